@@ -1,0 +1,111 @@
+//! Why a schema could not be loaded, and why an event could not be decoded.
+
+use traceweir_format::spec::status::Status;
+
+/// The result of loading a schema.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// A manifest, binary, TMF or metadata blob that cannot be used.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Bytes end early or hold impossible values.
+    #[error(transparent)]
+    Format(#[from] traceweir_format::Error),
+    /// The XML of a manifest is not well formed or not a manifest.
+    #[error("manifest is not valid at byte {offset}: {why}")]
+    Xml {
+        /// Byte offset in the XML.
+        offset: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// A PE, ELF or PDB file without event metadata.
+    #[error("no event metadata: {0}")]
+    NoMetadata(String),
+    /// A PE, ELF or PDB file that cannot be read.
+    #[error("unreadable binary: {0}")]
+    Binary(String),
+    /// A TMF file with a line that cannot be understood.
+    #[error("TMF line {line}: {why}")]
+    Tmf {
+        /// 1-based line number.
+        line: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A schema that contradicts itself or exceeds a bound.
+    #[error("schema is not usable: {0}")]
+    Schema(&'static str),
+}
+
+impl Error {
+    /// The Win32 status that the published API returns for this error.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Format(e) => e.status(),
+            Self::Xml { .. } => Status::ERROR_XML_PARSE_ERROR,
+            Self::NoMetadata(_) => Status::ERROR_RESOURCE_NOT_FOUND,
+            Self::Binary(_) | Self::Tmf { .. } | Self::Schema(_) => Status::ERROR_INVALID_PARAMETER,
+        }
+    }
+}
+
+/// Why one event has no decoded fields, or not all of them.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecoded {
+    /// Nothing known describes the event.
+    #[error("no schema for this event: give its manifest or binary with --manifest")]
+    NoSchema,
+    /// A kernel event of a group or type without a published layout.
+    #[error("no published layout for kernel event {hook:#06x} version {version}")]
+    NoKernelLayout {
+        /// Group and type.
+        hook: u16,
+        /// Version of the layout.
+        version: u8,
+    },
+    /// A WPP message whose format is not known.
+    #[error("no message format for this WPP event: give its TMF with --tmf or its PDB with --pdb")]
+    NoMessageFormat,
+    /// The schema that comes with the event cannot be used.
+    #[error("metadata of the event is not usable: {0}")]
+    BadMetadata(#[from] Error),
+    /// The payload ends inside a field.
+    #[error("payload ends inside field {field} at byte {offset}")]
+    PayloadTooShort {
+        /// The field's name.
+        field: String,
+        /// Where in the payload it starts.
+        offset: usize,
+    },
+    /// A count or length that the payload cannot hold.
+    #[error("field {field} at byte {offset}: {why}")]
+    BadField {
+        /// The field's name.
+        field: String,
+        /// Where in the payload it starts.
+        offset: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The record type has no published layout.
+    #[error("record type {0} has no published layout")]
+    UnknownRecord(u8),
+}
+
+impl Undecoded {
+    /// The Win32 status that the published API returns in this case.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::NoSchema | Self::NoKernelLayout { .. } | Self::NoMessageFormat | Self::UnknownRecord(_) => {
+                Status::ERROR_NOT_FOUND
+            }
+            Self::BadMetadata(e) => e.status(),
+            Self::PayloadTooShort { .. } | Self::BadField { .. } => Status::ERROR_EVT_INVALID_EVENT_DATA,
+        }
+    }
+}

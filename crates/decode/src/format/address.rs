@@ -1,0 +1,106 @@
+//! Network addresses, SIDs and dates.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use traceweir_format::time::{Civil, FileTime};
+use traceweir_format::wire::{chunk, u16_at, u32_at};
+
+use super::number::{bytes_upper, decimal};
+
+/// Address families of Windows: 2 IPv4, 23 IPv6.
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 23;
+
+pub(super) fn ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
+    let _ = write!(out, "{}", Ipv4Addr::from(bytes));
+}
+
+/// `false` if there are not 16 bytes.
+pub(super) fn ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    let Some(address) = chunk::<16>(bytes, 0) else { return false };
+    let _ = write!(out, "{}", Ipv6Addr::from(*address));
+    true
+}
+
+/// `address:port` of a SOCKADDR; other families in hexadecimal.
+pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) {
+    let port = chunk::<2>(bytes, 2).map_or(0, |p| u16::from_be_bytes(*p));
+    match (u16_at(bytes, 0), chunk::<4>(bytes, 4), chunk::<16>(bytes, 8)) {
+        (AF_INET, Some(v4), _) => {
+            ipv4(*v4, out);
+        }
+        (AF_INET6, _, Some(v6)) => {
+            out.push(b'[');
+            ipv6(v6, out);
+            out.push(b']');
+        }
+        _ => {
+            out.extend_from_slice(b"0x");
+            bytes_upper(bytes, out);
+            return;
+        }
+    }
+    out.push(b':');
+    decimal(port, out);
+}
+
+/// `S-1-5-…`; the authority is one big-endian number.
+pub(super) fn sid(bytes: &[u8], out: &mut Vec<u8>) {
+    let (revision, count) = (bytes.first().copied().unwrap_or(0), bytes.get(1).copied().unwrap_or(0));
+    let authority = bytes.get(2..8).unwrap_or_default().iter().fold(0_u64, |n, b| n << 8 | u64::from(*b));
+    out.extend_from_slice(b"S-");
+    decimal(revision, out);
+    out.push(b'-');
+    decimal(authority, out);
+    for i in 0..usize::from(count) {
+        let at = i.saturating_mul(4).saturating_add(8);
+        if at >= bytes.len() {
+            break;
+        }
+        out.push(b'-');
+        decimal(u32_at(bytes, at), out);
+    }
+}
+
+/// A SYSTEMTIME as a date; `None` if it is none.
+pub(super) fn system_time(words: [u16; 8]) -> Option<Civil> {
+    let [year, month, _, day, hour, minute, second, milliseconds] = words;
+    let small = |n: u16| u8::try_from(n).ok();
+    let civil = Civil {
+        year: i32::from(year),
+        month: small(month)?,
+        day: small(day)?,
+        hour: small(hour).filter(|h| *h < 24)?,
+        minute: small(minute).filter(|m| *m < 60)?,
+        second: small(second).filter(|s| *s < 60)?,
+        units: u32::from(milliseconds).checked_mul(10_000).filter(|u| *u < 10_000_000)?,
+    };
+    FileTime::from_civil(&civil).map(|_| civil)
+}
+
+pub(super) fn date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
+    let two = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
+    if (1000..=9999).contains(&civil.year) {
+        decimal(civil.year, out);
+        for (separator, part) in
+            [(b'-', civil.month), (b'-', civil.day), (b'T', civil.hour), (b':', civil.minute), (b':', civil.second)]
+        {
+            out.push(separator);
+            out.extend_from_slice(&two(part));
+        }
+        out.push(b'.');
+        let mut digits = [b'0'; 7];
+        let mut units = civil.units;
+        for d in digits.iter_mut().rev() {
+            *d = b'0'.saturating_add(u8::try_from(units % 10).unwrap_or(0));
+            units /= 10;
+        }
+        out.extend_from_slice(&digits);
+    } else {
+        let _ = write!(out, "{civil}");
+    }
+    if utc {
+        out.push(b'Z');
+    }
+}

@@ -1,0 +1,72 @@
+//! Values as people and programs read them: by out type, with maps.
+//!
+//! Two forms share the rules. *Text* is what `TdhFormatProperty` gives; *JSON* keeps numbers as numbers. Both append UTF-8 to a byte vector
+//! and allocate nothing else.
+//!
+//! | value | text | JSON |
+//! |---|---|---|
+//! | integer | decimal | number, past 2⁵³ a string |
+//! | 64-bit hexadecimal, pointer | `0x1F` | `"0x1f"` |
+//! | mapped | the name | the name; the number where the map has none |
+//! | date | `2020-07-29T00:07:00.6212345` | the same with `Z` |
+//! | GUID | `{XXXXXXXX-…}` | lower case, no braces |
+//! | bytes | `0x1F8B` | `"1f8b"` |
+
+mod address;
+mod json;
+mod number;
+mod text;
+
+pub use json::{json, json_string};
+pub use number::{decimal, hex_lower, hex_upper, push_float};
+pub use text::{text, text_of_utf16};
+
+use traceweir_format::spec::types::OutType;
+
+use crate::schema::{Field, Kind, ValueMap};
+use crate::value::Value;
+
+/// How values are shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// Mapped values stay numbers.
+    pub numeric: bool,
+}
+
+/// The out type and map of a field; structures have neither.
+fn shown_as(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
+    match &field.kind {
+        Kind::Value { output, map, .. } => (*output, map.as_deref().filter(|_| !style.numeric)),
+        Kind::Struct { .. } => (OutType::NULL, None),
+    }
+}
+
+/// Appends the names that a map gives a value, joined by `|`; unnamed bits follow in hexadecimal. `false` if there is none.
+fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
+    let Some(bits) = value.bits() else { return false };
+    if !map.bits {
+        let Some(name) = map.value(bits) else { return false };
+        out.extend_from_slice(name.as_bytes());
+        return true;
+    }
+    let start = out.len();
+    let mut left = bits;
+    for (mask, name) in map.entries() {
+        let named = if *mask == 0 { bits == 0 } else { bits & mask == *mask };
+        if named {
+            if out.len() > start {
+                out.push(b'|');
+            }
+            out.extend_from_slice(name.as_bytes());
+            left &= !mask;
+        }
+    }
+    if out.len() > start && left != 0 {
+        out.extend_from_slice(b"|0x");
+        hex_lower(left, out);
+    }
+    out.len() > start
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Numbers as digits.
+
+use std::io::Write;
+
+const UPPER: &[u8; 16] = b"0123456789ABCDEF";
+const LOWER: &[u8; 16] = b"0123456789abcdef";
+
+fn digit(table: &[u8; 16], nibble: u8) -> u8 {
+    table.get(usize::from(nibble & 15)).copied().unwrap_or(b'0')
+}
+
+/// Appends a number in decimal.
+#[inline]
+pub fn decimal(value: impl itoa::Integer, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn hex(table: &[u8; 16], value: u64, out: &mut Vec<u8>) {
+    let digits = 64_u32.saturating_sub(value.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..digits).rev() {
+        let nibble = value.wrapping_shr(place.saturating_mul(4)) & 15;
+        out.push(digit(table, u8::try_from(nibble).unwrap_or(0)));
+    }
+}
+
+/// Appends a number in hexadecimal, upper case, without leading zeros.
+pub fn hex_upper(value: u64, out: &mut Vec<u8>) {
+    hex(UPPER, value, out);
+}
+
+/// Appends a number in hexadecimal, lower case, without leading zeros.
+pub fn hex_lower(value: u64, out: &mut Vec<u8>) {
+    hex(LOWER, value, out);
+}
+
+pub(super) fn bytes_upper(bytes: &[u8], out: &mut Vec<u8>) {
+    for b in bytes {
+        out.extend_from_slice(&[digit(UPPER, b >> 4), digit(UPPER, *b)]);
+    }
+}
+
+/// Appends bytes as pairs of lower-case digits.
+pub(super) fn bytes_lower(bytes: &[u8], out: &mut Vec<u8>) {
+    for b in bytes {
+        out.extend_from_slice(&[digit(LOWER, b >> 4), digit(LOWER, *b)]);
+    }
+}
+
+/// Appends the shortest text that reads back equal; very large and very small numbers with an exponent.
+pub fn push_float<F: Into<f64> + std::fmt::Display + std::fmt::LowerExp + Copy>(value: F, out: &mut Vec<u8>) {
+    let magnitude = value.into().abs();
+    let plain = magnitude == 0.0 || (1e-5..1e16).contains(&magnitude) || !magnitude.is_finite();
+    // Writing to a vector cannot fail.
+    let _ = if plain { write!(out, "{value}") } else { write!(out, "{value:e}") };
+}

@@ -1,0 +1,187 @@
+//! Values as text, one element at a time.
+
+use traceweir_format::spec::status::Status;
+use traceweir_format::spec::types::OutType;
+use traceweir_format::text::{chars16, cp1252};
+use traceweir_format::time::FileTime;
+use traceweir_format::{Guid, lznt1};
+
+use super::number::{bytes_upper, decimal, hex_upper, push_float};
+use super::{Style, address, mapped, shown_as};
+use crate::schema::Field;
+use crate::value::Value;
+
+/// The largest text that a compressed payload may unpack to.
+const MAX_UNPACKED: usize = 1 << 20;
+
+/// Appends a value as text.
+#[inline]
+pub fn text(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
+    let (output, map) = shown_as(field, style);
+    if map.is_some_and(|m| mapped(m, value, out)) {
+        return;
+    }
+    plain(output, value, out);
+}
+
+fn plain(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+    match *value {
+        Value::Null => {}
+        Value::Text16(bytes) => text_of_utf16(bytes, out),
+        Value::Text8(bytes) => text8(bytes, output, out),
+        Value::F32(v) => push_float(v, out),
+        Value::F64(v) => push_float(v, out),
+        Value::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
+        Value::Guid(guid) => guid_text(guid, out),
+        Value::FileTime(v) if output == OutType::ETWTIME => decimal(v, out),
+        Value::FileTime(v) => address::date(&FileTime(v).civil(), output == OutType::DATETIME_UTC, out),
+        Value::SystemTime(words) => match address::system_time(words) {
+            Some(civil) => address::date(&civil, output == OutType::DATETIME_UTC, out),
+            None => out.extend_from_slice(b"(no date)"),
+        },
+        Value::Sid(bytes) => address::sid(bytes, out),
+        Value::Bytes(bytes) => binary(bytes, output, out),
+        Value::Pointer(v) if output == OutType::UNSIGNEDLONG => decimal(v, out),
+        Value::Pointer(v) => hex(v, out),
+        _ => integer(output, value, out),
+    }
+}
+
+fn hex(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0x");
+    hex_upper(value, out);
+}
+
+fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+    let (wide, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
+    match output {
+        OutType::HEXINT8 | OutType::HEXINT16 | OutType::HEXINT32 | OutType::HEXINT64 | OutType::CODE_POINTER => {
+            hex(bits, out);
+        }
+        OutType::BOOLEAN => out.extend_from_slice(if wide == 0 { b"false" } else { b"true" }),
+        OutType::STRING => character(bits, matches!(value, Value::U8(_) | Value::I8(_)), out),
+        OutType::PORT => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
+        OutType::IPV4 => address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out),
+        OutType::WIN32ERROR => {
+            decimal(bits, out);
+            explain(u32::try_from(bits).ok(), out);
+        }
+        OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE => {
+            let code = u32::try_from(bits).unwrap_or(0);
+            padded_hex(code, out);
+            // A Win32 code inside an HRESULT has a text of its own.
+            let win32 = (output == OutType::HRESULT && code >> 16 == 0x8007).then_some(code & 0xFFFF);
+            explain(win32.or((code == 0).then_some(0)), out);
+        }
+        OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > u64::from(u32::MAX) => {
+            address::date(&FileTime(wide.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
+        }
+        _ if unsigned(output) => decimal(bits, out),
+        _ if value.is_signed() || signed(output) => decimal(signed_of(value), out),
+        _ if is_hex(value) => hex(bits, out),
+        _ => decimal(bits, out),
+    }
+}
+
+/// The integer with the sign of its own width.
+pub(super) fn signed_of(value: &Value<'_>) -> i64 {
+    match *value {
+        Value::U8(v) => i64::from(v.cast_signed()),
+        Value::U16(v) => i64::from(v.cast_signed()),
+        Value::U32(v) => i64::from(v.cast_signed()),
+        _ => value.as_u64().unwrap_or(0).cast_signed(),
+    }
+}
+
+pub(super) const fn signed(output: OutType) -> bool {
+    matches!(output, OutType::BYTE | OutType::SHORT | OutType::INT | OutType::LONG)
+}
+
+pub(super) const fn unsigned(output: OutType) -> bool {
+    matches!(
+        output,
+        OutType::UNSIGNEDBYTE | OutType::UNSIGNEDSHORT | OutType::UNSIGNEDINT | OutType::UNSIGNEDLONG | OutType::PID | OutType::TID
+    )
+}
+
+const fn is_hex(value: &Value<'_>) -> bool {
+    matches!(value, Value::Pointer(_))
+}
+
+fn padded_hex(code: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0x");
+    bytes_upper(&code.to_be_bytes(), out);
+}
+
+fn explain(code: Option<u32>, out: &mut Vec<u8>) {
+    if let Some(text) = code.and_then(|c| Status(c).text()) {
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+fn character(bits: u64, narrow: bool, out: &mut Vec<u8>) {
+    let c = if narrow {
+        Some(cp1252(u8::try_from(bits).unwrap_or(0)))
+    } else {
+        Some(char::from_u32(u32::try_from(bits).unwrap_or(0)).unwrap_or(char::REPLACEMENT_CHARACTER))
+    };
+    if let Some(c) = c.filter(|c| *c != '\0') {
+        push_char(c, out);
+    }
+}
+
+pub(super) fn push_char(c: char, out: &mut Vec<u8>) {
+    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+/// Appends UTF-16LE as UTF-8; what is invalid is replaced.
+#[inline]
+pub fn text_of_utf16(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.chunks_exact(2).all(|u| matches!(u, [lo, 0] if *lo < 0x80)) {
+        out.extend(bytes.iter().step_by(2).take(bytes.len() / 2));
+    } else {
+        chars16(bytes).for_each(|c| push_char(c, out));
+    }
+}
+
+fn text8(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => out.extend_from_slice(text.as_bytes()),
+        Err(_) if matches!(output, OutType::XML | OutType::JSON | OutType::UTF8) => {
+            out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
+        }
+        Err(_) => bytes.iter().for_each(|&b| push_char(cp1252(b), out)),
+    }
+}
+
+fn guid_text(guid: Guid, out: &mut Vec<u8>) {
+    out.push(b'{');
+    out.extend(guid.to_ascii().iter().map(u8::to_ascii_uppercase));
+    out.push(b'}');
+}
+
+fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
+    match output {
+        OutType::IPV6 if address::ipv6(bytes, out) => {}
+        OutType::SOCKETADDRESS => address::socket_address(bytes, out),
+        OutType::STRING | OutType::UTF8 | OutType::JSON => text8(bytes, output, out),
+        OutType::XML => match unpacked_text(bytes) {
+            Some(text) => text_of_utf16(&text, out),
+            None => text8(bytes, output, out),
+        },
+        _ if bytes.is_empty() => {}
+        _ => {
+            out.extend_from_slice(b"0x");
+            bytes_upper(bytes, out);
+        }
+    }
+}
+
+/// The UTF-16 text of an LZNT1 stream behind its unpacked size, the form of benchmark results in merged traces.
+pub(super) fn unpacked_text(bytes: &[u8]) -> Option<Vec<u8>> {
+    let size = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
+    let mut text = Vec::new();
+    lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED), &mut text).ok()?;
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,27 @@
+//! What event payload bytes mean.
+//!
+//! ```text
+//!   Record ──▶ source::Decoder ──▶ &Schema ──▶ walk::walk ──▶ Visitor (value, array, struct)
+//!                   ▲                                              │
+//!   TraceLogging metadata · manifests in the trace, in XML,        ▼
+//!   PE and ELF files · merged schemas · kernel tables · TMF    format::{text, json}
+//! ```
+//!
+//! A [`schema::Schema`] is the one model that all sources produce. It is looked up once for each kind of event; after that a payload is
+//! walked without allocation and without copying. Everything from a file is hostile: schemas are checked when they are
+//! built, payloads while they are walked, and what cannot be decoded is said to be so with the reason.
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
+
+pub mod error;
+pub mod format;
+pub mod message;
+pub mod schema;
+pub mod source;
+pub mod value;
+pub mod walk;
+
+pub use error::{Error, Result, Undecoded};
+pub use schema::Schema;
+pub use source::Decoder;

@@ -1,0 +1,330 @@
+//! Event messages: text with inserts for the fields of the event.
+//!
+//! ```text
+//!   "Task %3 waits %2!08x!%n"
+//!        │       │       └─ escape: becomes text when the message is parsed
+//!        │       └───────── insert 2 with a format
+//!        └───────────────── insert 3
+//!   parts  [ "Task " │ 3 │ " waits " │ 2, 08x │ "\n" ]
+//! ```
+//!
+//! | written | means | | written | means |
+//! |---|---|---|---|---|
+//! | `%1` … `%99` | insert, two digits at most | | `%n` | line feed |
+//! | `%1!format!` | insert with a printf-like format | | `%t` | tab |
+//! | `%%` | percent sign | | `%r` | carriage return |
+//! | `%b`, `% ` | space | | `%.`, `%!` | the character itself |
+//! | `%0` | end of the message | | `%` and another character | that character |
+//!
+//! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`, the conversion one of `s S c C
+//! d i u x X o p`. What stands between exclamation marks and is not a format is text: `Hello %1!` greets. A
+//! size prefix is read and has no effect, because a field knows its own size; `*` is not a width here, because
+//! it would count inserts differently from the field numbers.
+//!
+//! Invariants: a message is parsed once and expanded often; expansion allocates nothing besides the growth of
+//! the output; an insert that the caller cannot supply stays as it was written; no format pads by more than 255
+//! characters.
+//!
+//! Which text an insert has is the caller's business; this module knows nothing of fields.
+//!
+//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at the end of the
+//! text, which the message compiler adds, are Observed in compiled message tables and cut.
+
+#[cfg(test)]
+mod tests;
+
+/// A message, parsed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The text of all parts in a row: escapes resolved, inserts as written.
+    text: Box<str>,
+    parts: Box<[Part]>,
+}
+
+/// A stretch of the text, from the end of the part before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    end: usize,
+    insert: Option<Insert>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Insert {
+    number: u8,
+    spec: Option<Spec>,
+}
+
+/// Supplies inserts: appends the text of an insert, given its number from 1 on and its format, or returns false.
+pub type Supply<'a> = dyn FnMut(usize, Option<&Spec>, &mut Vec<u8>) -> bool + 'a;
+
+/// The format of an insert, between exclamation marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// What the value is shown as.
+    pub conversion: Conversion,
+    /// The least number of characters.
+    pub width: u8,
+    /// The least number of digits, or the most characters of a text.
+    pub precision: Option<u8>,
+    /// Padding goes to the right of the value.
+    pub left: bool,
+    /// Numbers are padded with zeros.
+    pub zero: bool,
+    /// Decimal numbers that are not negative get a plus sign.
+    pub plus: bool,
+    /// Decimal numbers that are not negative get a space in front.
+    pub space: bool,
+    /// Hexadecimal numbers other than 0 get `0x`, octal ones `0`.
+    pub alternate: bool,
+}
+
+/// What a formatted value is shown as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conversion {
+    /// `s`, `S`: the text of the field, whatever its type.
+    Text,
+    /// `c`, `C`: the character of that number.
+    Character,
+    /// `d`, `i`: decimal, signed as the field's type is.
+    Decimal,
+    /// `u`: decimal, the bits taken as unsigned.
+    Unsigned,
+    /// `x`: hexadecimal.
+    Hex,
+    /// `X`: hexadecimal with capital letters.
+    UpperHex,
+    /// `o`: octal.
+    Octal,
+    /// `p`: hexadecimal with capital letters and all digits of the field's size.
+    Pointer,
+}
+
+impl Message {
+    /// Parses a message; every text is one.
+    ///
+    /// ```
+    /// # use traceweir_decode::message::Message;
+    /// let mut out = Vec::new();
+    /// Message::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _spec, out| {
+    ///     out.extend_from_slice(b"half");
+    ///     number == 1
+    /// });
+    /// assert_eq!(out, b"half of %2%");
+    /// ```
+    #[must_use]
+    pub fn parse(message: &str) -> Self {
+        let mut rest = message.trim_end_matches(['\r', '\n', '\0']);
+        let mut text = String::with_capacity(rest.len());
+        let mut parts = Vec::new();
+        while let Some((literal, escape)) = rest.split_once('%') {
+            text.push_str(literal);
+            if let Some((insert, after)) = Insert::parse(escape) {
+                close(&mut parts, &text, None);
+                let written = escape.len().saturating_sub(after.len());
+                text.push('%');
+                text.push_str(escape.get(..written).unwrap_or_default());
+                close(&mut parts, &text, Some(insert));
+                rest = after;
+                continue;
+            }
+            let mut chars = escape.chars();
+            match chars.next() {
+                Some('0') => {
+                    rest = "";
+                    break;
+                }
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some('r') => text.push('\r'),
+                Some('b') => text.push(' '),
+                Some(other) => text.push(other),
+                None => text.push('%'),
+            }
+            rest = chars.as_str();
+        }
+        text.push_str(rest);
+        close(&mut parts, &text, None);
+        Self { text: text.into(), parts: parts.into() }
+    }
+
+    /// Appends the message to `out`.
+    ///
+    /// For each insert `insert` gets its number, from 1 on, and its format, if it has one, appends its text and
+    /// returns true. When it returns false, what it appended is taken back and the insert stands as written.
+    pub fn expand(&self, out: &mut Vec<u8>, insert: &mut Supply<'_>) {
+        let mut start = 0;
+        for part in &self.parts {
+            let before = out.len();
+            let supplied =
+                part.insert.as_ref().is_some_and(|i| insert(usize::from(i.number), i.spec.as_ref(), out));
+            if !supplied {
+                out.truncate(before);
+                out.extend_from_slice(self.text.get(start..part.end).unwrap_or_default().as_bytes());
+            }
+            start = part.end;
+        }
+    }
+}
+
+/// Ends a part at the end of the text; a part without text is none.
+fn close(parts: &mut Vec<Part>, text: &str, insert: Option<Insert>) {
+    let end = text.len();
+    if parts.last().map_or(0, |p| p.end) < end {
+        parts.push(Part { end, insert });
+    }
+}
+
+impl Insert {
+    /// An insert, given what follows the percent sign, and what follows the insert.
+    fn parse(escape: &str) -> Option<(Self, &str)> {
+        let digits = escape.bytes().take(2).take_while(u8::is_ascii_digit).count();
+        let (number, mut after) = escape.split_at_checked(digits)?;
+        if number.starts_with('0') {
+            return None;
+        }
+        let number = number.parse().ok()?;
+        let mut spec = None;
+        if let Some((format, behind)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
+            spec = Spec::parse(format);
+            if spec.is_some() {
+                after = behind;
+            }
+        }
+        Some((Self { number, spec }, after))
+    }
+}
+
+impl Spec {
+    /// The format that stands between two exclamation marks, if it is one.
+    #[must_use]
+    pub fn parse(format: &str) -> Option<Self> {
+        let flags = format.len().saturating_sub(format.trim_start_matches(['-', '0', '+', ' ', '#']).len());
+        let (flags, rest) = format.split_at_checked(flags)?;
+        let (width, rest) = leading_number(rest);
+        let (precision, rest) = match rest.strip_prefix('.') {
+            Some(rest) => {
+                let (precision, rest) = leading_number(rest);
+                (Some(precision), rest)
+            }
+            None => (None, rest),
+        };
+        let sized = ["I64", "I32", "ll", "I", "l", "h", "w"].iter().find_map(|size| rest.strip_prefix(size));
+        let conversion = match sized.unwrap_or(rest) {
+            "s" | "S" => Conversion::Text,
+            "c" | "C" => Conversion::Character,
+            "d" | "i" => Conversion::Decimal,
+            "u" => Conversion::Unsigned,
+            "x" => Conversion::Hex,
+            "X" => Conversion::UpperHex,
+            "o" => Conversion::Octal,
+            "p" => Conversion::Pointer,
+            _ => return None,
+        };
+        let has = |flag| flags.contains(flag);
+        let (left, zero, plus, space, alternate) = (has('-'), has('0'), has('+'), has(' '), has('#'));
+        Some(Self { conversion, width, precision, left, zero, plus, space, alternate })
+    }
+
+    /// Whether the field's own text is wanted, not its number.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.conversion == Conversion::Text
+    }
+
+    /// Appends a text, cut to the precision and padded to the width, both in characters.
+    pub fn text(&self, text: &str, out: &mut Vec<u8>) {
+        let most = self.precision.map_or(usize::MAX, usize::from);
+        let text = text.char_indices().nth(most).and_then(|(end, _)| text.get(..end)).unwrap_or(text);
+        self.padded("", text, false, out);
+    }
+
+    /// Appends an integer, given as a value and the size in bytes that its field has.
+    ///
+    /// The size decides how a negative number looks in the conversions without a sign: −1 of four bytes is
+    /// `ffffffff`.
+    pub fn number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
+        let bits = u32::try_from(bytes.clamp(1, 8)).unwrap_or(8).saturating_mul(8);
+        let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are meant.
+        let raw = value as u64 & mask;
+        let hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
+        let (prefix, magnitude, radix) = match self.conversion {
+            Conversion::Character => return self.character(raw, out),
+            Conversion::Text | Conversion::Decimal => (self.sign(value), value.unsigned_abs(), 10),
+            Conversion::Unsigned => ("", u128::from(raw), 10),
+            Conversion::Octal if self.alternate && raw != 0 => ("0", u128::from(raw), 8),
+            Conversion::Octal => ("", u128::from(raw), 8),
+            Conversion::UpperHex if self.alternate && raw != 0 => ("0X", u128::from(raw), 16),
+            _ if self.alternate && raw != 0 => ("0x", u128::from(raw), 16),
+            _ => ("", u128::from(raw), 16),
+        };
+        let least = match (self.conversion, self.precision) {
+            (Conversion::Pointer, _) => bytes.clamp(1, 8).saturating_mul(2),
+            // As a text, a number has no digits to fill up.
+            (Conversion::Text, _) | (_, None) => 1,
+            (_, Some(precision)) => usize::from(precision),
+        };
+        let upper = hex && self.conversion != Conversion::Hex;
+        let mut buffer = [0; MAX_DIGITS];
+        self.padded(prefix, digits_of(magnitude, radix, upper, least, &mut buffer), !self.is_text(), out);
+    }
+
+    fn character(&self, raw: u64, out: &mut Vec<u8>) {
+        let character =
+            u32::try_from(raw).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+        self.padded("", character.encode_utf8(&mut [0; 4]), false, out);
+    }
+
+    fn sign(&self, value: i128) -> &'static str {
+        match (value < 0, self.plus, self.space) {
+            (true, ..) => "-",
+            (false, true, _) => "+",
+            (false, false, true) => " ",
+            (false, false, false) => "",
+        }
+    }
+
+    /// Appends prefix and body. Zeros go between the two, spaces around them; a precision or `-` rules zeros out.
+    fn padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
+        let length = prefix.len().saturating_add(body.chars().count());
+        let missing = usize::from(self.width).saturating_sub(length);
+        let zeros = number && self.zero && !self.left && self.precision.is_none();
+        let fill = |wanted: bool, with: u8, out: &mut Vec<u8>| {
+            if wanted {
+                out.resize(out.len().saturating_add(missing), with);
+            }
+        };
+        fill(!self.left && !zeros, b' ', out);
+        out.extend_from_slice(prefix.as_bytes());
+        fill(zeros, b'0', out);
+        out.extend_from_slice(body.as_bytes());
+        fill(self.left, b' ', out);
+    }
+}
+
+/// The most digits a number can have: a precision is at most 255, and no 64-bit number has more.
+const MAX_DIGITS: usize = 255;
+
+/// The digits of a number, at least `least` of them; none for 0 when none are asked for.
+fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mut [u8; MAX_DIGITS]) -> &str {
+    let mut start = MAX_DIGITS;
+    while number != 0 || MAX_DIGITS.saturating_sub(start) < least {
+        let Some(cell) = start.checked_sub(1).and_then(|at| buffer.get_mut(at)) else { break };
+        let digit = u32::try_from(number.checked_rem(radix.into()).unwrap_or(0)).unwrap_or(0);
+        let digit = char::from_digit(digit, radix.into()).unwrap_or('0');
+        let digit = if upper { digit.to_ascii_uppercase() } else { digit };
+        *cell = u8::try_from(digit).unwrap_or(b'0');
+        number = number.checked_div(radix.into()).unwrap_or(0);
+        start = start.saturating_sub(1);
+    }
+    buffer.get(start..).and_then(|digits| std::str::from_utf8(digits).ok()).unwrap_or_default()
+}
+
+/// A decimal number, none being 0 and more than 255 being 255, and what follows it.
+fn leading_number(text: &str) -> (u8, &str) {
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.strip_suffix(rest).unwrap_or_default();
+    let number =
+        digits.bytes().fold(0_u8, |n, d| n.saturating_mul(10).saturating_add(d.saturating_sub(b'0')));
+    (number, rest)
+}

@@ -1,0 +1,162 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Expands with `values` as the inserts, each a number of four bytes or, without a number format, its text.
+fn expand(message: &str, values: &[i128]) -> String {
+    let mut out = b">".to_vec();
+    Message::parse(message).expand(&mut out, &mut |number, spec, out| {
+        let Some(value) = values.get(number - 1) else {
+            out.extend_from_slice(b"rubbish that is taken back");
+            return false;
+        };
+        match spec {
+            Some(spec) if spec.is_text() => spec.text(&value.to_string(), out),
+            Some(spec) => spec.number(*value, 4, out),
+            None => out.extend_from_slice(value.to_string().as_bytes()),
+        }
+        true
+    });
+    String::from_utf8(out).unwrap().split_off(1)
+}
+
+#[test]
+fn messages_expand_as_published() {
+    for (message, expected) in [
+        ("", ""),
+        ("plain", "plain"),
+        ("%1", "7"),
+        ("%1%2", "7-1"),
+        ("a%1b%2c", "a7b-1c"),
+        ("%12", "%12"),
+        ("%123", "%123"),
+        ("%2x%9", "-1x%9"),
+        ("%9!08x!.", "%9!08x!."),
+        ("100%% of %1", "100% of 7"),
+        ("a%nb%tc%rd%be% f%.g%!h", "a\nb\tc\rd e f.g!h"),
+        ("over%0 and out", "over"),
+        ("over %1%01", "over 7"),
+        ("odd %q %", "odd q %"),
+        ("%é", "é"),
+        ("Hello %1!", "Hello 7!"),
+        ("%1! and %2!", "7! and -1!"),
+        ("%1!!", "7!!"),
+        ("%1!*s!", "7!*s!"),
+        ("text\r\n", "text"),
+        ("text%n\r\n\0\0", "text\n"),
+        ("line\r\nline", "line\r\nline"),
+    ] {
+        assert_eq!(expand(message, &[7, -1]), expected, "{message:?}");
+    }
+}
+
+#[test]
+fn formats_are_honoured() {
+    for (format, value, expected) in [
+        ("s", 7, "7"),
+        ("S", -7, "-7"),
+        ("5s", 7, "    7"),
+        ("-5s", 7, "7    "),
+        ("05s", 7, "    7"),
+        (".2s", 1234, "12"),
+        ("4.2S", 1234, "  12"),
+        ("d", -1, "-1"),
+        ("i", 42, "42"),
+        ("5d", -42, "  -42"),
+        ("05d", -42, "-0042"),
+        ("-5d", -42, "-42  "),
+        ("+d", 42, "+42"),
+        ("0+5d", 42, "+0042"),
+        (" d", 42, " 42"),
+        (".4d", -42, "-0042"),
+        ("06.4d", 42, "  0042"),
+        (".0d", 0, ""),
+        ("u", -1, "4294967295"),
+        ("I64u", 1 << 31, "2147483648"),
+        ("I64d", -5, "-5"),
+        ("lld", 5, "5"),
+        ("hu", 5, "5"),
+        ("x", 0xBEEF, "beef"),
+        ("X", 0xBEEF, "BEEF"),
+        ("08x", 0xBEEF, "0000beef"),
+        ("8x", 0xBEEF, "    beef"),
+        ("-8X", 0xBEEF, "BEEF    "),
+        ("#x", 0xBEEF, "0xbeef"),
+        ("#x", 0, "0"),
+        ("#010X", 0xBEEF, "0X0000BEEF"),
+        ("I64x", -1, "ffffffff"),
+        ("lX", -1, "FFFFFFFF"),
+        ("o", 8, "10"),
+        ("#o", 8, "010"),
+        ("p", 0xBEEF, "0000BEEF"),
+        ("c", 0x263A, "☺"),
+        ("3c", 65, "  A"),
+        ("c", -1, "\u{FFFD}"),
+    ] {
+        assert_eq!(expand(&format!("%1!{format}!"), &[value]), expected, "{format:?} of {value}");
+    }
+}
+
+#[test]
+fn numbers_of_eight_bytes_keep_all_digits() {
+    let number = |format: &str, value: i128| {
+        let mut out = Vec::new();
+        Spec::parse(format).unwrap().number(value, 8, &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(number("d", i128::from(u64::MAX)), "18446744073709551615");
+    assert_eq!(number("d", i128::from(i64::MIN)), "-9223372036854775808");
+    assert_eq!(number("x", -1), "ffffffffffffffff");
+    assert_eq!(number("p", 1), "0000000000000001");
+    assert_eq!(number(".300d", 1).len(), 255);
+}
+
+#[test]
+fn padding_counts_characters_and_is_bounded() {
+    let text = |format: &str, text: &str| {
+        let mut out = Vec::new();
+        Spec::parse(format).unwrap().text(text, &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(text("4s", "äö"), "  äö");
+    assert_eq!(text(".1s", "äö"), "ä");
+    assert_eq!(text("99999s", "").len(), 255);
+}
+
+#[test]
+fn what_is_no_format_is_refused() {
+    for bad in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
+        assert_eq!(Spec::parse(bad), None, "{bad:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_message(message in any::<String>(), values in prop::collection::vec(any::<i64>(), 0..4)) {
+        let values: Vec<_> = values.into_iter().map(i128::from).collect();
+        let once = expand(&message, &values);
+        prop_assert_eq!(once, expand(&message, &values));
+    }
+
+    #[test]
+    fn escapes_in_any_order_are_a_message(
+        message in "(%[0-9a-z%!. ]?|![-+0 #]?[0-9*]{0,4}(I64)?[sdxXupc]!|[a\r\n]){0,12}"
+    ) {
+        let out = expand(&message, &[1, -2, i128::from(u64::MAX)]);
+        prop_assert!(out.len() <= message.len().saturating_mul(64));
+    }
+
+    #[test]
+    fn a_text_without_percent_signs_is_itself(message in "[^%\r\n\0]*") {
+        prop_assert_eq!(expand(&message, &[]), message);
+    }
+
+    #[test]
+    fn plain_numbers_are_those_of_the_standard_library(value in any::<i64>(), width in 0..40_usize) {
+        let mut out = Vec::new();
+        Spec::parse(&format!("{width}d")).unwrap().number(value.into(), 8, &mut out);
+        out.push(b' ');
+        Spec::parse(&format!("0{width}x")).unwrap().number(value.into(), 8, &mut out);
+        prop_assert_eq!(String::from_utf8(out).unwrap(), format!("{value:width$} {value:0width$x}"));
+    }
+}

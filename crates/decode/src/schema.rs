@@ -1,0 +1,349 @@
+//! The one model of a decoded layout, whatever source it came from.
+//!
+//! Fields stand in one flat list, top-level fields first, as TRACE_EVENT_INFO has them: a structure names the range of its members,
+//! and a count or length may be the value of an earlier field.
+//!
+//! ```text
+//!   fields   [ Count │ Values (struct 2..4, count = field 0) │ TypeId │ Name ]
+//!             └──── top = 2 ────────────────────────────────┘└─ members ────┘
+//! ```
+//!
+//! [`Schema::seal`] checks what the walker relies on: ranges lie inside the list and behind their
+//! structure (so there is no cycle), nesting and size are bounded, references point at integer fields.
+
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::types::{InType, OutType};
+
+use crate::{Error, Result};
+
+/// The most fields one event may have.
+pub const MAX_FIELDS: usize = 4096;
+/// The deepest nesting of structures.
+pub const MAX_DEPTH: usize = 8;
+
+/// Where a schema came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// An instrumentation manifest: XML, compiled, or carried by the trace.
+    #[default]
+    Manifest,
+    /// TraceLogging metadata in the event itself.
+    TraceLogging,
+    /// A classic class known to this project.
+    Kernel,
+    /// A TRACE_EVENT_INFO that merging put into the trace.
+    Embedded,
+    /// A WPP message format.
+    Wpp,
+    /// A plain string event.
+    StringOnly,
+}
+
+/// Names that describe an event besides its fields. All are optional.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The provider.
+    pub provider: Option<Arc<str>>,
+    /// The event's own name: TraceLogging name, manifest symbol, `Class/Type` of kernel events.
+    pub event: Option<Arc<str>>,
+    /// The task.
+    pub task: Option<Arc<str>>,
+    /// The opcode.
+    pub opcode: Option<Arc<str>>,
+    /// The level.
+    pub level: Option<Arc<str>>,
+    /// The channel.
+    pub channel: Option<Arc<str>>,
+    /// Keyword bits and their names.
+    pub keywords: Vec<(u64, Arc<str>)>,
+}
+
+/// The layout and the names of one kind of event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    /// Which source knew it.
+    pub origin: Origin,
+    /// The provider, class or message GUID.
+    pub provider: Guid,
+    /// The provider group, where the traits name one.
+    pub group: Option<Guid>,
+    /// Names of the event and its attributes.
+    pub names: Names,
+    /// The message with `%1` inserts.
+    pub message: Option<Arc<str>>,
+    /// Event tags of TraceLogging, 28 bits.
+    pub tags: u32,
+    fields: Vec<Field>,
+    top: usize,
+    has_references: bool,
+}
+
+/// One field of a payload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: Arc<str>,
+    /// A value, or a structure of other fields.
+    pub kind: Kind,
+    /// How many times it stands in a row.
+    pub count: Count,
+    /// How long each value is.
+    pub length: Length,
+    /// Field tags of TraceLogging, 28 bits.
+    pub tags: u32,
+    /// Whether a later field takes its count or length from this one. Set by [`Schema::seal`].
+    pub referenced: bool,
+}
+
+/// What a field is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// A value.
+    Value {
+        /// Its layout.
+        input: InType,
+        /// How it is shown; [`OutType::NULL`] is the default of `input`.
+        output: OutType,
+        /// Names of its values.
+        map: Option<Arc<ValueMap>>,
+    },
+    /// A structure: the fields `first .. first + members`.
+    Struct {
+        /// Index of the first member.
+        first: u16,
+        /// Number of direct members.
+        members: u16,
+    },
+}
+
+/// How often a field stands in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Count {
+    /// Once, shown as a value and not as an array.
+    #[default]
+    One,
+    /// A fixed number.
+    Fixed(u16),
+    /// As the value of an earlier field says.
+    Field(u16),
+    /// As the 16-bit number in front of the values says.
+    Prefixed,
+    /// To the end of the payload.
+    ToEnd,
+}
+
+/// How long a value is, in units of its type: characters for UTF-16, bytes otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Length {
+    /// As the type says: its size, its terminator or its own prefix.
+    #[default]
+    Natural,
+    /// A fixed number.
+    Fixed(u16),
+    /// As the value of an earlier field says.
+    Field(u16),
+}
+
+/// Names of the values or bits of a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValueMap {
+    /// The map's own name.
+    pub name: Arc<str>,
+    /// Whether each entry names bits instead of a value.
+    pub bits: bool,
+    entries: Vec<(u64, Arc<str>)>,
+}
+
+impl ValueMap {
+    /// A map of `entries`; blanks at the end of texts, which compiled maps carry, are cut.
+    #[must_use]
+    pub fn new(name: &str, bits: bool, entries: impl IntoIterator<Item = (u64, String)>) -> Self {
+        let mut entries: Vec<_> = entries.into_iter().map(|(v, t)| (v, Arc::from(t.trim_end()))).collect();
+        if !bits {
+            entries.sort_by_key(|e| e.0);
+        }
+        Self { name: name.into(), bits, entries }
+    }
+
+    /// The entries: values in ascending order, bits in the order of the manifest.
+    #[must_use]
+    pub fn entries(&self) -> &[(u64, Arc<str>)] {
+        &self.entries
+    }
+
+    /// The name of a value.
+    #[must_use]
+    pub fn value(&self, value: u64) -> Option<&str> {
+        let at = self.entries.binary_search_by_key(&value, |e| e.0).ok()?;
+        self.entries.get(at).map(|e| &*e.1)
+    }
+}
+
+impl Field {
+    /// A value of a type, once, of natural length.
+    #[must_use]
+    pub fn value(name: &str, input: InType, output: OutType) -> Self {
+        Self::new(name, Kind::Value { input, output, map: None })
+    }
+
+    /// A field of a kind, once, of natural length.
+    #[must_use]
+    pub fn new(name: &str, kind: Kind) -> Self {
+        let (count, length) = (Count::One, Length::Natural);
+        Self { name: name.into(), kind, count, length, tags: 0, referenced: false }
+    }
+
+    /// The same field with another count.
+    #[must_use]
+    pub fn times(mut self, count: Count) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// The same field with another length.
+    #[must_use]
+    pub fn long(mut self, length: Length) -> Self {
+        self.length = length;
+        self
+    }
+
+    /// The same field with a map; structures keep none.
+    #[must_use]
+    pub fn mapped(mut self, map: Option<Arc<ValueMap>>) -> Self {
+        if let Kind::Value { map: m, .. } = &mut self.kind {
+            *m = map;
+        }
+        self
+    }
+}
+
+impl Schema {
+    /// Takes the fields, the first `top` of which are the payload in order, and checks them.
+    pub fn seal(mut self, mut fields: Vec<Field>, top: usize) -> Result<Self> {
+        if fields.len() > MAX_FIELDS {
+            return Err(Error::Schema("too many fields"));
+        }
+        if top > fields.len() {
+            return Err(Error::Schema("more top-level fields than fields"));
+        }
+        let mut depth = vec![0_usize; fields.len()];
+        let mut references = Vec::new();
+        for (index, field) in fields.iter().enumerate() {
+            if let Kind::Struct { first, members } = field.kind {
+                let (first, members) = (usize::from(first), usize::from(members));
+                let inner = depth.get(index).copied().unwrap_or(0).saturating_add(1);
+                // Members stand behind their structure, so depths are known in list order and cycles cannot be.
+                if first <= index || first < top || first.saturating_add(members) > fields.len() {
+                    return Err(Error::Schema("structure members out of range"));
+                }
+                if inner > MAX_DEPTH {
+                    return Err(Error::Schema("structures nested too deeply"));
+                }
+                for d in depth.iter_mut().skip(first).take(members) {
+                    *d = (*d).max(inner);
+                }
+            }
+            references.extend(match field.count {
+                Count::Field(i) => Some(i),
+                _ => None,
+            });
+            references.extend(match field.length {
+                Length::Field(i) => Some(i),
+                _ => None,
+            });
+        }
+        for index in references {
+            match fields.get_mut(usize::from(index)) {
+                Some(f) if matches!(f.kind, Kind::Value { .. }) => f.referenced = true,
+                _ => return Err(Error::Schema("count or length refers to no value")),
+            }
+        }
+        self.has_references = fields.iter().any(|f| f.referenced);
+        self.fields = fields;
+        self.top = top;
+        Ok(self)
+    }
+
+    /// Whether a count or length is the value of another field.
+    #[must_use]
+    pub const fn has_references(&self) -> bool {
+        self.has_references
+    }
+
+    /// All fields, top-level ones first.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The fields of the payload in order.
+    #[must_use]
+    pub fn top(&self) -> &[Field] {
+        self.fields.get(..self.top).unwrap_or_default()
+    }
+
+    /// The members of a structure.
+    #[must_use]
+    pub fn members(&self, first: u16, members: u16) -> &[Field] {
+        let first = usize::from(first);
+        self.fields.get(first..first.saturating_add(usize::from(members))).unwrap_or_default()
+    }
+
+    /// The name a person knows the event by: its own, else `Task/Opcode`, as far as there is one.
+    #[must_use]
+    pub fn event_name(&self) -> Option<String> {
+        let n = &self.names;
+        match (&n.task, &n.opcode, &n.event) {
+            (Some(task), Some(opcode), _) if !opcode.is_empty() && !is_info(opcode) => Some(format!("{task}/{opcode}")),
+            (Some(task), ..) => Some(task.to_string()),
+            (None, _, Some(event)) => Some(event.to_string()),
+            (None, Some(opcode), None) => Some(opcode.to_string()),
+            (None, None, None) => None,
+        }
+    }
+}
+
+/// The default opcode adds nothing to a name.
+fn is_info(opcode: &str) -> bool {
+    opcode.eq_ignore_ascii_case("info") || opcode.eq_ignore_ascii_case("win:info")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn int(name: &str) -> Field {
+        Field::value(name, InType::UINT32, OutType::NULL)
+    }
+
+    #[test]
+    fn members_must_stand_behind_their_structure() {
+        let outer = |first| Field::new("s", Kind::Struct { first, members: 1 });
+        assert!(Schema::default().seal(vec![outer(1), int("m")], 1).is_ok());
+        assert!(Schema::default().seal(vec![outer(0), int("m")], 1).is_err(), "itself");
+        assert!(Schema::default().seal(vec![int("m"), outer(0)], 2).is_err(), "before it");
+        assert!(Schema::default().seal(vec![outer(2), int("m")], 1).is_err(), "past the end");
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let chain = |n: u16| {
+            let mut fields: Vec<_> =
+                (0..n).map(|i| Field::new("s", Kind::Struct { first: i + 1, members: 1 })).collect();
+            fields.push(int("leaf"));
+            Schema::default().seal(fields, 1)
+        };
+        assert!(chain(8).is_ok());
+        assert!(chain(9).is_err());
+    }
+
+    #[test]
+    fn references_must_name_a_value() {
+        let by = |i| int("a").times(Count::Field(i));
+        let sealed = Schema::default().seal(vec![int("n"), by(0)], 2).unwrap();
+        assert!(sealed.fields()[0].referenced && !sealed.fields()[1].referenced);
+        assert!(Schema::default().seal(vec![int("n"), by(2)], 2).is_err());
+    }
+}

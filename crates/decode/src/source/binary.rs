@@ -1,0 +1,164 @@
+//! Event metadata in programs: PE files of Windows and ELF files of Linux.
+//!
+//! ```text
+//!   PE    resource directory   type "WEVT_TEMPLATE" ▸ name 1 ▸ any language      the compiled manifest
+//!                              type 11              ▸ name 1 ▸ English, or any   the message table
+//!
+//!   ELF   section .etw_manifest
+//!         CRIM … as long as its size field says │ padding to 4 bytes │ message table, if there is one
+//! ```
+//!
+//! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The PE form is
+//! what the message compiler makes; language files (`.mui`) use the same resource ids. The ELF form is this
+//! project's own: the bytes of the two PE resources, one behind the other, little-endian on every machine. A
+//! message table that begins with a zero is an empty one, so padding at the end of the section does no harm.
+//!
+//! Files are only looked at, never loaded or run. The containers are read by the `object` crate; what is
+//! found in them is as hostile as any other input.
+//!
+//! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the section's
+//! layout is defined here.
+
+use object::read::elf::{ElfFile32, ElfFile64};
+use object::read::pe::{
+    ImageNtHeaders, PeFile, PeFile32, PeFile64, ResourceDirectory, ResourceDirectoryTable, ResourceNameOrId,
+};
+use object::{Endianness, LittleEndian as LE, Object, ObjectSection};
+
+use super::messages::MessageTable;
+use super::provider::ProviderSchemas;
+use super::wevt;
+use crate::{Error, Result};
+
+/// The ELF section with the compiled manifest and its messages.
+pub const ELF_SECTION: &str = ".etw_manifest";
+
+const WEVT_TEMPLATE: &str = "WEVT_TEMPLATE";
+const RT_MESSAGETABLE: u16 = 11;
+const RESOURCE_NAME: u16 = 1;
+const ENGLISH_US: u16 = 0x409;
+
+/// What a file with schemas may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Windows program or library.
+    Pe,
+    /// A Linux program or library.
+    Elf,
+    /// Text that may be a manifest.
+    Xml,
+    /// None of these.
+    Other,
+}
+
+/// Guesses from its first bytes what a file is.
+#[must_use]
+pub fn provider_binary_kind(bytes: &[u8]) -> Kind {
+    let text =
+        [&b"\xEF\xBB\xBF"[..], b"\xFF\xFE", b"\xFE\xFF"].iter().find_map(|bom| bytes.strip_prefix(*bom));
+    // In UTF-16 every second byte of markup is NUL; skipping these lets one test serve all three encodings.
+    let first = text.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
+    match bytes {
+        [0x7F, b'E', b'L', b'F', ..] => Kind::Elf,
+        [b'M', b'Z', ..] => Kind::Pe,
+        _ if first == Some(&b'<') => Kind::Xml,
+        _ => Kind::Other,
+    }
+}
+
+/// The providers that a PE or ELF file describes.
+///
+/// [`Error::NoMetadata`] says that the file is sound and describes none.
+pub fn load(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
+    let class = |at: usize| bytes.get(at).copied();
+    match provider_binary_kind(bytes) {
+        Kind::Pe => match object::read::pe::optional_header_magic(bytes).map_err(unreadable)? {
+            object::pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC => {
+                pe(&PeFile32::parse(bytes).map_err(unreadable)?, bytes)
+            }
+            _ => pe(&PeFile64::parse(bytes).map_err(unreadable)?, bytes),
+        },
+        Kind::Elf if class(4) == Some(object::elf::ELFCLASS32) => {
+            elf(&ElfFile32::<Endianness>::parse(bytes).map_err(unreadable)?)
+        }
+        Kind::Elf => elf(&ElfFile64::<Endianness>::parse(bytes).map_err(unreadable)?),
+        Kind::Xml | Kind::Other => Err(Error::Binary("neither a PE nor an ELF file".into())),
+    }
+}
+
+fn unreadable(error: object::Error) -> Error {
+    Error::Binary(error.to_string())
+}
+
+fn elf<'data>(file: &impl Object<'data>) -> Result<Vec<ProviderSchemas>> {
+    let section = file.section_by_name(ELF_SECTION);
+    let section =
+        section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
+    let bytes = section.data().map_err(unreadable)?;
+    let blob = wevt::bounded(bytes)?;
+    let messages = bytes.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
+    let messages = if messages.is_empty() { MessageTable::default() } else { MessageTable::parse(messages)? };
+    wevt::providers(blob, &messages)
+}
+
+fn pe<'data, Pe: ImageNtHeaders>(
+    file: &PeFile<'data, Pe, &'data [u8]>,
+    bytes: &'data [u8],
+) -> Result<Vec<ProviderSchemas>> {
+    let sections = file.section_table();
+    let directory = file.data_directories().resource_directory(bytes, &sections).map_err(unreadable)?;
+    let directory = directory.ok_or_else(|| Error::NoMetadata("the PE file has no resources".into()))?;
+    let data = |resource: (u32, u32)| {
+        let (address, size) = resource;
+        let data = sections.pe_data_at(bytes, address).and_then(|d| d.get(..usize::try_from(size).ok()?));
+        data.ok_or_else(|| Error::Binary("a resource lies outside the file".into()))
+    };
+    let blob = find_resource(directory, |id| is_named(id, directory, WEVT_TEMPLATE), None)?;
+    let blob =
+        blob.ok_or_else(|| Error::NoMetadata(format!("the PE file has no resource {WEVT_TEMPLATE}")))?;
+    let messages = find_resource(directory, |id| id.id() == Some(RT_MESSAGETABLE), Some(ENGLISH_US))?;
+    let messages = match messages {
+        Some(resource) => MessageTable::parse(data(resource)?)?,
+        None => MessageTable::default(),
+    };
+    wevt::providers(data(blob)?, &messages)
+}
+
+/// Address and size of the resource of a type, named 1, in `language` if it exists so, else in the first
+/// language.
+fn find_resource(
+    directory: ResourceDirectory<'_>,
+    is_type: impl Fn(ResourceNameOrId) -> bool,
+    language: Option<u16>,
+) -> Result<Option<(u32, u32)>> {
+    let root = directory.root().map_err(unreadable)?;
+    let Some(names) = subtable(directory, &root, is_type)? else { return Ok(None) };
+    let Some(languages) = subtable(directory, &names, |id| id.id() == Some(RESOURCE_NAME))? else {
+        return Ok(None);
+    };
+    let preferred = languages.entries.iter().find(|e| language.is_some() && e.name_or_id().id() == language);
+    let Some(entry) = preferred.or(languages.entries.first()) else { return Ok(None) };
+    let data = entry.data(directory).map_err(unreadable)?.data();
+    let data = data.ok_or_else(|| Error::Binary("the resource directory is nested too deeply".into()))?;
+    Ok(Some((data.offset_to_data.get(LE), data.size.get(LE))))
+}
+
+/// The table below the first entry that `is_wanted`.
+fn subtable<'data>(
+    directory: ResourceDirectory<'data>,
+    table: &ResourceDirectoryTable<'data>,
+    is_wanted: impl Fn(ResourceNameOrId) -> bool,
+) -> Result<Option<ResourceDirectoryTable<'data>>> {
+    match table.entries.iter().find(|e| is_wanted(e.name_or_id())) {
+        Some(entry) => Ok(entry.data(directory).map_err(unreadable)?.table()),
+        None => Ok(None),
+    }
+}
+
+fn is_named(id: ResourceNameOrId, directory: ResourceDirectory<'_>, name: &str) -> bool {
+    let Some(Ok(units)) = id.name().map(|n| n.data(directory)) else { return false };
+    units.iter().map(|u| u.get(LE)).eq(name.encode_utf16())
+}
+
+#[cfg(test)]
+mod tests;

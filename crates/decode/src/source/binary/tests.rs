@@ -1,0 +1,222 @@
+//! PE and ELF files built by hand, with and without event metadata.
+
+use traceweir_format::wire::Put;
+
+use super::*;
+use crate::source::wevt::build::{Bytes, compiled, hostile, message_table, messages};
+
+/// Where the only section of a built PE file is loaded.
+const RVA: u32 = 0x1000;
+
+/// A resource: type, language, bytes.
+type Resource<'a> = (Result<u16, &'a str>, u16, &'a [u8]);
+
+/// A `.rsrc` section. Resources of one type must follow one another; all are named 1.
+fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
+    const SUBDIRECTORY: u32 = 0x8000_0000;
+    let mut b = Bytes::default();
+    let types: Vec<_> = resources.chunk_by(|a, b| a.0 == b.0).collect();
+    let directory = |b: &mut Bytes, named: usize, ids: usize| {
+        b.0.put(&[0; 12]).put_u16(named as u16).put_u16(ids as u16);
+    };
+    let named = types.iter().filter(|t| t[0].0.is_err()).count();
+    directory(&mut b, named, types.len() - named);
+    let (mut name_holes, mut type_holes) = (Vec::new(), Vec::new());
+    for t in &types {
+        match t[0].0 {
+            Ok(id) => {
+                b.0.put_u32(id.into());
+            }
+            Err(name) => name_holes.push((b.hole(), name)),
+        }
+        type_holes.push(b.hole());
+    }
+    for (t, hole) in types.iter().zip(type_holes) {
+        b.fill(hole, b.here() | SUBDIRECTORY);
+        directory(&mut b, 0, 1);
+        b.0.put_u32(1);
+        let languages = b.hole();
+        b.fill(languages, b.here() | SUBDIRECTORY);
+        directory(&mut b, 0, t.len());
+        let mut entries = Vec::new();
+        for (_, language, _) in *t {
+            b.0.put_u32((*language).into());
+            entries.push(b.hole());
+        }
+        for ((_, _, bytes), entry) in t.iter().zip(entries) {
+            b.land(entry);
+            let address = b.here() + 16 + RVA;
+            b.0.put_u32(address).put_u32(bytes.len() as u32).put_u64(0).put(bytes);
+            b.0.resize(b.0.len().next_multiple_of(4), 0);
+        }
+    }
+    for (hole, name) in name_holes {
+        b.fill(hole, b.here() | SUBDIRECTORY);
+        b.0.put_u16(name.len() as u16).put_wide_z(name);
+    }
+    b.0
+}
+
+/// A PE file of one section, the resources if there are any.
+fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
+    let body = section.unwrap_or(&[0; 16]);
+    let optional_size = if wide { 240 } else { 224 };
+    let headers = 64 + 4 + 20 + optional_size + 40;
+    let mut out = Vec::new();
+    out.put(b"MZ").put(&[0; 58]).put_u32(64).put(b"PE\0\0");
+    out.put_u16(if wide { 0x8664 } else { 0x14C })
+        .put_u16(1)
+        .put(&[0; 12])
+        .put_u16(optional_size as u16)
+        .put_u16(0x2022);
+    let optional = out.len();
+    out.put_u16(if wide { 0x20B } else { 0x10B });
+    out.resize(optional + optional_size - 16 * 8 - 4, 0);
+    out.put_u32(16).put(&[0; 16]);
+    match section {
+        Some(section) => out.put_u32(RVA).put_u32(section.len() as u32),
+        None => out.put_u64(0),
+    };
+    out.resize(optional + optional_size, 0);
+    out.put(b".rsrc\0\0\0")
+        .put_u32(body.len() as u32)
+        .put_u32(RVA)
+        .put_u32(body.len() as u32)
+        .put_u32(headers as u32);
+    out.put(&[0; 16]);
+    assert_eq!(out.len(), headers);
+    out.put(body);
+    out
+}
+
+/// An ELF file, 64 or 32 bits wide, with one section of a name besides its string table.
+fn elf_file(wide: bool, name: &str, body: &[u8]) -> Vec<u8> {
+    let mut strings = vec![0];
+    strings.put_ansi_z(name).put_ansi_z(".shstrtab");
+    let (header, entry) = if wide { (64, 64) } else { (52, 40) };
+    let (body_at, strings_at) = (header, header + body.len());
+    let table_at = (strings_at + strings.len()).next_multiple_of(8);
+    let word = |out: &mut Vec<u8>, v: usize| {
+        if wide {
+            out.put_u64(v as u64)
+        } else {
+            out.put_u32(v as u32)
+        };
+    };
+    let mut out = Vec::new();
+    out.put(b"\x7FELF").put(&[if wide { 2 } else { 1 }, 1, 1]).put(&[0; 9]);
+    out.put_u16(3).put_u16(if wide { 62 } else { 3 }).put_u32(1);
+    word(&mut out, 0);
+    word(&mut out, 0);
+    word(&mut out, table_at);
+    out.put_u32(0).put_u16(header as u16).put_u16(0).put_u16(0).put_u16(entry as u16).put_u16(3).put_u16(2);
+    assert_eq!(out.len(), header);
+    out.put(body).put(&strings);
+    out.resize(table_at + entry, 0);
+    for (name, kind, at, size) in
+        [(1, 1, body_at, body.len()), (2 + name.len(), 3, strings_at, strings.len())]
+    {
+        out.put_u32(name as u32).put_u32(kind);
+        word(&mut out, 0);
+        word(&mut out, 0);
+        word(&mut out, at);
+        word(&mut out, size);
+        out.put_u64(0);
+        word(&mut out, 1);
+        word(&mut out, 0);
+    }
+    out
+}
+
+/// The level name of the first event, which comes from the message table if there is one.
+fn level(file: &[u8]) -> String {
+    let providers = load(file).unwrap();
+    assert_eq!((providers.len(), providers[0].events.len()), (1, 3));
+    providers[0].events[0].schema.names.level.as_deref().unwrap().to_string()
+}
+
+#[test]
+fn pe_files_of_both_widths_give_their_providers() {
+    let (blob, texts) = (compiled(true), messages());
+    let section = resource_section(&[(Err("WEVT_TEMPLATE"), 0x409, &blob), (Ok(11), 0x409, &texts)]);
+    for wide in [true, false] {
+        let file = pe_file(wide, Some(&section));
+        assert_eq!(load(&file).unwrap()[0].events[0].schema.message.as_deref(), Some("Did %1 with %2%n"));
+    }
+}
+
+#[test]
+fn english_messages_are_preferred_and_any_will_do() {
+    let (blob, german, english) =
+        (compiled(true), message_table(&[(1, "Fehler")]), message_table(&[(1, "Oops")]));
+    let file = |messages: &[Resource<'_>]| {
+        let mut all = vec![(Err("WEVT_TEMPLATE"), 0x407, &blob[..])];
+        all.extend(messages);
+        pe_file(true, Some(&resource_section(&all)))
+    };
+    assert_eq!(level(&file(&[(Ok(11), 0x407, &german), (Ok(11), 0x409, &english)])), "Oops");
+    assert_eq!(level(&file(&[(Ok(11), 0x407, &german)])), "Fehler");
+    assert_eq!(level(&file(&[])), "Error", "the name without messages");
+}
+
+#[test]
+fn elf_files_hold_the_manifest_and_then_the_messages() {
+    for wide in [true, false] {
+        let mut body = compiled(true);
+        assert_eq!(level(&elf_file(wide, ELF_SECTION, &body)), "Error");
+        body.put_u64(0);
+        assert_eq!(level(&elf_file(wide, ELF_SECTION, &body)), "Error", "padding is an empty table");
+        body.truncate(body.len() - 8);
+        body.resize(body.len().next_multiple_of(4), 0);
+        body.put(&message_table(&[(1, "Oops")]));
+        assert_eq!(level(&elf_file(wide, ELF_SECTION, &body)), "Oops");
+    }
+}
+
+#[test]
+fn files_without_metadata_are_told_from_broken_ones() {
+    let icon = resource_section(&[(Ok(3), 0x409, b"icon")]);
+    for file in [pe_file(true, None), pe_file(false, Some(&icon)), elf_file(true, ".text", b"code")] {
+        assert!(matches!(load(&file), Err(Error::NoMetadata(_))));
+    }
+    for file in [&b""[..], b"MZ", b"\x7FELF", b"<xml/>", b"plain"] {
+        assert!(matches!(load(file), Err(Error::Binary(_))), "{file:?}");
+    }
+}
+
+#[test]
+fn the_first_bytes_tell_the_kind() {
+    for (bytes, kind) in [
+        (&b"MZ\x90"[..], Kind::Pe),
+        (b"\x7FELF\x02", Kind::Elf),
+        (b"<?xml", Kind::Xml),
+        (b"\xEF\xBB\xBF\r\n <a/>", Kind::Xml),
+        (b"\xFF\xFE<\0?\0", Kind::Xml),
+        (b"\xFE\xFF\0<\0?", Kind::Xml),
+        (b"", Kind::Other),
+        (b"PK\x03\x04", Kind::Other),
+    ] {
+        assert_eq!(provider_binary_kind(bytes), kind, "{bytes:?}");
+    }
+}
+
+#[test]
+fn damage_never_panics() {
+    // Containers around small contents: the contents have tests of their own.
+    let texts = message_table(&[(1, "Oops")]);
+    let section = resource_section(&[
+        (Err("WEVT_TEMPLATE"), 0x409, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
+        (Ok(11), 0x409, &texts),
+    ]);
+    for file in [
+        pe_file(true, Some(&section)),
+        pe_file(false, Some(&section)),
+        elf_file(true, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
+        elf_file(false, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
+    ] {
+        assert!(load(&file).is_ok());
+        hostile(&file, |bytes| {
+            let _ = load(bytes);
+        });
+    }
+}

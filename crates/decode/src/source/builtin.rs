@@ -1,0 +1,42 @@
+//! Schemas of events that need none: plain strings, and the chunks in which an event source sends its manifest.
+
+use traceweir_format::spec::types::{InType, OutType};
+
+use super::Known;
+use crate::schema::{Field, Names, Origin, Schema};
+
+#[derive(Debug)]
+pub(super) struct Builtin {
+    /// One string is the whole payload (EventWriteString).
+    pub(super) string_only: Known,
+    /// A piece of an event source's manifest.
+    pub(super) manifest_chunk: Known,
+}
+
+impl Default for Builtin {
+    fn default() -> Self {
+        let value = |name, input| Field::value(name, input, OutType::NULL);
+        let string = [value("Message", InType::UNICODESTRING)];
+        let chunk = [
+            value("Format", InType::UINT8),
+            value("MajorVersion", InType::UINT8),
+            value("MinorVersion", InType::UINT8),
+            value("Magic", InType::UINT8),
+            value("TotalChunks", InType::UINT16),
+            value("ChunkNumber", InType::UINT16),
+            Field::value("Manifest", InType::NONNULLTERMINATEDANSISTRING, OutType::UTF8),
+        ];
+        Self {
+            string_only: known("StringOnly", Origin::StringOnly, &string),
+            manifest_chunk: known("ManifestData", Origin::Manifest, &chunk),
+        }
+    }
+}
+
+fn known(name: &str, origin: Origin, fields: &[Field]) -> Known {
+    let mut schema = Schema::default();
+    schema.origin = origin;
+    schema.names = Names { event: Some(name.into()), ..Names::default() };
+    // These few fields break no rule that sealing checks.
+    Known::new(schema.seal(fields.to_vec(), fields.len()).unwrap_or_default())
+}

@@ -1,0 +1,86 @@
+//! A schema with what is derived from it once: the event's name, the parsed message, the JSON keys.
+
+use crate::format::json_string;
+use crate::message::Message;
+use crate::schema::{Kind, Schema};
+
+/// A schema ready for use.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The layout and names.
+    pub schema: Schema,
+    /// The name a person knows the event by.
+    pub event_name: Option<Box<str>>,
+    /// The parsed message.
+    pub message: Option<Message>,
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Known {
+    /// Derives what can be derived.
+    #[must_use]
+    pub fn new(schema: Schema) -> Self {
+        let event_name = schema.event_name().map(Into::into);
+        let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
+        let keys = keys(&schema);
+        Self { schema, event_name, message, keys }
+    }
+
+    /// The JSON key of a field, quoted, escaped and followed by a colon. Fields of the same name in one object are numbered.
+    #[inline]
+    #[must_use]
+    pub fn json_key(&self, index: usize) -> &[u8] {
+        self.keys.get(index).map_or(b"\"?\":", |k| k)
+    }
+}
+
+fn keys(schema: &Schema) -> Vec<Box<[u8]>> {
+    let mut keys = vec![Box::default(); schema.fields().len()];
+    name_scope(schema, 0, schema.top().len(), &mut keys);
+    for field in schema.fields() {
+        if let Kind::Struct { first, members } = field.kind {
+            name_scope(schema, usize::from(first), usize::from(members), &mut keys);
+        }
+    }
+    keys
+}
+
+fn name_scope(schema: &Schema, first: usize, count: usize, keys: &mut [Box<[u8]>]) {
+    let mut taken = rustc_hash::FxHashSet::default();
+    let mut repeats = rustc_hash::FxHashMap::<&str, u32>::default();
+    for (index, field) in schema.fields().iter().enumerate().skip(first).take(count) {
+        let repeat = repeats.entry(&field.name).or_insert(0);
+        let mut name = field.name.to_string();
+        loop {
+            *repeat = repeat.saturating_add(1);
+            if *repeat > 1 {
+                name = format!("{}_{}", field.name, *repeat);
+            }
+            if taken.insert(name.clone()) {
+                break;
+            }
+        }
+        let mut key = Vec::with_capacity(name.len().saturating_add(3));
+        json_string(&name, &mut key);
+        key.push(b':');
+        if let Some(slot) = keys.get_mut(index) {
+            *slot = key.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Field;
+    use traceweir_format::spec::types::{InType, OutType};
+
+    #[test]
+    fn fields_of_one_name_are_numbered() {
+        let field = |name| Field::value(name, InType::UINT8, OutType::NULL);
+        let fields = vec![field("a"), field("a"), field("a_2"), field("a"), field("q\"")];
+        let known = Known::new(Schema::default().seal(fields, 5).unwrap());
+        let keys: Vec<_> = (0..5).map(|i| String::from_utf8_lossy(known.json_key(i)).into_owned()).collect();
+        assert_eq!(keys, ["\"a\":", "\"a_2\":", "\"a_2_2\":", "\"a_3\":", "\"q\\\"\":"]);
+    }
+}

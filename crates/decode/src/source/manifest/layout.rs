@@ -1,0 +1,179 @@
+//! From a template to the flat list of fields that a [`Schema`](crate::Schema) has.
+//!
+//! ```text
+//!   template                           fields
+//!   Count                              0  Count
+//!   Values  struct, count="Count"      1  Values   struct 3..5, count = field 0
+//!     Size                             2  Last
+//!     Data  length="Size"              3  Size
+//!   Last                               4  Data     length = field 3
+//! ```
+//!
+//! Top-level fields come first, then the members of each structure in the order in which the structures stand
+//! in the list: a structure's members always stand behind it. A count or length names an earlier field of the
+//! same structure, or one that stands before the structure in those around it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_format::spec::types::{InType, OutType};
+
+use super::invalid;
+use super::raw::{self, Shape, Size, Template};
+use crate::Result;
+use crate::schema::{Count, Field, Kind, Length, MAX_DEPTH, MAX_FIELDS, ValueMap};
+
+/// The maps of a provider by name.
+pub(super) type Maps<'m> = HashMap<&'m str, Arc<ValueMap>>;
+
+/// The fields of a template, the first `top` of them the payload in order.
+pub(super) struct Layout {
+    pub(super) fields: Vec<Field>,
+    pub(super) top: usize,
+}
+
+/// The fields of the template or of one structure, and where names lead from there.
+struct Scope<'t> {
+    members: &'t [raw::Field],
+    /// Where in the flat list each name stands first.
+    names: HashMap<&'t str, usize>,
+    /// The scope around it, and the index of the structure in the flat list.
+    outer: Option<(usize, usize)>,
+    depth: usize,
+}
+
+/// Lays a template out.
+pub(super) fn lay_out(template: &Template, maps: &Maps<'_>) -> Result<Layout> {
+    let mut builder = Builder { maps, fields: Vec::new(), scopes: Vec::new(), reserved: 0 };
+    builder.reserve(&template.fields, None, template.offset)?;
+    let mut at = 0;
+    while let Some(members) = builder.scopes.get(at).map(|scope| scope.members) {
+        for member in members {
+            let field = builder.field(member, at)?;
+            builder.fields.push(field);
+        }
+        at = at.saturating_add(1);
+    }
+    Ok(Layout { fields: builder.fields, top: template.fields.len() })
+}
+
+struct Builder<'t> {
+    maps: &'t Maps<'t>,
+    fields: Vec<Field>,
+    /// Scopes in the order of their members in the list; those not yet built have reserved their places.
+    scopes: Vec<Scope<'t>>,
+    reserved: usize,
+}
+
+impl<'t> Builder<'t> {
+    /// Gives members their places at the end of the list; returns the first.
+    fn reserve(
+        &mut self,
+        members: &'t [raw::Field],
+        outer: Option<(usize, usize)>,
+        offset: u64,
+    ) -> Result<usize> {
+        let first = self.reserved;
+        self.reserved = first.saturating_add(members.len());
+        if self.reserved > MAX_FIELDS {
+            return Err(invalid(offset, "the template has too many fields"));
+        }
+        let depth = outer
+            .and_then(|(scope, _)| self.scopes.get(scope))
+            .map_or(0, |scope| scope.depth.saturating_add(1));
+        if depth > MAX_DEPTH {
+            return Err(invalid(offset, "structures are nested too deeply"));
+        }
+        let mut names = HashMap::with_capacity(members.len());
+        for (member, index) in members.iter().zip(first..) {
+            names.entry(member.name.as_str()).or_insert(index);
+        }
+        self.scopes.push(Scope { members, names, outer, depth });
+        Ok(first)
+    }
+
+    /// The next field of the list, a member of `scope`.
+    fn field(&mut self, member: &'t raw::Field, scope: usize) -> Result<Field> {
+        let index = self.fields.len();
+        let kind = match &member.shape {
+            Shape::Value { input, output, map } => {
+                let map = map.as_ref().and_then(|name| self.maps.get(name.as_str()).cloned());
+                Kind::Value { input: *input, output: *output, map }
+            }
+            Shape::Struct(members) if members.is_empty() => {
+                return Err(invalid(member.offset, format!("structure {} has no members", member.name)));
+            }
+            Shape::Struct(members) => {
+                let first = self.reserve(members, Some((scope, index)), member.offset)?;
+                Kind::Struct { first: narrow(first), members: narrow(members.len()) }
+            }
+        };
+        let count = match &member.count {
+            None => Count::One,
+            Some(Size::Number(n)) => Count::Fixed(*n),
+            Some(Size::Field(name)) => Count::Field(self.reference(member, name, scope)?),
+        };
+        let length = match (&member.length, &kind) {
+            (Some(size), Kind::Value { input, .. }) if has_length(*input) => match size {
+                Size::Number(n) => Length::Fixed(*n),
+                Size::Field(name) => Length::Field(self.reference(member, name, scope)?),
+            },
+            // An address in plain bytes has the size of an address.
+            (None, Kind::Value { input: InType::BINARY, output: OutType::IPV6, .. }) => Length::Fixed(16),
+            _ => Length::Natural,
+        };
+        Ok(Field::new(&member.name, kind).times(count).long(length))
+    }
+
+    /// The index of the field that a count or length of the next field names.
+    fn reference(&self, member: &raw::Field, name: &str, scope: usize) -> Result<u16> {
+        let mut place = Some((scope, self.fields.len()));
+        while let Some((scope, before)) = place {
+            let Some(scope) = self.scopes.get(scope) else { break };
+            match scope.names.get(name.trim()) {
+                Some(index) if *index < before => {
+                    return match self.fields.get(*index).map(|field| &field.kind) {
+                        Some(Kind::Value { input, .. }) if is_integer(*input) => Ok(narrow(*index)),
+                        _ => Err(invalid(
+                            member.offset,
+                            format!("field {name}, a count or length, is not an integer"),
+                        )),
+                    };
+                }
+                _ => place = scope.outer,
+            }
+        }
+        Err(invalid(
+            member.offset,
+            format!("no field {name} stands before {}, which refers to it", member.name),
+        ))
+    }
+}
+
+/// An index below [`MAX_FIELDS`] in 16 bits.
+fn narrow(index: usize) -> u16 {
+    u16::try_from(index).unwrap_or(u16::MAX)
+}
+
+/// Types whose size a length decides; for others a length is meaningless.
+fn has_length(input: InType) -> bool {
+    matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
+}
+
+fn is_integer(input: InType) -> bool {
+    matches!(
+        input,
+        InType::INT8
+            | InType::UINT8
+            | InType::INT16
+            | InType::UINT16
+            | InType::INT32
+            | InType::UINT32
+            | InType::INT64
+            | InType::UINT64
+            | InType::HEXINT32
+            | InType::HEXINT64
+            | InType::POINTER
+            | InType::SIZET
+    )
+}

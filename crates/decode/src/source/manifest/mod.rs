@@ -1,0 +1,99 @@
+//! Instrumentation manifests as XML: files of providers, and the text that EventSource writes into its traces.
+//!
+//! ```text
+//! instrumentationManifest                       (or assembly)
+//! ├─ instrumentation / events
+//! │  └─ provider  name guid
+//! │     ├─ levels     level    name value message         ┐
+//! │     ├─ tasks      task     name value message         │ names for the numbers
+//! │     │             └─ opcodes / opcode                 │ of a descriptor
+//! │     ├─ opcodes    opcode   name value message         │
+//! │     ├─ keywords   keyword  name mask message          │
+//! │     ├─ channels   channel  chid name value            ┘
+//! │     ├─ maps       valueMap, bitMap  name ── map  value message
+//! │     ├─ templates  template tid ── data  name inType outType map count length
+//! │     │                          └─ struct name count ── data …
+//! │     └─ events     event    value version level opcode task keywords template message symbol channel
+//! └─ localization / resources culture / stringTable / string  id value        for "$(string.id)"
+//! ```
+//!
+//! ```text
+//!   bytes ──encoding──▶ text ──reader──▶ raw definitions ──resolve, layout──▶ ProviderSchemas
+//! ```
+//!
+//! Parts may stand in any order, so everything is read first and resolved then. Elements and attributes not in
+//! the picture are ignored, elements of foreign namespaces among them.
+//!
+//! Invariants, for input that is hostile:
+//! - memory and time are bounded by the input: its size, nesting, attributes and number of definitions are
+//!   capped, and so is what one definition can multiply into (a template in many events, a text in many maps);
+//! - document type declarations and entities beyond the five predefined ones are errors; nothing outside the
+//!   text is opened;
+//! - a name that is used and not defined is an error with its place, except a map, without which the number is
+//!   shown.
+//!
+//! Not here: the reserved keyword bits that the message compiler adds for channels, message files (`$(mc.…)`
+//! resolves to nothing), pattern maps, filters, the XML shape of `UserData`, the event GUIDs of tasks.
+//!
+//! Source: Documented ("EventManifest Schema"); the text of EventSource Observed in traces of .NET Framework
+//! programs.
+
+mod encoding;
+mod layout;
+mod raw;
+mod reader;
+mod resolve;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod winmeta;
+
+use self::encoding::{Document, as_offset};
+use super::provider::ProviderSchemas;
+use crate::{Error, Result};
+
+/// The most bytes of a manifest. One of 187 events has 170 KiB.
+const MAX_BYTES: usize = 64 << 20;
+
+/// The most characters of a reason, which may quote the manifest.
+const MAX_REASON: usize = 200;
+
+/// Reads a manifest: one entry for each provider, in the order of the text.
+///
+/// The bytes are UTF-8 or UTF-16 with or without byte order mark, or what the XML declaration names. Errors
+/// carry the byte offset of the element at fault.
+///
+/// ```
+/// let manifest = br#"
+///   <instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
+///     <instrumentation><events>
+///       <provider name="Example" guid="{b3864c38-4273-58c5-545b-8b3608343471}">
+///         <events><event value="7" symbol="Ready" level="win:Verbose"/></events>
+///       </provider>
+///     </events></instrumentation>
+///   </instrumentationManifest>"#;
+/// let providers = traceweir_decode::source::manifest::parse(manifest)?;
+/// let event = &providers[0].events[0];
+/// assert_eq!((event.descriptor.id, event.descriptor.level), (7, 5));
+/// assert_eq!(event.schema.names.level.as_deref(), Some("Verbose"));
+/// # Ok::<(), traceweir_decode::Error>(())
+/// ```
+pub fn parse(xml: &[u8]) -> Result<Vec<ProviderSchemas>> {
+    if xml.len() > MAX_BYTES {
+        return Err(invalid(as_offset(MAX_BYTES), "the manifest is larger than 64 MiB"));
+    }
+    let document = Document::decode(xml)?;
+    let providers =
+        reader::read(&document.text).and_then(|manifest| resolve::providers(&manifest, xml.len()));
+    providers.map_err(|error| match error {
+        Error::Xml { offset, why } => Error::Xml { offset: document.source_offset(offset), why },
+        other => other,
+    })
+}
+
+/// The error of a manifest, its reason cut to a readable length.
+fn invalid(offset: u64, why: impl AsRef<str>) -> Error {
+    let why = why.as_ref();
+    let cut = why.char_indices().nth(MAX_REASON).and_then(|(end, _)| why.get(..end));
+    Error::Xml { offset, why: cut.map_or_else(|| why.to_owned(), |start| format!("{start}…")) }
+}

@@ -1,0 +1,124 @@
+//! The definitions of a manifest as written: names and references are still text.
+//!
+//! `offset` is where the element starts, for errors that only show when all is read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::types::{InType, OutType};
+
+#[derive(Default)]
+pub(super) struct Manifest {
+    pub(super) providers: Vec<Provider>,
+    pub(super) strings: Strings,
+}
+
+#[derive(Default)]
+pub(super) struct Provider {
+    pub(super) id: Guid,
+    pub(super) name: Option<String>,
+    pub(super) levels: Vec<Definition>,
+    pub(super) opcodes: Vec<Definition>,
+    pub(super) keywords: Vec<Definition>,
+    pub(super) tasks: Vec<Task>,
+    pub(super) channels: Vec<Channel>,
+    pub(super) maps: Vec<Map>,
+    pub(super) templates: Vec<Template>,
+    pub(super) events: Vec<Event>,
+}
+
+/// A level, opcode, task or keyword: a name for a number.
+pub(super) struct Definition {
+    pub(super) name: String,
+    pub(super) value: u64,
+    pub(super) message: Option<String>,
+}
+
+pub(super) struct Task {
+    pub(super) definition: Definition,
+    pub(super) opcodes: Vec<Definition>,
+}
+
+pub(super) struct Channel {
+    /// How events refer to it; without one they use the name.
+    pub(super) id: Option<String>,
+    pub(super) name: String,
+    pub(super) value: Option<u8>,
+    pub(super) imported: bool,
+}
+
+pub(super) struct Map {
+    pub(super) offset: u64,
+    pub(super) name: String,
+    pub(super) bits: bool,
+    pub(super) entries: Vec<(u64, String)>,
+}
+
+pub(super) struct Template {
+    pub(super) offset: u64,
+    pub(super) id: String,
+    pub(super) fields: Vec<Field>,
+}
+
+pub(super) struct Field {
+    pub(super) offset: u64,
+    pub(super) name: String,
+    pub(super) shape: Shape,
+    pub(super) count: Option<Size>,
+    pub(super) length: Option<Size>,
+}
+
+pub(super) enum Shape {
+    Value { input: InType, output: OutType, map: Option<String> },
+    Struct(Vec<Field>),
+}
+
+/// A count or length: a number, or the name of the field that has it.
+pub(super) enum Size {
+    Number(u16),
+    Field(String),
+}
+
+pub(super) struct Event {
+    pub(super) offset: u64,
+    pub(super) id: u16,
+    pub(super) version: u8,
+    pub(super) level: Option<String>,
+    pub(super) opcode: Option<String>,
+    pub(super) task: Option<String>,
+    pub(super) keywords: Option<String>,
+    pub(super) channel: Option<String>,
+    pub(super) template: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) symbol: Option<String>,
+}
+
+/// The string tables of all cultures in one: en-US where it has a text, else the first culture that has it.
+///
+/// The standard hasher is meant: names come from the manifest and may be chosen to collide under a simpler one.
+#[derive(Default)]
+pub(super) struct Strings {
+    texts: HashMap<String, (bool, Arc<str>)>,
+}
+
+impl Strings {
+    /// Adds a text of a culture, which is the preferred one or not.
+    pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) {
+        let replace = self.texts.get(&id).is_none_or(|(known, _)| preferred && !known);
+        if replace {
+            self.texts.insert(id, (preferred, text.into()));
+        }
+    }
+
+    /// The text of a message attribute: that of `$(string.id)`, or the attribute itself when it is not a
+    /// reference. An empty text is none.
+    pub(super) fn resolve(&self, message: &str) -> Option<Arc<str>> {
+        let message = message.trim();
+        let Some(reference) = message.strip_prefix("$(") else {
+            return (!message.is_empty()).then(|| message.into());
+        };
+        let id = reference.strip_suffix(')')?.strip_prefix("string.")?;
+        self.texts.get(id).map(|(_, text)| text.clone()).filter(|text| !text.is_empty())
+    }
+}

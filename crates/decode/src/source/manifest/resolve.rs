@@ -1,0 +1,263 @@
+//! From raw definitions to schemas: names find their definitions, messages their texts, events their fields.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_format::spec::event::EventDescriptor;
+
+use super::invalid;
+use super::layout::{Layout, Maps, lay_out};
+use super::raw::{Channel, Definition, Event, Manifest, Provider, Strings};
+use super::tag::parse_number;
+use super::winmeta::{self, FIRST_OWN_CHANNEL};
+use crate::Result;
+use crate::schema::{Names, Origin, Schema, ValueMap};
+use crate::source::provider::{EventSchema, ProviderSchemas};
+
+/// The most fields of all events together.
+const MAX_FIELDS: usize = 1 << 20;
+
+/// What may still be made of definitions that are used more than once.
+///
+/// A template of many fields in many events, or a long text in many map entries, takes few bytes of XML each. What a
+/// manifest becomes stays within a small multiple of its size.
+struct Budget {
+    fields: usize,
+    map_bytes: usize,
+}
+
+/// The schemas of all providers of a manifest of `size` bytes.
+pub(super) fn providers(manifest: &Manifest, size: usize) -> Result<Vec<ProviderSchemas>> {
+    let mut budget = Budget {
+        fields: size.saturating_add(16 << 10).min(MAX_FIELDS),
+        map_bytes: size.saturating_mul(4).saturating_add(16 << 10),
+    };
+    manifest.providers.iter().map(|p| provider(p, &manifest.strings, &mut budget)).collect()
+}
+
+fn provider(provider: &Provider, strings: &Strings, budget: &mut Budget) -> Result<ProviderSchemas> {
+    let name = provider.name.as_deref().map(Arc::from);
+    let maps = maps(provider, strings, budget)?;
+    let mut templates = HashMap::with_capacity(provider.templates.len());
+    for template in &provider.templates {
+        let layout = lay_out(template, &maps)?;
+        templates.entry(template.id.as_str()).or_insert(layout);
+    }
+    let context = Context { provider, name, tables: Tables::new(provider, strings), templates, strings };
+    let events = provider.events.iter().map(|event| context.event(event, budget)).collect::<Result<_>>()?;
+    Ok(ProviderSchemas { id: provider.id, name: context.name, events })
+}
+
+/// The value and bit maps; an entry whose text is not known is left out, so that the number is shown.
+fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut Budget) -> Result<Maps<'m>> {
+    let mut maps = Maps::new();
+    for map in &provider.maps {
+        let mut entries = Vec::with_capacity(map.entries.len());
+        for (value, message) in &map.entries {
+            let Some(text) = strings.resolve(message) else { continue };
+            budget.map_bytes = budget
+                .map_bytes
+                .checked_sub(text.len())
+                .ok_or_else(|| invalid(map.offset, "texts of maps are repeated too often"))?;
+            entries.push((*value, text.as_ref().to_owned()));
+        }
+        maps.entry(map.name.as_str())
+            .or_insert_with(|| Arc::new(ValueMap::new(&map.name, map.bits, entries)));
+    }
+    Ok(maps)
+}
+
+/// Numbers and display names by the names that events use.
+struct Table<'m> {
+    /// What the table holds, for errors.
+    what: &'static str,
+    entries: HashMap<&'m str, (u64, Arc<str>)>,
+}
+
+impl<'m> Table<'m> {
+    fn new<'d: 'm>(
+        what: &'static str,
+        predefined: &'static [(&'static str, u64)],
+        definitions: impl Iterator<Item = &'d Definition>,
+        strings: &Strings,
+    ) -> Self {
+        let mut entries: HashMap<&str, _> =
+            predefined.iter().map(|(name, value)| (*name, (*value, without_prefix(name).into()))).collect();
+        let mut own: HashMap<&str, _> = HashMap::new();
+        for definition in definitions {
+            let display = || (definition.value, display_name(definition, strings));
+            own.entry(definition.name.trim()).or_insert_with(display);
+        }
+        entries.extend(own);
+        Self { what, entries }
+    }
+
+    /// The number of a name and the name to show. A number is its own name and shows none.
+    fn find(&self, name: &str, offset: u64) -> Result<(u64, Option<Arc<str>>)> {
+        let name = name.trim();
+        if let Some((value, display)) = self.entries.get(name) {
+            return Ok((*value, Some(display.clone())));
+        }
+        let number = parse_number(name)
+            .ok_or_else(|| invalid(offset, format!("{} {name} is not defined", self.what)))?;
+        Ok((number, None))
+    }
+
+    /// The same for a reference that may be absent and a number of limited size.
+    fn find_optional<T: TryFrom<u64> + Default>(
+        &self,
+        name: Option<&String>,
+        offset: u64,
+    ) -> Result<(T, Option<Arc<str>>)> {
+        let Some(name) = name else { return Ok((T::default(), None)) };
+        let (number, display) = self.find(name, offset)?;
+        let number = T::try_from(number)
+            .map_err(|_| invalid(offset, format!("{} {name} is out of range", self.what)))?;
+        Ok((number, display))
+    }
+}
+
+/// The text of a definition's message, or else its name.
+fn display_name(definition: &Definition, strings: &Strings) -> Arc<str> {
+    let message = definition.message.as_deref().and_then(|message| strings.resolve(message));
+    message.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| without_prefix(&definition.name).into())
+}
+
+/// A predefined name as people know it.
+fn without_prefix(name: &str) -> &str {
+    let name = name.trim();
+    name.strip_prefix("win:").unwrap_or(name)
+}
+
+struct Tables<'m> {
+    levels: Table<'m>,
+    opcodes: Table<'m>,
+    tasks: Table<'m>,
+    keywords: Table<'m>,
+    channels: Table<'m>,
+    /// The opcodes of tasks that have their own, by task.
+    task_opcodes: HashMap<&'m str, Table<'m>>,
+}
+
+impl<'m> Tables<'m> {
+    fn new(provider: &'m Provider, strings: &Strings) -> Self {
+        let mut task_opcodes = HashMap::new();
+        for task in provider.tasks.iter().filter(|task| !task.opcodes.is_empty()) {
+            task_opcodes
+                .entry(task.definition.name.trim())
+                .or_insert_with(|| Table::new("opcode", &[], task.opcodes.iter(), strings));
+        }
+        let tasks = provider.tasks.iter().map(|task| &task.definition);
+        Self {
+            levels: Table::new("level", winmeta::LEVELS, provider.levels.iter(), strings),
+            opcodes: Table::new("opcode", winmeta::OPCODES, provider.opcodes.iter(), strings),
+            tasks: Table::new("task", winmeta::TASKS, tasks, strings),
+            keywords: Table::new("keyword", winmeta::KEYWORDS, provider.keywords.iter(), strings),
+            channels: channels(&provider.channels),
+            task_opcodes,
+        }
+    }
+}
+
+/// Channels by id and by name. Those without a number get the next free one, as the message compiler gives them.
+fn channels(channels: &[Channel]) -> Table<'_> {
+    let mut taken = [false; 256];
+    for value in channels.iter().filter_map(|channel| channel.value) {
+        if let Some(taken) = taken.get_mut(usize::from(value)) {
+            *taken = true;
+        }
+    }
+    let mut next = usize::from(FIRST_OWN_CHANNEL);
+    let mut entries = HashMap::with_capacity(channels.len());
+    for channel in channels {
+        let well_known =
+            winmeta::CHANNELS.iter().find(|(name, _)| channel.imported && *name == channel.name.trim());
+        let value = match (channel.value, well_known) {
+            (Some(value), _) => u64::from(value),
+            (None, Some((_, value))) => *value,
+            (None, None) => {
+                next = next.saturating_add(taken.iter().skip(next).take_while(|taken| **taken).count());
+                let value = u64::try_from(next).unwrap_or(u64::MAX);
+                next = next.saturating_add(1);
+                value
+            }
+        };
+        let entry = (value, Arc::from(channel.name.trim()));
+        if let Some(id) = &channel.id {
+            entries.entry(id.trim()).or_insert_with(|| entry.clone());
+        }
+        entries.entry(channel.name.trim()).or_insert(entry);
+    }
+    Table { what: "channel", entries }
+}
+
+/// What the events of a provider refer to.
+struct Context<'m> {
+    provider: &'m Provider,
+    name: Option<Arc<str>>,
+    tables: Tables<'m>,
+    templates: HashMap<&'m str, Layout>,
+    strings: &'m Strings,
+}
+
+impl Context<'_> {
+    fn event(&self, event: &Event, budget: &mut Budget) -> Result<EventSchema> {
+        let (descriptor, names) = self.describe(event)?;
+        let mut schema = Schema::default();
+        schema.origin = Origin::Manifest;
+        schema.provider = self.provider.id;
+        schema.names = names;
+        schema.message = event.message.as_deref().and_then(|message| self.strings.resolve(message));
+        let schema = match event.template.as_deref() {
+            None => schema,
+            Some(name) => {
+                let layout = self
+                    .templates
+                    .get(name)
+                    .ok_or_else(|| invalid(event.offset, format!("template {name} is not defined")))?;
+                budget.fields = budget
+                    .fields
+                    .checked_sub(layout.fields.len())
+                    .ok_or_else(|| invalid(event.offset, "the events have too many fields in all"))?;
+                schema.seal(layout.fields.clone(), layout.top)?
+            }
+        };
+        Ok(EventSchema { descriptor, schema })
+    }
+
+    /// The numbers of an event and the names for them.
+    fn describe(&self, event: &Event) -> Result<(EventDescriptor, Names)> {
+        let (tables, at) = (&self.tables, event.offset);
+        let (level, level_name) = tables.levels.find_optional(event.level.as_ref(), at)?;
+        let (task, task_name) = tables.tasks.find_optional(event.task.as_ref(), at)?;
+        let (opcode, opcode_name) = self.opcodes_for(event).find_optional(event.opcode.as_ref(), at)?;
+        let (channel, channel_name) = tables.channels.find_optional(event.channel.as_ref(), at)?;
+        let mut keyword = 0;
+        let mut keywords = Vec::new();
+        for name in event.keywords.iter().flat_map(|list| list.split_whitespace()) {
+            let (mask, display) = tables.keywords.find(name, at)?;
+            keyword |= mask;
+            keywords.extend(display.filter(|_| mask != 0).map(|display| (mask, display)));
+        }
+        let names = Names {
+            provider: self.name.clone(),
+            event: event.symbol.as_deref().map(Arc::from),
+            task: task_name.filter(|_| task != 0),
+            opcode: opcode_name,
+            level: level_name,
+            channel: channel_name,
+            keywords,
+        };
+        let descriptor =
+            EventDescriptor { id: event.id, version: event.version, channel, level, opcode, task, keyword };
+        Ok((descriptor, names))
+    }
+
+    /// The table that knows the event's opcode: that of its task, if it does, else that of the provider.
+    fn opcodes_for(&self, event: &Event) -> &Table<'_> {
+        let of_task = event.task.as_deref().and_then(|task| self.tables.task_opcodes.get(task.trim()));
+        let known = of_task
+            .filter(|table| event.opcode.as_deref().is_some_and(|o| table.entries.contains_key(o.trim())));
+        known.unwrap_or(&self.tables.opcodes)
+    }
+}

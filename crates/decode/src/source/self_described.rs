@@ -1,0 +1,123 @@
+//! The cache of TraceLogging schemas: found by the bytes of their metadata, compared in full.
+//!
+//! ```text
+//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema      (the usual way, some nanoseconds)
+//!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
+//! ```
+//!
+//! A trace that invents metadata for each event fills the cache; it is then emptied and fills again, so memory stays bounded.
+
+use std::hash::Hasher;
+
+use rustc_hash::{FxHashMap, FxHasher};
+use traceweir_format::Guid;
+use traceweir_format::wire::u64_at;
+
+use super::{Known, tracelogging};
+use crate::error::Undecoded;
+
+const SLOTS: usize = 1024;
+const MAX_ENTRIES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 20;
+
+#[derive(Debug)]
+struct Entry {
+    provider: Guid,
+    traits: Box<[u8]>,
+    metadata: Box<[u8]>,
+    known: Known,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SelfDescribed {
+    entries: Vec<Entry>,
+    slots: Vec<u32>,
+    by_hash: FxHashMap<u64, Vec<u32>>,
+    bytes: usize,
+}
+
+impl SelfDescribed {
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        provider: Guid,
+        traits: Option<&[u8]>,
+        metadata: &[u8],
+    ) -> Result<&Known, Undecoded> {
+        let traits = traits.unwrap_or_default();
+        let slot = cheap_hash(&provider, metadata);
+        let quick = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
+        let hit = quick.filter(|&i| self.entries.get(i).is_some_and(|e| e.is(&provider, traits, metadata)));
+        let index = match hit {
+            Some(index) => index,
+            None => self.look_up(provider, traits, metadata, slot)?,
+        };
+        self.entries.get(index).map(|e| &e.known).ok_or(Undecoded::NoSchema)
+    }
+
+    #[cold]
+    fn look_up(&mut self, provider: Guid, traits: &[u8], metadata: &[u8], slot: usize) -> Result<usize, Undecoded> {
+        let hash = full_hash(&provider, traits, metadata);
+        let known = self.by_hash.get(&hash).and_then(|list| {
+            let same = |i: &&u32| {
+                let entry = usize::try_from(**i).ok().and_then(|i| self.entries.get(i));
+                entry.is_some_and(|e| e.is(&provider, traits, metadata))
+            };
+            list.iter().find(same).copied()
+        });
+        let id = match known {
+            Some(id) => id,
+            None => self.insert(provider, traits, metadata, hash)?,
+        };
+        if self.slots.len() < SLOTS {
+            self.slots.resize(SLOTS, u32::MAX);
+        }
+        if let Some(s) = self.slots.get_mut(slot) {
+            *s = id;
+        }
+        Ok(usize::try_from(id).unwrap_or(usize::MAX))
+    }
+
+    fn insert(&mut self, provider: Guid, traits: &[u8], metadata: &[u8], hash: u64) -> Result<u32, Undecoded> {
+        let usable = (!traits.is_empty()).then_some(traits);
+        let schema = tracelogging::schema(provider, usable, metadata)?;
+        // A schema takes several times the memory of its metadata.
+        let size = metadata.len().saturating_add(traits.len()).saturating_mul(8).saturating_add(512);
+        if self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES {
+            *self = Self::default();
+        }
+        self.bytes = self.bytes.saturating_add(size);
+        let id = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let known = Known::new(schema);
+        self.entries.push(Entry { provider, traits: traits.into(), metadata: metadata.into(), known });
+        self.by_hash.entry(hash).or_default().push(id);
+        Ok(id)
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn is(&self, provider: &Guid, traits: &[u8], metadata: &[u8]) -> bool {
+        self.provider == *provider && *self.metadata == *metadata && *self.traits == *traits
+    }
+}
+
+/// Mixes the length and a few words: the comparison decides.
+#[inline]
+fn cheap_hash(provider: &Guid, metadata: &[u8]) -> usize {
+    let tail = metadata.len().saturating_sub(8);
+    let mixed = u64_at(metadata, 3)
+        ^ u64_at(metadata, 11).rotate_left(21)
+        ^ u64_at(metadata, tail).rotate_left(42)
+        ^ u64::from(provider.data1)
+        ^ (metadata.len() as u64).rotate_left(32);
+    usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54).unwrap_or(0)
+}
+
+fn full_hash(provider: &Guid, traits: &[u8], metadata: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(&provider.to_bytes());
+    hasher.write(metadata);
+    hasher.write(traits);
+    hasher.finish()
+}

@@ -1,0 +1,236 @@
+//! Compiled manifests: what the message compiler makes of a manifest and puts into a program.
+//!
+//! ```text
+//!   CRIM │ u32 size │ u16 major │ u16 minor │ u32 providers │ providers × { GUID │ u32 offset }
+//!                                                                          │
+//!   ┌──────────────────────────────────────────────────────────────────────┘
+//!   ▼
+//!   WEVT │ u32 size │ u32 message │ u32 elements │ elements × { u32 type │ u32 offset }
+//!                                                                          │
+//!   ┌──────────────────────────────────────────────────────────────────────┘
+//!   ▼
+//!   signature │ u32 size │ u32 count │ entries       LEVL TASK OPCO KEYW CHAN   names        (`names`)
+//!                                                    PRVA                       provider name
+//!                                                    MAPS TTBL                  maps, layouts (`template`)
+//!                                                    EVNT │ u32 0 │ events      48 bytes each, below
+//!
+//!   event: EVENT_DESCRIPTOR │ u32 message │ u32 → TEMP │ u32 → OPCO │ u32 → LEVL │ u32 → TASK
+//!          │ u32 keywords │ u32 → (u32 → KEYW)[] │ u32 → CHAN
+//! ```
+//!
+//! All offsets count from the start of `CRIM`. An element is what its signature says; its type number is not
+//! looked at. Templates and maps are read where an event or an item points at them, so MAPS and TTBL, whose
+//! offset arrays differ between versions 3.1 and 5.1, need not be.
+//!
+//! Invariants: what is read in total stays in proportion to the blob, however its offsets overlap: each
+//! record spends from a budget that a sound blob does not use up (`Reader::spend`), and so do the fields of
+//! events.
+//!
+//! An event without a template has no fields. The XML shape of templates (BinXML) is not read: items alone
+//! describe the payload.
+//!
+//! Source: Observed on the CLR's event resources (version 5.1); version 3.1 from public descriptions.
+
+#[cfg(test)]
+pub(in crate::source) mod build;
+mod names;
+pub(in crate::source) mod property;
+mod template;
+#[cfg(test)]
+mod tests;
+pub(in crate::source) mod texts;
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::wire::Cursor;
+
+use crate::schema::{Names, Schema, ValueMap};
+use crate::source::messages::MessageTable;
+use crate::source::provider::{EventSchema, ProviderSchemas};
+use crate::{Error, Result};
+use names::Tables;
+use texts::Texts;
+
+/// The attribute of PRVA that holds the provider's name.
+const PROVIDER_NAME: u32 = 0x1000_0001;
+
+/// Bytes of an event entry.
+const EVENT_SIZE: usize = 48;
+
+/// An event has 64 keyword bits and so at most as many keywords.
+const MAX_KEYWORDS: u32 = 64;
+
+/// The most fields that the events of one blob may have together.
+const MAX_TOTAL_FIELDS: usize = 1 << 21;
+
+/// The most text that the maps of one blob may copy from the message table.
+const MAX_MAP_TEXT: usize = 64 << 20;
+
+/// The providers that a compiled manifest describes, with names and texts from `messages`.
+pub fn providers(blob: &[u8], messages: &MessageTable) -> Result<Vec<ProviderSchemas>> {
+    let blob = bounded(blob)?;
+    let mut reader = Reader::new(blob, messages);
+    let mut list = reader.at(12)?;
+    let count = list.u32()?;
+    let mut providers = Vec::new();
+    for _ in 0..count {
+        let (id, offset) = (list.guid()?, list.u32()?);
+        reader.spend(20)?;
+        providers.push(reader.provider(id, offset)?);
+    }
+    Ok(providers)
+}
+
+/// The blob as far as its own size field says; what follows is padding or belongs to the container.
+pub(in crate::source) fn bounded(blob: &[u8]) -> Result<&[u8]> {
+    let mut header = Cursor::new("compiled manifest", blob);
+    if header.array::<4>()? != b"CRIM" {
+        header.seek(0)?;
+        return Err(header.invalid("signature is not CRIM").into());
+    }
+    let size = usize::try_from(header.u32()?).unwrap_or(usize::MAX);
+    header.seek(0)?;
+    Ok(header.take(size)?)
+}
+
+/// Everything that is looked up by offset while a blob is read.
+struct Reader<'a> {
+    blob: &'a [u8],
+    messages: &'a MessageTable,
+    texts: Texts<'a>,
+    maps: FxHashMap<u32, Arc<ValueMap>>,
+    templates: FxHashMap<u32, Schema>,
+    bytes_left: usize,
+    fields_left: usize,
+    map_text_left: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(blob: &'a [u8], messages: &'a MessageTable) -> Self {
+        let size = blob.len();
+        Self {
+            blob,
+            messages,
+            texts: Texts::new("compiled manifest text", blob),
+            maps: FxHashMap::default(),
+            templates: FxHashMap::default(),
+            bytes_left: size,
+            // Events share templates, texts are shared by map entries: these may exceed the blob, but not by much.
+            fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
+            map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT),
+        }
+    }
+
+    /// A cursor at an offset of the blob.
+    fn at(&self, offset: u32) -> Result<Cursor<'a>> {
+        let mut cursor = Cursor::new("compiled manifest", self.blob);
+        cursor.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
+        Ok(cursor)
+    }
+
+    /// Pays for a record of `bytes`. Records of a sound blob do not overlap, so they cost no more than its
+    /// size.
+    fn spend(&mut self, bytes: usize) -> Result<()> {
+        self.bytes_left =
+            self.bytes_left.checked_sub(bytes).ok_or(Error::Schema("records of the manifest overlap"))?;
+        Ok(())
+    }
+
+    /// One WEVT block.
+    fn provider(&mut self, id: Guid, offset: u32) -> Result<ProviderSchemas> {
+        let mut block = self.at(offset)?;
+        if block.array::<4>()? != b"WEVT" {
+            return Err(block.invalid("signature is not WEVT").into());
+        }
+        let (_size, message, count) = (block.u32()?, block.u32()?, block.u32()?);
+        let mut name = self.messages.get(message).cloned();
+        let mut tables = Tables::default();
+        let mut event_lists = Vec::new();
+        for _ in 0..count {
+            let (_type, offset) = (block.u32()?, block.u32()?);
+            self.spend(8)?;
+            let mut element = self.at(offset)?;
+            match element.array::<4>()? {
+                b"EVNT" => event_lists.push(offset),
+                b"PRVA" => name = self.provider_name(element)?.or(name),
+                signature => self.name_table(signature, element, &mut tables)?,
+            }
+        }
+        let mut provider = ProviderSchemas { id, name, events: Vec::new() };
+        for offset in event_lists {
+            self.events(offset, &tables, &mut provider)?;
+        }
+        Ok(provider)
+    }
+
+    /// The name among the provider's attributes; the cursor stands behind the signature.
+    fn provider_name(&mut self, mut element: Cursor<'_>) -> Result<Option<Arc<str>>> {
+        let (_size, count) = (element.u32()?, element.u32()?);
+        for _ in 0..count {
+            let (kind, offset) = (element.u32()?, element.u32()?);
+            self.spend(8)?;
+            if kind == PROVIDER_NAME {
+                return Ok(Some(self.texts.terminated(offset)?).filter(|t| !t.is_empty()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One EVNT element.
+    fn events(&mut self, offset: u32, tables: &Tables, provider: &mut ProviderSchemas) -> Result<()> {
+        let mut element = self.at(offset)?;
+        let (_signature, _size, count, _zero) =
+            (element.u32()?, element.u32()?, element.u32()?, element.u32()?);
+        for _ in 0..count {
+            self.spend(EVENT_SIZE)?;
+            let mut entry = Cursor::new("compiled event", element.take(EVENT_SIZE)?);
+            let event = self.event(&mut entry, tables, provider)?;
+            provider.events.push(event);
+        }
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        entry: &mut Cursor<'_>,
+        tables: &Tables,
+        provider: &ProviderSchemas,
+    ) -> Result<EventSchema> {
+        let descriptor = EventDescriptor::from_bytes(entry.array()?);
+        let (message, template) = (entry.u32()?, entry.u32()?);
+        let (opcode, level, task) = (entry.u32()?, entry.u32()?, entry.u32()?);
+        let (keyword_count, keywords, channel) = (entry.u32()?, entry.u32()?, entry.u32()?);
+        let mut schema = self.template(template)?;
+        schema.provider = provider.id;
+        schema.message = self.messages.get(message).cloned();
+        schema.names = Names {
+            provider: provider.name.clone(),
+            event: None,
+            task: tables.tasks.find(task, u64::from(descriptor.task)),
+            opcode: tables.opcode(opcode, &descriptor),
+            level: tables.levels.find(level, u64::from(descriptor.level)),
+            channel: tables.channels.find(channel, u64::from(descriptor.channel)),
+            keywords: self.keywords(keyword_count, keywords, tables)?,
+        };
+        Ok(EventSchema { descriptor, schema })
+    }
+
+    /// The keywords that an event's array of offsets names.
+    fn keywords(&self, count: u32, offset: u32, tables: &Tables) -> Result<Vec<(u64, Arc<str>)>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut array = self.at(offset)?;
+        if count > MAX_KEYWORDS {
+            return Err(array.invalid("more keywords than keyword bits").into());
+        }
+        let mut keywords = Vec::new();
+        for _ in 0..count {
+            keywords.extend(tables.keywords.entry(array.u32()?));
+        }
+        Ok(keywords)
+    }
+}

@@ -1,0 +1,120 @@
+//! What an entry of a property array says, in the two encodings that share it.
+//!
+//! TEMP items of compiled manifests and EVENT_PROPERTY_INFO carry the same facts under different flag bits.
+//! Both readers translate their bits into [`Property`]; the rules for counts and lengths stand here once.
+//!
+//! Sources: Documented ("EVENT_PROPERTY_INFO"), Observed (TEMP items).
+
+use std::sync::Arc;
+
+use traceweir_format::spec::types::InType;
+
+use crate::schema::{Count, Field, Kind, Length, MAX_FIELDS};
+use crate::{Error, Result};
+
+/// How the count or the length of a property is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source) enum Rule {
+    /// Nothing is said: a number may stand there all the same.
+    Implied,
+    /// The number is meant.
+    Fixed,
+    /// The number is the index of the property that holds it.
+    Reference,
+}
+
+impl Rule {
+    /// The rule that two flag bits make; a reference wins over a number.
+    pub(in crate::source) const fn new(fixed: bool, reference: bool) -> Self {
+        match (fixed, reference) {
+            (_, true) => Self::Reference,
+            (true, false) => Self::Fixed,
+            (false, false) => Self::Implied,
+        }
+    }
+}
+
+/// One property as its array holds it.
+pub(in crate::source) struct Property {
+    pub(in crate::source) name: Arc<str>,
+    pub(in crate::source) kind: Kind,
+    pub(in crate::source) count: (Rule, u16),
+    pub(in crate::source) length: (Rule, u16),
+    pub(in crate::source) tags: u32,
+}
+
+impl Property {
+    /// The field that the property describes.
+    ///
+    /// A number without a flag is an array from two elements on: older systems do not write the flag for
+    /// arrays. An unflagged 0 or 1 is a single value.
+    pub(in crate::source) fn into_field(self) -> Field {
+        let count = match self.count {
+            (Rule::Reference, index) => Count::Field(index),
+            (Rule::Implied, 0 | 1) => Count::One,
+            (_, n) => Count::Fixed(n),
+        };
+        let length = match (self.length, &self.kind) {
+            ((Rule::Reference, index), Kind::Value { .. }) => Length::Field(index),
+            ((_, n @ 1..), Kind::Value { input, .. }) if takes_length(*input) => Length::Fixed(n),
+            // The size that is given for a pointer is that of the machine which wrote the schema, not the event's.
+            _ => Length::Natural,
+        };
+        Field { name: self.name, kind: self.kind, count, length, tags: self.tags, referenced: false }
+    }
+}
+
+/// Whether a number of bytes or characters can be given for a type; all others know their size themselves.
+fn takes_length(input: InType) -> bool {
+    matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
+}
+
+/// Refuses structures that share members.
+///
+/// Each member belongs to one structure in every sound schema. Structures that share members describe a tree
+/// that may be exponentially larger than its list.
+pub(in crate::source) fn check_members(fields: &[Field]) -> Result<()> {
+    let mut owned = vec![false; fields.len().min(MAX_FIELDS)];
+    for field in fields {
+        let Kind::Struct { first, members } = field.kind else { continue };
+        for taken in owned.iter_mut().skip(usize::from(first)).take(usize::from(members)) {
+            if std::mem::replace(taken, true) {
+                return Err(Error::Schema("structures share members"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::spec::types::OutType;
+
+    fn field(input: InType, count: (Rule, u16), length: (Rule, u16)) -> (Count, Length) {
+        let kind = Kind::Value { input, output: OutType::NULL, map: None };
+        let f = Property { name: "f".into(), kind, count, length, tags: 0 }.into_field();
+        (f.count, f.length)
+    }
+
+    #[test]
+    fn unflagged_numbers_mean_what_they_say_only_where_they_can() {
+        use Rule::{Fixed, Implied, Reference};
+        let (one, natural) = (Count::One, Length::Natural);
+        assert_eq!(field(InType::UINT32, (Implied, 1), (Implied, 4)), (one, natural));
+        assert_eq!(field(InType::POINTER, (Implied, 2), (Implied, 4)), (Count::Fixed(2), natural));
+        assert_eq!(field(InType::POINTER, (Fixed, 1), (Fixed, 4)), (Count::Fixed(1), natural));
+        assert_eq!(field(InType::UNICODESTRING, (Implied, 0), (Implied, 0)), (one, natural));
+        assert_eq!(field(InType::UNICODESTRING, (Implied, 1), (Fixed, 9)), (one, Length::Fixed(9)));
+        assert_eq!(field(InType::BINARY, (Implied, 1), (Reference, 0)), (one, Length::Field(0)));
+        assert_eq!(field(InType::COUNTEDSTRING, (Reference, 3), (Implied, 8)), (Count::Field(3), natural));
+    }
+
+    #[test]
+    fn members_have_one_owner() {
+        let s = |first, members| Field::new("s", Kind::Struct { first, members });
+        let v = || Field::value("v", InType::UINT8, OutType::NULL);
+        assert!(check_members(&[s(2, 1), s(3, 1), v(), v()]).is_ok());
+        assert!(check_members(&[s(2, 2), s(3, 1), v(), v()]).is_err());
+    }
+}

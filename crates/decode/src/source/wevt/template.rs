@@ -1,0 +1,146 @@
+//! Templates (the fields of events) and maps (the names of field values).
+//!
+//! ```text
+//!   TEMP │ u32 size │ u32 top-level items │ u32 items │ u32 → items │ u32 kind │ GUID │ BinXML
+//!
+//!   item    0  u32  flags: 1 struct, 2 fixed length, 4 length in item, 8 fixed count, 0x10 count in item
+//!           4  u8 in type, u8 out type, u16 0     or, of a struct, u16 first member, u16 members
+//!           8  u32  → map or 0
+//!          12  u16  count, or index of the item that holds it
+//!          14  u16  length, or index of the item that holds it
+//!          16  u32  → name record
+//!
+//!   VMAP │ u32 20 + 8 n │ u32 → name │ u32 0 │ u32 n │ n × { u32 value │ u32 message }      version 5.1
+//!   BMAP                              u32 1
+//!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                                    version 3.1
+//! ```
+//!
+//! The flags are not those of EVENT_PROPERTY_INFO. Which map layout is meant is seen from the size that fits
+//! its own count. Templates and maps are read once however many events use them; an entry of a map whose text
+//! is not at hand is left out.
+//!
+//! Source: Observed on the CLR's event resources; flag 2 and version 3.1 from public descriptions.
+
+use std::sync::Arc;
+
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::wire::Cursor;
+
+use super::Reader;
+use super::property::{Property, Rule, check_members};
+use crate::schema::{Kind, MAX_FIELDS, Schema, ValueMap};
+use crate::{Error, Result};
+
+const ITEM_SIZE: usize = 20;
+
+const STRUCT: u32 = 0x01;
+const FIXED_LENGTH: u32 = 0x02;
+const LENGTH_IN_ITEM: u32 = 0x04;
+const FIXED_COUNT: u32 = 0x08;
+const COUNT_IN_ITEM: u32 = 0x10;
+
+impl Reader<'_> {
+    /// The fields of the template at an offset, as a schema without names; none at offset 0.
+    pub(super) fn template(&mut self, offset: u32) -> Result<Schema> {
+        if offset == 0 {
+            return Ok(Schema::default());
+        }
+        let schema = match self.templates.get(&offset) {
+            Some(known) => known.clone(),
+            None => {
+                let new = self.read_template(offset)?;
+                self.templates.insert(offset, new.clone());
+                new
+            }
+        };
+        let fields = schema.fields().len();
+        self.fields_left =
+            self.fields_left.checked_sub(fields).ok_or(Error::Schema("too many fields in all events"))?;
+        Ok(schema)
+    }
+
+    fn read_template(&mut self, offset: u32) -> Result<Schema> {
+        let mut header = self.at(offset)?;
+        if header.array::<4>()? != b"TEMP" {
+            return Err(header.invalid("signature is not TEMP").into());
+        }
+        let (_size, top, count, items) = (header.u32()?, header.u32()?, header.u32()?, header.u32()?);
+        let (top, count) = (top as usize, count as usize);
+        if count > MAX_FIELDS {
+            return Err(header.invalid("too many items").into());
+        }
+        self.spend(count.saturating_mul(ITEM_SIZE))?;
+        let mut items = self.at(items)?;
+        let fields =
+            (0..count).map(|_| Ok(self.item(&mut items)?.into_field())).collect::<Result<Vec<_>>>()?;
+        check_members(&fields)?;
+        Schema::default().seal(fields, top)
+    }
+
+    fn item(&mut self, items: &mut Cursor<'_>) -> Result<Property> {
+        let flags = items.u32()?;
+        let [a, b, c, d] = *items.array::<4>()?;
+        let (map, count, length, name) = (items.u32()?, items.u16()?, items.u16()?, items.u32()?);
+        let kind = if flags & STRUCT != 0 {
+            Kind::Struct { first: u16::from_le_bytes([a, b]), members: u16::from_le_bytes([c, d]) }
+        } else {
+            let map = if map == 0 { None } else { Some(self.map(map)?) };
+            Kind::Value { input: InType(a.into()), output: OutType(b.into()), map }
+        };
+        Ok(Property {
+            name: self.texts.record(name)?,
+            kind,
+            count: (Rule::new(flags & FIXED_COUNT != 0, flags & COUNT_IN_ITEM != 0), count),
+            length: (Rule::new(flags & FIXED_LENGTH != 0, flags & LENGTH_IN_ITEM != 0), length),
+            tags: 0,
+        })
+    }
+
+    /// The map at an offset.
+    fn map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
+        if let Some(known) = self.maps.get(&offset) {
+            return Ok(known.clone());
+        }
+        let mut map = self.at(offset)?;
+        let bits = match map.array()? {
+            b"VMAP" => false,
+            b"BMAP" => true,
+            _ => return Err(map.invalid("signature is neither VMAP nor BMAP").into()),
+        };
+        let (size, name, first, second) = (map.u32()?, map.u32()?, map.u32()?, map.u32()?);
+        let fits = |header: u32, n: u32| n.checked_mul(8).and_then(|n| n.checked_add(header)) == Some(size);
+        let count = if fits(20, second) {
+            second
+        } else if fits(16, first) {
+            map.seek(map.position().saturating_sub(4))?;
+            first
+        } else {
+            return Err(map.invalid("map size does not fit its count").into());
+        };
+        self.spend(size as usize)?;
+        let name = self.texts.record(name)?;
+        self.spend_map_text(&name)?;
+        let entries = self.map_entries(&mut map, count)?;
+        let map = Arc::new(ValueMap::new(&name, bits, entries));
+        self.maps.insert(offset, map.clone());
+        Ok(map)
+    }
+
+    fn map_entries(&mut self, map: &mut Cursor<'_>, count: u32) -> Result<Vec<(u64, String)>> {
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let (value, message) = (map.u32()?, map.u32()?);
+            let Some(text) = self.messages.get(message) else { continue };
+            self.spend_map_text(text)?;
+            entries.push((value.into(), text.to_string()));
+        }
+        Ok(entries)
+    }
+
+    /// Pays for a text that a map copies.
+    fn spend_map_text(&mut self, text: &str) -> Result<()> {
+        let left = self.map_text_left.checked_sub(text.len());
+        self.map_text_left = left.ok_or(Error::Schema("too much text in maps"))?;
+        Ok(())
+    }
+}

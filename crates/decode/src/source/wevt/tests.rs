@@ -1,0 +1,251 @@
+//! Compiled manifests, sound, damaged and malicious.
+
+use std::time::{Duration, Instant};
+
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::wire::Put;
+
+use super::build::{Bytes, PROVIDER, compiled, hostile, message_table, messages, record};
+use super::*;
+use crate::schema::{Count, Kind, Length};
+
+fn read(blob: &[u8]) -> Vec<ProviderSchemas> {
+    providers(blob, &MessageTable::parse(&messages()).unwrap()).unwrap()
+}
+
+fn text(name: &Option<Arc<str>>) -> &str {
+    name.as_deref().unwrap_or("(none)")
+}
+
+#[test]
+fn events_get_names_messages_and_keywords() {
+    let providers = read(&compiled(true));
+    assert_eq!(providers.len(), 1);
+    assert_eq!((providers[0].id, text(&providers[0].name)), (PROVIDER, "Example-Provider"));
+    let events = &providers[0].events;
+    assert_eq!(
+        events.iter().map(|e| (e.descriptor.id, e.descriptor.version)).collect::<Vec<_>>(),
+        [(1, 0), (1, 1), (2, 0)]
+    );
+    let full = &events[0].schema;
+    assert_eq!(full.provider, PROVIDER);
+    assert_eq!(full.message.as_deref(), Some("Did %1 with %2%n"));
+    let n = &full.names;
+    assert_eq!(
+        [&n.provider, &n.task, &n.opcode, &n.level, &n.channel].map(text),
+        ["Example-Provider", "Work task", "Own begin", "Error", "Example-Provider/Operational",]
+    );
+    assert_eq!(n.keywords, [(0x10, "Network".into()), (1 << 40, "DiskKeyword".into())]);
+}
+
+#[test]
+fn names_fall_back_to_the_name_record_and_to_the_value() {
+    let events = &read(&compiled(true))[0].events;
+    let n = &events[1].schema.names;
+    assert_eq!([&n.opcode, &n.level].map(text), ["Start", "Informational"], "messages 99 do not exist");
+    assert_eq!(events[1].schema.message, None);
+    let n = &events[2].schema.names;
+    assert_eq!(
+        [&n.task, &n.opcode, &n.level].map(text),
+        ["Work task", "Own begin", "Error"],
+        "offsets are 0"
+    );
+    assert_eq!(events[2].schema.message, None, "message 9 does not exist");
+
+    let bare = providers(&compiled(true), &MessageTable::default()).unwrap();
+    let n = &bare[0].events[0].schema.names;
+    assert_eq!([&n.task, &n.opcode, &n.level].map(text), ["WorkTask", "OwnStart", "Error"]);
+}
+
+#[test]
+fn an_event_without_a_template_has_no_fields() {
+    let events = &read(&compiled(true))[0].events;
+    assert!(events[1].schema.fields().is_empty());
+    assert_eq!(events[0].schema.fields(), events[2].schema.fields());
+}
+
+#[test]
+fn items_become_fields_by_their_own_flags() {
+    let providers = read(&compiled(true));
+    let schema = &providers[0].events[0].schema;
+    let shape: Vec<_> = schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.referenced)).collect();
+    let (one, natural) = (Count::One, Length::Natural);
+    assert_eq!(
+        shape,
+        [
+            ("Size", one, natural, false),
+            ("Length", one, natural, true),
+            ("Data", one, Length::Field(1), false),
+            ("Label", one, Length::Fixed(12), false),
+            ("Stack", Count::Fixed(2), natural, false),
+            ("Accesses", Count::Field(1), natural, false),
+            ("Values", Count::Field(1), natural, false),
+            ("Key", one, natural, false),
+            ("Name", one, natural, false),
+        ]
+    );
+    assert_eq!(schema.top().len(), 7);
+    assert_eq!(schema.fields()[6].kind, Kind::Struct { first: 7, members: 2 });
+    let pointer = Kind::Value { input: InType::POINTER, output: OutType::HEXINT64, map: None };
+    assert_eq!(schema.fields()[4].kind, pointer);
+}
+
+#[test]
+fn maps_of_both_versions_read_alike() {
+    for flag_word in [true, false] {
+        let providers = read(&compiled(flag_word));
+        let map = |field: usize| match &providers[0].events[0].schema.fields()[field].kind {
+            Kind::Value { map: Some(map), .. } => map.clone(),
+            kind => panic!("{kind:?} has no map"),
+        };
+        let (size, access) = (map(0), map(5));
+        assert_eq!(
+            (&*size.name, size.bits, size.value(1), size.value(9)),
+            ("SizeMap", false, Some("Small"), Some("Large"))
+        );
+        assert_eq!(size.value(5), None, "message 99 does not exist");
+        assert_eq!((&*access.name, access.bits), ("AccessMap", true));
+        assert_eq!(access.entries(), [(1, "Read".into()), (2, "Write".into())]);
+    }
+}
+
+#[test]
+fn the_size_field_ends_the_blob() {
+    let mut blob = compiled(true);
+    let size = blob.len();
+    blob.put(&[0xAA; 7]);
+    assert_eq!(bounded(&blob).unwrap().len(), size);
+    assert_eq!(read(&blob)[0].events.len(), 3);
+    assert!(providers(&blob[..size - 1], &MessageTable::default()).is_err());
+    assert!(providers(b"CRAM\x10\0\0\0", &MessageTable::default()).is_err());
+}
+
+#[test]
+fn damage_never_panics() {
+    let table = MessageTable::parse(&messages()).unwrap();
+    for flag_word in [true, false] {
+        hostile(&compiled(flag_word), |blob| {
+            let _ = providers(blob, &table);
+        });
+    }
+}
+
+/// Reads a hostile blob and checks that it is refused for the reason meant and without delay.
+fn refuse(blob: &Bytes, messages: &MessageTable, why: &str) {
+    let start = Instant::now();
+    let error = providers(&blob.0, messages).unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5), "took {:?}", start.elapsed());
+}
+
+/// The start of a blob whose `providers` all lie at the same block, which is next.
+fn header(size: usize, providers: u32) -> Bytes {
+    let mut b = Bytes::default();
+    b.0.put(b"CRIM").put_u32(size as u32).put_u16(5).put_u16(1).put_u32(providers);
+    for _ in 0..providers {
+        b.0.put_guid(&PROVIDER).put_u32(16 + 20 * providers);
+    }
+    b
+}
+
+#[test]
+fn providers_that_share_a_block_do_not_multiply_its_events() {
+    let mut b = header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
+    b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
+    let events = b.hole();
+    b.land(events);
+    b.0.put(b"EVNT").put_u32(0).put_u32(4000).put_u32(0).put(&[0; 48 * 4000]);
+    refuse(&b, &MessageTable::default(), "records of the manifest overlap");
+}
+
+#[test]
+fn elements_that_share_a_table_do_not_multiply_its_entries() {
+    let (elements, entries) = (8000_u32, 8000_u32);
+    let mut b = header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
+    b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(elements);
+    for _ in 0..elements {
+        b.0.put_u32(0).put_u32(36 + 16 + 8 * elements);
+    }
+    b.0.put(b"LEVL").put_u32(0).put_u32(entries);
+    b.0.put(&vec![0; 12 * entries as usize]);
+    refuse(&b, &MessageTable::default(), "records of the manifest overlap");
+}
+
+/// A blob of `events` events with one template of `items` items, the bytes of each being `item` and the name
+/// `name`.
+fn one_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> Bytes {
+    let mut b = header(0, 1);
+    b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
+    let list = b.hole();
+    b.land(list);
+    b.0.put(b"EVNT").put_u32(0).put_u32(events as u32).put_u32(0);
+    let template = b.here() + 48 * events as u32;
+    for id in 0..events {
+        b.0.put_u64(id as u64).put_u64(0).put_u32(u32::MAX).put_u32(template).put(&[0; 24]);
+    }
+    b.0.put(b"TEMP").put_u32(0).put_u32(items as u32).put_u32(items as u32).put_u32(template + 40);
+    b.0.put_u32(1).put_guid(&PROVIDER);
+    let name_at = b.here() + 20 * items as u32;
+    for _ in 0..items {
+        item.into_iter().for_each(|word| {
+            b.0.put_u32(word);
+        });
+        b.0.put_u32(name_at);
+    }
+    b.0.put(name);
+    b.fill(4, b.here());
+    b
+}
+
+#[test]
+fn events_may_share_a_template_but_not_without_bound() {
+    let value = [0, 8, 0, 0];
+    let sound = one_template(100, 20, value, &record("Field"));
+    let events = &providers(&sound.0, &MessageTable::default()).unwrap()[0].events;
+    assert!(events.len() == 100 && events.iter().all(|e| e.schema.top().len() == 20));
+    let none = MessageTable::default();
+    refuse(&one_template(4000, 4000, value, &record("Field")), &none, "too many fields in all events");
+    refuse(&one_template(1, 4097, value, &record("Field")), &none, "too many items");
+}
+
+#[test]
+fn structures_in_a_circle_or_with_shared_members_are_refused() {
+    for (first, members, why) in [
+        (0_u32, 1_u32, "share members"),
+        (1, 1, "share members"),
+        (0, 0xFFFF, "share members"),
+        (0, 0, "out of range"),
+        (0xFFFF, 0xFFFF, "out of range"),
+    ] {
+        let blob = one_template(1, 8, [1, first | members << 16, 0, 0], &record("S"));
+        refuse(&blob, &MessageTable::default(), why);
+    }
+    let own_member = one_template(1, 1, [1, 1 << 16, 0, 0], &record("S"));
+    refuse(&own_member, &MessageTable::default(), "out of range");
+}
+
+#[test]
+fn maps_do_not_multiply_a_long_message() {
+    let entries = 40_000_u32;
+    // The map stands where the item's name would, right behind the item; the name follows the map.
+    let map = 36 + 24 + 16 + 48 + 40 + 20;
+    let mut b = one_template(1, 1, [0, 8, map, 0], &[]);
+    assert_eq!(b.here(), map);
+    b.0.put(b"VMAP").put_u32(20 + 8 * entries);
+    let map_name = b.hole();
+    b.0.put_u32(0).put_u32(entries);
+    for value in 0..entries {
+        b.0.put_u32(value).put_u32(1);
+    }
+    b.land(map_name);
+    b.land(map as usize - 4);
+    b.0.put(&record("Map"));
+    b.land(4);
+    let messages = |text: &str| MessageTable::parse(&message_table(&[(1, text)])).unwrap();
+    refuse(&b, &messages(&"x".repeat(30_000)), "too much text in maps");
+    let providers = providers(&b.0, &messages("x")).unwrap();
+    let Kind::Value { map: Some(map), .. } = &providers[0].events[0].schema.fields()[0].kind else {
+        panic!("no map");
+    };
+    assert_eq!(map.entries().len(), 40_000);
+}

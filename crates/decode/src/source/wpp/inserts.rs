@@ -1,0 +1,236 @@
+//! The text of a WPP message, from TMF inserts to inserts that count the arguments.
+//!
+//! ```text
+//!   in   "%0[%1!s!] %!FUNC! read %10!d! of %11!s! (100%%)"
+//!   out  "[disk] ReadBlock read %1!d! of %2!s! (100%%)"
+//! ```
+//!
+//! | in the TMF | here |
+//! |---|---|
+//! | `%0` | the standard prefix: dropped, a formatter shows those values from the event itself |
+//! | `%1`, `%2` | component and type name, put in as text |
+//! | `%3` … `%9` | thread, time, kernel time, user time, sequence, process, CPU: dropped with their format |
+//! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
+//! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | put in as text; empty where unknown |
+//! | `%!STDPREFIX!` | dropped, as `%0` |
+//! | `%%`, `%n`, `%r`, `%t`, `%b` | kept |
+//!
+//! Text that is put in has its percent signs doubled, so the result has exactly the inserts that are arguments. An insert
+//! whose argument has no field reads `<?>`.
+//!
+//! Source: Documented ("Trace Message Prefix", "FormatMessage", "What are the WPP extended format specification strings?").
+
+use std::collections::BTreeSet;
+
+use super::WppInfo;
+
+/// The longest format between exclamation marks that is taken for one.
+const MAX_FORMAT: usize = 32;
+/// Where a text ends that only grows because names are put into it again and again.
+const MAX_TEXT: usize = 128 << 10;
+/// The number of the first argument.
+pub(super) const FIRST_ARGUMENT: u16 = 10;
+
+/// A piece of a message text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    /// Characters without a percent sign.
+    Text(&'a str),
+    /// A percent sign or a control escape, with its percent sign.
+    Escape(&'a str),
+    /// `%n!format!`
+    Insert { number: u16, format: Option<&'a str> },
+    /// `%!NAME!`
+    Named(&'a str),
+}
+
+struct Tokens<'a>(&'a str);
+
+impl<'a> Tokens<'a> {
+    /// Takes the first `n` bytes; all of them if that is no character boundary.
+    fn take(&mut self, n: usize) -> &'a str {
+        let (head, tail) = self.0.split_at_checked(n).unwrap_or((self.0, ""));
+        self.0 = tail;
+        head
+    }
+
+    fn insert(&mut self, digits: usize) -> Token<'a> {
+        let number = self.take(digits).parse().unwrap_or(u16::MAX);
+        let format = self.0.strip_prefix('!').and_then(|rest| {
+            let end = rest.bytes().take(MAX_FORMAT).position(|b| b == b'!')?;
+            rest.get(..end).filter(|f| f.bytes().all(|b| b.is_ascii_alphanumeric() || b" .+-#*".contains(&b)))
+        });
+        if let Some(format) = format {
+            self.take(format.len().saturating_add(2));
+        }
+        Token::Insert { number, format }
+    }
+}
+
+/// How many of the digits at the start of `rest` are the number of an insert: two at most, unless a format follows.
+fn number_digits(rest: &str) -> usize {
+    let digits = rest.bytes().take(5).take_while(u8::is_ascii_digit).count();
+    if rest.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let Some(rest) = self.0.strip_prefix('%') else {
+            let end = self.0.find('%').unwrap_or(self.0.len());
+            return (end > 0).then(|| Token::Text(self.take(end)));
+        };
+        match rest.bytes().next() {
+            Some(b'0'..=b'9') => {
+                self.0 = rest;
+                Some(self.insert(number_digits(rest)))
+            }
+            Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(Token::Escape(self.take(2))),
+            Some(b'!') => {
+                self.take(2);
+                let end = self
+                    .0
+                    .bytes()
+                    .take(MAX_FORMAT)
+                    .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
+                    .count();
+                if end == 0 || self.0.as_bytes().get(end) != Some(&b'!') {
+                    return Some(Token::Text("!"));
+                }
+                let name = self.take(end);
+                self.take(1);
+                Some(Token::Named(name))
+            }
+            _ => {
+                self.0 = rest;
+                Some(Token::Escape("%%"))
+            }
+        }
+    }
+}
+
+/// Which field an insert shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The field, from 0.
+    pub(super) index: usize,
+    /// Its bytes are raw: they have no other form than their own, whatever the text asks for.
+    pub(super) plain: bool,
+}
+
+/// The text with inserts that count from `%1`. `place` finds the field of an argument number.
+pub(super) fn renumber(text: &str, info: &WppInfo, place: impl Fn(u16) -> Option<Place>) -> String {
+    let mut out = String::with_capacity(text.len());
+    for token in Tokens(text) {
+        if out.len() > MAX_TEXT {
+            break;
+        }
+        match token {
+            Token::Text(text) | Token::Escape(text) => out.push_str(text),
+            Token::Insert { number: 1, .. } => put_text(&mut out, info.component.as_deref()),
+            Token::Insert { number: 2, .. } => put_text(&mut out, info.type_name.as_deref()),
+            Token::Insert { number: 0..FIRST_ARGUMENT, .. } => {}
+            Token::Insert { number, format } => match place(number) {
+                Some(Place { index, plain }) => {
+                    let format = format.filter(|_| !plain).unwrap_or("s");
+                    let insert = index.saturating_add(1);
+                    out.push_str(&format!("%{insert}!{format}!"));
+                }
+                None => out.push_str("<?>"),
+            },
+            Token::Named(name) => put_named(&mut out, name, info),
+        }
+    }
+    out.truncate(out.trim_end_matches(['\r', '\n']).len());
+    out
+}
+
+fn put_named(out: &mut String, name: &str, info: &WppInfo) {
+    let value = match name.to_ascii_uppercase().as_str() {
+        "FUNC" => &info.function,
+        "LEVEL" => &info.level,
+        "FLAGS" => &info.flags,
+        "FILE" => &info.source_file,
+        "COMPNAME" if info.major.is_some() => &info.major,
+        "COMPNAME" => &info.component,
+        "SUBCOMP" => &info.minor,
+        "STDPREFIX" => return,
+        _ => {
+            out.push_str("%%!");
+            out.push_str(name);
+            return out.push('!');
+        }
+    };
+    put_text(out, value.as_deref());
+}
+
+fn put_text(out: &mut String, text: Option<&str>) {
+    out.push_str(&text.unwrap_or_default().replace('%', "%%"));
+}
+
+/// The numbers of the inserts that the text shows as integers.
+pub(super) fn integers(text: &str) -> BTreeSet<u16> {
+    let number = |token| match token {
+        Token::Insert { number, format } => {
+            format.is_some_and(|f| f.ends_with(['d', 'i', 'u', 'o', 'x', 'X'])).then_some(number)
+        }
+        _ => None,
+    };
+    Tokens(text).filter_map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> WppInfo {
+        let s = |t: &str| Some(t.into());
+        WppInfo {
+            component: s("disk"),
+            function: s("Read%Block"),
+            level: s("TRACE_LEVEL_ERROR"),
+            type_name: s("read_c12"),
+            ..WppInfo::default()
+        }
+    }
+
+    /// Three arguments, the last of them raw.
+    fn in_order(number: u16) -> Option<Place> {
+        let index = usize::from(number.checked_sub(FIRST_ARGUMENT)?);
+        (index < 3).then_some(Place { index, plain: index == 2 })
+    }
+
+    #[test]
+    fn arguments_count_from_one_and_static_names_become_text() {
+        for (tmf, expected) in [
+            ("%0[%1!s!] %2: read %10!d! of %11!08x!", "[disk] read_c12: read %1!d! of %2!08x!"),
+            ("%0%!FUNC!(%!LEVEL!%!FLAGS!) %12!d!\r\n", "Read%%Block(TRACE_LEVEL_ERROR) %3!s!"),
+            ("%9!d!%8!04X!.%3!04X!::%4!s! at %5 %6 %7!07d!", ".:: at   "),
+            ("100%% of %10", "100%% of %1!s!"),
+            ("%105 %10!I64x!5", "%1!s!5 %1!I64x!5"),
+            ("%13!s! gone", "<?> gone"),
+            ("%!STDPREFIX!%!unknown! 5%!", "%%!unknown! 5!"),
+            ("a%nb%tc% d%", "a%nb%tc%% d%%"),
+            (
+                "%10!not a format, too long to be one, so text!",
+                "%1!s!!not a format, too long to be one, so text!",
+            ),
+            ("50%é", "50%%é"),
+            ("", ""),
+        ] {
+            assert_eq!(renumber(tmf, &info(), in_order), expected, "{tmf}");
+        }
+    }
+
+    #[test]
+    fn a_text_cannot_be_blown_up_by_names() {
+        let info = WppInfo { component: Some("x".repeat(1000).into()), ..WppInfo::default() };
+        assert!(renumber(&"%1".repeat(30_000), &info, in_order).len() < MAX_TEXT + 2000);
+    }
+
+    #[test]
+    fn the_format_of_an_argument_tells_whether_it_is_a_number() {
+        assert_eq!(integers("a %10!c! b %11!02x! c %12 d %13!I64d!"), [11, 13].into());
+    }
+}

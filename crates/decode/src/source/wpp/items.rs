@@ -1,0 +1,234 @@
+//! Item types: how one argument of a WPP message lies in the payload.
+//!
+//! ```text
+//!   ItemLong                         i32               ItemString    bytes, NUL
+//!   ItemPtr                          4 or 8 bytes      ItemPWString  u16 byte count, UTF-16
+//!   ItemListByte(false,true)         u8, value → name  ItemHEXDump   u16 byte count, bytes
+//!   ItemSetLong(Read,Write,Delete)   u32, bit → name   ItemSid       SID
+//! ```
+//!
+//! Names compare without case. Names in parentheses count from value 0 or bit 0. What `ItemEnum` refers to is a type in the PDB:
+//! its number is shown, its names are not looked up.
+//!
+//! Source: Documented for the meaning ("What are the WPP extended format specification strings?", `defaultwpp.ini` of the
+//! Windows SDK); sizes as public readers of WPP traces have them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_format::spec::types::{InType, OutType};
+
+use crate::schema::{Count, Field, Length, ValueMap};
+
+/// The most names that all lists of one file may hold together.
+const MAX_NAMES: usize = 1_000_000;
+
+/// Item name, in type, out type, and the length in bytes where the type needs one (else 0).
+#[rustfmt::skip]
+const TABLE: &[(&str, InType, OutType, u16)] = &[
+    ("ItemChar",         InType::ANSICHAR,          OutType::NULL,       0),
+    ("ItemUChar",        InType::UINT8,             OutType::NULL,       0),
+    ("ItemWChar",        InType::UNICODECHAR,       OutType::NULL,       0),
+    ("ItemChar4",        InType::ANSISTRING,        OutType::NULL,       4),
+    ("ItemShort",        InType::INT16,             OutType::NULL,       0),
+    ("ItemUShort",       InType::UINT16,            OutType::NULL,       0),
+    ("ItemLong",         InType::INT32,             OutType::NULL,       0),
+    ("ItemULong",        InType::UINT32,            OutType::NULL,       0),
+    ("ItemULongX",       InType::HEXINT32,          OutType::NULL,       0),
+    ("ItemLongLong",     InType::INT64,             OutType::NULL,       0),
+    ("ItemULongLong",    InType::UINT64,            OutType::NULL,       0),
+    ("ItemLongLongX",    InType::HEXINT64,          OutType::NULL,       0),
+    ("ItemLongLongXX",   InType::HEXINT64,          OutType::NULL,       0),
+    ("ItemLongLongO",    InType::INT64,             OutType::NULL,       0),
+    ("ItemULongLongX",   InType::HEXINT64,          OutType::NULL,       0),
+    ("ItemULongLongXX",  InType::HEXINT64,          OutType::NULL,       0),
+    ("ItemFloat",        InType::FLOAT,             OutType::NULL,       0),
+    ("ItemDouble",       InType::DOUBLE,            OutType::NULL,       0),
+    ("ItemPtr",          InType::POINTER,           OutType::NULL,       0),
+    ("ItemEnum",         InType::INT32,             OutType::NULL,       0),
+    ("ItemFlagsEnum",    InType::HEXINT32,          OutType::NULL,       0),
+    ("ItemListByte",     InType::UINT8,             OutType::NULL,       0),
+    ("ItemListShort",    InType::UINT16,            OutType::NULL,       0),
+    ("ItemListLong",     InType::UINT32,            OutType::NULL,       0),
+    ("ItemSetByte",      InType::UINT8,             OutType::HEXINT8,    0),
+    ("ItemSetShort",     InType::UINT16,            OutType::HEXINT16,   0),
+    ("ItemSetLong",      InType::UINT32,            OutType::HEXINT32,   0),
+    ("ItemNTSTATUS",     InType::UINT32,            OutType::NTSTATUS,   0),
+    ("ItemNTerror",      InType::UINT32,            OutType::NTSTATUS,   0),
+    ("ItemHRESULT",      InType::INT32,             OutType::HRESULT,    0),
+    ("ItemWINERROR",     InType::UINT32,            OutType::WIN32ERROR, 0),
+    ("ItemNDIS_STATUS",  InType::UINT32,            OutType::NTSTATUS,   0),
+    ("ItemNDIS_OID",     InType::HEXINT32,          OutType::NULL,       0),
+    ("ItemIPAddr",       InType::UINT32,            OutType::IPV4,       0),
+    ("ItemIPV6Addr",     InType::BINARY,            OutType::IPV6,      16),
+    ("ItemPort",         InType::UINT16,            OutType::PORT,       0),
+    ("ItemMACAddr",      InType::BINARY,            OutType::HEXBINARY,  6),
+    ("ItemTimestamp",    InType::FILETIME,          OutType::NULL,       0),
+    ("ItemTimeDelta",    InType::INT64,             OutType::NULL,       0),
+    ("ItemWaitTime",     InType::INT64,             OutType::NULL,       0),
+    ("ItemGuid",         InType::GUID,              OutType::NULL,       0),
+    ("ItemCLSID",        InType::GUID,              OutType::NULL,       0),
+    ("ItemIID",          InType::GUID,              OutType::NULL,       0),
+    ("ItemLIBID",        InType::GUID,              OutType::NULL,       0),
+    ("ItemString",       InType::ANSISTRING,        OutType::NULL,       0),
+    ("ItemRString",      InType::ANSISTRING,        OutType::NULL,       0),
+    ("ItemWString",      InType::UNICODESTRING,     OutType::NULL,       0),
+    ("ItemRWString",     InType::UNICODESTRING,     OutType::NULL,       0),
+    ("ItemPString",      InType::COUNTEDANSISTRING, OutType::NULL,       0),
+    ("ItemPWString",     InType::COUNTEDSTRING,     OutType::NULL,       0),
+    ("ItemHEXDump",      InType::COUNTEDBINARY,     OutType::NULL,       0),
+    ("ItemSid",          InType::SID,               OutType::NULL,       0),
+];
+
+/// The name lists of one file. The same few lists come back in thousands of messages, so each is kept once.
+#[derive(Debug, Default)]
+pub(super) struct Maps {
+    known: HashMap<String, Arc<ValueMap>>,
+    names: usize,
+}
+
+impl Maps {
+    /// The map that the names in the parentheses of an `item` make, if it is a list or a set and there is room for it.
+    fn get(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
+        let bits = starts_with_ignoring_case(item, "ItemSet");
+        if !bits && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {
+            return None;
+        }
+        let key = format!("{item}({names})");
+        if let Some(map) = self.known.get(&key) {
+            return Some(map.clone());
+        }
+        let width = input.size(8).unwrap_or(0).saturating_mul(8);
+        let count = names.split(',').count();
+        self.names = self.names.saturating_add(count);
+        if self.names > MAX_NAMES {
+            return None;
+        }
+        let entries = names.split(',').zip(0_u32..).filter_map(|(name, index)| {
+            let value = if bits { 1_u64.checked_shl(index) } else { Some(u64::from(index)) };
+            // Bits past the width of the value can never be set.
+            let name = name.trim();
+            value
+                .filter(|_| !name.is_empty() && (!bits || (index as usize) < width))
+                .map(|v| (v, name.to_owned()))
+        });
+        let map = Arc::new(ValueMap::new(item, bits, entries));
+        self.known.insert(key, map.clone());
+        Some(map)
+    }
+}
+
+/// The field of an argument: its name, item type, and the names in parentheses behind the type. `None` if the type is not known.
+pub(super) fn field(name: &str, item: &str, names: &str, maps: &mut Maps) -> Option<Field> {
+    let &(_, input, output, length) = TABLE.iter().find(|row| row.0.eq_ignore_ascii_case(item))?;
+    let length = if length == 0 { Length::Natural } else { Length::Fixed(length) };
+    Some(Field::value(name, input, output).long(length).mapped(maps.get(item, input, names)))
+}
+
+/// A field for everything that is left of the payload.
+pub(super) fn raw_rest(name: &str) -> Field {
+    Field::value(name, InType::UINT8, OutType::HEXINT8).times(Count::ToEnd)
+}
+
+fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Kind;
+
+    #[test]
+    fn every_item_type_has_its_layout_and_its_look() {
+        /// Item, in type, out type, fixed length, size with 64-bit pointers.
+        type Row = (&'static str, u16, u16, Option<u16>, Option<usize>);
+        #[rustfmt::skip]
+        let expected: &[Row] = &[
+            ("ItemChar", 307, 0, None, Some(1)), ("ItemUChar", 4, 0, None, Some(1)),
+            ("ItemWChar", 306, 0, None, Some(2)), ("ItemChar4", 2, 0, Some(4), None),
+            ("ItemShort", 5, 0, None, Some(2)), ("ItemUShort", 6, 0, None, Some(2)),
+            ("ItemLong", 7, 0, None, Some(4)), ("ItemULong", 8, 0, None, Some(4)),
+            ("ItemULongX", 20, 0, None, Some(4)),
+            ("ItemLongLong", 9, 0, None, Some(8)), ("ItemULongLong", 10, 0, None, Some(8)),
+            ("ItemLongLongX", 21, 0, None, Some(8)), ("ItemLongLongXX", 21, 0, None, Some(8)),
+            ("ItemLongLongO", 9, 0, None, Some(8)),
+            ("ItemULongLongX", 21, 0, None, Some(8)), ("ItemULongLongXX", 21, 0, None, Some(8)),
+            ("ItemFloat", 11, 0, None, Some(4)), ("ItemDouble", 12, 0, None, Some(8)),
+            ("ItemPtr", 16, 0, None, Some(8)),
+            ("ItemEnum", 7, 0, None, Some(4)), ("ItemFlagsEnum", 20, 0, None, Some(4)),
+            ("ItemListByte", 4, 0, None, Some(1)), ("ItemListShort", 6, 0, None, Some(2)),
+            ("ItemListLong", 8, 0, None, Some(4)),
+            ("ItemSetByte", 4, 16, None, Some(1)), ("ItemSetShort", 6, 17, None, Some(2)),
+            ("ItemSetLong", 8, 18, None, Some(4)),
+            ("ItemNTSTATUS", 8, 31, None, Some(4)), ("ItemNTerror", 8, 31, None, Some(4)),
+            ("ItemHRESULT", 7, 32, None, Some(4)), ("ItemWINERROR", 8, 30, None, Some(4)),
+            ("ItemNDIS_STATUS", 8, 31, None, Some(4)), ("ItemNDIS_OID", 20, 0, None, Some(4)),
+            ("ItemIPAddr", 8, 23, None, Some(4)), ("ItemIPV6Addr", 14, 24, Some(16), None),
+            ("ItemPort", 6, 22, None, Some(2)), ("ItemMACAddr", 14, 15, Some(6), None),
+            ("ItemTimestamp", 17, 0, None, Some(8)), ("ItemTimeDelta", 9, 0, None, Some(8)),
+            ("ItemWaitTime", 9, 0, None, Some(8)),
+            ("ItemGuid", 15, 0, None, Some(16)), ("ItemCLSID", 15, 0, None, Some(16)),
+            ("ItemIID", 15, 0, None, Some(16)), ("ItemLIBID", 15, 0, None, Some(16)),
+            ("ItemString", 2, 0, None, None), ("ItemRString", 2, 0, None, None),
+            ("ItemWString", 1, 0, None, None), ("ItemRWString", 1, 0, None, None),
+            ("ItemPString", 23, 0, None, None), ("ItemPWString", 22, 0, None, None),
+            ("ItemHEXDump", 25, 0, None, None), ("ItemSid", 19, 0, None, None),
+        ];
+        assert_eq!(expected.len(), TABLE.len());
+        for &(item, input, output, fixed, size) in expected {
+            let field = field("x", item, "", &mut Maps::default()).expect(item);
+            assert_eq!(
+                field.kind,
+                Kind::Value { input: InType(input), output: OutType(output), map: None },
+                "{item}"
+            );
+            assert_eq!(field.length, fixed.map_or(Length::Natural, Length::Fixed), "{item}");
+            assert_eq!(field.count, Count::One, "{item}");
+            assert_eq!(InType(input).size(8), size, "{item}");
+        }
+    }
+
+    fn map(item: &str, names: &str) -> Option<Arc<ValueMap>> {
+        match field("x", item, names, &mut Maps::default()).unwrap().kind {
+            Kind::Value { map, .. } => map,
+            Kind::Struct { .. } => panic!("not a value"),
+        }
+    }
+
+    #[test]
+    fn lists_name_values_and_sets_name_bits() {
+        let list = map("ItemListByte", "Low, APC,DPC").unwrap();
+        assert!(!list.bits);
+        assert_eq!(
+            (list.value(0), list.value(1), list.value(2), list.value(3)),
+            (Some("Low"), Some("APC"), Some("DPC"), None)
+        );
+
+        let set = map("ItemSetLong", "Read,,Delete").unwrap();
+        assert!(set.bits);
+        let entries: Vec<_> = set.entries().iter().map(|(v, t)| (*v, &**t)).collect();
+        assert_eq!(entries, [(1, "Read"), (4, "Delete")], "an empty name keeps its place");
+
+        let nine = map("ItemSetByte", "a,b,c,d,e,f,g,h,i").unwrap();
+        assert_eq!(nine.entries().last().unwrap().0, 0x80, "a byte has eight bits");
+        assert_eq!(map("ItemEnum", "POOL_TYPE"), None);
+        assert_eq!(map("ItemListLong", " "), None);
+    }
+
+    #[test]
+    fn equal_lists_are_kept_once_and_all_lists_together_are_bounded() {
+        let mut maps = Maps::default();
+        let first = maps.get("ItemListLong", InType::UINT32, "a,b").unwrap();
+        let again = maps.get("ItemListLong", InType::UINT32, "a,b").unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        let many = ",".repeat(MAX_NAMES);
+        assert_eq!(maps.get("ItemListLong", InType::UINT32, &format!("x{many}")), None);
+    }
+
+    #[test]
+    fn unknown_types_are_not_guessed() {
+        assert_eq!(field("x", "ItemLonger", "", &mut Maps::default()), None);
+        assert!(field("x", "itemhexdump", "", &mut Maps::default()).is_some(), "case does not count");
+    }
+}

@@ -1,0 +1,103 @@
+//! The lines of a TMF file, each taken apart.
+//!
+//! ```text
+//!   expression, ItemType(names) -- number          argument
+//!   type name number "text" // LEVEL=… FUNC=…      quoted, keyed
+//! ```
+//!
+//! Expressions, texts and names are program text: they may hold the commas, parentheses, quotes and slashes that
+//! the format uses too. Lines are therefore read from whichever end is not program text. Every function
+//! looks at each byte a fixed number of times.
+
+use std::sync::Arc;
+
+/// The longest name of a component, function, level and the like; longer ones are cut.
+pub(super) const MAX_NAME: usize = 512;
+
+/// One line of an argument block.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Argument<'a> {
+    pub(super) expression: &'a str,
+    pub(super) item: &'a str,
+    /// What stands in parentheses behind the item type.
+    pub(super) names: &'a str,
+    pub(super) number: Option<u16>,
+}
+
+/// Splits `expression, ItemType(names) -- number`. The expression may hold commas and parentheses, so it is read from the end.
+pub(super) fn argument(line: &str) -> Option<Argument<'_>> {
+    let (head, number) = match line.rsplit_once("--").or_else(|| line.rsplit_once("//")) {
+        Some((head, number)) => (head.trim_end(), Some(number.trim().parse().ok()?)),
+        None => (line, None),
+    };
+    let (head, names) = match head.strip_suffix(')') {
+        Some(inner) => {
+            let open = opening(inner)?;
+            (inner.get(..open)?.trim_end(), inner.get(open.saturating_add(1)..)?)
+        }
+        None => (head, ""),
+    };
+    let (expression, item) = head.rsplit_once(',')?;
+    let (expression, item) = (expression.trim(), item.trim());
+    let is_item = item.len() > 4 && item.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let expression = cut(if expression.is_empty() { "Arg" } else { expression });
+    is_item.then_some(Argument { expression, item, names, number })
+}
+
+/// Where the parenthesis opens that closes behind `inner`.
+fn opening(inner: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, byte) in inner.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth = depth.saturating_add(1),
+            b'(' if depth == 0 => return Some(at),
+            b'(' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Splits `head "text" // comment`: what is before the text, in it and behind it.
+pub(super) fn quoted(line: &str) -> Option<(&str, &str, &str)> {
+    let (head, rest) = line.split_once('"')?;
+    rest.rmatch_indices('"').find_map(|(at, _)| {
+        let (text, behind) = rest.split_at_checked(at)?;
+        let behind = behind.strip_prefix('"')?.trim_start();
+        let comment = if behind.is_empty() { Some("") } else { behind.strip_prefix("//") };
+        comment.map(|comment| (head, text, comment))
+    })
+}
+
+/// The values behind keys that stand in this order; each value reaches to the next key.
+pub(super) fn keyed<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
+    let start = |key: &str| {
+        let mut found = comment.match_indices(key).map(|(at, _)| at);
+        // A key is a word: SRC= may not be the end of another one.
+        found.find(|&at| {
+            comment
+                .get(..at)
+                .is_some_and(|before| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let starts = keys.map(start);
+    let mut values = [const { None }; N];
+    for ((value, key), at) in values.iter_mut().zip(keys).zip(starts) {
+        let Some(at) = at else { continue };
+        let end = starts.iter().flatten().copied().filter(|&other| other > at).min().unwrap_or(comment.len());
+        *value = comment.get(at.saturating_add(key.len())..end).and_then(name);
+    }
+    values
+}
+
+/// A name, if there is one.
+pub(super) fn name(text: &str) -> Option<Arc<str>> {
+    let text = cut(text.trim());
+    (!text.is_empty()).then(|| text.into())
+}
+
+/// The text up to the longest allowed name.
+fn cut(text: &str) -> &str {
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    text.get(..ends.take_while(|&end| end <= MAX_NAME).last().unwrap_or(0)).unwrap_or(text)
+}

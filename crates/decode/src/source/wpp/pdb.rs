@@ -1,0 +1,199 @@
+//! Message formats in PDB files.
+//!
+//! WPP leaves each message in the object code as an annotation, which the linker copies into the symbols of its module:
+//!
+//! | offset | S_ANNOTATION (0x1019) |
+//! |---|---|
+//! | 0 | u16 kind |
+//! | 2 | u32 code offset |
+//! | 6 | u16 code section |
+//! | 8 | u16 number of strings |
+//! | 10 | the strings, each with a NUL |
+//!
+//! ```text
+//!   "TMF:"  "<guid> disk // SRC=read.c MJ= MN="  "#typev read_c123 10 "%0…" // LEVEL=…"  "{"  "length, ItemLong -- 10"  "}"
+//!   mark    └──────────────────────── the lines that a TMF file would have, one message for each annotation ────────────┘
+//! ```
+//!
+//! The annotation stands between its procedure and the procedure's end, which gives the function where the line has none.
+//!
+//! Invariants: no stream may be longer than the file, and all streams that are read may not be longer than a few times the file,
+//! so a hostile directory that repeats pages cannot make much of little. The container and the module list are read by the
+//! `pdb2` crate, of which only the parts are used that check every length; records are taken apart here.
+//!
+//! A module that cannot be read costs its own messages and a warning. Not here: names of enumerations (`ItemEnum`), control
+//! GUIDs and flags (annotations marked `TMC:`).
+//!
+//! Source: Documented (CodeView symbol records in the published `microsoft-pdb` headers); the order of the strings as public
+//! tools show them.
+
+use std::fmt;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use pdb2::{FallibleIterator, PDB, Source, SourceSlice, SourceView, SymbolIter};
+use traceweir_format::{text, wire};
+
+use super::tmf::Parser;
+use super::{MAX_WARNINGS, Parsed, lines};
+use crate::{Error, Result};
+
+const S_ANNOTATION: u16 = 0x1019;
+/// Local and global procedures, with a type or with an id.
+const S_PROCEDURES: [u16; 4] = [0x110F, 0x1110, 0x1146, 0x1147];
+/// Where the strings of an annotation start.
+const STRINGS: usize = 10;
+/// Where a procedure has the offset of its end record, and its name.
+const PROCEDURE_END: usize = 6;
+const PROCEDURE_NAME: usize = 37;
+
+/// The most modules that are looked at: stream numbers have 16 bits.
+const MAX_MODULES: usize = 1 << 16;
+/// How many times its own length a file may be read.
+const READ_TIMES: u64 = 4;
+/// Room for the header page of small files.
+const READ_EXTRA: u64 = 64 << 10;
+
+/// Reads the message formats of a PDB.
+///
+/// An error is a file that is no PDB, or one without any message. Lines in warnings count the strings of all annotations.
+pub fn load<R: Read + Seek + Send>(file: R) -> Result<Parsed> {
+    let mut pdb = PDB::open(Bounded::new(file).map_err(unreadable)?).map_err(unreadable)?;
+    let debug = pdb.debug_information().map_err(unreadable)?;
+    let mut parser = Parser::default();
+    let mut modules = debug.modules().map_err(unreadable)?;
+    let mut bad_modules = 0_usize;
+    for _ in 0..MAX_MODULES {
+        let Some(module) = modules.next().map_err(unreadable)? else { break };
+        let readable = match pdb.module_info(&module) {
+            Ok(Some(info)) => match info.symbols() {
+                Ok(symbols) => annotations(symbols, &mut parser)?,
+                Err(_) => false,
+            },
+            // A stripped PDB lists modules whose streams are gone.
+            Ok(None) | Err(pdb2::Error::StreamNotFound(_)) => true,
+            Err(_) => false,
+        };
+        bad_modules = bad_modules.saturating_add(usize::from(!readable));
+    }
+    if let Ok(globals) = pdb.global_symbols() {
+        bad_modules = bad_modules.saturating_add(usize::from(!annotations(globals.iter(), &mut parser)?));
+    }
+    let mut parsed = parser.finish()?;
+    for _ in 0..bad_modules.min(MAX_WARNINGS) {
+        parsed.warn(0, "symbols of a module cannot be read");
+    }
+    if parsed.formats.is_empty() {
+        return Err(Error::NoMetadata("the PDB has no WPP messages".into()));
+    }
+    Ok(parsed)
+}
+
+fn unreadable(error: impl fmt::Display) -> Error {
+    Error::Binary(error.to_string())
+}
+
+/// Gives the messages among the symbols to the parser. False if the symbols end in an unreadable record.
+fn annotations(mut symbols: SymbolIter<'_>, parser: &mut Parser) -> Result<bool> {
+    let mut procedure: Option<(u32, Option<Arc<str>>)> = None;
+    loop {
+        let symbol = match symbols.next() {
+            Ok(Some(symbol)) => symbol,
+            Ok(None) => return Ok(true),
+            Err(_) => return Ok(false),
+        };
+        let (index, bytes) = (symbol.index().0, symbol.raw_bytes());
+        match wire::u16_at(bytes, 0) {
+            S_ANNOTATION => {
+                let inside = procedure.as_ref().filter(|(end, _)| index < *end);
+                parser.function = inside.and_then(|(_, name)| name.clone());
+                message(bytes, parser)?;
+            }
+            kind if S_PROCEDURES.contains(&kind) => {
+                let name = text::until_nul8(bytes.get(PROCEDURE_NAME..).unwrap_or_default());
+                procedure = Some((wire::u32_at(bytes, PROCEDURE_END), lines::name(&text::ansi(name))));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Gives the strings of one annotation to the parser, if they are a message.
+fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
+    let count = usize::from(wire::u16_at(annotation, 8));
+    let mut strings = wire::Cursor::new("annotation", annotation.get(STRINGS..).unwrap_or_default());
+    if count == 0 || strings.ansi_z() != b"TMF:" {
+        return Ok(());
+    }
+    for _ in 1..count {
+        if strings.is_empty() {
+            parser.warn("the annotation has fewer strings than it says");
+            break;
+        }
+        parser.line(&text::ansi(strings.ansi_z()))?;
+    }
+    parser.end_message()
+}
+
+/// A file of which no stream is longer than the file, read a limited number of times over.
+struct Bounded<R> {
+    file: R,
+    length: u64,
+    budget: u64,
+}
+
+impl<R: Read + Seek> Bounded<R> {
+    fn new(mut file: R) -> io::Result<Self> {
+        let length = file.seek(SeekFrom::End(0))?;
+        let budget = length.saturating_mul(READ_TIMES).saturating_add(READ_EXTRA);
+        Ok(Self { file, length, budget })
+    }
+}
+
+impl<R> fmt::Debug for Bounded<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bounded")
+            .field("length", &self.length)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'s, R: Read + Seek> Source<'s> for Bounded<R> {
+    fn view(&mut self, slices: &[SourceSlice]) -> io::Result<Box<dyn SourceView<'s> + Send + Sync>> {
+        let wanted = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.size as u64));
+        if wanted > self.length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let left = self.budget.checked_sub(wanted);
+        self.budget =
+            left.ok_or_else(|| io::Error::other("the directory of the PDB uses its pages too often"))?;
+        let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+        for slice in slices {
+            self.file.seek(SeekFrom::Start(slice.offset))?;
+            let got = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
+            if got != slice.size {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(Box::new(Streamed(bytes)))
+    }
+}
+
+/// The bytes of one stream.
+struct Streamed(Vec<u8>);
+
+impl fmt::Debug for Streamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Streamed({} bytes)", self.0.len())
+    }
+}
+
+impl SourceView<'_> for Streamed {
+    fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

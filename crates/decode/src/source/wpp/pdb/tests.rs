@@ -1,0 +1,237 @@
+use std::io::Cursor;
+
+use super::*;
+use proptest::prelude::*;
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::wire::Put;
+
+use crate::schema::{Field, Origin};
+
+const PAGE: usize = 4096;
+const NO_STREAM: u16 = 0xFFFF;
+
+/// A symbol record: length, kind, body, padding to four bytes.
+fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
+    let mut record = Vec::new();
+    let padding = (4 - (body.len() + 4) % 4) % 4;
+    record.put_u16(u16::try_from(2 + body.len() + padding).unwrap()).put_u16(kind).put(body);
+    record.resize(record.len() + padding, 0);
+    record
+}
+
+fn annotation(strings: &[&str]) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u32(0x1000).put_u16(1).put_u16(u16::try_from(strings.len()).unwrap());
+    for string in strings {
+        body.put_ansi_z(string);
+    }
+    symbol(S_ANNOTATION, &body)
+}
+
+/// A global procedure whose scope ends at `end` of the module stream.
+fn procedure(name: &str, end: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u32(0).put_u32(end);
+    for field in [0, 0x40, 0, 0x3F, 0x1001, 0x1000_u32] {
+        body.put_u32(field);
+    }
+    body.put_u16(1).put_u8(0).put_ansi_z(name);
+    symbol(0x1110, &body)
+}
+
+/// The entry of one module in the list of the debug stream.
+fn module(stream: u16, symbols: u32) -> Vec<u8> {
+    let mut entry = vec![0; 32];
+    entry.put_u16(0).put_u16(stream).put_u32(symbols);
+    entry.resize(64, 0);
+    entry.put_ansi_z("read.obj").put_ansi_z("read.obj");
+    entry.resize(entry.len().next_multiple_of(4), 0);
+    entry
+}
+
+fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    stream.put_u32(u32::MAX).put_u32(19_990_903).put_u32(1);
+    stream.put_u16(NO_STREAM).put_u16(0).put_u16(NO_STREAM).put_u16(0).put_u16(globals).put_u16(0);
+    stream.put_u32(u32::try_from(modules.len()).unwrap());
+    stream.resize(64, 0);
+    stream.put(modules);
+    stream
+}
+
+/// A multi-stream file: header, two pages of free map, page of the directory's pages, directory, streams.
+fn container(streams: &[Vec<u8>]) -> Vec<u8> {
+    let mut directory = Vec::new();
+    directory.put_u32(u32::try_from(streams.len()).unwrap());
+    for stream in streams {
+        directory.put_u32(u32::try_from(stream.len()).unwrap());
+    }
+    let mut pages = Vec::new();
+    for stream in streams {
+        for part in stream.chunks(PAGE) {
+            directory.put_u32(u32::try_from(5 + pages.len() / PAGE).unwrap());
+            pages.put(part);
+            pages.resize(pages.len().next_multiple_of(PAGE), 0);
+        }
+    }
+    assert!(directory.len() <= PAGE);
+    let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
+    let count = u32::try_from(5 + pages.len() / PAGE).unwrap();
+    file.put_u32(4096)
+        .put_u32(1)
+        .put_u32(count)
+        .put_u32(u32::try_from(directory.len()).unwrap())
+        .put_u32(0)
+        .put_u32(3);
+    file.resize(3 * PAGE, 0);
+    file.put_u32(4);
+    file.resize(4 * PAGE, 0);
+    file.put(&directory);
+    file.resize(5 * PAGE, 0);
+    file.put(&pages);
+    file
+}
+
+/// A PDB with one module of these symbols and these global symbols.
+fn pdb(symbols: &[u8], globals: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    stream.put_u32(4).put(symbols);
+    let modules = module(5, u32::try_from(stream.len()).unwrap());
+    container(&[vec![], vec![], vec![], debug_stream(6, &modules), vec![], stream, globals.to_vec()])
+}
+
+const SECTION: &str = "2158e7d3-9867-cde3-18b5-9713c628abdf disk // SRC=read.c MJ= MN=";
+
+fn two_messages() -> Vec<u8> {
+    let first = "#typev read_c10 10 \"%0%!FUNC! read %10!d!\n\" // LEVEL=Noise FLAGS=IO";
+    let second = "#typev read_c11 11 \"%0%!FUNC!\" // LEVEL=Noise FUNC=Named";
+    let inside = annotation(&["TMF:", SECTION, first, "{", "Irp->Length, ItemLong -- 10", "}"]);
+    let outside = annotation(&["TMF:", SECTION, second, "{", "}"]);
+    let control = annotation(&["TMC:", "0b67e6f7-ae91-470c-b4b6-dcd6a9034e18", "DiskTrace", "IO"]);
+    let head = procedure("ReadBlock", 0);
+    let end = u32::try_from(4 + head.len() + inside.len()).unwrap();
+    let mut symbols = procedure("ReadBlock", end);
+    symbols.put(&inside).put(&symbol(0x0006, &[])).put(&control).put(&outside);
+    symbols
+}
+
+#[test]
+fn annotations_of_a_module_give_its_messages() {
+    let parsed = load(Cursor::new(pdb(&two_messages(), &[]))).unwrap();
+    assert_eq!(parsed.warnings, []);
+    let [first, second] = &parsed.formats[..] else { panic!("{parsed:?}") };
+    assert_eq!(first.guid.to_string(), "2158e7d3-9867-cde3-18b5-9713c628abdf");
+    assert_eq!((first.number, second.number), (10, 11));
+    assert_eq!(first.schema.origin, Origin::Wpp);
+    assert_eq!(first.schema.message.as_deref(), Some("ReadBlock read %1!d!"));
+    assert_eq!(first.schema.top(), [Field::value("Irp->Length", InType::INT32, OutType::NULL)]);
+    assert_eq!(first.info.function.as_deref(), Some("ReadBlock"), "from the enclosing procedure");
+    assert_eq!(first.info.flags.as_deref(), Some("IO"));
+    assert_eq!(first.info.source_file.as_deref(), Some("read.c"));
+    assert_eq!(second.info.function.as_deref(), Some("Named"), "the line's own function counts first");
+    assert!(second.schema.top().is_empty());
+}
+
+#[test]
+fn an_annotation_behind_the_end_of_a_procedure_is_not_in_it() {
+    let message = annotation(&["TMF:", SECTION, "#typev t 1 \"%!FUNC!.\"", "{", "}"]);
+    let mut symbols = procedure("Other", 8);
+    symbols.put(&message);
+    let parsed = load(Cursor::new(pdb(&symbols, &[]))).unwrap();
+    assert_eq!(parsed.formats[0].info.function, None);
+    assert_eq!(parsed.formats[0].schema.message.as_deref(), Some("."));
+}
+
+#[test]
+fn global_symbols_are_read_too() {
+    let message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    let parsed = load(Cursor::new(pdb(&[], &message))).unwrap();
+    assert_eq!(parsed.formats.len(), 1);
+}
+
+#[test]
+fn a_damaged_module_costs_only_itself() {
+    let message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    let mut bad = vec![0; 4];
+    bad.put_u32(9);
+    let mut good = Vec::new();
+    good.put_u32(4).put(&message);
+    let good_size = u32::try_from(good.len()).unwrap();
+    // An unsupported signature, a size past the stream, a stream that is not there, and the good one.
+    let modules =
+        [module(4, 8), module(5, u32::MAX), module(77, 8), module(NO_STREAM, 8), module(5, good_size)]
+            .concat();
+    let file = container(&[vec![], vec![], vec![], debug_stream(NO_STREAM, &modules), bad, good]);
+    let parsed = load(Cursor::new(file)).unwrap();
+    assert_eq!(parsed.formats.len(), 1);
+    assert_eq!(parsed.warnings, [(0, "symbols of a module cannot be read"); 2]);
+}
+
+#[test]
+fn an_annotation_that_promises_too_much_is_named() {
+    let mut message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    message[10] = 200;
+    let parsed = load(Cursor::new(pdb(&message, &[]))).unwrap();
+    assert_eq!(parsed.formats.len(), 1);
+    assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it says"));
+}
+
+#[test]
+fn files_that_are_no_pdb_or_have_no_message_are_errors() {
+    assert!(matches!(load(Cursor::new(vec![0; 10_000])), Err(Error::Binary(_))));
+    assert!(matches!(load(Cursor::new(vec![])), Err(Error::Binary(_))));
+    assert!(matches!(load(Cursor::new(pdb(&[], &[]))), Err(Error::NoMetadata(_))));
+    let control = annotation(&["TMC:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    assert!(matches!(load(Cursor::new(pdb(&control, &[]))), Err(Error::NoMetadata(_))));
+}
+
+#[test]
+fn a_directory_that_repeats_its_pages_is_not_followed() {
+    let mut file = pdb(&two_messages(), &[]);
+    // The directory says how long stream 3 is: make it longer than the file, then as long as can be.
+    for size in [0x0100_0000_u32, 0xFFFF_FFFE] {
+        file[4 * PAGE + 16..4 * PAGE + 20].copy_from_slice(&size.to_le_bytes());
+        assert!(matches!(load(Cursor::new(&file)), Err(Error::Binary(_))));
+    }
+}
+
+#[test]
+fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
+    let mut stream = Vec::new();
+    stream.put_u32(4).put(&annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]));
+    // Symbols of an unused kind fill the stream.
+    while stream.len() < 40 * PAGE {
+        stream.put(&symbol(0x1012, &[0; 1000]));
+    }
+    let modules = module(5, u32::try_from(stream.len()).unwrap()).repeat(500);
+    let file = container(&[vec![], vec![], vec![], debug_stream(NO_STREAM, &modules), vec![], stream]);
+    let parsed = load(Cursor::new(file)).unwrap();
+    assert!((3..10).contains(&parsed.formats.len()), "{}", parsed.formats.len());
+    assert_eq!(parsed.formats.len() + parsed.warnings.len(), 500, "every module is read or named");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn damaged_files_never_panic(changes in proptest::collection::vec((0_usize..8 * PAGE, any::<u8>()), 1..8), cut in 0_usize..9 * PAGE) {
+        let mut file = pdb(&two_messages(), &[]);
+        let length = file.len();
+        for (at, byte) in changes {
+            file[at % length] = byte;
+        }
+        file.truncate(cut.max(PAGE));
+        let _ = load(Cursor::new(file));
+    }
+
+    #[test]
+    fn damaged_tables_never_panic(page in prop::sample::select(vec![0_usize, 3, 4, 5, 6]), changes in proptest::collection::vec((0_usize..240, any::<u8>()), 1..6)) {
+        let mut file = pdb(&two_messages(), &[]);
+        for (at, byte) in changes {
+            // The magic number stays, or nothing behind it would be looked at.
+            let at = page * PAGE + at + if page == 0 { 32 } else { 0 };
+            file[at] = byte;
+        }
+        let _ = load(Cursor::new(file));
+    }
+}

@@ -1,0 +1,365 @@
+//! From payload bytes to values, by a schema.
+//!
+//! ```text
+//!   fields in order ──▶ count? length? ──▶ value ──▶ Visitor
+//!                          ▲                  │
+//!                          └── values of fields that others refer to
+//! ```
+//!
+//! Invariants
+//! * Nothing is read past the payload; a field that would be is [`Undecoded::PayloadTooShort`].
+//! * A payload may end at a field boundary: older layouts are prefixes of newer ones. Bytes that remain are returned.
+//! * The number of values visited is bounded by the size of the payload, whatever counts the payload or the schema claim.
+//! * Nothing is allocated for a schema without references.
+
+use traceweir_format::Guid;
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::text::{until_nul8, until_nul16};
+use traceweir_format::wire::chunk;
+
+use crate::error::Undecoded;
+use crate::schema::{Count, Field, Kind, Length, Schema};
+use crate::value::{Value, system_time};
+
+/// Receives the values of a payload in order. `index` is the field's place in [`Schema::fields`].
+pub trait Visitor<'p> {
+    /// A value, alone or as an element of the array that was begun.
+    fn value(&mut self, index: usize, field: &Field, value: Value<'p>);
+    /// An array of `count` values or structures follows.
+    fn begin_array(&mut self, index: usize, field: &Field, count: usize);
+    /// The array is complete.
+    fn end_array(&mut self, index: usize, field: &Field);
+    /// A structure follows: its members, then [`Visitor::end_struct`].
+    fn begin_struct(&mut self, index: usize, field: &Field);
+    /// The structure is complete.
+    fn end_struct(&mut self, index: usize, field: &Field);
+}
+
+/// Walks payloads; keeps the memory for referenced values between events.
+#[derive(Debug, Default)]
+pub struct Walker {
+    referenced: Vec<Option<u64>>,
+}
+
+impl Walker {
+    /// Visits the fields of a payload and returns the bytes that no field claimed.
+    #[inline]
+    pub fn walk<'p, V: Visitor<'p>>(
+        &mut self,
+        schema: &Schema,
+        payload: &'p [u8],
+        pointer_size: usize,
+        visitor: &mut V,
+    ) -> Result<&'p [u8], Undecoded> {
+        if schema.has_references() {
+            self.referenced.clear();
+            self.referenced.resize(schema.fields().len(), None);
+        }
+        let allowance = payload.len().saturating_add(schema.fields().len()).saturating_mul(2).saturating_add(64);
+        let mut walk = Walk { schema, payload, at: 0, pointer_size, allowance, known: &mut self.referenced, visitor };
+        walk.fields(0, schema.top().len(), true)?;
+        Ok(payload.get(walk.at..).unwrap_or_default())
+    }
+}
+
+struct Walk<'w, 'p, V> {
+    schema: &'w Schema,
+    payload: &'p [u8],
+    at: usize,
+    pointer_size: usize,
+    /// Values that may still be visited.
+    allowance: usize,
+    known: &'w mut Vec<Option<u64>>,
+    visitor: &'w mut V,
+}
+
+impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
+    fn fields(&mut self, first: usize, count: usize, top: bool) -> Result<(), Undecoded> {
+        let schema = self.schema;
+        let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
+        for (offset, field) in fields.iter().enumerate() {
+            if top && self.at >= self.payload.len() && !self.is_empty_here(field) {
+                return Ok(());
+            }
+            self.field(first.saturating_add(offset), field)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a field needs no bytes: an array of no elements, or nothing at all.
+    fn is_empty_here(&self, field: &Field) -> bool {
+        match (field.count, &field.kind) {
+            (Count::Fixed(0) | Count::ToEnd, _) => true,
+            (Count::Field(i), _) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
+            (_, Kind::Value { input: InType::NULL, .. }) => true,
+            (Count::One, Kind::Value { .. }) => match field.length {
+                Length::Field(i) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn field(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
+        match (&field.kind, field.count) {
+            (Kind::Value { input, output, .. }, Count::One) => {
+                let value = self.value(field, *input, *output)?;
+                if field.referenced {
+                    if let Some(slot) = self.known.get_mut(index) {
+                        *slot = value.as_u64();
+                    }
+                }
+                self.visitor.value(index, field, value);
+                Ok(())
+            }
+            (Kind::Struct { first, members }, Count::One) => {
+                self.structure(index, field, usize::from(*first), usize::from(*members))
+            }
+            (_, count) => self.array(index, field, count),
+        }
+    }
+
+    fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Result<(), Undecoded> {
+        self.spend(field, members.saturating_add(1))?;
+        self.visitor.begin_struct(index, field);
+        let done = self.fields(first, members, false);
+        self.visitor.end_struct(index, field);
+        done
+    }
+
+    fn array(&mut self, index: usize, field: &Field, count: Count) -> Result<(), Undecoded> {
+        if count == Count::ToEnd {
+            return self.array_to_end(index, field);
+        }
+        let count = match count {
+            Count::Fixed(n) => usize::from(n),
+            Count::Prefixed => usize::from(u16::from_le_bytes(*self.take_array::<2>(field)?)),
+            Count::Field(i) => self.reference(field, i)?,
+            Count::One | Count::ToEnd => 1,
+        };
+        if let Some(text) = self.characters(field, count)? {
+            self.visitor.value(index, field, text);
+            return Ok(());
+        }
+        self.spend(field, count)?;
+        self.visitor.begin_array(index, field, count);
+        let mut done = Ok(());
+        for _ in 0..count {
+            done = self.element(index, field);
+            if done.is_err() {
+                break;
+            }
+        }
+        self.visitor.end_array(index, field);
+        done
+    }
+
+    fn array_to_end(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
+        let left = self.payload.len().saturating_sub(self.at);
+        let size = match &field.kind {
+            Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
+            Kind::Struct { .. } => 1,
+        };
+        self.visitor.begin_array(index, field, left.checked_div(size).unwrap_or(0));
+        let mut done = Ok(());
+        while done.is_ok() && self.payload.len().saturating_sub(self.at) >= size {
+            let before = self.at;
+            done = self.spend(field, 1).and_then(|()| self.element(index, field));
+            if self.at == before {
+                break;
+            }
+        }
+        self.visitor.end_array(index, field);
+        done
+    }
+
+    #[inline]
+    fn element(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
+        match &field.kind {
+            Kind::Value { input, output, .. } => {
+                let value = self.value(field, *input, *output)?;
+                self.visitor.value(index, field, value);
+                Ok(())
+            }
+            Kind::Struct { first, members } => self.structure(index, field, usize::from(*first), usize::from(*members)),
+        }
+    }
+
+    /// An array of characters is one text.
+    fn characters(&mut self, field: &Field, count: usize) -> Result<Option<Value<'p>>, Undecoded> {
+        let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
+        let text = output == OutType::STRING;
+        match input {
+            InType::UINT8 | InType::INT8 if text => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
+            InType::ANSICHAR => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
+            InType::UINT16 if text => Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?)))),
+            InType::UNICODECHAR => Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?)))),
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn value(&mut self, field: &Field, input: InType, output: OutType) -> Result<Value<'p>, Undecoded> {
+        Ok(match input {
+            InType::INT8 => Value::I8(i8::from_le_bytes(*self.take_array(field)?)),
+            InType::UINT8 => Value::U8(u8::from_le_bytes(*self.take_array(field)?)),
+            InType::INT16 => Value::I16(i16::from_le_bytes(*self.take_array(field)?)),
+            InType::UINT16 => Value::U16(u16::from_le_bytes(*self.take_array(field)?)),
+            InType::INT32 => Value::I32(i32::from_le_bytes(*self.take_array(field)?)),
+            InType::UINT32 | InType::HEXINT32 => Value::U32(u32::from_le_bytes(*self.take_array(field)?)),
+            InType::INT64 => Value::I64(i64::from_le_bytes(*self.take_array(field)?)),
+            InType::UINT64 | InType::HEXINT64 => Value::U64(u64::from_le_bytes(*self.take_array(field)?)),
+            InType::FLOAT => Value::F32(f32::from_le_bytes(*self.take_array(field)?)),
+            InType::DOUBLE => Value::F64(f64::from_le_bytes(*self.take_array(field)?)),
+            InType::BOOLEAN => Value::Bool(u32::from_le_bytes(*self.take_array(field)?) != 0),
+            InType::GUID => Value::Guid(Guid::from_bytes(self.take_array(field)?)),
+            InType::FILETIME => Value::FileTime(i64::from_le_bytes(*self.take_array(field)?)),
+            InType::SYSTEMTIME => Value::SystemTime(system_time(self.take_array(field)?)),
+            InType::POINTER | InType::SIZET if self.pointer_size == 4 => {
+                Value::Pointer(u64::from(u32::from_le_bytes(*self.take_array(field)?)))
+            }
+            InType::POINTER | InType::SIZET => Value::Pointer(u64::from_le_bytes(*self.take_array(field)?)),
+            _ => self.variable(field, input, output)?,
+        })
+    }
+
+    /// Values whose size the type alone does not give.
+    fn variable(&mut self, field: &Field, input: InType, output: OutType) -> Result<Value<'p>, Undecoded> {
+        Ok(match input {
+            InType::NULL => Value::Null,
+            InType::UNICODESTRING => match self.length(field)? {
+                Some(units) => Value::Text16(trim16(self.take(field, units.saturating_mul(2))?)),
+                None => {
+                    let text = until_nul16(self.rest());
+                    self.skip(text.len().saturating_add(2));
+                    Value::Text16(text)
+                }
+            },
+            InType::ANSISTRING => match self.length(field)? {
+                Some(bytes) => Value::Text8(trim8(self.take(field, bytes)?)),
+                None => {
+                    let text = until_nul8(self.rest());
+                    self.skip(text.len().saturating_add(1));
+                    Value::Text8(text)
+                }
+            },
+            InType::BINARY => {
+                let natural = if output == OutType::IPV6 { 16 } else { self.rest().len() };
+                let length = self.length(field)?.unwrap_or(natural);
+                Value::Bytes(self.take(field, length)?)
+            }
+            InType::SID => Value::Sid(self.sid(field)?),
+            InType::WBEMSID => self.sid_block(field)?,
+            InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => Value::Text16(self.counted(field, false)?),
+            InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => Value::Text8(self.counted(field, false)?),
+            InType::COUNTEDBINARY => Value::Bytes(self.counted(field, false)?),
+            InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.counted(field, true)?),
+            InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.counted(field, true)?),
+            InType::NONNULLTERMINATEDSTRING => Value::Text16(trim16(self.take(field, self.rest().len())?)),
+            InType::NONNULLTERMINATEDANSISTRING => Value::Text8(trim8(self.take(field, self.rest().len())?)),
+            InType::UNICODECHAR => Value::Text16(trim16(self.take(field, 2)?)),
+            InType::ANSICHAR => Value::Text8(trim8(self.take(field, 1)?)),
+            InType::HEXDUMP => {
+                let length = u32::from_le_bytes(*self.take_array::<4>(field)?);
+                Value::Bytes(self.take(field, length as usize)?)
+            }
+            _ => return Err(self.bad(field, "type is not known")),
+        })
+    }
+
+    fn length(&self, field: &Field) -> Result<Option<usize>, Undecoded> {
+        match field.length {
+            Length::Natural => Ok(None),
+            Length::Fixed(n) => Ok(Some(usize::from(n))),
+            Length::Field(i) => self.reference(field, i).map(Some),
+        }
+    }
+
+    fn reference(&self, field: &Field, index: u16) -> Result<usize, Undecoded> {
+        let value = self.known.get(usize::from(index)).copied().flatten();
+        let value = value.ok_or_else(|| self.bad(field, "its count or length has not been read yet"))?;
+        usize::try_from(value).map_err(|_| self.bad(field, "count or length is impossible"))
+    }
+
+    fn counted(&mut self, field: &Field, reversed: bool) -> Result<&'p [u8], Undecoded> {
+        let prefix = *self.take_array::<2>(field)?;
+        let length = if reversed { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
+        self.take(field, usize::from(length))
+    }
+
+    fn sid(&mut self, field: &Field) -> Result<&'p [u8], Undecoded> {
+        let count = self.rest().get(1).copied().ok_or_else(|| self.short(field))?;
+        if count > 15 {
+            return Err(self.bad(field, "a SID has at most 15 sub-authorities"));
+        }
+        self.take(field, 8_usize.saturating_add(usize::from(count).saturating_mul(4)))
+    }
+
+    /// Four zero bytes, or two pointers without meaning and a SID.
+    fn sid_block(&mut self, field: &Field) -> Result<Value<'p>, Undecoded> {
+        let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.short(field))?;
+        if *first == [0; 4] {
+            self.skip(4);
+            return Ok(Value::Null);
+        }
+        self.take(field, self.pointer_size.saturating_mul(2))?;
+        Ok(Value::Sid(self.sid(field)?))
+    }
+
+    #[inline]
+    fn rest(&self) -> &'p [u8] {
+        self.payload.get(self.at..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn skip(&mut self, n: usize) {
+        self.at = self.at.saturating_add(n).min(self.payload.len());
+    }
+
+    #[inline]
+    fn take(&mut self, field: &Field, n: usize) -> Result<&'p [u8], Undecoded> {
+        let out = self.rest().get(..n).ok_or_else(|| self.short(field))?;
+        self.at = self.at.saturating_add(n);
+        Ok(out)
+    }
+
+    #[inline]
+    fn take_array<const N: usize>(&mut self, field: &Field) -> Result<&'p [u8; N], Undecoded> {
+        let out = chunk(self.payload, self.at).ok_or_else(|| self.short(field))?;
+        self.at = self.at.saturating_add(N);
+        Ok(out)
+    }
+
+    fn spend(&mut self, field: &Field, values: usize) -> Result<(), Undecoded> {
+        match self.allowance.checked_sub(values) {
+            Some(left) => {
+                self.allowance = left;
+                Ok(())
+            }
+            None => Err(self.bad(field, "more elements than the payload can hold")),
+        }
+    }
+
+    #[cold]
+    fn short(&self, field: &Field) -> Undecoded {
+        Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.at }
+    }
+
+    #[cold]
+    fn bad(&self, field: &Field, why: &'static str) -> Undecoded {
+        Undecoded::BadField { field: field.name.to_string(), offset: self.at, why }
+    }
+}
+
+/// Fixed-size text ends at its first NUL.
+fn trim8(bytes: &[u8]) -> &[u8] {
+    until_nul8(bytes)
+}
+
+fn trim16(bytes: &[u8]) -> &[u8] {
+    until_nul16(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! A buffer: 0x48 bytes of header, then the records of one processor.
+//!
+//! ```text
+//! 00 u32 BufferSize │ 04 u32 SavedOffset │ 08 u32 CurrentOffset │ 0C i32 ReferenceCount │ 10 i64 TimeStamp │ 18 i64 SequenceNumber
+//! 20 8 links │ 28 u16 ProcessorIndex │ 2A u16 LoggerId │ 2C u32 State │ 30 u32 Offset │ 34 u16 BufferFlag │ 36 u16 BufferType │ 38 16 links
+//! 48 records, each at a multiple of eight … Offset │ filler FF … BufferSize
+//! ```
+//!
+//! `Offset` is the number of valid bytes, header included, of the buffer as it was in memory; a compressed buffer is shorter
+//! on disk. Records may stand between `SavedOffset` and `Offset`, so `SavedOffset` serves only where `Offset` is
+//! impossible. Source: Documented in part ("ETW_BUFFER_HEADER"), Observed on real traces.
+
+use crate::header::{self, Record};
+use crate::spec::session::{BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_PROC_INDEX, BufferType};
+use crate::wire::{align8, i64_at, u8_at, u16_at, u32_at};
+use crate::{Error, Result};
+
+/// Bytes of the header.
+pub const HEADER_SIZE: usize = 0x48;
+
+/// The largest buffer that a session may have, and the largest a reader allocates for.
+pub const MAX_BUFFER: u32 = 16 << 20;
+
+/// The byte that fills a plain buffer behind its last record.
+pub const FILLER: u8 = 0xFF;
+
+/// The state of every buffer in a file.
+const STATE_FLUSH: u32 = 3;
+
+/// The header of one buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferHeader {
+    /// Bytes from this header to the next.
+    pub buffer_size: u32,
+    /// Valid bytes by an older count; see the module head.
+    pub saved_offset: u32,
+    /// Write cursor when the buffer was closed; not a length.
+    pub current_offset: u32,
+    /// Time of the flush in the session's clock, or a FILETIME in merged files.
+    pub time_stamp: i64,
+    /// Order of acquisition.
+    pub sequence_number: i64,
+    /// The processor whose events the buffer holds.
+    pub processor_index: u16,
+    /// The session's number.
+    pub logger_id: u16,
+    /// 3 in files.
+    pub state: u32,
+    /// Valid bytes of the buffer in memory, header included.
+    pub offset: u32,
+    /// `BUFFER_FLAG_…`.
+    pub flags: u16,
+    /// What the buffer holds.
+    pub buffer_type: u16,
+}
+
+impl BufferHeader {
+    /// From its bytes.
+    #[must_use]
+    pub fn parse(b: &[u8; HEADER_SIZE]) -> Self {
+        let flags = u16_at(b, 0x34);
+        let wide = flags & BUFFER_FLAG_PROC_INDEX != 0;
+        Self {
+            buffer_size: u32_at(b, 0x00),
+            saved_offset: u32_at(b, 0x04),
+            current_offset: u32_at(b, 0x08),
+            time_stamp: i64_at(b, 0x10),
+            sequence_number: i64_at(b, 0x18),
+            processor_index: if wide { u16_at(b, 0x28) & 0x7FF } else { u16::from(u8_at(b, 0x28)) },
+            logger_id: u16_at(b, 0x2A),
+            state: u32_at(b, 0x2C),
+            offset: u32_at(b, 0x30),
+            flags,
+            buffer_type: u16_at(b, 0x36),
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_SIZE] {
+        let mut b = [0; HEADER_SIZE];
+        for (at, value) in [
+            (0x00, self.buffer_size),
+            (0x04, self.saved_offset),
+            (0x08, self.current_offset),
+            (0x2C, if self.state == 0 { STATE_FLUSH } else { self.state }),
+            (0x30, self.offset),
+        ] {
+            header::patch(&mut b, at, &value.to_le_bytes());
+        }
+        header::patch(&mut b, 0x10, &self.time_stamp.to_le_bytes());
+        header::patch(&mut b, 0x18, &self.sequence_number.to_le_bytes());
+        for (at, value) in
+            [(0x28, self.processor_index), (0x2A, self.logger_id), (0x34, self.flags), (0x36, self.buffer_type)]
+        {
+            header::patch(&mut b, at, &value.to_le_bytes());
+        }
+        b
+    }
+
+    /// Whether the bytes behind the header are compressed.
+    #[must_use]
+    pub const fn is_compressed(&self) -> bool {
+        self.flags & BUFFER_FLAG_COMPRESSED != 0
+    }
+
+    /// What the buffer holds.
+    #[must_use]
+    pub const fn kind(&self) -> BufferType {
+        BufferType(self.buffer_type)
+    }
+
+    /// Where the records of a plain buffer end, given the bytes that are there.
+    ///
+    /// An impossible `Offset` gives way to `SavedOffset`, and that to the end of the buffer, where filler ends the walk.
+    #[must_use]
+    pub fn valid_bytes(&self, available: usize) -> usize {
+        let plausible = |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
+        let valid = if plausible(self.offset) {
+            self.offset
+        } else if plausible(self.saved_offset) {
+            self.saved_offset
+        } else {
+            self.buffer_size
+        };
+        (valid as usize).min(available)
+    }
+}
+
+/// Walks the records of one buffer in memory.
+#[derive(Clone, Debug)]
+pub struct Records<'b> {
+    bytes: &'b [u8],
+    at: usize,
+    base: u64,
+    cpu: u16,
+    time: i64,
+    old_instances: bool,
+}
+
+impl<'b> Records<'b> {
+    /// Starts at offset `at` of a (decompressed) buffer whose valid bytes are `bytes`.
+    ///
+    /// `base` is added to offsets in errors; `old_instances` is explained at [`header::measure`].
+    #[must_use]
+    pub const fn new(bytes: &'b [u8], at: usize, base: u64, cpu: u16, old_instances: bool) -> Self {
+        Self { bytes, at, base, cpu, time: 0, old_instances }
+    }
+
+    /// Offset of the next record.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The next record; `None` at the end, an error where the walk cannot go on.
+    #[inline]
+    #[allow(clippy::should_implement_trait)] // An error ends the walk: the caller must see it as such.
+    pub fn next(&mut self) -> Result<Option<Record<'b>>> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let offset = self.base.saturating_add(self.at as u64);
+        let Some(measure) = header::measure(rest, offset, self.old_instances)? else {
+            return Ok(None);
+        };
+        let record = Record::new(rest, measure, self.cpu, self.time);
+        self.time = record.time();
+        self.at = self.at.checked_add(align8(measure.size)).ok_or(Error::Invalid {
+            what: "record",
+            offset,
+            why: "size overflows the buffer",
+        })?;
+        Ok(Some(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_round_trip() {
+        let header = BufferHeader {
+            buffer_size: 0x10000,
+            saved_offset: 0x1B8,
+            current_offset: 0x208,
+            time_stamp: 77,
+            sequence_number: 908,
+            processor_index: 31,
+            logger_id: 40,
+            state: 3,
+            offset: 0x208,
+            flags: 0x61,
+            buffer_type: 4,
+        };
+        assert_eq!(BufferHeader::parse(&header.to_bytes()), header);
+    }
+
+    #[test]
+    fn an_impossible_offset_gives_way_to_the_saved_one() {
+        let header = |offset, saved_offset| BufferHeader { buffer_size: 0x400, offset, saved_offset, ..Default::default() };
+        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "never the smaller of the two");
+        assert_eq!(header(0, 0x80).valid_bytes(0x400), 0x80);
+        assert_eq!(header(0x500, 0).valid_bytes(0x400), 0x400);
+        assert_eq!(header(0x100, 0).valid_bytes(0x90), 0x90, "a truncated file");
+    }
+
+    #[test]
+    fn without_the_index_flag_the_processor_has_eight_bits() {
+        let mut bytes = [0; HEADER_SIZE];
+        (bytes[0x28], bytes[0x29]) = (5, 7);
+        assert_eq!(BufferHeader::parse(&bytes).processor_index, 5);
+        bytes[0x34] = 0x20;
+        assert_eq!(BufferHeader::parse(&bytes).processor_index, 0x705);
+    }
+}

@@ -1,0 +1,74 @@
+//! What can be wrong with bytes from outside, and the Win32 status each case answers with.
+
+use alloc::string::String;
+
+use crate::spec::status::Status;
+
+/// The result of every fallible operation of this crate.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// A defect found while reading or a limit hit while writing.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes end before the structure does.
+    #[error("{what} at offset {offset:#x} needs {needed} bytes, {available} are there")]
+    Truncated {
+        /// The structure being read.
+        what: &'static str,
+        /// Where it starts.
+        offset: u64,
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes that are there.
+        available: u64,
+    },
+    /// A field holds a value that the layout does not allow.
+    #[error("{what} at offset {offset:#x}: {why}")]
+    Invalid {
+        /// The structure or field.
+        what: &'static str,
+        /// Where it stands.
+        offset: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The file does not begin with an event-trace header buffer.
+    #[error("not an event trace log: {why} at offset {offset:#x}")]
+    NotAnEtl {
+        /// Where the first rule broke.
+        offset: u64,
+        /// The rule.
+        why: &'static str,
+    },
+    /// Something to be written does not fit its container.
+    #[error("{what} of {size} bytes exceeds the limit of {limit}")]
+    TooLarge {
+        /// The thing to be written.
+        what: &'static str,
+        /// Its size.
+        size: u64,
+        /// The largest size allowed.
+        limit: u64,
+    },
+    /// The source or sink of the bytes failed.
+    #[error("reading or writing at offset {offset:#x}: {reason}")]
+    Io {
+        /// The position asked for.
+        offset: u64,
+        /// What the source or sink said.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The Win32 status that the published API returns for this error.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Truncated { .. } | Self::Invalid { .. } | Self::NotAnEtl { .. } => Status::ERROR_FILE_CORRUPT,
+            Self::TooLarge { .. } => Status::ERROR_MORE_DATA,
+            Self::Io { .. } => Status::ERROR_IO_DEVICE,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The index of a file's buffers: where each begins, whose events it holds, when they start.
+//!
+//! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to know the stamp of its first
+//! record. It never trusts `BuffersWritten`, and goes on after a spoilt header where the session's fixed
+//! buffer size shows the next one:
+//!
+//! ```text
+//!   ok ──▶ ok ──▶ spoilt ──(plain file: + session BufferSize, plausible there?)──▶ ok ──▶ cut short: keep what is there
+//! ```
+
+use alloc::vec::Vec;
+
+use super::ReadAt;
+use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
+use crate::header;
+use crate::logfile::LogFileHeader;
+use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use crate::{Error, Result, xpress};
+
+/// The largest buffer size a header may claim; beyond, it is damage.
+const MAX_CLAIM: u32 = 4 * MAX_BUFFER;
+
+/// Bytes behind the buffer header that hold the stamp of any first record.
+const PEEK: usize = 0x48;
+
+/// One buffer of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferRef {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Stamp of the first record; of the buffer before, where it has none.
+    pub first_time: i64,
+    /// Bytes in the file, as far as they are there.
+    pub size: u32,
+    /// The processor.
+    pub cpu: u16,
+    pub(super) has_records: bool,
+    pub(super) compressed: bool,
+}
+
+/// What the walk found.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Buffers in reading order of their processor: by time, ties in file order.
+    pub(super) buffers: Vec<BufferRef>,
+    /// Where the walk met something wrong, in file order; long lists are cut.
+    pub(super) defects: Vec<Error>,
+    /// End of the last whole or partial buffer.
+    pub(super) end: u64,
+    /// Bytes behind `end` that are all zero.
+    pub(super) zero_tail: bool,
+}
+
+const MAX_DEFECTS: usize = 1000;
+
+impl Index {
+    pub(super) fn build<R: ReadAt + ?Sized>(source: &R, logfile: &LogFileHeader, anchor: i64) -> Result<Self> {
+        let mut walk = Walk {
+            source,
+            length: source.len(),
+            session_size: logfile.plausible_buffer_size(),
+            compressed_file: logfile.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
+            trust_flags: logfile.versions[0] >= 6 || logfile.versions[0] == 0,
+            circular: logfile.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0,
+            last_time: anchor,
+            sequences: Vec::new(),
+            scratch: Vec::new(),
+            index: Self::default(),
+        };
+        walk.run()?;
+        Ok(walk.finish())
+    }
+
+    fn defect(&mut self, error: Error) {
+        if self.defects.len() < MAX_DEFECTS {
+            self.defects.push(error);
+        }
+    }
+}
+
+struct Walk<'r, R: ?Sized> {
+    source: &'r R,
+    length: u64,
+    session_size: Option<u32>,
+    compressed_file: bool,
+    trust_flags: bool,
+    circular: bool,
+    last_time: i64,
+    sequences: Vec<i64>,
+    scratch: Vec<u8>,
+    index: Index,
+}
+
+impl<R: ReadAt + ?Sized> Walk<'_, R> {
+    fn run(&mut self) -> Result<()> {
+        let mut at = 0_u64;
+        loop {
+            self.index.end = at;
+            let left = self.length.saturating_sub(at);
+            if left < HEADER_SIZE as u64 {
+                if left > 0 {
+                    let (needed, what) = (HEADER_SIZE as u64, "buffer header");
+                    self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+                }
+                return Ok(());
+            }
+            let mut head = [0; HEADER_SIZE + PEEK];
+            let got = self.source.read_at(at, &mut head)?;
+            let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) else {
+                return Ok(());
+            };
+            let buffer = BufferHeader::parse(raw);
+            let Some(size) = self.size_of(at, left, &buffer)? else {
+                return Ok(());
+            };
+            if u64::from(size) > left {
+                let (needed, what) = (u64::from(size), "buffer");
+                self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+            }
+            let here = u32::try_from(left).map_or(size, |left| size.min(left));
+            self.add(at, here, &buffer, body)?;
+            at = at.saturating_add(u64::from(here));
+        }
+    }
+
+    /// Bytes to the next buffer, or `None` where the walk ends.
+    fn size_of(&mut self, at: u64, left: u64, buffer: &BufferHeader) -> Result<Option<u32>> {
+        let claimed = buffer.buffer_size;
+        let believable = (HEADER_SIZE as u32..=MAX_CLAIM).contains(&claimed);
+        let fits = believable && u64::from(claimed) <= left;
+        if fits && (self.trust_flags || Some(claimed) == self.session_size) {
+            return Ok(Some(claimed));
+        }
+        let fixed = self.session_size.filter(|_| !self.compressed_file && !buffer.is_compressed());
+        if let Some(size) = fixed {
+            // The next header tells whether this one is merely spoilt.
+            if u64::from(size) <= left && self.plausible_at(at.saturating_add(u64::from(size)), size)? {
+                if self.is_zero(at, u64::from(size))? {
+                    let why = "a buffer of zeros between others";
+                    self.index.defect(Error::Invalid { what: "buffer", offset: at, why });
+                } else if claimed != size {
+                    let why = "size is impossible; the session's size leads to the next one";
+                    self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
+                }
+                return Ok(Some(size));
+            }
+        }
+        if believable {
+            return Ok(Some(claimed));
+        }
+        self.index.zero_tail = self.is_zero(at, left)?;
+        let why = if self.index.zero_tail { "zeros to the end of the file" } else { "size is impossible" };
+        self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
+        Ok(None)
+    }
+
+    fn plausible_at(&self, at: u64, size: u32) -> Result<bool> {
+        let mut head = [0; HEADER_SIZE];
+        if at == self.length {
+            return Ok(true);
+        }
+        let whole = self.source.read_at(at, &mut head)? == HEADER_SIZE;
+        Ok(whole && BufferHeader::parse(&head).buffer_size == size)
+    }
+
+    fn is_zero(&self, mut at: u64, mut left: u64) -> Result<bool> {
+        let mut block = [0; 4096];
+        while left > 0 {
+            let want = usize::try_from(left).unwrap_or(block.len()).min(block.len());
+            let Some(part) = block.get_mut(..want) else { break };
+            let got = self.source.read_at(at, part)?;
+            if got == 0 || part.iter().take(got).any(|&b| b != 0) {
+                return Ok(got == 0);
+            }
+            (at, left) = (at.saturating_add(got as u64), left.saturating_sub(got as u64));
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, offset: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<()> {
+        let compressed = self.trust_flags && buffer.is_compressed();
+        // A buffer of an unknown kind counts as one with events if its first record can be read.
+        let (has_records, time) = self.first_record(offset, size, compressed, buffer, body)?;
+        if let Some(time) = time {
+            self.last_time = time;
+        }
+        let cpu = buffer.processor_index;
+        let first_time = self.last_time;
+        self.index.buffers.push(BufferRef { offset, first_time, size, cpu, has_records, compressed });
+        if self.circular {
+            self.sequences.push(buffer.sequence_number);
+        }
+        Ok(())
+    }
+
+    /// Whether there is a record to read, and its stamp if it has one.
+    fn first_record(
+        &mut self,
+        offset: u64,
+        size: u32,
+        compressed: bool,
+        buffer: &BufferHeader,
+        body: &[u8],
+    ) -> Result<(bool, Option<i64>)> {
+        let valid = (buffer.offset.max(buffer.saved_offset) as usize).saturating_sub(HEADER_SIZE);
+        let first = if compressed {
+            let mut packed = [0; 4 * PEEK];
+            let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
+            let packed = packed.get_mut(..want).unwrap_or_default();
+            let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
+            // Whatever the prefix gives is enough or it is damage, which loading the buffer reports.
+            let packed = packed.get(..got).unwrap_or_default();
+            let _ = xpress::decompress_prefix(packed, PEEK.min(valid), valid, &mut self.scratch);
+            &self.scratch[..]
+        } else {
+            body.get(..(size as usize).saturating_sub(HEADER_SIZE).min(body.len())).unwrap_or_default()
+        };
+        let Some(marker) = first.first_chunk::<8>() else {
+            return Ok((false, None));
+        };
+        // The record reaches past the bytes read here: only its header is looked at.
+        let mut padded = [0; header::MAX_HEADER];
+        header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_HEADER)).unwrap_or_default());
+        match header::family_of(marker) {
+            Some(family) if buffer.kind().holds_events() || valid > 0 => Ok((true, header::time_of(&padded, family))),
+            _ => Ok((false, None)),
+        }
+    }
+
+    fn finish(mut self) -> Index {
+        let ordered = &mut self.index.buffers;
+        if self.circular {
+            // A wrapped file holds newer buffers before older ones; the acquisition number gives the order back.
+            let mut pairs: Vec<(i64, BufferRef)> = self.sequences.into_iter().zip(ordered.drain(..)).collect();
+            pairs.sort_by_key(|(sequence, b)| (b.cpu, *sequence));
+            ordered.extend(pairs.into_iter().map(|p| p.1));
+        }
+        ordered.sort_by_key(|b| (b.cpu, b.first_time));
+        self.index
+    }
+}

@@ -1,0 +1,88 @@
+//! One buffer from the file into memory, unpacked if need be.
+
+use alloc::vec::Vec;
+
+use super::ReadAt;
+use super::index::BufferRef;
+use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
+use crate::{Error, Result, xpress};
+
+/// A buffer in memory: its valid bytes, and where in them the records begin.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    /// Valid bytes; a plain buffer includes its header.
+    pub(super) bytes: Vec<u8>,
+    /// Offset of the first record.
+    pub(super) start: usize,
+    /// Added to record offsets in messages: the file offset of a plain buffer's first byte.
+    pub(super) base: u64,
+}
+
+/// Memory for loading that is used again from buffer to buffer.
+#[derive(Debug, Default)]
+pub(super) struct Loader {
+    packed: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Loader {
+    /// Reads a buffer. Damage inside it comes back beside what could be salvaged.
+    pub(super) fn load<R: ReadAt + ?Sized>(
+        &mut self,
+        source: &R,
+        buffer: &BufferRef,
+        session_size: u32,
+    ) -> Result<(Loaded, Option<Error>)> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        if !buffer.compressed {
+            read_whole(source, buffer, &mut bytes)?;
+            let valid = header_of(&bytes).map_or(0, |h| h.valid_bytes(bytes.len()));
+            bytes.truncate(valid);
+            return Ok((Loaded { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
+        }
+        read_whole(source, buffer, &mut self.packed)?;
+        bytes.clear();
+        let limit = header_of(&self.packed).map_or(0, |h| h.offset);
+        let what = "compressed buffer";
+        let loaded = |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
+        if limit < HEADER_SIZE as u32 || limit > session_size.max(MAX_BUFFER) {
+            let why = "unpacked size is impossible";
+            return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, why })));
+        }
+        let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
+        let unpacked = (limit as usize).saturating_sub(HEADER_SIZE);
+        let damage = xpress::decompress(packed, unpacked, &mut bytes).err();
+        Ok((loaded(bytes), damage.map(|e| at_file_offset(e, buffer.offset))))
+    }
+
+    /// Takes memory back for the next buffer.
+    pub(super) fn recycle(&mut self, loaded: Loaded) {
+        // A few are enough: at most one is in flight while another is loaded.
+        if self.spare.len() < 4 {
+            self.spare.push(loaded.bytes);
+        }
+    }
+}
+
+fn header_of(bytes: &[u8]) -> Option<BufferHeader> {
+    bytes.first_chunk().map(BufferHeader::parse)
+}
+
+fn read_whole<R: ReadAt + ?Sized>(source: &R, buffer: &BufferRef, into: &mut Vec<u8>) -> Result<()> {
+    into.resize(buffer.size as usize, 0);
+    let got = source.read_at(buffer.offset, into)?;
+    into.truncate(got);
+    Ok(())
+}
+
+/// Moves an error inside a compressed stream to its place in the file.
+fn at_file_offset(error: Error, buffer: u64) -> Error {
+    let base = buffer.saturating_add(HEADER_SIZE as u64);
+    match error {
+        Error::Truncated { what, offset, needed, available } => {
+            Error::Truncated { what, offset: base.saturating_add(offset), needed, available }
+        }
+        Error::Invalid { what, offset, why } => Error::Invalid { what, offset: base.saturating_add(offset), why },
+        other => other,
+    }
+}

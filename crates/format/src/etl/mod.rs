@@ -1,0 +1,148 @@
+//! A file as a sequence of buffers: reading, time order, writing, checking, repairing.
+//!
+//! ```text
+//!   ReadAt ──▶ reader::Trace (header + index of buffers) ──▶ merge::Events (one buffer per CPU in memory) ──▶ Record
+//!   records ──▶ writer::Writer (a buffer per CPU) ──▶ WriteAt
+//! ```
+
+mod check;
+mod index;
+mod load;
+mod merge;
+mod reader;
+mod repair;
+mod writer;
+
+pub use check::{Finding, Rule, check};
+pub use index::BufferRef;
+pub use merge::{Damage, Events};
+pub use reader::Trace;
+pub use repair::{Repair, repair};
+pub use writer::{Options, Summary, Writer};
+
+use alloc::vec::Vec;
+
+use crate::{Error, Result};
+
+/// Bytes that can be read at any offset.
+///
+/// Files are read with `pread` (feature `std`), never mapped: a file cut short meanwhile is an error, not a fault.
+pub trait ReadAt {
+    /// The number of bytes there are.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads into `buf` from `offset`; a short count means that the bytes end there.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+}
+
+/// Somewhere bytes can be written at any offset.
+pub trait WriteAt {
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+}
+
+impl ReadAt for [u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let from = usize::try_from(offset).ok().and_then(|o| self.get(o..)).unwrap_or_default();
+        let n = from.len().min(buf.len());
+        if let (Some(to), Some(from)) = (buf.get_mut(..n), from.get(..n)) {
+            to.copy_from_slice(from);
+        }
+        Ok(n)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn len(&self) -> u64 {
+        ReadAt::len(self.as_slice())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.as_slice().read_at(offset, buf)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        (**self).read_at(offset, buf)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for alloc::boxed::Box<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        (**self).read_at(offset, buf)
+    }
+}
+
+impl WriteAt for Vec<u8> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let too_far = Error::TooLarge { what: "offset", size: offset, limit: usize::MAX as u64 };
+        let start = usize::try_from(offset).map_err(|_| too_far.clone())?;
+        let end = start.checked_add(bytes.len()).ok_or(too_far)?;
+        if self.len() < end {
+            self.resize(end, 0);
+        }
+        crate::header::patch(self, start, bytes);
+        Ok(())
+    }
+}
+
+impl<T: WriteAt + ?Sized> WriteAt for &mut T {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        (**self).write_at(offset, bytes)
+    }
+}
+
+#[cfg(all(feature = "std", unix))]
+mod file {
+    use super::{Error, ReadAt, Result, WriteAt};
+    use alloc::string::ToString;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    fn failed(offset: u64, error: &std::io::Error) -> Error {
+        Error::Io { offset, reason: error.to_string() }
+    }
+
+    impl ReadAt for File {
+        fn len(&self) -> u64 {
+            self.metadata().map_or(0, |m| m.len())
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+            let mut done = 0;
+            while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
+                match FileExt::read_at(self, rest, offset.saturating_add(done as u64)) {
+                    Ok(0) => break,
+                    Ok(n) => done = done.saturating_add(n),
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(failed(offset, &e)),
+                }
+            }
+            Ok(done)
+        }
+    }
+
+    impl WriteAt for File {
+        fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+            self.write_all_at(bytes, offset).map_err(|e| failed(offset, &e))
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! An opened file: its log-file header, its clock and the index of its buffers.
+
+use alloc::vec::Vec;
+
+use super::index::{BufferRef, Index};
+use super::merge::Events;
+use super::ReadAt;
+use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
+use crate::header::{Family, Record, measure};
+use crate::logfile::{self, LogFileHeader};
+use crate::spec::session::EVENT_TRACE_COMPRESSED_MODE;
+use crate::time::Clock;
+use crate::{Error, Result};
+
+/// The first event must fit here: a session and a file name have at most 1,024 units each.
+const FIRST_EVENT: usize = 0x2000;
+
+/// An opened trace.
+///
+/// ```
+/// use traceweir_format::etl::{Options, Trace, Writer};
+/// # fn main() -> Result<(), traceweir_format::Error> {
+/// let mut file = Vec::new();
+/// Writer::create(&mut file, Options::default())?.finish(Default::default())?;
+/// let trace = Trace::open(file)?;
+/// let mut events = trace.events();
+/// while let Some(event) = events.next()? {
+///     println!("{} on CPU {}", trace.clock().file_time(event.time()), event.cpu());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Trace<R> {
+    source: R,
+    length: u64,
+    header: LogFileHeader,
+    starter: (u32, u32),
+    clock: Clock,
+    index: Index,
+}
+
+impl<R: ReadAt> Trace<R> {
+    /// Reads the header and indexes the buffers. Damage behind the header does not fail: see [`Trace::defects`].
+    pub fn open(source: R) -> Result<Self> {
+        let length = source.len();
+        let mut head = alloc::vec![0; FIRST_EVENT];
+        let got = source.read_at(0, &mut head)?;
+        head.truncate(got);
+        let (header, anchor, starter) = first_event(&head)?;
+        let clock = header.clock(anchor);
+        let index = Index::build(&source, &header, anchor)?;
+        Ok(Self { source, length, header, starter, clock, index })
+    }
+
+    /// All events in time order.
+    pub fn events(&self) -> Events<'_, R> {
+        Events::new(self)
+    }
+
+    /// The log-file header.
+    #[must_use]
+    pub fn header(&self) -> &LogFileHeader {
+        &self.header
+    }
+
+    /// Thread and process that started the session.
+    #[must_use]
+    pub fn starter(&self) -> (u32, u32) {
+        self.starter
+    }
+
+    /// From raw stamps to wall time.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The buffers, by processor and time.
+    #[must_use]
+    pub fn buffers(&self) -> &[BufferRef] {
+        &self.index.buffers
+    }
+
+    /// How many buffers are compressed.
+    #[must_use]
+    pub fn compressed_buffers(&self) -> usize {
+        self.index.buffers.iter().filter(|b| b.compressed).count()
+    }
+
+    /// What is wrong with the sequence of buffers.
+    #[must_use]
+    pub fn defects(&self) -> &[Error] {
+        &self.index.defects
+    }
+
+    /// Whether the file ends in zeros, as one does that was preallocated and never finalised.
+    #[must_use]
+    pub fn has_zero_tail(&self) -> bool {
+        self.index.zero_tail
+    }
+
+    /// Whether the session said that it was done with the file.
+    #[must_use]
+    pub fn is_finalised(&self) -> bool {
+        self.header.end_time.0 != 0
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn file_size(&self) -> u64 {
+        self.length
+    }
+
+    /// The bytes behind the trace.
+    #[must_use]
+    pub fn source(&self) -> &R {
+        &self.source
+    }
+
+    /// Whether the file says that its buffers are compressed.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.header.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0 || self.compressed_buffers() > 0
+    }
+
+    pub(super) fn session_buffer_size(&self) -> u32 {
+        self.header.plausible_buffer_size().unwrap_or(MAX_BUFFER)
+    }
+
+    pub(super) fn old_instances(&self) -> bool {
+        self.header.has_old_instances()
+    }
+
+    pub(super) fn zero_tail_start(&self) -> u64 {
+        self.index.end
+    }
+}
+
+/// The log-file header, its stamp, and thread and process of the session's starter.
+fn first_event(head: &[u8]) -> Result<(LogFileHeader, i64, (u32, u32))> {
+    let not_etl = |offset, why| Error::NotAnEtl { offset, why };
+    let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {
+        return Err(not_etl(0, "the file is shorter than a buffer header"));
+    };
+    let buffer = BufferHeader::parse(raw);
+    let body: Vec<u8> = head.get(HEADER_SIZE..).unwrap_or_default().to_vec();
+    let at = HEADER_SIZE as u64;
+    let measured = measure(&body, at, false)
+        .map_err(|_| not_etl(at, "the first buffer does not begin with a log-file header event"))?
+        .filter(|m| m.family == Family::System)
+        .ok_or(not_etl(at, "the first event is not a system event"))?;
+    let record = Record::new(&body, measured, buffer.processor_index, 0);
+    if record.hook() != Some(logfile::HOOK) {
+        return Err(not_etl(at.saturating_add(6), "the first event is not the log-file header"));
+    }
+    let header = LogFileHeader::parse(&record)?;
+    Ok((header, record.time(), (record.thread_id(), record.process_id())))
+}

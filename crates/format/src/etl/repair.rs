@@ -1,0 +1,132 @@
+//! Finalises a file that a crash left behind.
+//!
+//! ```text
+//!   header buffer │ buffer │ buffer │ half a buffer │ zeros        EndTime 0, BuffersWritten 0
+//!        ▼             ▼        ▼          ▼            ▼
+//!   header buffer │ buffer │ buffer │ its whole records            EndTime = last event, BuffersWritten exact
+//! ```
+//!
+//! Whole buffers are copied as they are. A buffer cut short keeps the records that are whole, in a plain buffer of the
+//! session's size. The header keeps everything but the fields that finalising sets.
+
+use alloc::vec::Vec;
+
+use super::load::Loader;
+use super::reader::Trace;
+use super::{BufferRef, ReadAt, WriteAt};
+use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE};
+use crate::header::{self, patch};
+use crate::spec::session::{BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER};
+use crate::time::FileTime;
+use crate::wire::align8;
+use crate::{Error, Result};
+
+/// What was done to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// Buffers in the new file, the header buffer included.
+    pub buffers: u32,
+    /// Buffers of which only some records were whole.
+    pub salvaged: u32,
+    /// Buffers left out because nothing in them could be read.
+    pub dropped: u32,
+    /// Events in the new file.
+    pub events: u64,
+    /// When the last event was written, now the end of the session.
+    pub end_time: FileTime,
+    /// Bytes of the new file.
+    pub bytes: u64,
+}
+
+/// Offsets within the file of the header fields that finalising sets; the log-file header's payload starts at 0x68.
+const END_TIME: u64 = 0x68 + 0x10;
+const BUFFERS_WRITTEN: u64 = 0x68 + 0x24;
+
+/// Writes a finalised copy of `trace` to `sink`.
+pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Repair> {
+    let mut in_file_order: Vec<&BufferRef> = trace.buffers().iter().collect();
+    in_file_order.sort_by_key(|b| b.offset);
+    let mut done = Repair::default();
+    let mut loader = Loader::default();
+    let mut image = Vec::new();
+    let mut last: Option<(u64, u16)> = None;
+    let mut latest = trace.clock().anchor;
+    for buffer in in_file_order {
+        let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
+        let found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
+        image.resize(buffer.size as usize, 0);
+        let got = trace.source().read_at(buffer.offset, &mut image)?;
+        image.truncate(got);
+        let Some(mut head) = image.first_chunk().map(BufferHeader::parse) else { continue };
+        let intact = damage.is_none() && found.clean && head.buffer_size as usize == got;
+        if !intact {
+            if found.records == 0 && buffer.offset != 0 {
+                done.dropped = done.dropped.saturating_add(1);
+                loader.recycle(loaded);
+                continue;
+            }
+            rebuild(trace, &mut head, loaded.bytes.get(loaded.start..found.end).unwrap_or_default(), &mut image);
+            done.salvaged = done.salvaged.saturating_add(1);
+        }
+        sink.write_at(done.bytes, &image)?;
+        last = Some((done.bytes, head.flags));
+        latest = latest.max(found.last_time.unwrap_or(latest));
+        done.bytes = done.bytes.saturating_add(image.len() as u64);
+        done.buffers = done.buffers.saturating_add(1);
+        done.events = done.events.saturating_add(found.records);
+        loader.recycle(loaded);
+    }
+    if done.buffers == 0 {
+        return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
+    }
+    if let Some((at, flags)) = last {
+        sink.write_at(at.saturating_add(0x34), &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())?;
+    }
+    done.end_time = if trace.is_finalised() { trace.header().end_time } else { trace.clock().file_time(latest) };
+    sink.write_at(END_TIME, &done.end_time.0.to_le_bytes())?;
+    sink.write_at(BUFFERS_WRITTEN, &done.buffers.to_le_bytes())?;
+    Ok(done)
+}
+
+struct Found {
+    records: u64,
+    end: usize,
+    last_time: Option<i64>,
+    clean: bool,
+}
+
+fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> Found {
+    let mut found = Found { records: 0, end: start, last_time: None, clean: true };
+    loop {
+        let rest = bytes.get(found.end..).unwrap_or_default();
+        match header::measure(rest, 0, old_instances) {
+            Ok(Some(m)) => {
+                found.last_time = header::time_of(rest, m.family).max(found.last_time);
+                found.records = found.records.saturating_add(1);
+                found.end = found.end.saturating_add(align8(m.size));
+            }
+            Ok(None) => return found,
+            Err(_) => {
+                found.clean = false;
+                return found;
+            }
+        }
+    }
+}
+
+/// Puts the whole records of a damaged buffer into a plain one.
+fn rebuild<R: ReadAt>(trace: &Trace<R>, head: &mut BufferHeader, records: &[u8], image: &mut Vec<u8>) {
+    let valid = HEADER_SIZE.saturating_add(align8(records.len()));
+    let size = if trace.is_compressed() { valid } else { valid.max(trace.session_buffer_size() as usize) };
+    head.flags &= !BUFFER_FLAG_COMPRESSED;
+    head.offset = u32::try_from(valid).unwrap_or(u32::MAX);
+    head.saved_offset = head.offset;
+    head.current_offset = head.offset;
+    head.buffer_size = u32::try_from(size).unwrap_or(u32::MAX);
+    image.clear();
+    image.resize(HEADER_SIZE, 0);
+    image.extend_from_slice(records);
+    image.resize(valid, 0);
+    image.resize(size, FILLER);
+    patch(image, 0, &head.to_bytes());
+}

@@ -1,0 +1,156 @@
+//! WPP message headers: a number and the items that flags select.
+//!
+//! ```text
+//! 00 u16 Size │ 02 u8 0 │ 03 u8 90 │ 04 u16 MessageNumber │ 06 u16 OptionFlags │ 08 in this order, if flagged:
+//!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned │ 20 u32 ThreadId, u32 ProcessId
+//!    40 / 80: a 32-bit / 64-bit program wrote it
+//! ```
+//!
+//! Source: Documented ("TraceMessage"), Observed on service logs with flags 0xAA.
+
+use alloc::vec::Vec;
+
+use super::{finish_record, patch};
+use crate::Result;
+use crate::guid::Guid;
+use crate::wire::{Put, guid_at, i64_at, u16_at, u32_at};
+
+/// Bytes before the first optional item.
+pub const SIZE: usize = 8;
+
+/// A sequence number is present.
+pub const TRACE_MESSAGE_SEQUENCE: u16 = 0x0001;
+/// The message GUID is present, unless a component id is.
+pub const TRACE_MESSAGE_GUID: u16 = 0x0002;
+/// A component id is present and stands for the GUID.
+pub const TRACE_MESSAGE_COMPONENTID: u16 = 0x0004;
+/// A stamp of the session's clock is present.
+pub const TRACE_MESSAGE_TIMESTAMP: u16 = 0x0008;
+/// A refinement of the stamp on old systems; the same eight bytes.
+pub const TRACE_MESSAGE_PERFORMANCE_TIMESTAMP: u16 = 0x0010;
+/// Thread and process are present.
+pub const TRACE_MESSAGE_SYSTEMINFO: u16 = 0x0020;
+/// Pointers in the arguments have four bytes.
+pub const TRACE_MESSAGE_POINTER32: u16 = 0x0040;
+/// Pointers in the arguments have eight bytes.
+pub const TRACE_MESSAGE_POINTER64: u16 = 0x0080;
+
+const TIME: u16 = TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP;
+
+/// Where each optional item stands.
+#[derive(Clone, Copy, Default)]
+struct Places {
+    sequence: Option<usize>,
+    guid: Option<usize>,
+    time: Option<usize>,
+    ids: Option<usize>,
+    end: usize,
+}
+
+const fn places(flags: u16) -> Places {
+    let mut p = Places { sequence: None, guid: None, time: None, ids: None, end: SIZE };
+    if flags & TRACE_MESSAGE_SEQUENCE != 0 {
+        p.sequence = Some(p.end);
+        p.end = p.end.saturating_add(4);
+    }
+    if flags & TRACE_MESSAGE_COMPONENTID != 0 {
+        p.end = p.end.saturating_add(4);
+    } else if flags & TRACE_MESSAGE_GUID != 0 {
+        p.guid = Some(p.end);
+        p.end = p.end.saturating_add(16);
+    }
+    if flags & TIME != 0 {
+        p.time = Some(p.end);
+        p.end = p.end.saturating_add(8);
+    }
+    if flags & TRACE_MESSAGE_SYSTEMINFO != 0 {
+        p.ids = Some(p.end);
+        p.end = p.end.saturating_add(8);
+    }
+    p
+}
+
+fn flags(record: &[u8]) -> u16 {
+    u16_at(record, 6)
+}
+
+pub(super) const fn size_of(flags: u16) -> usize {
+    places(flags).end
+}
+
+pub(super) const fn pointer_size(flags: u16) -> u8 {
+    if flags & TRACE_MESSAGE_POINTER32 != 0 { 4 } else { 8 }
+}
+
+pub(super) fn time_of(record: &[u8]) -> Option<i64> {
+    places(flags(record)).time.map(|at| i64_at(record, at))
+}
+
+pub(super) fn guid(record: &[u8]) -> Option<Guid> {
+    places(flags(record)).guid.map(|at| guid_at(record, at))
+}
+
+/// Thread and process, in this order.
+pub(super) fn ids(record: &[u8]) -> Option<(u32, u32)> {
+    places(flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
+}
+
+/// The sequence number of a message, where there is one.
+#[must_use]
+pub fn sequence(record: &[u8]) -> Option<u32> {
+    places(flags(record)).sequence.map(|at| u32_at(record, at))
+}
+
+/// What goes into the header of a WPP message to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageHeader {
+    /// The message's number within its GUID.
+    pub number: u16,
+    /// 4 or 8: pointers in the arguments.
+    pub pointer_size: u8,
+    /// Sequence number.
+    pub sequence: Option<u32>,
+    /// Message GUID.
+    pub guid: Option<Guid>,
+    /// Stamp in the session's clock.
+    pub time: Option<i64>,
+    /// Thread and process.
+    pub ids: Option<(u32, u32)>,
+}
+
+impl MessageHeader {
+    fn flags(&self) -> u16 {
+        let mut flags = if self.pointer_size == 4 { TRACE_MESSAGE_POINTER32 } else { TRACE_MESSAGE_POINTER64 };
+        for (present, flag) in [
+            (self.sequence.is_some(), TRACE_MESSAGE_SEQUENCE),
+            (self.guid.is_some(), TRACE_MESSAGE_GUID),
+            (self.time.is_some(), TRACE_MESSAGE_TIMESTAMP),
+            (self.ids.is_some(), TRACE_MESSAGE_SYSTEMINFO),
+        ] {
+            flags |= if present { flag } else { 0 };
+        }
+        flags
+    }
+
+    /// Appends the record, padded to a multiple of eight.
+    pub fn encode(&self, arguments: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.put_u16(0).put_u8(0).put_u8(0x90).put_u16(self.number).put_u16(self.flags());
+        if let Some(sequence) = self.sequence {
+            out.put_u32(sequence);
+        }
+        if let Some(guid) = &self.guid {
+            out.put_guid(guid);
+        }
+        if let Some(time) = self.time {
+            out.put_i64(time);
+        }
+        if let Some((thread, process)) = self.ids {
+            out.put_u32(thread).put_u32(process);
+        }
+        out.put(arguments);
+        let size = finish_record(out, start)?;
+        patch(out, start, &size.to_le_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! Record headers: how an event is recognised, measured and viewed.
+//!
+//! Each record starts with a dword whose high byte tells the header family:
+//!
+//! ```text
+//!   m = FFFFFFFF              filler, the buffer ends here
+//!   m = C0 tt ss ss           tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
+//!   m = C0 tt ff vv, ss ss    tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size follows the marker
+//!   m = 90 00 ss ss           WPP message
+//!   m = Bx .. ss ss           old header with a 32-bit time
+//! ```
+//!
+//! A [`Record`] borrows the bytes of one event from its buffer and answers questions about them on demand; nothing is
+//! copied. Parsing has checked that the fixed header and all extended items lie inside the record, so the accessors cannot
+//! fail; fields that a family does not have read as zero, absent ids as [`NO_ID`].
+//!
+//! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER Documented.
+
+pub mod classic;
+pub mod event;
+pub mod extended;
+pub mod message;
+pub mod perfinfo;
+pub mod system;
+
+use crate::guid::Guid;
+use crate::spec::event::{EventDescriptor, HeaderType, class_of};
+use crate::wire::{align8, chunk, guid_at, i64_at, u8_at, u16_at, u32_at};
+use crate::{Error, Result};
+
+use extended::ExtendedItems;
+
+/// The process or thread id of a header that has none.
+pub const NO_ID: u32 = u32::MAX;
+
+/// The largest record: sizes are 16-bit numbers.
+pub const MAX_RECORD: usize = 0xFFFF;
+
+/// A family of record headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Kernel event with thread, process and CPU times.
+    System,
+    /// Kernel event without CPU times.
+    Compact,
+    /// Kernel event with a time stamp only.
+    PerfInfo,
+    /// Classic event (EVENT_TRACE_HEADER).
+    Full,
+    /// Classic event of an instance (EVENT_INSTANCE_GUID_HEADER).
+    Instance,
+    /// Manifest, TraceLogging or EventSource event (EVENT_HEADER).
+    Event,
+    /// WPP message.
+    Message,
+    /// A record type without a published layout.
+    Other(u8),
+}
+
+impl Family {
+    /// Whether the record is a kernel event identified by a hook id.
+    #[must_use]
+    pub const fn has_hook(self) -> bool {
+        matches!(self, Self::System | Self::Compact | Self::PerfInfo)
+    }
+}
+
+/// What the marker of a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Header family.
+    pub family: Family,
+    /// Pointer size of the payload: 4 or 8.
+    pub pointer_size: u8,
+    /// Bytes of the fixed header.
+    pub header: usize,
+    /// Bytes of the whole record, not rounded.
+    pub size: usize,
+}
+
+/// Bytes from the start of a record that hold the stamp of any family.
+pub(crate) const MAX_HEADER: usize = 0x40;
+
+/// Family, pointer size, header bytes and record bytes as the first eight bytes give them; `None` for an unknown marker.
+#[inline]
+fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u16)> {
+    let (in_marker, behind) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
+    Some(match head[3] >> 4 {
+        0xC..=0xF => match HeaderType(head[2]) {
+            HeaderType::EVENT_HEADER64 => (Family::Event, 8, event::SIZE, in_marker),
+            HeaderType::EVENT_HEADER32 => (Family::Event, 4, event::SIZE, in_marker),
+            HeaderType::PERFINFO64 => (Family::PerfInfo, 8, perfinfo::size_of(head[1]), behind),
+            HeaderType::PERFINFO32 => (Family::PerfInfo, 4, perfinfo::size_of(head[1]), behind),
+            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, behind),
+            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, behind),
+            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, behind),
+            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, behind),
+            HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, in_marker),
+            HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, in_marker),
+            HeaderType::INSTANCE64 => (Family::Instance, 8, classic::instance_size(old_instances), in_marker),
+            HeaderType::INSTANCE32 => (Family::Instance, 4, classic::instance_size(old_instances), in_marker),
+            HeaderType(other) => (Family::Other(other), 8, 8, in_marker),
+        },
+        0x9 => {
+            let flags = u16::from_le_bytes([head[6], head[7]]);
+            (Family::Message, message::pointer_size(flags), message::size_of(flags), in_marker)
+        }
+        0xB => (Family::Other(0xB0), 8, 8, in_marker),
+        _ => return None,
+    })
+}
+
+/// The family that a record's first eight bytes announce; `None` at filler or an unknown marker.
+pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
+    if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|c| c.0) }
+}
+
+/// Reads the marker at the start of `bytes`, which reach to the end of the buffer; `None` at filler or the end.
+///
+/// `offset` is where they stand, for errors; `old_instances` selects the short INSTANCE header of layouts before 1.1.
+#[inline]
+pub fn measure(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
+    let Some(head) = chunk::<8>(bytes, 0).filter(|h| !h.starts_with(&[0xFF; 4])) else {
+        return Ok(None);
+    };
+    let Some((family, pointer_size, header, size)) = classify(head, old_instances) else {
+        return Err(Error::Invalid { what: "record", offset, why: "marker is of no known kind" });
+    };
+    let size = usize::from(size);
+    if size < header {
+        return Err(Error::Invalid { what: "record", offset, why: "size is smaller than its header" });
+    }
+    if size > bytes.len() {
+        let (needed, available) = (size as u64, bytes.len() as u64);
+        return Err(Error::Truncated { what: "record", offset, needed, available });
+    }
+    Ok(Some(Measure { family, pointer_size, header, size }))
+}
+
+/// The raw stamp of a record, where its header has one.
+#[inline]
+#[must_use]
+pub fn time_of(bytes: &[u8], family: Family) -> Option<i64> {
+    match family {
+        Family::PerfInfo => Some(i64_at(bytes, 8)),
+        Family::Message => message::time_of(bytes),
+        Family::Other(_) => None,
+        _ => Some(i64_at(bytes, 0x10)),
+    }
+}
+
+/// One event, borrowed from its buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'b> {
+    bytes: &'b [u8],
+    time: i64,
+    family: Family,
+    pointer_size: u8,
+    items_damaged: bool,
+    old_instance: bool,
+    cpu: u16,
+    payload: u16,
+}
+
+impl<'b> Record<'b> {
+    /// Views the record at the start of `bytes`, whose marker said `measure`.
+    ///
+    /// `inherited_time` stands in where the header has no stamp.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // A record has at most 65,535 bytes.
+    pub fn new(bytes: &'b [u8], measure: Measure, cpu: u16, inherited_time: i64) -> Self {
+        let Measure { family, pointer_size, header, size } = measure;
+        let bytes = bytes.get(..size).unwrap_or(bytes);
+        let mut payload = header.min(bytes.len());
+        let mut items_damaged = false;
+        if family == Family::Event && event::has_items(bytes) {
+            match extended::end_of_items(bytes) {
+                Some(end) => payload = end,
+                None => items_damaged = true,
+            }
+        }
+        let time = time_of(bytes, family).unwrap_or(inherited_time);
+        let old_instance = family == Family::Instance && header == classic::OLD_INSTANCE_SIZE;
+        Self { bytes, time, family, pointer_size, items_damaged, old_instance, cpu, payload: payload as u16 }
+    }
+
+    /// Parses one record that stands alone, for instance in a test or a real-time stream.
+    pub fn parse(bytes: &'b [u8], cpu: u16) -> Result<Self> {
+        let measure = measure(bytes, 0, false)?;
+        let measure = measure.ok_or(Error::Invalid { what: "record", offset: 0, why: "filler instead of a marker" })?;
+        Ok(Self::new(bytes, measure, cpu, 0))
+    }
+
+    /// The whole record as the file holds it.
+    #[must_use]
+    pub const fn bytes(&self) -> &'b [u8] {
+        self.bytes
+    }
+
+    /// The header family.
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The stamp in the session's raw clock; of the record before, where the header has none.
+    #[must_use]
+    pub const fn time(&self) -> i64 {
+        self.time
+    }
+
+    /// The index of the buffer's processor.
+    #[must_use]
+    pub const fn cpu(&self) -> u16 {
+        self.cpu
+    }
+
+    /// 4 or 8: the size of pointers in the payload.
+    #[must_use]
+    pub fn pointer_size(&self) -> usize {
+        usize::from(self.pointer_size)
+    }
+
+    /// The payload, without extended or flag-selected items.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'b [u8] {
+        self.bytes.get(usize::from(self.payload)..).unwrap_or_default()
+    }
+
+    /// Whether the extended items contradict the record; the payload then holds them as bytes.
+    #[must_use]
+    pub const fn items_damaged(&self) -> bool {
+        self.items_damaged
+    }
+
+    /// The writing thread, or [`NO_ID`].
+    #[inline]
+    #[must_use]
+    pub fn thread_id(&self) -> u32 {
+        match self.family {
+            Family::PerfInfo | Family::Other(_) => NO_ID,
+            Family::Message => message::ids(self.bytes).map_or(NO_ID, |ids| ids.0),
+            _ => u32_at(self.bytes, 0x08),
+        }
+    }
+
+    /// The writing process, or [`NO_ID`].
+    #[inline]
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        match self.family {
+            Family::PerfInfo | Family::Other(_) => NO_ID,
+            Family::Message => message::ids(self.bytes).map_or(NO_ID, |ids| ids.1),
+            _ => u32_at(self.bytes, 0x0C),
+        }
+    }
+
+    /// Group and type of a kernel event.
+    #[inline]
+    #[must_use]
+    pub fn hook(&self) -> Option<u16> {
+        self.family.has_hook().then(|| u16_at(self.bytes, 0x06))
+    }
+
+    /// The provider id, class GUID or message GUID; null where there is none.
+    #[inline]
+    #[must_use]
+    pub fn provider(&self) -> Guid {
+        match self.family {
+            Family::System | Family::Compact | Family::PerfInfo => class_of(u16_at(self.bytes, 0x06)),
+            Family::Full | Family::Event => guid_at(self.bytes, 0x18),
+            Family::Instance if self.old_instance => Guid::NULL,
+            Family::Instance => guid_at(self.bytes, 0x18),
+            Family::Message => message::guid(self.bytes).unwrap_or(Guid::NULL),
+            Family::Other(_) => Guid::NULL,
+        }
+    }
+
+    /// Id, version, level and so on, as far as the family has them.
+    #[inline]
+    #[must_use]
+    pub fn descriptor(&self) -> EventDescriptor {
+        let b = self.bytes;
+        match self.family {
+            Family::Event => chunk(b, 0x28).map_or_else(EventDescriptor::default, EventDescriptor::from_bytes),
+            Family::System | Family::Compact | Family::PerfInfo => {
+                EventDescriptor { version: u8_at(b, 0), opcode: u8_at(b, 6), ..EventDescriptor::default() }
+            }
+            Family::Full | Family::Instance => EventDescriptor {
+                opcode: u8_at(b, 4),
+                level: u8_at(b, 5),
+                version: u8::try_from(u16_at(b, 6)).unwrap_or(u8::MAX),
+                ..EventDescriptor::default()
+            },
+            Family::Message => EventDescriptor { id: u16_at(b, 4), ..EventDescriptor::default() },
+            Family::Other(_) => EventDescriptor::default(),
+        }
+    }
+
+    /// Header flags as stored; only EVENT headers have any.
+    #[must_use]
+    pub fn flags(&self) -> u16 {
+        if self.family == Family::Event { u16_at(self.bytes, 4) } else { 0 }
+    }
+
+    /// The activity, where one is set.
+    #[must_use]
+    pub fn activity(&self) -> Option<Guid> {
+        let id = if self.family == Family::Event { guid_at(self.bytes, 0x40) } else { Guid::NULL };
+        (!id.is_null()).then_some(id)
+    }
+
+    /// CPU times of the thread in timer ticks: kernel, then user.
+    #[must_use]
+    pub fn cpu_times(&self) -> Option<(u32, u32)> {
+        let at = match self.family {
+            Family::System => 0x18_usize,
+            Family::Full => 0x28,
+            Family::Instance => 0x28,
+            Family::Event => 0x38,
+            _ => return None,
+        };
+        Some((u32_at(self.bytes, at), u32_at(self.bytes, at.saturating_add(4))))
+    }
+
+    /// The extended items; empty where there are none or they are damaged.
+    #[inline]
+    #[must_use]
+    pub fn items(&self) -> ExtendedItems<'b> {
+        if self.family == Family::Event && !self.items_damaged {
+            ExtendedItems::new(self.bytes.get(event::SIZE..usize::from(self.payload)).unwrap_or_default())
+        } else {
+            ExtendedItems::new(&[])
+        }
+    }
+
+    /// Instance and parent instance of an INSTANCE event.
+    #[must_use]
+    pub fn instance(&self) -> Option<classic::Instance> {
+        (self.family == Family::Instance).then(|| classic::Instance::read(self.bytes, self.old_instance))
+    }
+
+    /// PMC counter values that stand between a PERFINFO header and its payload.
+    #[must_use]
+    pub fn pmc_counters(&self) -> &'b [u8] {
+        if self.family == Family::PerfInfo { perfinfo::counters(self.bytes) } else { &[] }
+    }
+}
+
+/// Pads the record that began at `start` with zeros to the next multiple of eight, after checking its size.
+///
+/// Returns the unrounded size for the header's size field.
+pub(crate) fn finish_record(out: &mut alloc::vec::Vec<u8>, start: usize) -> Result<u16> {
+    let size = out.len().saturating_sub(start);
+    let Ok(fits) = u16::try_from(size) else {
+        out.truncate(start);
+        return Err(Error::TooLarge { what: "record", size: size as u64, limit: MAX_RECORD as u64 });
+    };
+    out.resize(start.saturating_add(align8(size)), 0);
+    Ok(fits)
+}
+
+/// Overwrites bytes of a record under construction.
+pub(crate) fn patch(out: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(to) = out.get_mut(at..at.saturating_add(bytes.len())) {
+        to.copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

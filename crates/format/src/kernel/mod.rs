@@ -1,0 +1,275 @@
+//! Shapes of the classic kernel events, and of the events that merging adds, as field tables.
+//!
+//! ```text
+//!   Shape { class, version, types: [(10, "Load"), …], fields: [ FieldShape { name, ty, repeat } … ] }
+//!
+//!   payload   │ f0 │ f1 │ f2 … packed, no padding between fields, `Ptr` is 4 or 8 bytes by the event │ left over │
+//! ```
+//!
+//! One table serves the decoder (which turns it into a schema) and the kernel provider (which writes events by it).
+//! A family of events is one file; a group of the kernel is one class, as `spec::event::class::GROUPS` says.
+//!
+//! Rules that the tables rely on and the tests hold them to:
+//!
+//! * A version that is not listed is read with the highest version below it, and one below all that are listed with
+//!   the lowest.
+//! * A payload that ends at a field boundary simply lacks the rest, so what newer systems append stands last in the
+//!   table of the version that carries it; a longer payload leaves bytes over.
+//! * One type of one class has at most one shape in a version, and a count is the value of an earlier field.
+//! * What runs to the end of the payload ([`Ty::Rest`], [`Ty::Lznt1Text`], [`Repeat::ToEnd`]) is the last field.
+//!
+//! The tables hold no arrays of structures: records that vary in form or come in groups are left as bytes or as a flat
+//! row of pointers, which the field's comment explains. Groups without a published layout (heap, critical sections, jobs,
+//! power, cache manager, thread pool, WNF, hypervisor) are absent, and so are the unversioned layouts of Windows XP's
+//! hardware events, which nothing in the record tells from version 0.
+//!
+//! Names are those of the MOF classes. Source: Documented (the MOF class pages of "Event Tracing") unless a table says
+//! "Observed": then its events in real traces decode to exactly the last byte of their payloads.
+
+mod config;
+mod disk;
+mod file;
+mod image;
+mod memory;
+mod merge;
+mod misc;
+mod net;
+mod process;
+mod profile;
+mod registry;
+mod stack;
+mod thread;
+mod trace;
+
+#[cfg(test)]
+mod tests;
+
+use crate::guid::Guid;
+use crate::spec::event::class;
+
+/// The layout of some event types of a class, in some versions.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Class GUID that consumers see.
+    pub class: Guid,
+    /// Event types (opcodes) that share the layout, each with its name: `Start`, `DCEnd`….
+    pub types: &'static [(u8, &'static str)],
+    /// First version with this layout.
+    pub version: u8,
+    /// The fields in order.
+    pub fields: &'static [FieldShape],
+}
+
+/// One field of a shape.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldShape {
+    /// The documented name.
+    pub name: &'static str,
+    /// Its layout and meaning.
+    pub ty: Ty,
+    /// How often it stands in a row.
+    pub repeat: Repeat,
+}
+
+/// Layout and meaning of a kernel field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are the notation of the format documentation.
+pub enum Ty {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    /// Shown in hexadecimal.
+    Hex8,
+    Hex16,
+    Hex32,
+    Hex64,
+    /// Pointer-sized, shown in hexadecimal.
+    Ptr,
+    /// Pointer-sized, shown in decimal (sizes, ids).
+    Size,
+    /// A process id.
+    Pid,
+    /// A thread id.
+    Tid,
+    Guid,
+    FileTime,
+    /// A stamp of the session's raw clock.
+    RawTime,
+    /// NUL-terminated 8-bit text.
+    Az,
+    /// NUL-terminated UTF-8 text.
+    Utf8z,
+    /// NUL-terminated UTF-16 text.
+    Wz,
+    /// That many UTF-16 units, NUL-padded.
+    W(u16),
+    /// That many raw bytes.
+    Bytes(u16),
+    /// That many bytes without meaning: written as zeros, not shown.
+    Pad(u16),
+    /// A SID behind two pointers, or four zero bytes.
+    SidBlock,
+    /// Big-endian port.
+    Port,
+    Ip4,
+    Ip6,
+    /// NTSTATUS.
+    NtStatus,
+    /// The rest of the payload as bytes.
+    Rest,
+    /// `u32` of the uncompressed size, then an LZNT1 stream to the end that holds UTF-16 text.
+    Lznt1Text,
+}
+
+/// How often a kernel field stands in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Once.
+    One,
+    /// A fixed number of times.
+    Times(u16),
+    /// As an earlier field of the shape says, by name.
+    By(&'static str),
+    /// To the end of the payload.
+    ToEnd,
+}
+
+impl Ty {
+    /// The bytes of one value, if they do not depend on its content.
+    #[must_use]
+    pub const fn size(self, pointer_size: usize) -> Option<usize> {
+        Some(match self {
+            Self::U8 | Self::I8 | Self::Hex8 => 1,
+            Self::U16 | Self::I16 | Self::Hex16 | Self::Port => 2,
+            Self::U32 | Self::I32 | Self::Hex32 | Self::Pid | Self::Tid | Self::Ip4 | Self::NtStatus => 4,
+            Self::U64 | Self::I64 | Self::Hex64 | Self::FileTime | Self::RawTime => 8,
+            Self::Guid | Self::Ip6 => 16,
+            Self::Ptr | Self::Size => pointer_size,
+            Self::W(units) => (units as usize).saturating_mul(2),
+            Self::Bytes(n) | Self::Pad(n) => n as usize,
+            Self::Az | Self::Utf8z | Self::Wz | Self::SidBlock | Self::Rest | Self::Lznt1Text => return None,
+        })
+    }
+}
+
+impl FieldShape {
+    /// The bytes of the whole field, if they do not depend on the payload.
+    #[must_use]
+    pub const fn size(&self, pointer_size: usize) -> Option<usize> {
+        match (self.ty.size(pointer_size), self.repeat) {
+            (size, Repeat::One) => size,
+            (Some(size), Repeat::Times(n)) => Some(size.saturating_mul(n as usize)),
+            _ => None,
+        }
+    }
+}
+
+impl Shape {
+    /// The bytes of a payload, if they do not depend on its content.
+    #[must_use]
+    pub fn size(&self, pointer_size: usize) -> Option<usize> {
+        self.fields.iter().try_fold(0_usize, |sum, f| Some(sum.saturating_add(f.size(pointer_size)?)))
+    }
+
+    /// The name of an event type that has this layout.
+    #[must_use]
+    pub fn type_name(&self, opcode: u8) -> Option<&'static str> {
+        self.types.iter().find(|t| t.0 == opcode).map(|t| t.1)
+    }
+
+    /// Whether this shape suits `version` better than `other` does.
+    const fn beats(&self, other: &Self, version: u8) -> bool {
+        match (self.version <= version, other.version <= version) {
+            (true, true) => self.version > other.version,
+            (false, false) => self.version < other.version,
+            (fits, _) => fits,
+        }
+    }
+}
+
+/// The layout `fields` of the `types` of `class`, from `version` on.
+const fn shape(
+    class: Guid,
+    version: u8,
+    types: &'static [(u8, &'static str)],
+    fields: &'static [FieldShape],
+) -> Shape {
+    Shape { class, types, version, fields }
+}
+
+/// A field that stands once.
+const fn f(name: &'static str, ty: Ty) -> FieldShape {
+    FieldShape { name, ty, repeat: Repeat::One }
+}
+
+/// A field that stands `n` times.
+const fn times(name: &'static str, ty: Ty, n: u16) -> FieldShape {
+    FieldShape { name, ty, repeat: Repeat::Times(n) }
+}
+
+/// A field that stands as often as the value of the field `count` says.
+const fn by(name: &'static str, ty: Ty, count: &'static str) -> FieldShape {
+    FieldShape { name, ty, repeat: Repeat::By(count) }
+}
+
+/// A field that stands up to the end of the payload.
+const fn to_end(name: &'static str, ty: Ty) -> FieldShape {
+    FieldShape { name, ty, repeat: Repeat::ToEnd }
+}
+
+/// The tables of all families.
+static FAMILIES: [&[Shape]; 14] = [
+    trace::SHAPES,
+    disk::SHAPES,
+    memory::SHAPES,
+    process::SHAPES,
+    file::SHAPES,
+    thread::SHAPES,
+    net::SHAPES,
+    registry::SHAPES,
+    config::SHAPES,
+    profile::SHAPES,
+    image::SHAPES,
+    stack::SHAPES,
+    misc::SHAPES,
+    merge::SHAPES,
+];
+
+/// All shapes, family by family.
+pub fn shapes() -> impl Iterator<Item = &'static Shape> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The shape of an event type in a version, and the name of the type.
+///
+/// It is the one with the highest version not above `version`, else the one with the lowest. The search goes through all
+/// tables: callers keep the answer.
+#[must_use]
+pub fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static Shape, &'static str)> {
+    let mut best: Option<(&'static Shape, &'static str)> = None;
+    for shape in shapes().filter(|s| s.class == *class) {
+        let Some(name) = shape.type_name(opcode) else { continue };
+        if best.is_none_or(|(other, _)| shape.beats(other, version)) {
+            best = Some((shape, name));
+        }
+    }
+    best
+}
+
+/// The name of a class of kernel or merge events.
+#[must_use]
+pub fn class_name(class: &Guid) -> Option<&'static str> {
+    const BESIDES_GROUPS: [(Guid, &str); 5] = [
+        (class::LOST_EVENT, "RT_LostEvent"),
+        (class::IMAGE_ID, "ImageID"),
+        (class::SYS_CONFIG_EX, "SysConfigEx"),
+        (class::EVENT_METADATA, "MetaData"),
+        (class::WIN_SAT, "WinSat"),
+    ];
+    class::GROUPS.iter().chain(&BESIDES_GROUPS).find(|(guid, _)| guid == class).map(|(_, name)| *name)
+}

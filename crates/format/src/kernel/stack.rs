@@ -1,0 +1,50 @@
+//! Stacks of other events (group 0x18), and samples of taken branches (group 0x0C).
+//!
+//! ```text
+//!   stack        0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
+//!   reference    0 event time │ 8 process │ C thread │ 10 key
+//!   definition   0 key │ frames, innermost first, to the end
+//!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } to the end
+//! ```
+//!
+//! A stack follows the event it belongs to, which has the same time and thread. Kernel and user part may be two events. The
+//! definition of a key comes after its references, and a key may be defined again: a reference means the first definition at or after it.
+//!
+//! Source: Documented ("StackWalk_Event class"); Observed but for the branches.
+
+use super::Ty::{Pid, Ptr, RawTime, Tid};
+use super::{FieldShape, Shape, f, shape, to_end};
+use crate::spec::event::class;
+
+const fn stack(types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
+    shape(class::STACK_WALK, 2, types, fields)
+}
+
+pub(super) static SHAPES: &[Shape] = &[
+    stack(
+        &[(0x20, "Stack")],
+        &[f("EventTimeStamp", RawTime), f("ProcessId", Pid), f("ThreadId", Tid), to_end("Stack", Ptr)],
+    ),
+    stack(
+        &[(0x22, "StackKeyCreate"), (0x23, "StackKeyDelete"), (0x24, "StackKeyRundown")],
+        &[f("StackKey", Ptr), to_end("Stack", Ptr)],
+    ),
+    stack(
+        &[(0x25, "StackKeyKernel"), (0x26, "StackKeyUser")],
+        &[f("EventTimeStamp", RawTime), f("ProcessId", Pid), f("ThreadId", Tid), f("StackKey", Ptr)],
+    ),
+    shape(
+        class::LBR,
+        2,
+        &[(0x20, "Sample")],
+        &[
+            f("EventTimeStamp", RawTime),
+            f("ProcessId", Pid),
+            f("ThreadId", Tid),
+            // 32 bits, padded to the size of a pointer in 64-bit events.
+            f("FilterFlags", Ptr),
+            // Triples: from, to, reserved.
+            to_end("Branches", Ptr),
+        ],
+    ),
+];

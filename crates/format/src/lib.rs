@@ -1,0 +1,38 @@
+//! Event Trace Log (`.etl`) files as bytes and as structures, in both directions.
+//!
+//! ```text
+//!   bytes ──ReadAt──▶ etl::Trace ──▶ one buffer per CPU ──▶ etl::Events ──▶ Record (borrowed)
+//!   Record ◀── header::{system, perfinfo, classic, event, message} ◀── buffer::Records
+//!   structures ──▶ etl::Writer ──▶ bytes
+//! ```
+//!
+//! Nothing here opens a file, starts a thread or asks for the time: whoever uses the crate supplies bytes
+//! through [`etl::ReadAt`] and takes bytes from [`etl::Writer`]. Every layout is written down once and serves reader,
+//! writer and tests. All input is treated as hostile: wrong sizes are errors with an offset, never panics.
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod buffer;
+pub mod error;
+pub mod etl;
+pub mod guid;
+pub mod header;
+pub mod kernel;
+pub mod logfile;
+pub mod lznt1;
+pub mod spec;
+pub mod text;
+pub mod time;
+pub mod tracelogging;
+pub mod wire;
+pub mod xpress;
+
+pub use error::{Error, Result};
+pub use guid::Guid;
+pub use header::Record;

@@ -1,0 +1,6 @@
+//! Documented constants under their published names, without logic.
+
+pub mod event;
+pub mod session;
+pub mod status;
+pub mod types;

@@ -1,0 +1,169 @@
+//! In types (how a value is laid out) and out types (how it is shown).
+//!
+//! Source: Documented ("EVENT_PROPERTY_INFO", "inType and outType values"). TraceLogging numbers its out types
+//! differently; [`OutType::from_tracelogging`] translates.
+
+/// How a value is laid out in the payload (TDH_INTYPE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InType(pub u16);
+
+#[allow(missing_docs)] // Names as published (TDH_INTYPE_…); sizes in `size`.
+impl InType {
+    pub const NULL: Self = Self(0);
+    pub const UNICODESTRING: Self = Self(1);
+    pub const ANSISTRING: Self = Self(2);
+    pub const INT8: Self = Self(3);
+    pub const UINT8: Self = Self(4);
+    pub const INT16: Self = Self(5);
+    pub const UINT16: Self = Self(6);
+    pub const INT32: Self = Self(7);
+    pub const UINT32: Self = Self(8);
+    pub const INT64: Self = Self(9);
+    pub const UINT64: Self = Self(10);
+    pub const FLOAT: Self = Self(11);
+    pub const DOUBLE: Self = Self(12);
+    pub const BOOLEAN: Self = Self(13);
+    pub const BINARY: Self = Self(14);
+    pub const GUID: Self = Self(15);
+    pub const POINTER: Self = Self(16);
+    pub const FILETIME: Self = Self(17);
+    pub const SYSTEMTIME: Self = Self(18);
+    pub const SID: Self = Self(19);
+    pub const HEXINT32: Self = Self(20);
+    pub const HEXINT64: Self = Self(21);
+    pub const COUNTEDSTRING: Self = Self(22);
+    pub const COUNTEDANSISTRING: Self = Self(23);
+    pub const STRUCT: Self = Self(24);
+    pub const COUNTEDBINARY: Self = Self(25);
+    pub const MOF_COUNTEDSTRING: Self = Self(300);
+    pub const MOF_COUNTEDANSISTRING: Self = Self(301);
+    pub const REVERSEDCOUNTEDSTRING: Self = Self(302);
+    pub const REVERSEDCOUNTEDANSISTRING: Self = Self(303);
+    pub const NONNULLTERMINATEDSTRING: Self = Self(304);
+    pub const NONNULLTERMINATEDANSISTRING: Self = Self(305);
+    pub const UNICODECHAR: Self = Self(306);
+    pub const ANSICHAR: Self = Self(307);
+    pub const SIZET: Self = Self(308);
+    pub const HEXDUMP: Self = Self(309);
+    pub const WBEMSID: Self = Self(310);
+
+    /// The bytes of a value whose size the type alone (with the event's pointer size) decides.
+    #[must_use]
+    pub const fn size(self, pointer_size: usize) -> Option<usize> {
+        Some(match self.0 {
+            0 => 0,
+            3 | 4 | 307 => 1,
+            5 | 6 | 306 => 2,
+            7 | 8 | 11 | 13 | 20 => 4,
+            9 | 10 | 12 | 17 | 21 => 8,
+            15 | 18 => 16,
+            16 | 308 => pointer_size,
+            _ => return None,
+        })
+    }
+}
+
+/// How a value is shown (TDH_OUTTYPE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OutType(pub u16);
+
+#[allow(missing_docs)] // Names as published (TDH_OUTTYPE_…).
+impl OutType {
+    /// The default of the in type.
+    pub const NULL: Self = Self(0);
+    pub const STRING: Self = Self(1);
+    pub const DATETIME: Self = Self(2);
+    pub const BYTE: Self = Self(3);
+    pub const UNSIGNEDBYTE: Self = Self(4);
+    pub const SHORT: Self = Self(5);
+    pub const UNSIGNEDSHORT: Self = Self(6);
+    pub const INT: Self = Self(7);
+    pub const UNSIGNEDINT: Self = Self(8);
+    pub const LONG: Self = Self(9);
+    pub const UNSIGNEDLONG: Self = Self(10);
+    pub const FLOAT: Self = Self(11);
+    pub const DOUBLE: Self = Self(12);
+    pub const BOOLEAN: Self = Self(13);
+    pub const GUID: Self = Self(14);
+    pub const HEXBINARY: Self = Self(15);
+    pub const HEXINT8: Self = Self(16);
+    pub const HEXINT16: Self = Self(17);
+    pub const HEXINT32: Self = Self(18);
+    pub const HEXINT64: Self = Self(19);
+    pub const PID: Self = Self(20);
+    pub const TID: Self = Self(21);
+    pub const PORT: Self = Self(22);
+    pub const IPV4: Self = Self(23);
+    pub const IPV6: Self = Self(24);
+    pub const SOCKETADDRESS: Self = Self(25);
+    pub const CIMDATETIME: Self = Self(26);
+    pub const ETWTIME: Self = Self(27);
+    pub const XML: Self = Self(28);
+    pub const ERRORCODE: Self = Self(29);
+    pub const WIN32ERROR: Self = Self(30);
+    pub const NTSTATUS: Self = Self(31);
+    pub const HRESULT: Self = Self(32);
+    pub const CULTURE_INSENSITIVE_DATETIME: Self = Self(33);
+    pub const JSON: Self = Self(34);
+    pub const UTF8: Self = Self(35);
+    pub const PKCS7_WITH_TYPE_INFO: Self = Self(36);
+    pub const CODE_POINTER: Self = Self(37);
+    pub const DATETIME_UTC: Self = Self(38);
+    pub const REDUCEDSTRING: Self = Self(300);
+    pub const NOPRINT: Self = Self(301);
+
+    /// The out type that a TraceLogging out byte means for a value of type `input`.
+    #[must_use]
+    pub const fn from_tracelogging(out: u8, input: InType) -> Self {
+        let width = match input.0 {
+            3 | 4 => 0,
+            5 | 6 => 1,
+            9 | 10 | 12 | 17 | 21 => 3,
+            _ => 2,
+        };
+        match out {
+            0 => Self::NULL,
+            1 => Self::NOPRINT,
+            2 => Self::STRING,
+            3 => Self::BOOLEAN,
+            4 if matches!(input.0, 14 | 25) => Self::HEXBINARY,
+            4 => Self(Self::HEXINT8.0 | width),
+            5 => Self::PID,
+            6 => Self::TID,
+            7 => Self::PORT,
+            8 => Self::IPV4,
+            9 => Self::IPV6,
+            10 => Self::SOCKETADDRESS,
+            11 => Self::XML,
+            12 => Self::JSON,
+            13 => Self::WIN32ERROR,
+            14 => Self::NTSTATUS,
+            15 => Self::HRESULT,
+            16 => Self::DATETIME,
+            17 => [Self::BYTE, Self::SHORT, Self::INT, Self::LONG][width as usize],
+            18 => [Self::UNSIGNEDBYTE, Self::UNSIGNEDSHORT, Self::UNSIGNEDINT, Self::UNSIGNEDLONG][width as usize],
+            other => Self(other as u16),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracelogging_out_types_translate_by_width() {
+        for (out, input, expected) in [
+            (4, InType::UINT8, OutType::HEXINT8),
+            (4, InType::UINT16, OutType::HEXINT16),
+            (4, InType::INT32, OutType::HEXINT32),
+            (4, InType::UINT64, OutType::HEXINT64),
+            (4, InType::BINARY, OutType::HEXBINARY),
+            (17, InType::UINT16, OutType::SHORT),
+            (18, InType::INT64, OutType::UNSIGNEDLONG),
+            (38, InType::FILETIME, OutType::DATETIME_UTC),
+        ] {
+            assert_eq!(OutType::from_tracelogging(out, input), expected, "{out} on {input:?}");
+        }
+    }
+}

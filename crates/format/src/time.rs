@@ -1,0 +1,251 @@
+//! FILETIME, the three session clocks, and the way from a raw stamp to wall time.
+//!
+//! ```text
+//!   raw stamp t ──(t − anchor) × 10⁷ / rate──▶ + StartTime ──▶ FILETIME (100 ns since 1601-01-01 UTC)
+//! ```
+//!
+//! The anchor is the stamp of the first event of the file; it stands for the header's StartTime. Stamps before the
+//! anchor are legal. Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving event data"), Observed on clock type 1 and 2.
+
+use core::fmt;
+
+/// 100 ns units between 1601-01-01 and 1970-01-01.
+pub const UNIX_EPOCH: i64 = 116_444_736_000_000_000;
+
+/// 100 ns units in a second.
+pub const UNITS_PER_SECOND: i64 = 10_000_000;
+
+/// A point in time: 100 ns units since 1601-01-01 00:00 UTC.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileTime(pub i64);
+
+impl FileTime {
+    /// The calendar form in UTC.
+    #[must_use]
+    pub fn civil(self) -> Civil {
+        let seconds = self.0.div_euclid(UNITS_PER_SECOND);
+        let units = self.0.rem_euclid(UNITS_PER_SECOND);
+        let (days, second_of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = date_of(days);
+        Civil {
+            year,
+            month,
+            day,
+            hour: u8_of(second_of_day / 3600),
+            minute: u8_of(second_of_day / 60 % 60),
+            second: u8_of(second_of_day % 60),
+            units: u32::try_from(units).unwrap_or(0),
+        }
+    }
+
+    /// From the seconds and nanoseconds of a Unix clock.
+    #[must_use]
+    pub fn from_unix(seconds: i64, nanos: u32) -> Self {
+        let units = seconds.saturating_mul(UNITS_PER_SECOND).saturating_add(i64::from(nanos / 100));
+        Self(units.saturating_add(UNIX_EPOCH))
+    }
+
+    /// From a date and time of day in UTC; `None` where there is no such day.
+    #[must_use]
+    pub fn from_civil(c: &Civil) -> Option<Self> {
+        let days = days_to(c.year, c.month, c.day)?;
+        let in_day = i64::from(c.hour).checked_mul(3600)?.checked_add(i64::from(c.minute).checked_mul(60)?)?;
+        let seconds = days.checked_mul(86_400)?.checked_add(in_day)?.checked_add(i64::from(c.second))?;
+        Some(Self(seconds.checked_mul(UNITS_PER_SECOND)?.checked_add(i64::from(c.units))?))
+    }
+}
+
+impl fmt::Display for FileTime {
+    /// RFC 3339 in UTC with seven digits of a second: `2020-07-29T00:07:00.6212345Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}Z", self.civil())
+    }
+}
+
+impl fmt::Debug for FileTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A date and time of day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Civil {
+    /// Year, proleptic Gregorian.
+    pub year: i32,
+    /// 1 to 12.
+    pub month: u8,
+    /// 1 to 31.
+    pub day: u8,
+    /// 0 to 23.
+    pub hour: u8,
+    /// 0 to 59.
+    pub minute: u8,
+    /// 0 to 59.
+    pub second: u8,
+    /// 100 ns units within the second.
+    pub units: u32,
+}
+
+impl fmt::Display for Civil {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { year, month, day, hour, minute, second, units } = self;
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{units:07}")
+    }
+}
+
+fn u8_of(n: i64) -> u8 {
+    u8::try_from(n).unwrap_or(0)
+}
+
+/// Days from 0000-03-01 to 1601-01-01 in the proleptic Gregorian calendar.
+const DAYS_BEFORE_1601: i64 = 584_694;
+const DAYS_IN_400_YEARS: i64 = 146_097;
+
+/// The date of a day counted from 1601-01-01. Years start in March here, so that the leap day is the last one.
+#[allow(clippy::arithmetic_side_effects)] // A FILETIME spans ± 30,000 years: nothing here leaves an i64.
+fn date_of(days: i64) -> (i32, u8, u8) {
+    let days = days + DAYS_BEFORE_1601;
+    let (era, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let march_month = (5 * day + 2) / 153;
+    let day = day - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year + i64::from(month <= 2);
+    (i32::try_from(year).unwrap_or(0), u8_of(month), u8_of(day))
+}
+
+fn days_to(year: i32, month: u8, day: u8) -> Option<i64> {
+    let (y, m, d) = (i64::from(year), i64::from(month), i64::from(day));
+    let leap = (y.rem_euclid(4) == 0 && y.rem_euclid(100) != 0) || y.rem_euclid(400) == 0;
+    let length = match month {
+        2 => 28_i64.checked_add(i64::from(leap))?,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=length).contains(&d) {
+        return None;
+    }
+    let y = y.checked_sub(i64::from(month <= 2))?;
+    let (era, in_era) = (y.div_euclid(400), y.rem_euclid(400));
+    let march_month = m.checked_add(9)?.rem_euclid(12);
+    let day_of_year = march_month.checked_mul(153)?.checked_add(2)?.div_euclid(5).checked_add(d)?.checked_sub(1)?;
+    let leaps = in_era.div_euclid(4).checked_sub(in_era.div_euclid(100))?;
+    let day_of_era = in_era.checked_mul(365)?.checked_add(leaps)?.checked_add(day_of_year)?;
+    era.checked_mul(DAYS_IN_400_YEARS)?.checked_add(day_of_era)?.checked_sub(DAYS_BEFORE_1601)
+}
+
+/// What the stamps of a session count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockKind {
+    /// The performance counter, `PerfFreq` ticks a second.
+    Qpc,
+    /// FILETIME itself.
+    SystemTime,
+    /// CPU cycles, `CpuSpeedInMHz` million a second.
+    CpuCycles,
+}
+
+/// Turns raw stamps of one file into wall time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// What is counted.
+    pub kind: ClockKind,
+    /// Ticks a second; never 0.
+    pub rate: u64,
+    /// The raw stamp that corresponds to `start`.
+    pub anchor: i64,
+    /// The wall time of the anchor.
+    pub start: FileTime,
+}
+
+impl Clock {
+    /// The wall time of a raw stamp. Saturates where a damaged stamp leaves the range of a FILETIME.
+    #[inline]
+    #[must_use]
+    pub fn file_time(&self, raw: i64) -> FileTime {
+        if self.kind == ClockKind::SystemTime {
+            return FileTime(raw);
+        }
+        FileTime(self.start.0.saturating_add(self.scale(raw, UNITS_PER_SECOND)))
+    }
+
+    /// Nanoseconds from the anchor to a raw stamp.
+    #[inline]
+    #[must_use]
+    pub fn nanos_since_start(&self, raw: i64) -> i64 {
+        self.scale(raw, 1_000_000_000)
+    }
+
+    /// The raw stamp of a wall time, the inverse of [`Clock::file_time`] up to rounding.
+    #[must_use]
+    pub fn raw(&self, time: FileTime) -> i64 {
+        if self.kind == ClockKind::SystemTime {
+            return time.0;
+        }
+        let units = i128::from(time.0).saturating_sub(i128::from(self.start.0));
+        let ticks = units.saturating_mul(i128::from(self.rate)).div_euclid(i128::from(UNITS_PER_SECOND));
+        saturate(ticks.saturating_add(i128::from(self.anchor)))
+    }
+
+    #[inline]
+    fn scale(&self, raw: i64, per_second: i64) -> i64 {
+        let rate = self.rate.max(1);
+        // The usual case needs no 128-bit division: 10 MHz counters divide evenly, and short spans fit 64 bits.
+        if let Some(ticks) = raw.checked_sub(self.anchor) {
+            if let (Some(product), Ok(rate)) = (ticks.checked_mul(per_second), i64::try_from(rate)) {
+                return product.checked_div_euclid(rate).unwrap_or(0);
+            }
+        }
+        let ticks = i128::from(raw).saturating_sub(i128::from(self.anchor));
+        saturate(ticks.saturating_mul(i128::from(per_second)).div_euclid(i128::from(rate)))
+    }
+}
+
+fn saturate(n: i128) -> i64 {
+    i64::try_from(n).unwrap_or(if n < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    #[test]
+    fn known_dates_print_as_rfc_3339() {
+        assert_eq!(FileTime(0).to_string(), "1601-01-01T00:00:00.0000000Z");
+        assert_eq!(FileTime(UNIX_EPOCH).to_string(), "1970-01-01T00:00:00.0000000Z");
+        assert_eq!(FileTime::from_unix(1_582_934_400, 123_456_789).to_string(), "2020-02-29T00:00:00.1234567Z");
+        assert_eq!(FileTime(-1).to_string(), "1600-12-31T23:59:59.9999999Z");
+    }
+
+    #[test]
+    fn each_clock_gives_the_documented_wall_time() {
+        let start = FileTime::from_unix(1_000_000, 0);
+        let qpc = Clock { kind: ClockKind::Qpc, rate: 2_000_000, anchor: 500, start };
+        assert_eq!(qpc.file_time(2_000_500), FileTime(start.0 + UNITS_PER_SECOND));
+        assert_eq!(qpc.file_time(499), FileTime(start.0 - 5), "before the anchor");
+        let cycles = Clock { kind: ClockKind::CpuCycles, rate: 3_000_000_000, anchor: 0, start };
+        assert_eq!(cycles.file_time(i64::MAX / 4).0, start.0 + i64::MAX / 4 / 300);
+        let system = Clock { kind: ClockKind::SystemTime, rate: 1, anchor: 7, start };
+        assert_eq!(system.file_time(42), FileTime(42));
+    }
+
+    proptest! {
+        #[test]
+        fn dates_round_trip(t in -900_000_000_000_000_000_i64..900_000_000_000_000_000) {
+            prop_assert_eq!(FileTime::from_civil(&FileTime(t).civil()), Some(FileTime(t)));
+        }
+
+        #[test]
+        fn no_stamp_panics(raw: i64, anchor: i64, rate: u64, start: i64) {
+            let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(start) };
+            let _ = clock.raw(clock.file_time(raw));
+            let _ = clock.file_time(raw).to_string();
+            let _ = clock.nanos_since_start(raw);
+        }
+    }
+}

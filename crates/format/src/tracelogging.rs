@@ -1,0 +1,291 @@
+//! What TraceLogging events say about themselves: provider traits and event metadata, built and viewed.
+//!
+//! ```text
+//! traits     u16 size of all │ provider name NUL │ trait…
+//! trait      u16 size of all │ u8 type │ data              1 group GUID, 2 decode GUID, 3-127 reserved, 128- free
+//!
+//! metadata   u16 size of all │ tags │ event name NUL │ field…
+//! tags       bytes until one with bit 7 clear, 7 bits each: bits 27-21, 20-14, 13-7, 6-0; what follows is ignored
+//! field      name NUL │ u8 in │ [u8 out, if in bit 7] │ [tags, if out bit 7] │ [u16 count] │ [u16 size, type information]
+//!
+//! in         bits 0-4 type │ bits 5-6 arity │ bit 7: out follows       count only if arity is 0x20,
+//! out        bits 0-6 out type, or members of a structure │ bit 7: tags follow       type information only if 0x60
+//! ```
+//!
+//! Members of a structure follow it, and a structure among them counts as one member. Names are UTF-8, but nothing ensures that they
+//! are. A size may end before the bytes do: what stands behind a blob is not its concern. Views copy nothing, check
+//! every bound and take what is unusual but readable, such as tags in more bytes than they need. Builders write the shortest
+//! form and refuse what readers cannot make sense of.
+//!
+//! What types and structures mean for a payload is not decided here; a schema is made of this in the decoder.
+//!
+//! Source: Documented (TraceLoggingProvider.h, "Provider Traits"). Observed on traces with groups, tags,
+//! arrays and structures.
+
+mod build;
+#[cfg(test)]
+mod tests;
+
+pub use build::{MetadataBuilder, TraitsBuilder};
+
+use crate::wire::{Cursor, chunk};
+use crate::{Error, Guid, Result};
+
+/// Trait type of the provider group.
+pub const TRAIT_GROUP: u8 = 1;
+/// Trait type of the GUID to decode by, where it is not the one that controls.
+pub const TRAIT_DECODE_GUID: u8 = 2;
+
+/// The in type of structures, whose out byte is the number of members.
+pub const TYPE_STRUCT: u8 = 24;
+const TYPE_MASK: u8 = 0x1F;
+const ARITY_MASK: u8 = 0x60;
+const ARITY_FIXED: u8 = 0x20;
+const ARITY_VARIABLE: u8 = 0x40;
+const ARITY_CUSTOM: u8 = 0x60;
+/// In an in byte: an out byte follows. In an out byte: tags follow. In a byte of tags: another follows.
+const MORE: u8 = 0x80;
+/// Event and field tags have this many bits.
+const TAG_BITS: u32 = 28;
+
+/// Provider traits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits<'a> {
+    /// The provider's name, without its NUL.
+    pub name: &'a [u8],
+    traits: &'a [u8],
+    size: usize,
+}
+
+impl<'a> Traits<'a> {
+    /// Views the traits at the start of `bytes`; only size and name are looked at.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let mut blob = open("provider traits", bytes)?;
+        let name = blob.ansi_z();
+        let traits = blob.rest();
+        Ok(Self { name, traits, size: blob.position().saturating_add(traits.len()) })
+    }
+
+    /// As [`parse`](Self::parse) for a provider's own registration, where nothing may be wrong: `bytes` are the blob and no more,
+    /// the name ends, each trait lies inside, GUIDs are whole and there is one group at most.
+    pub fn parse_strict(bytes: &'a [u8]) -> Result<Self> {
+        let traits = Self::parse(bytes)?;
+        let invalid = |offset, why| Err(Error::Invalid { what: "provider traits", offset, why });
+        if traits.size != bytes.len() {
+            return invalid(0, "size is not that of the blob");
+        }
+        if memchr::memchr(0, bytes.get(2..).unwrap_or_default()).is_none() {
+            return invalid(2, "name has no end");
+        }
+        let mut iter = traits.iter();
+        let mut groups = 0_u32;
+        for (kind, data) in iter.by_ref() {
+            groups = groups.saturating_add(u32::from(kind == TRAIT_GROUP));
+            if groups > 1 {
+                return invalid(0, "more than one group");
+            }
+            if matches!(kind, TRAIT_GROUP | TRAIT_DECODE_GUID) && data.len() != 16 {
+                return invalid(0, "GUID of other than 16 bytes");
+            }
+        }
+        if !iter.rest.is_empty() {
+            return invalid(bytes.len().saturating_sub(iter.rest.len()) as u64, "trait that does not fit");
+        }
+        Ok(traits)
+    }
+
+    /// The bytes that the blob takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Type and data of each trait, up to the first malformed one.
+    #[must_use]
+    pub fn iter(&self) -> TraitIter<'a> {
+        TraitIter { rest: self.traits }
+    }
+
+    /// The data of the first trait of a type.
+    #[must_use]
+    pub fn get(&self, kind: u8) -> Option<&'a [u8]> {
+        self.iter().find(|t| t.0 == kind).map(|t| t.1)
+    }
+
+    /// The group that the provider belongs to.
+    #[must_use]
+    pub fn group(&self) -> Option<Guid> {
+        self.get(TRAIT_GROUP).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
+    }
+
+    /// The GUID to decode by, if it is not the one that controls the provider.
+    #[must_use]
+    pub fn decode_guid(&self) -> Option<Guid> {
+        self.get(TRAIT_DECODE_GUID).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
+    }
+}
+
+impl<'a> IntoIterator for &Traits<'a> {
+    type Item = (u8, &'a [u8]);
+    type IntoIter = TraitIter<'a>;
+
+    fn into_iter(self) -> TraitIter<'a> {
+        self.iter()
+    }
+}
+
+/// Type and data of each trait of a blob. See [`Traits::iter`].
+#[derive(Clone, Debug)]
+pub struct TraitIter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for TraitIter<'a> {
+    type Item = (u8, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let size = usize::from(u16::from_le_bytes(*chunk(self.rest, 0)?));
+        let (this, rest) = self.rest.split_at_checked(size)?;
+        let (_, [kind, data @ ..]) = this.split_at_checked(2)? else {
+            return None;
+        };
+        self.rest = rest;
+        Some((*kind, data))
+    }
+}
+
+/// Event metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventMetadata<'a> {
+    /// Event tags, 28 bits.
+    pub tags: u32,
+    /// The event's name, without its NUL.
+    pub name: &'a [u8],
+    blob: &'a [u8],
+    /// Where in the blob the fields start.
+    fields: usize,
+}
+
+const METADATA: &str = "event metadata";
+
+impl<'a> EventMetadata<'a> {
+    /// Views the metadata at the start of `bytes`; fields are looked at when they are asked for.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let mut cursor = open(METADATA, bytes)?;
+        let tags = read_tags(&mut cursor)?;
+        let name = cursor.ansi_z();
+        let size = cursor.position().saturating_add(cursor.rest().len());
+        Ok(Self { tags, name, blob: bytes.get(..size).unwrap_or(bytes), fields: cursor.position() })
+    }
+
+    /// The bytes that the blob takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.blob.len()
+    }
+
+    /// The fields in the order in which they are written, members behind their structure. Ends after the first error.
+    #[must_use]
+    pub fn fields(&self) -> Fields<'a> {
+        let mut cursor = Cursor::new(METADATA, self.blob);
+        let failed = cursor.seek(self.fields).is_err();
+        Fields { cursor, failed }
+    }
+}
+
+/// The fields of an event. See [`EventMetadata::fields`].
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    cursor: Cursor<'a>,
+    failed: bool,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<FieldMetadata<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || self.cursor.is_empty() {
+            return None;
+        }
+        let field = FieldMetadata::read(&mut self.cursor);
+        self.failed = field.is_err();
+        Some(field)
+    }
+}
+
+/// The description of one field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FieldMetadata<'a> {
+    /// Its name, without its NUL.
+    pub name: &'a [u8],
+    /// Its in type, 5 bits; with [`Arity::Custom`], the protocol instead.
+    pub in_type: u8,
+    /// Its out type in the numbers of TraceLogging, 7 bits; for a structure, the number of its members.
+    pub out: u8,
+    /// Field tags, 28 bits.
+    pub tags: u32,
+    /// How many values it has.
+    pub arity: Arity<'a>,
+}
+
+/// How many values a field has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arity<'a> {
+    /// One.
+    #[default]
+    Scalar,
+    /// This many, which the payload does not repeat.
+    Fixed(u16),
+    /// As many as the 16-bit number says that the payload has before them.
+    Variable,
+    /// Bytes of some private encoding behind their 16-bit count, with this to explain it.
+    Custom(&'a [u8]),
+}
+
+impl<'a> FieldMetadata<'a> {
+    /// The number of direct members, if the field is a structure.
+    #[must_use]
+    pub fn members(&self) -> Option<u8> {
+        let structure = self.in_type == TYPE_STRUCT && !matches!(self.arity, Arity::Custom(_));
+        structure.then_some(self.out)
+    }
+
+    fn read(cursor: &mut Cursor<'a>) -> Result<Self> {
+        let name = cursor.ansi_z();
+        let input = cursor.u8()?;
+        let out = if input & MORE != 0 { cursor.u8()? } else { 0 };
+        let tags = if out & MORE != 0 { read_tags(cursor)? } else { 0 };
+        let arity = match input & ARITY_MASK {
+            ARITY_FIXED => Arity::Fixed(cursor.u16()?),
+            ARITY_VARIABLE => Arity::Variable,
+            ARITY_CUSTOM => {
+                let size = cursor.u16()?;
+                Arity::Custom(cursor.take(usize::from(size))?)
+            }
+            _ => Arity::Scalar,
+        };
+        Ok(Self { name, in_type: input & TYPE_MASK, out: out & !MORE, tags, arity })
+    }
+}
+
+/// A cursor over exactly the blob at the start of `bytes`, behind its size.
+fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<Cursor<'a>> {
+    let size = Cursor::new(what, bytes).u16()?;
+    let mut cursor = Cursor::new(what, Cursor::new(what, bytes).take(usize::from(size))?);
+    cursor.u16()?;
+    Ok(cursor)
+}
+
+fn read_tags(cursor: &mut Cursor<'_>) -> Result<u32> {
+    let (mut tags, mut shift) = (0_u32, TAG_BITS);
+    loop {
+        let byte = cursor.u8()?;
+        if let Some(s) = shift.checked_sub(7) {
+            tags |= u32::from(byte & !MORE).wrapping_shl(s);
+            shift = s;
+        }
+        if byte & MORE == 0 {
+            return Ok(tags);
+        }
+    }
+}

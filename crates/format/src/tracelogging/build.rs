@@ -1,0 +1,240 @@
+//! The writing side of traits and metadata. Builders keep their memory from one blob to the next.
+
+use alloc::vec::Vec;
+
+use super::{
+    ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, FieldMetadata, MORE, TAG_BITS, TRAIT_DECODE_GUID,
+    TRAIT_GROUP, TYPE_MASK, TYPE_STRUCT,
+};
+use crate::text::until_nul8;
+use crate::wire::Put;
+use crate::{Error, Guid, Result};
+
+/// The largest traits blob.
+const MAX_TRAITS: usize = 0xFFFF;
+/// The largest metadata blob. Its size field could say more, but the published format keeps to the lower half.
+const MAX_METADATA: usize = 0x7FFF;
+
+const TYPE_NULL: u8 = 0;
+const TYPE_BINARY: u8 = 14;
+const TYPE_POINTER: u8 = 16;
+
+/// Builds provider traits.
+///
+/// ```
+/// # use traceweir_format::{Guid, tracelogging::{Traits, TraitsBuilder}};
+/// let group = Guid::from_provider_name("MyGroup");
+/// let mut builder = TraitsBuilder::new("MyProvider");
+/// let blob = builder.group(&group).finish()?;
+/// assert_eq!(Traits::parse(blob)?.group(), Some(group));
+/// # Ok::<(), traceweir_format::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TraitsBuilder {
+    blob: Vec<u8>,
+    error: Option<Error>,
+}
+
+impl TraitsBuilder {
+    /// Starts with the provider's name, which is cut at its first NUL.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let mut blob = Vec::new();
+        blob.put_u16(0);
+        put_name(&mut blob, name.as_bytes());
+        Self { blob, error: None }
+    }
+
+    /// Adds the group that the provider belongs to. There can be one only.
+    pub fn group(&mut self, group: &Guid) -> &mut Self {
+        self.add(TRAIT_GROUP, &group.to_bytes())
+    }
+
+    /// Adds the GUID to decode by.
+    pub fn decode_guid(&mut self, guid: &Guid) -> &mut Self {
+        self.add(TRAIT_DECODE_GUID, &guid.to_bytes())
+    }
+
+    /// Adds a trait of any type.
+    pub fn add(&mut self, kind: u8, data: &[u8]) -> &mut Self {
+        let size = data.len().saturating_add(3);
+        match u16::try_from(size) {
+            Ok(size) => {
+                self.blob.put_u16(size).put_u8(kind).put(data);
+            }
+            Err(_) => {
+                let error =
+                    Error::TooLarge { what: "provider trait", size: size as u64, limit: MAX_TRAITS as u64 };
+                self.error.get_or_insert(error);
+            }
+        }
+        self
+    }
+
+    /// The blob, or the first thing that is wrong with it.
+    pub fn finish(&mut self) -> Result<&[u8]> {
+        finish(&mut self.blob, &self.error, "provider traits", MAX_TRAITS)?;
+        super::Traits::parse_strict(&self.blob)?;
+        Ok(&self.blob)
+    }
+}
+
+/// Builds event metadata.
+///
+/// Fields stand in the order in which they are added, and a structure before its members. What readers could not
+/// decode is refused: structures without members or with more than 127, arrays of binary or null values, pointers without a size.
+///
+/// ```
+/// # use traceweir_format::tracelogging::{EventMetadata, MetadataBuilder};
+/// let mut builder = MetadataBuilder::new("Request", 0);
+/// let blob = builder.add_field("url", 1, 0, 0).add_struct("timing", 2, 0).add_field("start", 17, 0, 0)
+///     .add_array("steps", 8, 0, 0).finish()?;
+/// let metadata = EventMetadata::parse(blob)?;
+/// assert_eq!((metadata.name, metadata.fields().count()), (&b"Request"[..], 4));
+/// # Ok::<(), traceweir_format::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MetadataBuilder {
+    blob: Vec<u8>,
+    error: Option<Error>,
+}
+
+impl MetadataBuilder {
+    /// Starts with the event's name, which is cut at its first NUL, and its tags, of which 28 bits count.
+    #[must_use]
+    pub fn new(name: &str, tags: u32) -> Self {
+        let mut builder = Self { blob: Vec::new(), error: None };
+        builder.reset(name, tags);
+        builder
+    }
+
+    /// Starts over with another event.
+    pub fn reset(&mut self, name: &str, tags: u32) -> &mut Self {
+        self.blob.clear();
+        self.error = None;
+        self.blob.put_u16(0);
+        put_tags(&mut self.blob, tags);
+        put_name(&mut self.blob, name.as_bytes());
+        self
+    }
+
+    /// Adds a value.
+    pub fn add_field(&mut self, name: &str, in_type: u8, out: u8, tags: u32) -> &mut Self {
+        self.add(&FieldMetadata { name: name.as_bytes(), in_type, out, tags, arity: Arity::Scalar })
+    }
+
+    /// Adds an array whose count is in the payload.
+    pub fn add_array(&mut self, name: &str, in_type: u8, out: u8, tags: u32) -> &mut Self {
+        self.add(&FieldMetadata { name: name.as_bytes(), in_type, out, tags, arity: Arity::Variable })
+    }
+
+    /// Adds an array of always the same count.
+    pub fn add_fixed_array(&mut self, name: &str, in_type: u8, out: u8, tags: u32, count: u16) -> &mut Self {
+        self.add(&FieldMetadata { name: name.as_bytes(), in_type, out, tags, arity: Arity::Fixed(count) })
+    }
+
+    /// Adds a structure of the next `members` fields, each structure among them counted once and without its members.
+    pub fn add_struct(&mut self, name: &str, members: u8, tags: u32) -> &mut Self {
+        self.add_field(name, TYPE_STRUCT, members, tags)
+    }
+
+    /// Adds an array, with its count in the payload, of such structures.
+    pub fn add_struct_array(&mut self, name: &str, members: u8, tags: u32) -> &mut Self {
+        self.add_array(name, TYPE_STRUCT, members, tags)
+    }
+
+    /// Adds bytes in an encoding of its own: `protocol` 5 to 31 are free, `schema` is whatever its decoder needs.
+    pub fn add_custom(&mut self, name: &str, protocol: u8, tags: u32, schema: &[u8]) -> &mut Self {
+        let arity = Arity::Custom(schema);
+        self.add(&FieldMetadata { name: name.as_bytes(), in_type: protocol, out: 0, tags, arity })
+    }
+
+    /// Adds any field.
+    pub fn add(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
+        if let Some(why) = defect(field) {
+            let offset = self.blob.len() as u64;
+            self.error.get_or_insert(Error::Invalid { what: "field metadata", offset, why });
+            return self;
+        }
+        put_name(&mut self.blob, field.name);
+        let tags = field.tags & low_bits(TAG_BITS);
+        let arity = match field.arity {
+            Arity::Scalar => 0,
+            Arity::Fixed(_) => ARITY_FIXED,
+            Arity::Variable => ARITY_VARIABLE,
+            Arity::Custom(_) => ARITY_CUSTOM,
+        };
+        if field.out == 0 && tags == 0 {
+            self.blob.put_u8(field.in_type | arity);
+        } else {
+            self.blob.put_u8(field.in_type | arity | MORE);
+            self.blob.put_u8(field.out | if tags == 0 { 0 } else { MORE });
+        }
+        if tags != 0 {
+            put_tags(&mut self.blob, tags);
+        }
+        match field.arity {
+            Arity::Fixed(count) => self.blob.put_u16(count),
+            Arity::Custom(schema) => self.blob.put_u16(schema.len().try_into().unwrap_or(0)).put(schema),
+            Arity::Scalar | Arity::Variable => &mut self.blob,
+        };
+        self
+    }
+
+    /// The blob, or the first thing that is wrong with it. More fields may be added afterwards.
+    pub fn finish(&mut self) -> Result<&[u8]> {
+        finish(&mut self.blob, &self.error, "event metadata", MAX_METADATA)?;
+        Ok(&self.blob)
+    }
+}
+
+/// Why a field is not to be written.
+fn defect(field: &FieldMetadata<'_>) -> Option<&'static str> {
+    let array = matches!(field.arity, Arity::Fixed(_) | Arity::Variable);
+    match (field.arity, field.in_type) {
+        (_, t) if t > TYPE_MASK => Some("in type above 31"),
+        _ if field.out & MORE != 0 => Some("out type or member count above 127"),
+        (Arity::Custom(schema), _) if schema.len() > MAX_METADATA => {
+            Some("schema above the limit of the metadata")
+        }
+        (Arity::Custom(_), _) => None,
+        (_, TYPE_STRUCT) if field.out == 0 => Some("structure without members"),
+        (_, TYPE_POINTER) => Some("pointer without a size"),
+        (_, TYPE_BINARY) if array => Some("array of binary values"),
+        (_, TYPE_NULL) if array => Some("array of null values"),
+        _ => None,
+    }
+}
+
+const fn low_bits(n: u32) -> u32 {
+    u32::MAX >> (u32::BITS.saturating_sub(n))
+}
+
+fn put_name(blob: &mut Vec<u8>, name: &[u8]) {
+    blob.put(until_nul8(name)).put_u8(0);
+}
+
+/// The shortest of 1, 2 and 4 bytes that keeps all set bits: tags fill from the high end, so it is the low ones that may go.
+fn put_tags(blob: &mut Vec<u8>, tags: u32) {
+    let [a, b, c, d] = [21, 14, 7, 0].map(|shift| (tags >> shift) as u8 & !MORE);
+    if tags & low_bits(21) == 0 {
+        blob.put(&[a]);
+    } else if tags & low_bits(14) == 0 {
+        blob.put(&[a | MORE, b]);
+    } else {
+        blob.put(&[a | MORE, b | MORE, c | MORE, d]);
+    }
+}
+
+/// Writes the size into its place.
+fn finish(blob: &mut [u8], error: &Option<Error>, what: &'static str, limit: usize) -> Result<()> {
+    if let Some(error) = error {
+        return Err(error.clone());
+    }
+    let size = u16::try_from(blob.len()).ok().filter(|&s| usize::from(s) <= limit);
+    let size = size.ok_or(Error::TooLarge { what, size: blob.len() as u64, limit: limit as u64 })?;
+    if let Some(field) = blob.first_chunk_mut() {
+        *field = size.to_le_bytes();
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! Little-endian bytes without panics: a reading cursor, loose look-ups, and a growing writer.
+
+use alloc::vec::Vec;
+
+use crate::guid::Guid;
+use crate::{Error, Result};
+
+/// Rounds up to the next multiple of eight, the alignment of every record and extended item.
+#[must_use]
+pub const fn align8(n: usize) -> usize {
+    n.saturating_add(7) & !7
+}
+
+/// The `N` bytes at `offset`, if they are there.
+#[inline]
+#[must_use]
+pub fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
+    bytes.get(offset..)?.first_chunk()
+}
+
+/// The byte at `offset`, or 0.
+#[inline]
+#[must_use]
+pub fn u8_at(bytes: &[u8], offset: usize) -> u8 {
+    bytes.get(offset).copied().unwrap_or(0)
+}
+
+/// The 16-bit number at `offset`, or 0 where the bytes end.
+#[inline]
+#[must_use]
+pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    chunk(bytes, offset).map_or(0, |b| u16::from_le_bytes(*b))
+}
+
+/// The 32-bit number at `offset`, or 0 where the bytes end.
+#[inline]
+#[must_use]
+pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    chunk(bytes, offset).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+/// The 64-bit number at `offset`, or 0 where the bytes end.
+#[inline]
+#[must_use]
+pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    chunk(bytes, offset).map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+/// The signed 64-bit number at `offset`, or 0 where the bytes end.
+#[inline]
+#[must_use]
+pub fn i64_at(bytes: &[u8], offset: usize) -> i64 {
+    chunk(bytes, offset).map_or(0, |b| i64::from_le_bytes(*b))
+}
+
+/// The GUID at `offset`, or the null GUID where the bytes end.
+#[inline]
+#[must_use]
+pub fn guid_at(bytes: &[u8], offset: usize) -> Guid {
+    chunk(bytes, offset).map_or(Guid::NULL, Guid::from_bytes)
+}
+
+/// A position in bytes of which each read is checked.
+///
+/// Errors name the structure given at construction and count offsets from the start of the bytes.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    what: &'static str,
+}
+
+impl<'a> Cursor<'a> {
+    /// Starts at the first of `bytes`, which hold a `what`.
+    #[must_use]
+    pub const fn new(what: &'static str, bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0, what }
+    }
+
+    /// Bytes read so far.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Goes to an offset from the start; past the end is refused.
+    pub fn seek(&mut self, position: usize) -> Result<()> {
+        if position > self.bytes.len() {
+            return Err(self.short(position.saturating_sub(self.bytes.len())));
+        }
+        self.position = position;
+        Ok(())
+    }
+
+    /// What has not been read yet.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.position..).unwrap_or_default()
+    }
+
+    /// Whether everything has been read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.position >= self.bytes.len()
+    }
+
+    /// The next `n` bytes.
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        let end = self.position.checked_add(n).ok_or_else(|| self.short(n))?;
+        let out = self.bytes.get(self.position..end).ok_or_else(|| self.short(n))?;
+        self.position = end;
+        Ok(out)
+    }
+
+    /// The next `N` bytes as an array.
+    pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N]> {
+        self.take(N)?.first_chunk().ok_or_else(|| self.short(N))
+    }
+
+    /// The next byte.
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(u8::from_le_bytes(*self.array()?))
+    }
+
+    /// The next 16-bit number.
+    pub fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(*self.array()?))
+    }
+
+    /// The next 32-bit number.
+    pub fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(*self.array()?))
+    }
+
+    /// The next 64-bit number.
+    pub fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(*self.array()?))
+    }
+
+    /// The next signed 64-bit number.
+    pub fn i64(&mut self) -> Result<i64> {
+        Ok(i64::from_le_bytes(*self.array()?))
+    }
+
+    /// The next GUID.
+    pub fn guid(&mut self) -> Result<Guid> {
+        Ok(Guid::from_bytes(self.array()?))
+    }
+
+    /// The bytes before the next NUL, which is read too; an unterminated string ends with the bytes.
+    pub fn ansi_z(&mut self) -> &'a [u8] {
+        let text = crate::text::until_nul8(self.rest());
+        self.position = self.position.saturating_add(text.len()).saturating_add(1).min(self.bytes.len());
+        text
+    }
+
+    /// The bytes before the next 16-bit NUL, which is read too; an unterminated string ends with the bytes.
+    pub fn wide_z(&mut self) -> &'a [u8] {
+        let text = crate::text::until_nul16(self.rest());
+        self.position = self.position.saturating_add(text.len()).saturating_add(2).min(self.bytes.len());
+        text
+    }
+
+    /// An error at the current position.
+    #[must_use]
+    pub fn invalid(&self, why: &'static str) -> Error {
+        Error::Invalid { what: self.what, offset: self.position as u64, why }
+    }
+
+    #[cold]
+    fn short(&self, needed: usize) -> Error {
+        Error::Truncated {
+            what: self.what,
+            offset: self.position as u64,
+            needed: needed as u64,
+            available: self.bytes.len().saturating_sub(self.position) as u64,
+        }
+    }
+}
+
+/// Appends little-endian values to a vector.
+pub trait Put {
+    /// Appends bytes as they are.
+    fn put(&mut self, bytes: &[u8]) -> &mut Self;
+
+    /// Appends one byte.
+    fn put_u8(&mut self, v: u8) -> &mut Self {
+        self.put(&[v])
+    }
+    /// Appends a 16-bit number.
+    fn put_u16(&mut self, v: u16) -> &mut Self {
+        self.put(&v.to_le_bytes())
+    }
+    /// Appends a 32-bit number.
+    fn put_u32(&mut self, v: u32) -> &mut Self {
+        self.put(&v.to_le_bytes())
+    }
+    /// Appends a signed 32-bit number.
+    fn put_i32(&mut self, v: i32) -> &mut Self {
+        self.put(&v.to_le_bytes())
+    }
+    /// Appends a 64-bit number.
+    fn put_u64(&mut self, v: u64) -> &mut Self {
+        self.put(&v.to_le_bytes())
+    }
+    /// Appends a signed 64-bit number.
+    fn put_i64(&mut self, v: i64) -> &mut Self {
+        self.put(&v.to_le_bytes())
+    }
+    /// Appends a GUID.
+    fn put_guid(&mut self, v: &Guid) -> &mut Self {
+        self.put(&v.to_bytes())
+    }
+    /// Appends text as UTF-16 with a terminating NUL.
+    fn put_wide_z(&mut self, text: &str) -> &mut Self {
+        for unit in text.encode_utf16() {
+            self.put_u16(unit);
+        }
+        self.put_u16(0)
+    }
+    /// Appends text as UTF-8 with a terminating NUL.
+    fn put_ansi_z(&mut self, text: &str) -> &mut Self {
+        self.put(text.as_bytes());
+        self.put_u8(0)
+    }
+}
+
+impl Put for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.extend_from_slice(bytes);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_past_the_end_names_what_was_wanted() {
+        let mut c = Cursor::new("thing", &[1, 2, 3]);
+        assert_eq!(c.u16(), Ok(0x0201));
+        assert_eq!(c.u32(), Err(Error::Truncated { what: "thing", offset: 2, needed: 4, available: 1 }));
+        assert_eq!(c.u8(), Ok(3), "a failed read moves nothing");
+        assert!(c.is_empty());
+    }
+
+    #[test]
+    fn strings_end_at_the_nul_or_with_the_bytes() {
+        let mut c = Cursor::new("text", b"ab\0cd");
+        assert_eq!((c.ansi_z(), c.ansi_z(), c.ansi_z()), (&b"ab"[..], &b"cd"[..], &b""[..]));
+        let mut c = Cursor::new("text", b"a\0\0\0b\0c");
+        assert_eq!((c.wide_z(), c.wide_z()), (&b"a\0"[..], &b"b\0"[..]));
+    }
+
+    #[test]
+    fn loose_lookups_give_zero_past_the_end() {
+        assert_eq!((u16_at(&[1], 0), u32_at(&[1, 0, 0, 0], 0), u64_at(&[1], usize::MAX)), (0, 1, 0));
+    }
+}

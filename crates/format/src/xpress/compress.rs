@@ -1,0 +1,253 @@
+//! The compressing side: finds repetitions with hash chains and writes them as tokens.
+//!
+//! ```text
+//!   head[hash of 3 bytes] ──▶ newest position ──prev──▶ older ──prev──▶ … at most `CHAIN` steps, at most 8192 bytes back
+//! ```
+//!
+//! Positions count on from one call to the next, so what earlier calls left in the tables is too far back to be taken and
+//! nothing needs clearing. The same input always gives the same stream. The tables only suggest: each candidate is compared
+//! byte by byte, so a wrong entry costs time and never correctness.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{BYTE_MORE, CODE_MORE, HALF_MORE, MIN_COPY, WINDOW};
+use crate::wire::{Put, chunk};
+
+const HASH_BITS: u32 = 14;
+/// Candidates compared for one position.
+const CHAIN: usize = 8;
+/// A repetition this long is taken without looking for a longer one.
+const GOOD: usize = 32;
+/// The longest copy that needs no 32-bit length. Longer repetitions become several copies, at no cost worth a name.
+const MAX_COPY: usize = 0xFFFF + MIN_COPY;
+
+/// The first position. An empty table entry is 0 and so farther back than the input goes.
+const FIRST_BASE: u32 = 1;
+
+/// Compresses buffers one after the other with the same tables.
+#[derive(Debug)]
+pub struct Compressor {
+    /// The newest position of each hash.
+    head: Box<[u32; 1 << HASH_BITS]>,
+    /// The position before each position of the window that had the same hash.
+    prev: Box<[u32; WINDOW]>,
+    /// The position of the first byte of the current input.
+    pub(super) base: u32,
+}
+
+impl Default for Compressor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Repetition {
+    length: usize,
+    distance: usize,
+}
+
+impl Compressor {
+    /// Makes the tables, some 100 KB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { head: Box::new([0; 1 << HASH_BITS]), prev: Box::new([0; WINDOW]), base: FIRST_BASE }
+    }
+
+    /// Compresses `src` into `out`, which is emptied first.
+    ///
+    /// The stream has no length of its own: whoever decodes it must be told `src.len()`. Data without repetitions grows by an
+    /// eighth, so compare before choosing the result.
+    ///
+    /// ```
+    /// # use traceweir_format::xpress::{Compressor, decompress};
+    /// let (mut stream, mut back) = (Vec::new(), Vec::new());
+    /// Compressor::new().compress(b"to be or not to be", &mut stream);
+    /// decompress(&stream, 18, &mut back)?;
+    /// assert_eq!(back, b"to be or not to be");
+    /// # Ok::<(), traceweir_format::Error>(())
+    /// ```
+    pub fn compress(&mut self, src: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        let len = u32::try_from(src.len()).unwrap_or(u32::MAX);
+        self.make_positions(len);
+        let mut tokens = Tokens::new(out);
+        let mut at = 0_usize;
+        let mut found = self.find(src, at);
+        while let Some(&byte) = src.get(at) {
+            at = at.wrapping_add(1);
+            let next = if found.length < GOOD { self.find(src, at) } else { Repetition::default() };
+            // A literal now for a longer repetition at the next byte is the better bargain.
+            if found.length < MIN_COPY || next.length > found.length {
+                tokens.literal(byte);
+                found = next;
+                continue;
+            }
+            tokens.copy(found);
+            let end = at.wrapping_add(found.length).wrapping_sub(1);
+            let looked_up = if found.length < GOOD { at.wrapping_add(1) } else { at };
+            for inside in looked_up..end {
+                self.enter(src, inside);
+            }
+            at = end;
+            found = self.find(src, at);
+        }
+        tokens.finish();
+        self.base = self.base.saturating_add(len);
+    }
+
+    /// Starts over with empty tables when positions would run out.
+    fn make_positions(&mut self, len: u32) {
+        if self.base.checked_add(len).is_none() {
+            self.head.fill(0);
+            self.prev.fill(0);
+            self.base = FIRST_BASE;
+        }
+    }
+
+    /// The longest repetition for the bytes at `at` among the first few candidates; enters the position too.
+    fn find(&mut self, src: &[u8], at: usize) -> Repetition {
+        let mut best = Repetition::default();
+        let Some(mut candidate) = self.enter(src, at) else {
+            return best;
+        };
+        let position = self.position(at);
+        let mut nearest = 0;
+        for _ in 0..CHAIN {
+            let distance = position.wrapping_sub(candidate) as usize;
+            if distance <= nearest || distance > WINDOW || distance > at {
+                break;
+            }
+            nearest = distance;
+            // To be longer than the best, it must at least agree in the byte behind that.
+            let behind = at.wrapping_add(best.length);
+            if src.get(behind) == src.get(behind.wrapping_sub(distance)) {
+                let length = common_length(src, at, distance);
+                if length > best.length {
+                    best = Repetition { length, distance };
+                }
+                if length >= GOOD {
+                    break;
+                }
+            }
+            candidate = self.prev.get(candidate as usize % WINDOW).copied().unwrap_or(0);
+        }
+        best
+    }
+
+    /// Makes `at` the newest position of its hash and returns the one before; nothing for the last two bytes.
+    #[inline]
+    fn enter(&mut self, src: &[u8], at: usize) -> Option<u32> {
+        let &[a, b, c] = chunk(src, at)?;
+        let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9E37_79B1) >> (32 - HASH_BITS);
+        let position = self.position(at);
+        let newest = self.head.get_mut(hash as usize)?;
+        let before = core::mem::replace(newest, position);
+        *self.prev.get_mut(position as usize % WINDOW)? = before;
+        Some(before)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // Only differences within the window matter.
+    fn position(&self, at: usize) -> u32 {
+        self.base.wrapping_add(at as u32)
+    }
+}
+
+/// How many bytes at `at` equal those `distance` before them.
+fn common_length(src: &[u8], at: usize, distance: usize) -> usize {
+    let here = src.get(at..).unwrap_or_default();
+    let here = here.get(..MAX_COPY).unwrap_or(here);
+    let there = src.get(at.wrapping_sub(distance)..).unwrap_or_default();
+    let mut length = 0_usize;
+    while let (Some(a), Some(b)) = (chunk::<8>(here, length), chunk::<8>(there, length)) {
+        let different = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if different != 0 {
+            return length.wrapping_add(different.trailing_zeros() as usize / 8);
+        }
+        length = length.wrapping_add(8);
+    }
+    let tails = here.iter().zip(there).skip(length);
+    length.wrapping_add(tails.take_while(|(a, b)| a == b).count())
+}
+
+/// A stream being written: tokens, and the places in it that are still open.
+struct Tokens<'a> {
+    out: &'a mut Vec<u8>,
+    /// Flags so far, the first one highest among them.
+    flags: u32,
+    /// How many flags that is: 0 to 31.
+    count: u32,
+    /// Where the flag word stands.
+    word: usize,
+    /// Where a byte stands whose high half is free.
+    half: Option<usize>,
+}
+
+impl<'a> Tokens<'a> {
+    fn new(out: &'a mut Vec<u8>) -> Self {
+        let mut tokens = Self { out, flags: 0, count: 0, word: 0, half: None };
+        tokens.open_word();
+        tokens
+    }
+
+    fn literal(&mut self, byte: u8) {
+        self.out.put_u8(byte);
+        self.flag(0);
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // Each value is below the bound of its form.
+    fn copy(&mut self, found: Repetition) {
+        let stored = found.length.wrapping_sub(MIN_COPY);
+        let distance = found.distance.wrapping_sub(1) << 3;
+        self.out.put_u16((distance | stored.min(CODE_MORE)) as u16);
+        if let Some(more) = stored.checked_sub(CODE_MORE) {
+            self.half_byte(more.min(HALF_MORE) as u8);
+            if let Some(more) = more.checked_sub(HALF_MORE) {
+                self.out.put_u8(more.min(BYTE_MORE) as u8);
+                if more >= BYTE_MORE {
+                    self.out.put_u16(stored as u16);
+                }
+            }
+        }
+        self.flag(1);
+    }
+
+    fn half_byte(&mut self, value: u8) {
+        match self.half.take().and_then(|at| self.out.get_mut(at)) {
+            Some(byte) => *byte |= value << 4,
+            None => {
+                self.half = Some(self.out.len());
+                self.out.put_u8(value);
+            }
+        }
+    }
+
+    fn flag(&mut self, flag: u32) {
+        self.flags = self.flags << 1 | flag;
+        self.count = self.count.wrapping_add(1);
+        if self.count == u32::BITS {
+            self.close_word();
+            self.open_word();
+        }
+    }
+
+    fn open_word(&mut self) {
+        self.word = self.out.len();
+        self.out.put_u32(0);
+        (self.flags, self.count) = (0, 0);
+    }
+
+    fn close_word(&mut self) {
+        if let Some(word) = self.out.get_mut(self.word..).and_then(|o| o.first_chunk_mut()) {
+            *word = self.flags.to_le_bytes();
+        }
+    }
+
+    fn finish(mut self) {
+        let unused = u32::BITS.wrapping_sub(self.count);
+        self.flags =
+            (u64::from(self.flags).wrapping_shl(unused) | 1_u64.wrapping_shl(unused).wrapping_sub(1)) as u32;
+        self.close_word();
+    }
+}

@@ -1,0 +1,247 @@
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::{Compressor, decompress, decompress_prefix};
+use crate::Error;
+
+/// The documented procedure, a step at a time: what comes out, and how much of the stream that took.
+fn oracle(src: &[u8], limit: usize) -> (Vec<u8>, Option<usize>) {
+    let mut out = Vec::new();
+    let used = oracle_steps(src, limit, &mut out);
+    (out, used)
+}
+
+fn oracle_steps(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Option<usize> {
+    let number = |at: &mut usize, n: usize| {
+        let bytes = src.get(*at..*at + n)?;
+        *at += n;
+        Some(bytes.iter().rev().fold(0_usize, |v, &b| v << 8 | usize::from(b)))
+    };
+    let (mut at, mut flags, mut count, mut nib) = (0, 0, 0, None);
+    while out.len() < limit {
+        if count == 0 {
+            (flags, count) = (number(&mut at, 4)?, 32);
+        }
+        count -= 1;
+        if flags >> count & 1 == 0 {
+            out.push(number(&mut at, 1)? as u8);
+            continue;
+        }
+        let token = number(&mut at, 2)?;
+        let (mut length, distance) = (token & 7, (token >> 3) + 1);
+        if length == 7 {
+            length = match nib.take() {
+                Some(place) => usize::from(src[place]) >> 4,
+                None => {
+                    nib = Some(at);
+                    number(&mut at, 1)? & 15
+                }
+            };
+            if length == 15 {
+                length = number(&mut at, 1)?;
+                if length == 255 {
+                    length = match number(&mut at, 2)? {
+                        0 => number(&mut at, 4)?,
+                        short => short,
+                    };
+                    length = length.checked_sub(22)?;
+                }
+                length += 15;
+            }
+            length += 7;
+        }
+        length += 3;
+        if distance > out.len() || length > limit - out.len() {
+            return None;
+        }
+        for _ in 0..length {
+            out.push(out[out.len() - distance]);
+        }
+    }
+    Some(at)
+}
+
+fn compress(data: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    Compressor::new().compress(data, &mut stream);
+    stream
+}
+
+fn assert_like_oracle(stream: &[u8], limit: usize) {
+    let (expected, used) = oracle(stream, limit);
+    let mut out = vec![1, 2, 3];
+    let result = decompress(stream, limit, &mut out);
+    assert_eq!(result.is_ok(), used.is_some(), "{result:?}");
+    assert_eq!(out, expected);
+}
+
+/// Text of few words, so that there is something to find at many distances and lengths.
+fn wordy() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![
+        prop::collection::vec(any::<u8>(), 1..40),
+        (any::<u8>(), 1_usize..400).prop_map(|(b, n)| vec![b; n]),
+        (0_u8..20).prop_map(|n| vec![b'a' + n, b' ', n]),
+        Just(b"event trace ".to_vec()),
+    ];
+    prop::collection::vec(word, 0..200).prop_map(|words| words.concat())
+}
+
+/// Streams whose tokens mostly make sense: random flags, literals, and copies from near.
+fn plausible() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 4..12),
+        4 => (0_u16..64).prop_map(|m| m.to_le_bytes().to_vec()),
+        1 => Just(vec![0; 4]),
+        1 => Just(vec![0xFF, 0xFF, 0x00, 0x01]),
+    ];
+    prop::collection::vec(piece, 0..60).prop_map(|pieces| [vec![0, 0, 0, 0x10], pieces.concat()].concat())
+}
+
+proptest! {
+    #[test]
+    fn what_was_compressed_comes_back(data in wordy()) {
+        let stream = compress(&data);
+        let mut out = Vec::new();
+        prop_assert_eq!(decompress(&stream, data.len(), &mut out), Ok(()));
+        prop_assert_eq!(&out, &data);
+        // All of the stream is used but for a flag word without tokens, which a reader that knows no length needs.
+        let (expected, used) = oracle(&stream, data.len());
+        prop_assert_eq!(expected, data);
+        prop_assert!([&[][..], &[0xFF; 4]].contains(&&stream[used.unwrap()..]));
+    }
+
+    #[test]
+    fn any_bytes_decode_as_the_procedure_says(stream in prop::collection::vec(any::<u8>(), 0..400), limit in 0_usize..2000) {
+        assert_like_oracle(&stream, limit);
+    }
+
+    #[test]
+    fn plausible_streams_decode_as_the_procedure_says(stream in plausible(), limit in 0_usize..5000) {
+        assert_like_oracle(&stream, limit);
+    }
+
+    #[test]
+    fn a_prefix_is_the_start_of_the_whole(data in wordy(), want in 0_usize..3000) {
+        let mut out = Vec::new();
+        decompress_prefix(&compress(&data), want, data.len(), &mut out).unwrap();
+        prop_assert!(out.len() >= want.min(data.len()) && data.starts_with(&out));
+    }
+}
+
+#[test]
+fn the_documented_examples_hold_both_ways() {
+    let mut alphabet = vec![0x3F, 0, 0, 0];
+    alphabet.extend(b'a'..=b'z');
+    assert_eq!(compress(&alphabet[4..]), alphabet);
+
+    let abc = b"abc".repeat(100);
+    let stream = [0xFF, 0xFF, 0xFF, 0x1F, 0x61, 0x62, 0x63, 0x17, 0x00, 0x0F, 0xFF, 0x26, 0x01];
+    assert_eq!(compress(&abc), stream);
+    let mut out = Vec::new();
+    assert_eq!(decompress(&stream, 300, &mut out), Ok(()));
+    assert_eq!(out, abc);
+}
+
+#[test]
+fn a_full_last_word_is_followed_by_an_empty_one() {
+    assert_eq!(compress(&[]), [0xFF; 4]);
+    let distinct: Vec<u8> = (0..32).collect();
+    let stream = compress(&distinct);
+    assert_eq!((stream.len(), &stream[..4], &stream[36..]), (40, &[0; 4][..], &[0xFF; 4][..]));
+}
+
+#[test]
+fn copies_overlap_themselves_at_every_short_distance_and_length() {
+    for distance in 1_usize..40 {
+        for length in 3..400 {
+            let seed: Vec<u8> = (0..distance as u8).collect();
+            let data: Vec<u8> = seed.iter().cycle().take(distance + length).copied().collect();
+            let mut out = Vec::new();
+            decompress(&compress(&data), data.len(), &mut out).unwrap();
+            assert_eq!(out, data, "{length} bytes from {distance} back");
+        }
+    }
+}
+
+#[test]
+fn every_form_of_length_is_written_and_read() {
+    for length in [3, 9, 10, 24, 25, 279, 280, 281, 65_538, 65_539, 200_000] {
+        let data = vec![7; length + 1];
+        let stream = compress(&data);
+        let mut out = Vec::new();
+        assert_eq!(decompress(&stream, data.len(), &mut out), Ok(()), "{length}");
+        assert_eq!(out, data);
+        assert!(stream.len() < 40, "{length} bytes took {}", stream.len());
+    }
+}
+
+#[test]
+fn a_32_bit_length_is_read() {
+    let stream = [0xFF, 0xFF, 0xFF, 0x7F, b'x', 0x07, 0x00, 0x0F, 0xFF, 0, 0, 0xA0, 0x86, 0x01, 0x00];
+    let mut out = Vec::new();
+    assert_eq!(decompress(&stream, 100_004, &mut out), Ok(()));
+    assert_eq!(out, vec![b'x'; 100_004]);
+    assert!(decompress(&stream, 100_003, &mut out).is_err());
+    assert_eq!(out, b"x");
+}
+
+#[test]
+fn every_truncation_keeps_what_came_before() {
+    let data: Vec<u8> = (0_u32..600).flat_map(|i| (i * i % 97).to_le_bytes()).collect();
+    let stream = compress(&data);
+    let mut out = Vec::new();
+    let mut longest = 0;
+    for end in 0..stream.len() {
+        let result = decompress(&stream[..end], data.len(), &mut out);
+        assert!(data.starts_with(&out) && out.len() >= longest, "cut at {end}");
+        assert_eq!(result.is_err(), out.len() < data.len(), "cut at {end}");
+        longest = out.len();
+    }
+}
+
+#[test]
+fn defects_are_named_with_their_place() {
+    let mut out = Vec::new();
+    let mut fail = |stream: &[u8], limit| match decompress(stream, limit, &mut out) {
+        Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => (offset, out.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(fail(&[], 1), (0, 0), "nothing at all");
+    assert_eq!(fail(&[0, 0, 0], 1), (0, 0), "part of a flag word");
+    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 8, 0], 9), (5, 1), "two bytes back after one");
+    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 6, 0], 9), (5, 1), "nine bytes where eight are left");
+    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 7, 0, 15, 255, 21, 0], 99), (9, 1), "length 21 in the long form");
+    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 7, 0, 15], 99), (8, 1), "no byte after the half byte");
+    assert_eq!(fail(&[0, 0, 0, 0, b'a', b'b'], 3), (6, 2), "a literal too few");
+}
+
+#[test]
+fn a_huge_limit_costs_no_memory() {
+    let mut out = Vec::new();
+    assert!(decompress(&[0, 0, 0, 0, b'a'], usize::MAX, &mut out).is_err());
+    assert_eq!(out, b"a");
+    assert!(out.capacity() <= 1 << 16);
+}
+
+#[test]
+fn a_used_compressor_writes_what_a_new_one_writes() {
+    let mut compressor = Compressor::new();
+    let mut stream = Vec::new();
+    for n in 0..50_u32 {
+        let data: Vec<u8> = (0..n * 40).flat_map(|i| (i % 23 * n).to_le_bytes()).collect();
+        compressor.compress(&data, &mut stream);
+        assert_eq!(stream, compress(&data));
+    }
+}
+
+#[test]
+fn positions_that_run_out_start_over() {
+    let data = b"round and round and round".repeat(9);
+    let mut compressor = Compressor::new();
+    compressor.base = u32::MAX - 100;
+    let mut stream = Vec::new();
+    compressor.compress(&data, &mut stream);
+    assert_eq!(stream, compress(&data));
+}
