@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`Schema::seal`] checks what the walker relies on: ranges lie inside the list and behind their
-//! structure (so there is no cycle), nesting and size are bounded, references point at integer fields.
+//! structure (so there is no cycle), no two structures share members, nesting and size are bounded, references point at values.
 
 use std::sync::Arc;
 
@@ -242,7 +242,11 @@ impl Schema {
                     return Err(Error::Schema("structures nested too deeply"));
                 }
                 for d in depth.iter_mut().skip(first).take(members) {
-                    *d = (*d).max(inner);
+                    // Shared members would describe a tree that is exponentially larger than its list.
+                    if *d != 0 {
+                        return Err(Error::Schema("structures share members"));
+                    }
+                    *d = inner;
                 }
             }
             references.extend(match field.count {
@@ -264,6 +268,13 @@ impl Schema {
         self.fields = fields;
         self.top = top;
         Ok(self)
+    }
+
+    /// Gives a map to a field; structures and indexes past the end have none.
+    pub(crate) fn set_map(&mut self, index: usize, map: &Arc<ValueMap>) {
+        if let Some(Field { kind: Kind::Value { map: place, .. }, .. }) = self.fields.get_mut(index) {
+            *place = Some(map.clone());
+        }
     }
 
     /// Whether a count or length is the value of another field.
@@ -337,6 +348,14 @@ mod tests {
         };
         assert!(chain(8).is_ok());
         assert!(chain(9).is_err());
+    }
+
+    #[test]
+    fn members_have_one_owner() {
+        let s = |first, members| Field::new("s", Kind::Struct { first, members });
+        assert!(Schema::default().seal(vec![s(2, 1), s(3, 1), int("a"), int("b")], 2).is_ok());
+        assert!(Schema::default().seal(vec![s(2, 2), s(3, 1), int("a"), int("b")], 2).is_err());
+        assert!(Schema::default().seal(vec![s(2, 1), s(2, 1), int("a")], 2).is_err());
     }
 
     #[test]

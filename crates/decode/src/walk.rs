@@ -9,7 +9,8 @@
 //! Invariants
 //! * Nothing is read past the payload; a field that would be is [`Undecoded::PayloadTooShort`].
 //! * A payload may end at a field boundary: older layouts are prefixes of newer ones. Bytes that remain are returned.
-//! * The number of values visited is bounded by the size of the payload, whatever counts the payload or the schema claim.
+//! * What takes bytes is bounded by the payload; what takes none (empty texts, structures and arrays without content) is bounded by
+//!   an allowance of twice the bytes and fields and a few more. So no count that a payload or a schema claims is ever believed.
 //! * Nothing is allocated for a schema without references.
 
 use traceweir_format::Guid;
@@ -25,7 +26,7 @@ use crate::value::{Value, system_time};
 pub trait Visitor<'p> {
     /// A value, alone or as an element of the array that was begun.
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>);
-    /// An array of `count` values or structures follows.
+    /// An array of `count` values or structures follows; fewer, if the payload ends inside it.
     fn begin_array(&mut self, index: usize, field: &Field, count: usize);
     /// The array is complete.
     fn end_array(&mut self, index: usize, field: &Field);
@@ -62,12 +63,14 @@ impl Walker {
     }
 }
 
+const TOO_MANY: &str = "more elements than the payload can hold";
+
 struct Walk<'w, 'p, V> {
     schema: &'w Schema,
     payload: &'p [u8],
     at: usize,
     pointer_size: usize,
-    /// Values that may still be visited.
+    /// Values, arrays and structures without bytes that may still be visited.
     allowance: usize,
     known: &'w mut Vec<Option<u64>>,
     visitor: &'w mut V,
@@ -121,11 +124,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Result<(), Undecoded> {
-        self.spend(field, members.saturating_add(1))?;
+        let before = self.at;
         self.visitor.begin_struct(index, field);
         let done = self.fields(first, members, false);
         self.visitor.end_struct(index, field);
-        done
+        done?;
+        if self.at == before { self.spend(field) } else { Ok(()) }
     }
 
     fn array(&mut self, index: usize, field: &Field, count: Count) -> Result<(), Undecoded> {
@@ -138,11 +142,16 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             Count::Field(i) => self.reference(field, i)?,
             Count::One | Count::ToEnd => 1,
         };
+        if count == 0 {
+            self.spend(field)?;
+        }
+        if count > self.rest().len().saturating_add(self.allowance) {
+            return Err(self.bad(field, TOO_MANY));
+        }
         if let Some(text) = self.characters(field, count)? {
             self.visitor.value(index, field, text);
             return Ok(());
         }
-        self.spend(field, count)?;
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         for _ in 0..count {
@@ -156,16 +165,24 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     fn array_to_end(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
-        let left = self.payload.len().saturating_sub(self.at);
+        let left = self.rest().len();
         let size = match &field.kind {
             Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
             Kind::Struct { .. } => 1,
         };
-        self.visitor.begin_array(index, field, left.checked_div(size).unwrap_or(0));
+        let count = left.checked_div(size).unwrap_or(0);
+        if count == 0 {
+            self.spend(field)?;
+        }
+        if let Some(text) = self.characters(field, count)? {
+            self.visitor.value(index, field, text);
+            return Ok(());
+        }
+        self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
-        while done.is_ok() && self.payload.len().saturating_sub(self.at) >= size {
+        while done.is_ok() && self.rest().len() >= size {
             let before = self.at;
-            done = self.spend(field, 1).and_then(|()| self.element(index, field));
+            done = self.element(index, field);
             if self.at == before {
                 break;
             }
@@ -178,6 +195,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     fn element(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
         match &field.kind {
             Kind::Value { input, output, .. } => {
+                // The last string may lack its terminator, but a claimed count does not make strings of nothing.
+                if self.rest().is_empty() && is_terminated(*input) && field.length == Length::Natural {
+                    return Err(self.short(field));
+                }
                 let value = self.value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
                 Ok(())
@@ -220,7 +241,14 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 Value::Pointer(u64::from(u32::from_le_bytes(*self.take_array(field)?)))
             }
             InType::POINTER | InType::SIZET => Value::Pointer(u64::from_le_bytes(*self.take_array(field)?)),
-            _ => self.variable(field, input, output)?,
+            _ => {
+                let before = self.at;
+                let value = self.variable(field, input, output)?;
+                if self.at == before {
+                    self.spend(field)?;
+                }
+                value
+            }
         })
     }
 
@@ -331,13 +359,15 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         Ok(out)
     }
 
-    fn spend(&mut self, field: &Field, values: usize) -> Result<(), Undecoded> {
-        match self.allowance.checked_sub(values) {
+    /// Pays for something that took no bytes.
+    #[cold]
+    fn spend(&mut self, field: &Field) -> Result<(), Undecoded> {
+        match self.allowance.checked_sub(1) {
             Some(left) => {
                 self.allowance = left;
                 Ok(())
             }
-            None => Err(self.bad(field, "more elements than the payload can hold")),
+            None => Err(self.bad(field, TOO_MANY)),
         }
     }
 
@@ -350,6 +380,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     fn bad(&self, field: &Field, why: &'static str) -> Undecoded {
         Undecoded::BadField { field: field.name.to_string(), offset: self.at, why }
     }
+}
+
+const fn is_terminated(input: InType) -> bool {
+    matches!(input, InType::UNICODESTRING | InType::ANSISTRING)
 }
 
 /// Fixed-size text ends at its first NUL.

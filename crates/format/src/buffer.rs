@@ -110,6 +110,13 @@ impl BufferHeader {
         BufferType(self.buffer_type)
     }
 
+    /// The header of a buffer that has `size` bytes in the file: one whose own size is smaller is spoilt there.
+    #[must_use]
+    pub(crate) fn within(mut self, size: u32) -> Self {
+        self.buffer_size = self.buffer_size.max(size);
+        self
+    }
+
     /// Where the records of a plain buffer end, given the bytes that are there.
     ///
     /// An impossible `Offset` gives way to `SavedOffset`, and that to the end of the buffer, where filler ends the walk.

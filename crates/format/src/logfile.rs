@@ -178,6 +178,12 @@ impl LogFileHeader {
         self.versions[2] < 1 || (self.versions[2] == 1 && self.versions[3] < 1)
     }
 
+    /// Whether buffer headers have sizes, sequence numbers, flags and types (Windows Vista and later).
+    #[must_use]
+    pub const fn has_modern_buffers(&self) -> bool {
+        self.versions[0] >= 6 || self.versions[0] == 0
+    }
+
     /// The session's buffer size, if a session can have it.
     #[must_use]
     pub const fn plausible_buffer_size(&self) -> Option<u32> {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use traceweir_format::time::{Civil, FileTime};
 use traceweir_format::wire::{chunk, u16_at, u32_at};
 
-use super::number::{bytes_upper, decimal};
+use super::number::decimal;
 
 /// Address families of Windows: 2 IPv4, 23 IPv6.
 const AF_INET: u16 = 2;
@@ -23,8 +23,8 @@ pub(super) fn ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `address:port` of a SOCKADDR; other families in hexadecimal.
-pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) {
+/// `address:port` of a SOCKADDR; `false` for other families.
+pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let port = chunk::<2>(bytes, 2).map_or(0, |p| u16::from_be_bytes(*p));
     match (u16_at(bytes, 0), chunk::<4>(bytes, 4), chunk::<16>(bytes, 8)) {
         (AF_INET, Some(v4), _) => {
@@ -35,14 +35,11 @@ pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) {
             ipv6(v6, out);
             out.push(b']');
         }
-        _ => {
-            out.extend_from_slice(b"0x");
-            bytes_upper(bytes, out);
-            return;
-        }
+        _ => return false,
     }
     out.push(b':');
     decimal(port, out);
+    true
 }
 
 /// `S-1-5-…`; the authority is one big-endian number.

@@ -5,7 +5,9 @@ use traceweir_format::text::{chars16, cp1252};
 use traceweir_format::time::FileTime;
 
 use super::number::{bytes_lower, decimal, hex_lower, push_float};
-use super::text::{push_char, signed, signed_of, unpacked_text, unsigned};
+use super::text::{
+    PORT_MAX, U32_MAX, is_character, is_narrow, is_utf8, push_char, signed, signed_of, unpacked_text, unsigned,
+};
 use super::{Style, address, mapped, shown_as, text_of_utf16};
 use crate::schema::Field;
 use crate::value::Value;
@@ -45,7 +47,7 @@ fn plain(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         Value::Pointer(v) if output == OutType::UNSIGNEDLONG => unsigned_number(v, out),
         Value::Pointer(v) => quoted(out, |out| hex(v, out)),
         Value::Text16(bytes) => quoted(out, |out| escape16(bytes, out)),
-        Value::Text8(bytes) => quoted(out, |out| escape8(bytes, out)),
+        Value::Text8(bytes) => quoted(out, |out| escape8(bytes, output, out)),
         Value::Guid(guid) => quoted(out, |out| out.extend_from_slice(&guid.to_ascii())),
         Value::FileTime(v) if output == OutType::ETWTIME => signed_number(v, out),
         Value::FileTime(v) => quoted(out, |out| address::date(&FileTime(v).civil(), true, out)),
@@ -63,19 +65,20 @@ fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     let bits = value.bits().unwrap_or(0);
     match output {
         OutType::BOOLEAN => out.extend_from_slice(if bits == 0 { b"false" } else { b"true" }),
-        OutType::STRING => quoted(out, |out| {
-            let narrow = matches!(value, Value::U8(_) | Value::I8(_));
+        OutType::STRING if is_character(value) => quoted(out, |out| {
             let unit = u16::try_from(bits).unwrap_or(0);
             match u8::try_from(bits) {
                 Ok(0) => {}
-                Ok(byte) if narrow => escape_char(cp1252(byte), out),
+                Ok(byte) if is_narrow(value) => escape_char(cp1252(byte), out),
                 _ => escape16(&unit.to_le_bytes(), out),
             }
         }),
-        OutType::PORT => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
-        OutType::IPV4 => quoted(out, |out| address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)),
+        OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
+        OutType::IPV4 if bits <= U32_MAX => {
+            quoted(out, |out| address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out));
+        }
         OutType::HEXINT64 | OutType::CODE_POINTER if is_64_bit(value) => quoted(out, |out| hex(bits, out)),
-        OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > u64::from(u32::MAX) => {
+        OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
             quoted(out, |out| address::date(&FileTime(bits.cast_signed()).civil(), true, out));
         }
         _ if unsigned(output) => unsigned_number(bits, out),
@@ -121,11 +124,11 @@ fn non_finite(value: f64, out: &mut Vec<u8>) {
 fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     match output {
         OutType::IPV6 if address::ipv6(bytes, out) => {}
-        OutType::SOCKETADDRESS => address::socket_address(bytes, out),
-        OutType::STRING | OutType::UTF8 | OutType::JSON => escape8(bytes, out),
+        OutType::SOCKETADDRESS if address::socket_address(bytes, out) => {}
+        OutType::STRING | OutType::UTF8 | OutType::JSON => escape8(bytes, output, out),
         OutType::XML => match unpacked_text(bytes) {
             Some(text) => escape16(&text, out),
-            None => escape8(bytes, out),
+            None => escape8(bytes, output, out),
         },
         _ => bytes_lower(bytes, out),
     }
@@ -174,9 +177,10 @@ fn escape16(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn escape8(bytes: &[u8], out: &mut Vec<u8>) {
+fn escape8(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => escape(text.as_bytes(), out),
+        Err(_) if is_utf8(output) => escape(String::from_utf8_lossy(bytes).as_bytes(), out),
         Err(_) => bytes.iter().for_each(|&b| escape_char(cp1252(b), out)),
     }
 }

@@ -21,7 +21,7 @@ pub use json::{json, json_string};
 pub use number::{decimal, hex_lower, hex_upper, push_float};
 pub use text::{text, text_of_utf16};
 
-use traceweir_format::spec::types::OutType;
+use traceweir_format::spec::types::{InType, OutType};
 
 use crate::schema::{Field, Kind, ValueMap};
 use crate::value::Value;
@@ -36,8 +36,30 @@ pub struct Style {
 /// The out type and map of a field; structures have neither.
 fn shown_as(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     match &field.kind {
-        Kind::Value { output, map, .. } => (*output, map.as_deref().filter(|_| !style.numeric)),
+        Kind::Value { input, output, map } => {
+            (effective(*input, *output), map.as_deref().filter(|_| !style.numeric))
+        }
         Kind::Struct { .. } => (OutType::NULL, None),
+    }
+}
+
+/// The out type that counts: hexadecimal types stay so unless theirs says otherwise. The values of all others show their default.
+#[inline]
+const fn effective(input: InType, output: OutType) -> OutType {
+    match input {
+        InType::HEXINT32 if !suits_integers(output) => OutType::HEXINT32,
+        InType::HEXINT64 if !suits_integers(output) => OutType::HEXINT64,
+        _ => output,
+    }
+}
+
+const fn suits_integers(output: OutType) -> bool {
+    match output {
+        OutType::DATETIME | OutType::CIMDATETIME | OutType::DATETIME_UTC | OutType::ETWTIME | OutType::BOOLEAN => true,
+        OutType::HEXINT8 | OutType::HEXINT16 | OutType::HEXINT32 | OutType::HEXINT64 | OutType::CODE_POINTER => true,
+        OutType::ERRORCODE | OutType::WIN32ERROR | OutType::NTSTATUS | OutType::HRESULT => true,
+        OutType::PORT | OutType::IPV4 => true,
+        _ => text::signed(output) || text::unsigned(output),
     }
 }
 

@@ -52,6 +52,19 @@ fn hex(value: u64, out: &mut Vec<u8>) {
     hex_upper(value, out);
 }
 
+/// Out types that say how the bits of a narrow number are read leave wider ones alone.
+pub(super) const PORT_MAX: u64 = 0xFFFF;
+pub(super) const U32_MAX: u64 = 0xFFFF_FFFF;
+
+/// Whether a number can be one character of a text.
+pub(super) const fn is_character(value: &Value<'_>) -> bool {
+    is_narrow(value) || matches!(value, Value::U16(_) | Value::I16(_))
+}
+
+pub(super) const fn is_narrow(value: &Value<'_>) -> bool {
+    matches!(value, Value::U8(_) | Value::I8(_))
+}
+
 fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     let (wide, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
     match output {
@@ -59,26 +72,25 @@ fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             hex(bits, out);
         }
         OutType::BOOLEAN => out.extend_from_slice(if wide == 0 { b"false" } else { b"true" }),
-        OutType::STRING => character(bits, matches!(value, Value::U8(_) | Value::I8(_)), out),
-        OutType::PORT => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
-        OutType::IPV4 => address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out),
+        OutType::STRING if is_character(value) => character(bits, is_narrow(value), out),
+        OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
+        OutType::IPV4 if bits <= U32_MAX => address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out),
         OutType::WIN32ERROR => {
             decimal(bits, out);
             explain(u32::try_from(bits).ok(), out);
         }
-        OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE => {
+        OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             padded_hex(code, out);
             // A Win32 code inside an HRESULT has a text of its own.
             let win32 = (output == OutType::HRESULT && code >> 16 == 0x8007).then_some(code & 0xFFFF);
             explain(win32.or((code == 0).then_some(0)), out);
         }
-        OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > u64::from(u32::MAX) => {
+        OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
             address::date(&FileTime(wide.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
         }
         _ if unsigned(output) => decimal(bits, out),
         _ if value.is_signed() || signed(output) => decimal(signed_of(value), out),
-        _ if is_hex(value) => hex(bits, out),
         _ => decimal(bits, out),
     }
 }
@@ -104,10 +116,6 @@ pub(super) const fn unsigned(output: OutType) -> bool {
     )
 }
 
-const fn is_hex(value: &Value<'_>) -> bool {
-    matches!(value, Value::Pointer(_))
-}
-
 fn padded_hex(code: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"0x");
     bytes_upper(&code.to_be_bytes(), out);
@@ -122,11 +130,11 @@ fn explain(code: Option<u32>, out: &mut Vec<u8>) {
 
 fn character(bits: u64, narrow: bool, out: &mut Vec<u8>) {
     let c = if narrow {
-        Some(cp1252(u8::try_from(bits).unwrap_or(0)))
+        cp1252(u8::try_from(bits).unwrap_or(0))
     } else {
-        Some(char::from_u32(u32::try_from(bits).unwrap_or(0)).unwrap_or(char::REPLACEMENT_CHARACTER))
+        u32::try_from(bits).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
     };
-    if let Some(c) = c.filter(|c| *c != '\0') {
+    if c != '\0' {
         push_char(c, out);
     }
 }
@@ -148,11 +156,16 @@ pub fn text_of_utf16(bytes: &[u8], out: &mut Vec<u8>) {
 fn text8(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => out.extend_from_slice(text.as_bytes()),
-        Err(_) if matches!(output, OutType::XML | OutType::JSON | OutType::UTF8) => {
+        Err(_) if is_utf8(output) => {
             out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
         }
         Err(_) => bytes.iter().for_each(|&b| push_char(cp1252(b), out)),
     }
+}
+
+/// Whether 8-bit text of this out type is UTF-8, valid or not.
+pub(super) const fn is_utf8(output: OutType) -> bool {
+    matches!(output, OutType::XML | OutType::JSON | OutType::UTF8)
 }
 
 fn guid_text(guid: Guid, out: &mut Vec<u8>) {
@@ -164,7 +177,7 @@ fn guid_text(guid: Guid, out: &mut Vec<u8>) {
 fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     match output {
         OutType::IPV6 if address::ipv6(bytes, out) => {}
-        OutType::SOCKETADDRESS => address::socket_address(bytes, out),
+        OutType::SOCKETADDRESS if address::socket_address(bytes, out) => {}
         OutType::STRING | OutType::UTF8 | OutType::JSON => text8(bytes, output, out),
         OutType::XML => match unpacked_text(bytes) {
             Some(text) => text_of_utf16(&text, out),

@@ -11,6 +11,8 @@ pub(super) struct Builtin {
     pub(super) string_only: Known,
     /// A piece of an event source's manifest.
     pub(super) manifest_chunk: Known,
+    /// No fields at all.
+    pub(super) nothing: Known,
 }
 
 impl Default for Builtin {
@@ -29,6 +31,7 @@ impl Default for Builtin {
         Self {
             string_only: known("StringOnly", Origin::StringOnly, &string),
             manifest_chunk: known("ManifestData", Origin::Manifest, &chunk),
+            nothing: Known::new(Schema::default()),
         }
     }
 }

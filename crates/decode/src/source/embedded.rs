@@ -80,6 +80,12 @@ pub struct EmbeddedEvent {
 }
 
 impl EmbeddedEvent {
+    /// Whether the schema describes a MOF class, found by class and type instead of provider and id.
+    #[must_use]
+    pub fn is_classic(&self) -> bool {
+        self.decoding_source == DECODING_SOURCE_WBEM
+    }
+
     /// Gives a map to every field that names it, and says whether there was one.
     pub fn attach(&mut self, name: &str, map: &Arc<ValueMap>) -> bool {
         if !self.map_names.iter().any(|(_, n)| **n == *name) {

@@ -16,6 +16,7 @@
 pub mod binary;
 mod builtin;
 pub mod embedded;
+mod in_trace;
 pub mod kernel;
 pub mod known;
 pub mod manifest;
@@ -33,23 +34,21 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::shape_of;
 use traceweir_format::spec::event::{
-    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, class,
+    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType,
 };
 use traceweir_format::tracelogging::Traits;
 use traceweir_format::wire::{chunk, u16_at};
 use traceweir_format::{Guid, text};
 
 use crate::error::{Result, Undecoded};
-use crate::schema::{Schema, ValueMap};
-use embedded::EmbeddedEvent;
+use crate::schema::Schema;
+use in_trace::InTrace;
 use self_described::SelfDescribed;
 
 /// The most schema fields that a trace's own manifests and embedded schemas may take.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
-
-/// The largest manifest that a trace may carry in chunks.
-const MAX_MANIFEST: usize = 64 << 20;
 
 /// Where a manifest schema came from, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +75,21 @@ pub struct Found<'d, 'p> {
     pub payload: &'p [u8],
 }
 
+/// Where a decoder keeps the schema of an event, and the payload it describes.
+#[derive(Clone, Copy, Debug)]
+pub struct Located<'p> {
+    place: Place,
+    payload: &'p [u8],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Kept(u32),
+    SelfDescribed(usize),
+    ManifestChunk,
+    StringOnly,
+}
+
 /// Finds schemas for events.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -87,23 +101,10 @@ pub struct Decoder {
     resolved: FxHashMap<(Guid, u16, u8), Option<u32>>,
     /// Kernel and other classic events by class, type and version.
     classic: FxHashMap<(Guid, u8, u8), Option<u32>>,
-    embedded: FxHashMap<(Guid, u16, u8), EmbeddedEvent>,
-    maps: FxHashMap<(Guid, Arc<str>), Arc<ValueMap>>,
     messages: FxHashMap<(Guid, u16), u32>,
-    chunks: FxHashMap<Guid, Chunks>,
     names: FxHashMap<Guid, Arc<str>>,
+    in_trace: InTrace,
     builtin: builtin::Builtin,
-    kept_fields: usize,
-}
-
-/// The chunks of a manifest that arrive one by one.
-#[derive(Debug, Default)]
-struct Chunks {
-    total: u16,
-    next: u16,
-    xml: Vec<u8>,
-    /// The last complete manifest, so that repetitions cost nothing.
-    done: Vec<u8>,
 }
 
 impl Decoder {
@@ -174,157 +175,48 @@ impl Decoder {
         self.resolved.clear();
     }
 
-    /// Learns from an event that carries schemas for others. Returns whether it was one.
-    #[inline]
-    pub fn observe(&mut self, record: &Record<'_>) -> bool {
-        match record.family() {
-            Family::Event if is_manifest_chunk(&record.descriptor()) => {
-                self.observe_chunk(record.provider(), record.payload());
-                true
-            }
-            Family::Full if record.provider() == class::EVENT_METADATA => {
-                self.observe_metadata(record.descriptor().opcode, record.payload());
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn observe_chunk(&mut self, provider: Guid, payload: &[u8]) {
-        let Some((head, body)) = payload.split_first_chunk::<8>() else { return };
-        let (format, magic) = (head[0], head[3]);
-        let (total, number) = (u16_at(head, 4), u16_at(head, 6));
-        if (format, magic) != (1, 0x5B) || number >= total {
-            return;
-        }
-        let chunks = self.chunks.entry(provider).or_default();
-        if number == 0 {
-            chunks.xml.clear();
-            (chunks.total, chunks.next) = (total, 0);
-        }
-        if number != chunks.next || total != chunks.total || chunks.xml.len().saturating_add(body.len()) > MAX_MANIFEST {
-            return;
-        }
-        chunks.xml.extend_from_slice(body);
-        chunks.next = chunks.next.saturating_add(1);
-        if chunks.next < chunks.total {
-            return;
-        }
-        let xml = std::mem::take(&mut chunks.xml);
-        if chunks.done != xml {
-            chunks.done.clone_from(&xml);
-            self.take_in(provider, &xml);
-        }
-    }
-
-    fn take_in(&mut self, id: Guid, xml: &[u8]) {
-        let Ok(providers) = manifest::parse(xml) else { return };
-        for mut provider in providers {
-            let fields: usize = provider.events.iter().map(|e| e.schema.fields().len().saturating_add(1)).sum();
-            if self.kept_fields.saturating_add(fields) > MAX_KEPT_FIELDS {
-                return;
-            }
-            self.kept_fields = self.kept_fields.saturating_add(fields);
-            // Events carry the id of the event source, whatever the manifest says.
-            provider.id = id;
-            self.add_provider(provider, Rank::InTrace);
-        }
-    }
-
-    fn observe_metadata(&mut self, opcode: u8, payload: &[u8]) {
-        match opcode {
-            32 => {
-                if let Ok(info) = embedded::event_info(payload) {
-                    self.add_embedded(info);
-                }
-            }
-            33 => {
-                if let Ok((provider, map)) = embedded::event_map(payload) {
-                    self.add_map(provider, Arc::new(map));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn add_embedded(&mut self, mut info: EmbeddedEvent) {
-        let (id, version) = (info.descriptor.id, info.descriptor.version);
-        let key = (info.provider, id, version);
-        let fields = info.schema.fields().len().saturating_add(1);
-        if self.embedded.contains_key(&key) || self.kept_fields.saturating_add(fields) > MAX_KEPT_FIELDS {
-            return;
-        }
-        self.kept_fields = self.kept_fields.saturating_add(fields);
-        if let Some(name) = &info.schema.names.provider {
-            self.names.entry(info.provider).or_insert_with(|| name.clone());
-        }
-        let wanted: Vec<Arc<str>> = info.map_names.iter().map(|(_, n)| n.clone()).collect();
-        for name in wanted {
-            if let Some(map) = self.maps.get(&(info.provider, name.clone())).cloned() {
-                info.attach(&name, &map);
-            }
-        }
-        let known = self.keep(info.schema.clone());
-        if info.event_guid.is_null() {
-            self.add_candidate(info.provider, id, Candidate { version, rank: Rank::Embedded, known });
-        } else {
-            self.classic.insert((info.event_guid, info.descriptor.opcode, version), Some(known));
-        }
-        self.embedded.insert(key, info);
-    }
-
-    /// Gives a map to the embedded schemas that wait for it.
-    fn add_map(&mut self, provider: Guid, map: Arc<ValueMap>) {
-        let key = (provider, map.name.clone());
-        if self.maps.contains_key(&key) || self.maps.len() > MAX_KEPT_FIELDS / 16 {
-            return;
-        }
-        let waiting: Vec<_> = self
-            .embedded
-            .iter()
-            .filter(|(k, e)| k.0 == provider && e.map_names.iter().any(|(_, n)| **n == *map.name))
-            .map(|(k, _)| *k)
-            .collect();
-        for key in waiting {
-            let Some(info) = self.embedded.get_mut(&key) else { continue };
-            info.attach(&map.name, &map);
-            let (schema, event_guid, opcode) = (info.schema.clone(), info.event_guid, info.descriptor.opcode);
-            let known = self.keep(schema);
-            if event_guid.is_null() {
-                self.add_candidate(key.0, key.1, Candidate { version: key.2, rank: Rank::Embedded, known });
-            } else {
-                self.classic.insert((event_guid, opcode, key.2), Some(known));
-            }
-        }
-        self.maps.insert(key, map);
-    }
-
     /// The schema of an event.
     #[inline]
     pub fn find<'d, 'p>(&'d mut self, record: &Record<'p>) -> Result<Found<'d, 'p>, Undecoded> {
-        match record.family() {
-            Family::Event => self.find_event(record),
-            Family::System | Family::Compact | Family::PerfInfo => {
-                let (hook, version) = (record.hook().unwrap_or(0), record.descriptor().version);
-                let found = self.find_classic(record);
-                found.ok_or(Undecoded::NoKernelLayout { hook, version })
-            }
-            Family::Full | Family::Instance => self.find_classic(record).ok_or(Undecoded::NoSchema),
-            Family::Message => {
-                let id = self.messages.get(&(record.provider(), record.descriptor().id)).copied();
-                self.found(id, record.payload()).ok_or(Undecoded::NoMessageFormat)
-            }
-            Family::Other(kind) => Err(Undecoded::UnknownRecord(kind)),
-        }
+        let located = self.locate(record)?;
+        Ok(self.get(&located))
     }
 
-    fn found<'d, 'p>(&'d self, id: Option<u32>, payload: &'p [u8]) -> Option<Found<'d, 'p>> {
-        let known = self.known.get(usize::try_from(id?).ok()?)?;
-        Some(Found { known, payload })
+    /// A located schema. It must have been located after the last change to the decoder.
+    #[inline]
+    #[must_use]
+    pub fn get<'d, 'p>(&'d self, located: &Located<'p>) -> Found<'d, 'p> {
+        let known = match located.place {
+            Place::Kept(id) => usize::try_from(id).ok().and_then(|i| self.known.get(i)),
+            Place::SelfDescribed(index) => self.self_described.get(index),
+            Place::ManifestChunk => Some(&self.builtin.manifest_chunk),
+            Place::StringOnly => Some(&self.builtin.string_only),
+        };
+        Found { known: known.unwrap_or(&self.builtin.nothing), payload: located.payload }
+    }
+
+    /// Where the schema of an event is kept, for callers that need the decoder in between.
+    #[inline]
+    pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
+        let payload = record.payload();
+        let kept = match record.family() {
+            Family::Event => return self.locate_event(record),
+            Family::System | Family::Compact | Family::PerfInfo => {
+                let (hook, version) = (record.hook().unwrap_or(0), record.descriptor().version);
+                self.classic(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
+            }
+            Family::Full | Family::Instance => self.classic(record).ok_or(Undecoded::NoSchema)?,
+            Family::Message => {
+                let id = self.messages.get(&(record.provider(), record.descriptor().id)).copied();
+                id.ok_or(Undecoded::NoMessageFormat)?
+            }
+            Family::Other(kind) => return Err(Undecoded::UnknownRecord(kind)),
+        };
+        Ok(Located { place: Place::Kept(kept), payload })
     }
 
     #[inline]
-    fn find_event<'d, 'p>(&'d mut self, record: &Record<'p>) -> Result<Found<'d, 'p>, Undecoded> {
+    fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         if record.items_damaged() {
             let why = crate::Error::Schema("extended items leave the record");
             return Err(Undecoded::BadMetadata(why));
@@ -338,20 +230,21 @@ impl Decoder {
             }
         }
         if let Some(metadata) = metadata {
-            let known = self.self_described.find(record.provider(), traits, metadata)?;
-            return Ok(Found { known, payload: record.payload() });
+            let index = self.self_described.find(record.provider(), traits, metadata)?;
+            return Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() });
         }
-        self.find_manifest_event(record, traits)
+        self.locate_manifest_event(record, traits)
     }
 
-    fn find_manifest_event<'d, 'p>(
-        &'d mut self,
+    fn locate_manifest_event<'p>(
+        &mut self,
         record: &Record<'p>,
         traits: Option<&[u8]>,
-    ) -> Result<Found<'d, 'p>, Undecoded> {
+    ) -> Result<Located<'p>, Undecoded> {
         let (d, payload) = (record.descriptor(), record.payload());
+        let at = |place| Ok(Located { place, payload });
         if is_manifest_chunk(&d) {
-            return Ok(Found { known: &self.builtin.manifest_chunk, payload });
+            return at(Place::ManifestChunk);
         }
         let id = self.resolve(record.provider(), &d).or_else(|| {
             // A decode GUID stands for the provider in manifests.
@@ -359,17 +252,17 @@ impl Decoder {
             let control = record.items().data_of(ExtType::CONTROL_GUID).and_then(|g| chunk(g, 0)).map(Guid::from_bytes);
             decode.and_then(|g| self.resolve(g, &d)).or_else(|| control.and_then(|g| self.resolve(g, &d)))
         });
-        if let Some(known) = id.and_then(|id| self.known.get(usize::try_from(id).ok()?)) {
-            return Ok(Found { known, payload });
+        if let Some(id) = id {
+            return at(Place::Kept(id));
         }
         if d.channel == CHANNEL_TRACELOGGING {
             if let Some((traits, metadata, rest)) = metadata_in_payload(payload) {
-                let known = self.self_described.find(record.provider(), Some(traits), metadata)?;
-                return Ok(Found { known, payload: rest });
+                let index = self.self_described.find(record.provider(), Some(traits), metadata)?;
+                return Ok(Located { place: Place::SelfDescribed(index), payload: rest });
             }
         }
         if is_string_event(record, &d) {
-            return Ok(Found { known: &self.builtin.string_only, payload });
+            return at(Place::StringOnly);
         }
         Err(Undecoded::NoSchema)
     }
@@ -387,20 +280,29 @@ impl Decoder {
         best
     }
 
-    fn find_classic<'d, 'p>(&'d mut self, record: &Record<'p>) -> Option<Found<'d, 'p>> {
+    fn classic(&mut self, record: &Record<'_>) -> Option<u32> {
         let (class, d) = (record.provider(), record.descriptor());
         let key = (class, d.opcode, d.version);
-        let id = match self.classic.get(&key) {
-            Some(id) => *id,
-            None => {
-                let id = kernel::schema(&class, d.opcode, d.version).map(|s| self.keep(s));
-                if id.is_some() || self.classic.len() < MAX_KEPT_FIELDS {
-                    self.classic.insert(key, id);
-                }
-                id
-            }
-        };
-        self.found(id, record.payload())
+        if let Some(id) = self.classic.get(&key) {
+            return *id;
+        }
+        let id = self.kernel(&class, d.opcode, d.version);
+        if self.classic.len() < MAX_KEPT_FIELDS {
+            self.classic.insert(key, id);
+        }
+        id
+    }
+
+    /// The kernel schema of a version. Versions that share a layout share its schema, as a hostile trace may claim all of them.
+    fn kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
+        let (shape, _) = shape_of(class, opcode, version)?;
+        let first = (*class, opcode, shape.version);
+        if let Some(id) = self.classic.get(&first).copied().flatten() {
+            return Some(id);
+        }
+        let id = kernel::schema(class, opcode, shape.version).map(|s| self.keep(s))?;
+        self.classic.insert(first, Some(id));
+        Some(id)
     }
 }
 
@@ -438,7 +340,6 @@ fn metadata_in_payload(payload: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (metadata, data) = rest.split_at_checked(usize::from(u16_at(rest, 0)))?;
     (traits.len() > 2 && metadata.len() > 2).then_some((traits, metadata, data))
 }
-
 
 #[cfg(test)]
 mod tests;

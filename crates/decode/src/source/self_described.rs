@@ -5,7 +5,8 @@
 //!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
 //! ```
 //!
-//! A trace that invents metadata for each event fills the cache; it is then emptied and fills again, so memory stays bounded.
+//! A trace that invents metadata for each event fills the cache; it is then emptied and fills again, so memory stays bounded. So does
+//! the time of a look-up: metadata made to collide empties the cache too.
 
 use std::hash::Hasher;
 
@@ -18,7 +19,12 @@ use crate::error::Undecoded;
 
 const SLOTS: usize = 1024;
 const MAX_ENTRIES: usize = 16 << 10;
-const MAX_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 64 << 20;
+/// What a schema takes besides its fields, and for each of them.
+const SCHEMA_BYTES: usize = 512;
+const FIELD_BYTES: usize = 256;
+/// So many entries may share a full hash by chance; more are made to.
+const MAX_COLLISIONS: usize = 8;
 
 #[derive(Debug)]
 struct Entry {
@@ -37,22 +43,28 @@ pub(super) struct SelfDescribed {
 }
 
 impl SelfDescribed {
+    /// The index of a schema, valid until the next look-up.
     #[inline]
     pub(super) fn find(
         &mut self,
         provider: Guid,
         traits: Option<&[u8]>,
         metadata: &[u8],
-    ) -> Result<&Known, Undecoded> {
+    ) -> Result<usize, Undecoded> {
         let traits = traits.unwrap_or_default();
         let slot = cheap_hash(&provider, metadata);
         let quick = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
         let hit = quick.filter(|&i| self.entries.get(i).is_some_and(|e| e.is(&provider, traits, metadata)));
-        let index = match hit {
-            Some(index) => index,
-            None => self.look_up(provider, traits, metadata, slot)?,
-        };
-        self.entries.get(index).map(|e| &e.known).ok_or(Undecoded::NoSchema)
+        match hit {
+            Some(index) => Ok(index),
+            None => self.look_up(provider, traits, metadata, slot),
+        }
+    }
+
+    /// The schema that the last look-up found under `index`.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Known> {
+        self.entries.get(index).map(|e| &e.known)
     }
 
     #[cold]
@@ -81,9 +93,12 @@ impl SelfDescribed {
     fn insert(&mut self, provider: Guid, traits: &[u8], metadata: &[u8], hash: u64) -> Result<u32, Undecoded> {
         let usable = (!traits.is_empty()).then_some(traits);
         let schema = tracelogging::schema(provider, usable, metadata)?;
-        // A schema takes several times the memory of its metadata.
-        let size = metadata.len().saturating_add(traits.len()).saturating_mul(8).saturating_add(512);
-        if self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES {
+        // The bytes are kept once as such and once as names.
+        let bytes = metadata.len().saturating_add(traits.len()).saturating_mul(2).saturating_add(SCHEMA_BYTES);
+        let size = schema.fields().len().saturating_mul(FIELD_BYTES).saturating_add(bytes);
+        let collisions = self.by_hash.get(&hash).map_or(0, Vec::len);
+        let full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES;
+        if full || collisions >= MAX_COLLISIONS {
             *self = Self::default();
         }
         self.bytes = self.bytes.saturating_add(size);

@@ -140,7 +140,7 @@ impl<R: ReadAt> Checker<'_, R> {
         }
         if h.boot_time > h.start_time {
             let detail = format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
-            self.found(Rule::HeaderTimes, 0x160, detail);
+            self.found(Rule::HeaderTimes, self.trace.header_offset(0xF0), detail);
         }
         let rated = match h.clock_type {
             1 => h.perf_freq > 0,
@@ -151,7 +151,7 @@ impl<R: ReadAt> Checker<'_, R> {
         if !rated {
             let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
             let detail = format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
-            self.found(Rule::ClockType, 0x178, detail);
+            self.found(Rule::ClockType, self.trace.header_offset(0x108), detail);
         }
         if h.plausible_buffer_size().is_none() {
             self.found(Rule::SessionBufferSize, 0x68, format!("session buffer size is {}", h.buffer_size));
@@ -159,41 +159,69 @@ impl<R: ReadAt> Checker<'_, R> {
     }
 
     fn buffers(&mut self) -> Result<()> {
-        let mut in_file_order: Vec<BufferRef> = self.trace.buffers().to_vec();
-        in_file_order.sort_by_key(|b| b.offset);
-        let final_offset = in_file_order.last().map_or(0, |b| b.offset);
-        let mut sequences = Vec::with_capacity(in_file_order.len());
+        let mut buffers = Vec::with_capacity(self.trace.buffers().len());
         let mut raw = [0; HEADER_SIZE];
-        for buffer in &in_file_order {
-            if self.trace.source().read_at(buffer.offset, &mut raw)? < HEADER_SIZE {
-                continue;
+        for buffer in self.trace.buffers() {
+            if self.trace.source().read_at(buffer.offset, &mut raw)? == HEADER_SIZE {
+                buffers.push((*buffer, BufferHeader::parse(&raw)));
             }
-            let head = BufferHeader::parse(&raw);
-            sequences.push((head.sequence_number, buffer.offset));
-            self.buffer_header(&head, buffer, buffer.offset == final_offset);
         }
-        self.sequence_numbers(sequences);
-        let wrapped = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
-        // Reading order is file order but for wrapped files, whose order of acquisition the index has restored.
-        let order: Vec<BufferRef> = if wrapped { self.trace.buffers().to_vec() } else { in_file_order };
-        for buffer in &order {
+        buffers.sort_by_key(|(b, _)| b.offset);
+        self.buffer_headers(&buffers);
+        if self.is_circular() {
+            // File order is order of acquisition but for wrapped files.
+            buffers.sort_by_key(|(b, _)| b.sequence);
+        }
+        for (buffer, head) in &buffers {
             let (loaded, damage) = self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())?;
             if let Some(defect) = damage {
                 self.found(Rule::Compression, buffer.offset, defect.to_string());
             }
-            self.records(buffer, &loaded);
+            if buffer.has_records {
+                self.records(buffer, head, &loaded);
+            }
             self.loader.recycle(loaded);
         }
         Ok(())
     }
 
-    fn buffer_header(&mut self, head: &BufferHeader, buffer: &BufferRef, is_last: bool) {
-        let at = buffer.offset;
+    fn is_circular(&self) -> bool {
+        self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0
+    }
+
+    /// The rules for headers, of buffers in file order.
+    fn buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
+        let modern = self.trace.header().has_modern_buffers();
+        let mut sequences = Vec::with_capacity(buffers.len());
+        let mut session = 0_u32;
+        for (index, (buffer, head)) in buffers.iter().enumerate() {
+            self.buffer_offset(head, buffer);
+            if !modern {
+                continue;
+            }
+            self.buffer_kind(head, buffer);
+            let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
+            self.flush_marker(head, buffer.offset, next);
+            // An appended session counts from the start again.
+            session = session.saturating_add(u32::from(head.kind() == BufferType::HEADER));
+            sequences.push((session, head.sequence_number, buffer.offset));
+        }
+        self.sequence_numbers(sequences);
+    }
+
+    fn buffer_offset(&mut self, head: &BufferHeader, buffer: &BufferRef) {
         let offset = u64::from(head.offset);
-        let past = !head.is_compressed() && offset > u64::from(head.buffer_size);
+        let past = !buffer.compressed && offset > u64::from(head.within(buffer.size).buffer_size);
         if offset < HEADER_SIZE as u64 || offset % 8 != 0 || past {
             let detail = format!("Offset {:#x} in a buffer of {:#x} bytes", head.offset, head.buffer_size);
-            self.found(Rule::BufferOffset, at.saturating_add(0x30), detail);
+            self.found(Rule::BufferOffset, buffer.offset.saturating_add(0x30), detail);
+        }
+    }
+
+    fn buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
+        let at = buffer.offset;
+        if head.is_compressed() && !buffer.compressed {
+            self.found(Rule::BufferKind, at.saturating_add(0x34), "the header buffer is marked as compressed".to_string());
         }
         if head.flags & !0x7F != 0 {
             self.found(Rule::BufferKind, at.saturating_add(0x34), format!("unknown flags {:#06x}", head.flags));
@@ -201,28 +229,33 @@ impl<R: ReadAt> Checker<'_, R> {
         if head.buffer_type > BufferType::DBG_INFO.0 {
             self.found(Rule::BufferKind, at.saturating_add(0x36), format!("unknown type {}", head.buffer_type));
         }
-        let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
-        let may_be_marked = is_last || head.kind() == BufferType::HEADER;
-        let circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
-        if self.trace.is_finalised() && !circular && ((is_last && !marked) || (marked && !may_be_marked)) {
-            let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
-            let detail = format!("{which} {} the flush marker", if marked { "has" } else { "lacks" });
-            self.found(Rule::FlushMarker, at.saturating_add(0x34), detail);
-        }
     }
 
-    fn sequence_numbers(&mut self, mut sequences: Vec<(i64, u64)>) {
+    /// The last buffer of a session has the marker: the last one of the file, or before another session's header.
+    fn flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
+        let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
+        let is_last = next.is_none();
+        let may_be_marked = is_last || head.kind() == BufferType::HEADER || next == Some(BufferType::HEADER);
+        if !self.trace.is_finalised() || self.is_circular() || (marked || !is_last) && (!marked || may_be_marked) {
+            return;
+        }
+        let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
+        let detail = format!("{which} {} the flush marker", if marked { "has" } else { "lacks" });
+        self.found(Rule::FlushMarker, at.saturating_add(0x34), detail);
+    }
+
+    fn sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
         sequences.sort_unstable();
         for pair in sequences.windows(2) {
-            if let [(first, _), (second, offset)] = pair {
-                if first == second && *second != 0 {
+            if let [(before, first, _), (session, second, offset)] = pair {
+                if (before, first) == (session, second) {
                     self.found(Rule::SequenceNumber, offset.saturating_add(0x18), format!("number {second} again"));
                 }
             }
         }
     }
 
-    fn records(&mut self, buffer: &BufferRef, loaded: &Loaded) {
+    fn records(&mut self, buffer: &BufferRef, head: &BufferHeader, loaded: &Loaded) {
         let mut walk =
             crate::buffer::Records::new(&loaded.bytes, loaded.start, loaded.base, buffer.cpu, self.trace.old_instances());
         let mut before: Option<i64> = None;
@@ -254,11 +287,10 @@ impl<R: ReadAt> Checker<'_, R> {
             }
             before = time.or(before);
         }
-        if let Some(time) = before {
-            // The header buffer carries the anchor, which later events may precede.
-            if buffer.offset != 0 {
-                self.last.insert(buffer.cpu, time);
-            }
+        // A header buffer carries the anchor, which later events may precede.
+        let is_header = buffer.offset == 0 || head.kind() == BufferType::HEADER;
+        if let Some(time) = before.filter(|_| !is_header) {
+            self.last.insert(buffer.cpu, time);
         }
     }
 }

@@ -8,6 +8,7 @@
 //!   ok ──▶ ok ──▶ spoilt ──(plain file: + session BufferSize, plausible there?)──▶ ok ──▶ cut short: keep what is there
 //! ```
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::ReadAt;
@@ -28,13 +29,18 @@ const PEEK: usize = 0x48;
 pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
-    /// Stamp of the first record; of the buffer before, where it has none.
+    /// Stamp of the first record; where it has none, of the processor's buffer before in the file.
     pub first_time: i64,
     /// Bytes in the file, as far as they are there.
     pub size: u32,
     /// The processor.
     pub cpu: u16,
+    /// Bytes it takes in memory once loaded.
+    pub(super) memory: u32,
+    pub(super) sequence: i64,
     pub(super) has_records: bool,
+    /// Whether `first_time` is the buffer's own.
+    pub(super) stamped: bool,
     pub(super) compressed: bool,
 }
 
@@ -60,10 +66,10 @@ impl Index {
             length: source.len(),
             session_size: logfile.plausible_buffer_size(),
             compressed_file: logfile.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
-            trust_flags: logfile.versions[0] >= 6 || logfile.versions[0] == 0,
+            modern: logfile.has_modern_buffers(),
             circular: logfile.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0,
-            last_time: anchor,
-            sequences: Vec::new(),
+            anchor,
+            last_times: BTreeMap::new(),
             scratch: Vec::new(),
             index: Self::default(),
         };
@@ -83,10 +89,12 @@ struct Walk<'r, R: ?Sized> {
     length: u64,
     session_size: Option<u32>,
     compressed_file: bool,
-    trust_flags: bool,
+    /// Whether size, sequence number, flags and type of buffer headers mean what they say.
+    modern: bool,
     circular: bool,
-    last_time: i64,
-    sequences: Vec<i64>,
+    anchor: i64,
+    /// The stamp that a processor's next buffer inherits if it has none.
+    last_times: BTreeMap<u16, i64>,
     scratch: Vec<u8>,
     index: Index,
 }
@@ -128,20 +136,30 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let claimed = buffer.buffer_size;
         let believable = (HEADER_SIZE as u32..=MAX_CLAIM).contains(&claimed);
         let fits = believable && u64::from(claimed) <= left;
-        if fits && (self.trust_flags || Some(claimed) == self.session_size) {
-            return Ok(Some(claimed));
-        }
         let fixed = self.session_size.filter(|_| !self.compressed_file && !buffer.is_compressed());
-        if let Some(size) = fixed {
-            // The next header tells whether this one is merely spoilt.
-            if u64::from(size) <= left && self.plausible_at(at.saturating_add(u64::from(size)), size)? {
-                if self.is_zero(at, u64::from(size))? {
-                    let why = "a buffer of zeros between others";
-                    self.index.defect(Error::Invalid { what: "buffer", offset: at, why });
-                } else if claimed != size {
-                    let why = "size is impossible; the session's size leads to the next one";
-                    self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
-                }
+        if let Some(size) = self.session_size.filter(|_| !self.modern) {
+            // Old buffers all have the session's size, whatever their first field holds.
+            if claimed != 0 || !self.is_zero(at, left.min(u64::from(size)))? {
+                return Ok(Some(size));
+            }
+        } else if fits {
+            // A plain buffer is never larger than the session's; a smaller one must lead somewhere.
+            let expected = fixed.is_none_or(|size| size == claimed);
+            if expected || fixed.is_some_and(|size| claimed < size) && self.leads_on(at, claimed)? {
+                return Ok(Some(claimed));
+            }
+        }
+        if let Some(size) = fixed.filter(|&size| u64::from(size) <= left && self.modern) {
+            let next = at.saturating_add(u64::from(size));
+            // The next header tells whether this one is merely spoilt; zeros that reach the end are no buffer.
+            let zero = self.is_zero(at, u64::from(size))?;
+            if self.leads_on(at, size)? && !(zero && next == self.length) {
+                let why = if zero {
+                    "a buffer of zeros between others"
+                } else {
+                    "size is impossible; the session's size leads to the next one"
+                };
+                self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
                 return Ok(Some(size));
             }
         }
@@ -154,13 +172,15 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(None)
     }
 
-    fn plausible_at(&self, at: u64, size: u32) -> Result<bool> {
+    /// Whether a buffer of `size` bytes at `at` is followed by another or by the end of the file.
+    fn leads_on(&self, at: u64, size: u32) -> Result<bool> {
+        let next = at.saturating_add(u64::from(size));
         let mut head = [0; HEADER_SIZE];
-        if at == self.length {
+        if next == self.length {
             return Ok(true);
         }
-        let whole = self.source.read_at(at, &mut head)? == HEADER_SIZE;
-        Ok(whole && BufferHeader::parse(&head).buffer_size == size)
+        let whole = self.source.read_at(next, &mut head)? == HEADER_SIZE;
+        Ok(whole && Some(BufferHeader::parse(&head).buffer_size) == self.session_size)
     }
 
     fn is_zero(&self, mut at: u64, mut left: u64) -> Result<bool> {
@@ -178,22 +198,22 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     }
 
     fn add(&mut self, offset: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<()> {
-        let compressed = self.trust_flags && buffer.is_compressed();
-        // A buffer of an unknown kind counts as one with events if its first record can be read.
+        // The first buffer has been read already, and was plain.
+        let compressed = self.modern && buffer.is_compressed() && offset != 0;
         let (has_records, time) = self.first_record(offset, size, compressed, buffer, body)?;
-        if let Some(time) = time {
-            self.last_time = time;
-        }
-        let cpu = buffer.processor_index;
-        let first_time = self.last_time;
-        self.index.buffers.push(BufferRef { offset, first_time, size, cpu, has_records, compressed });
-        if self.circular {
-            self.sequences.push(buffer.sequence_number);
-        }
+        let cpu = if self.modern { buffer.processor_index } else { buffer.processor_index & 0xFF };
+        let inherited = self.last_times.get(&cpu).copied().unwrap_or(self.anchor);
+        let first_time = time.unwrap_or(inherited);
+        self.last_times.insert(cpu, first_time);
+        let sequence = if self.modern { buffer.sequence_number } else { 0 };
+        let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { size };
+        let stamped = time.is_some();
+        let found = BufferRef { offset, first_time, size, cpu, memory, sequence, has_records, stamped, compressed };
+        self.index.buffers.push(found);
         Ok(())
     }
 
-    /// Whether there is a record to read, and its stamp if it has one.
+    /// Whether there is something to read, and the stamp of the first record if it has one.
     fn first_record(
         &mut self,
         offset: u64,
@@ -202,7 +222,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         buffer: &BufferHeader,
         body: &[u8],
     ) -> Result<(bool, Option<i64>)> {
-        let valid = (buffer.offset.max(buffer.saved_offset) as usize).saturating_sub(HEADER_SIZE);
+        let valid = if compressed { buffer.offset as usize } else { buffer.within(size).valid_bytes(size as usize) };
+        let valid = valid.saturating_sub(HEADER_SIZE);
         let first = if compressed {
             let mut packed = [0; 4 * PEEK];
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
@@ -210,32 +231,30 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
             // Whatever the prefix gives is enough or it is damage, which loading the buffer reports.
             let packed = packed.get(..got).unwrap_or_default();
-            let _ = xpress::decompress_prefix(packed, PEEK.min(valid), valid, &mut self.scratch);
+            let _ = xpress::decompress_prefix(packed, PEEK.min(valid), valid.min(MAX_BUFFER as usize), &mut self.scratch);
             &self.scratch[..]
         } else {
-            body.get(..(size as usize).saturating_sub(HEADER_SIZE).min(body.len())).unwrap_or_default()
+            body.get(..valid.min(body.len())).unwrap_or_default()
         };
+        let holds_events = !self.modern || buffer.kind().holds_events();
         let Some(marker) = first.first_chunk::<8>() else {
-            return Ok((false, None));
+            return Ok((compressed && holds_events, None));
         };
         // The record reaches past the bytes read here: only its header is looked at.
         let mut padded = [0; header::MAX_HEADER];
         header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_HEADER)).unwrap_or_default());
         match header::family_of(marker) {
-            Some(family) if buffer.kind().holds_events() || valid > 0 => Ok((true, header::time_of(&padded, family))),
-            _ => Ok((false, None)),
+            // A buffer of an unknown kind counts as one with events if its first record can be read.
+            Some(family) => Ok((true, header::time_of(&padded, family))),
+            // An unknown marker is damage, which loading the buffer reports.
+            None => Ok((holds_events && !marker.starts_with(&[0xFF; 4]), None)),
         }
     }
 
     fn finish(mut self) -> Index {
-        let ordered = &mut self.index.buffers;
-        if self.circular {
-            // A wrapped file holds newer buffers before older ones; the acquisition number gives the order back.
-            let mut pairs: Vec<(i64, BufferRef)> = self.sequences.into_iter().zip(ordered.drain(..)).collect();
-            pairs.sort_by_key(|(sequence, b)| (b.cpu, *sequence));
-            ordered.extend(pairs.into_iter().map(|p| p.1));
-        }
-        ordered.sort_by_key(|b| (b.cpu, b.first_time));
+        // A wrapped file holds newer buffers before older ones; the acquisition number gives the order back.
+        let acquired = |b: &BufferRef| if self.circular { b.sequence } else { 0 };
+        self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, acquired(b)));
         self.index
     }
 }

@@ -18,6 +18,9 @@ pub(super) struct Loaded {
     pub(super) base: u64,
 }
 
+/// The largest vector kept for later: allocating a larger one costs little against filling it.
+const SPARE: usize = 1 << 20;
+
 /// Memory for loading that is used again from buffer to buffer.
 #[derive(Debug, Default)]
 pub(super) struct Loader {
@@ -33,15 +36,17 @@ impl Loader {
         buffer: &BufferRef,
         session_size: u32,
     ) -> Result<(Loaded, Option<Error>)> {
-        let mut bytes = self.spare.pop().unwrap_or_default();
+        let mut bytes = self.memory(buffer.memory as usize);
         if !buffer.compressed {
             read_whole(source, buffer, &mut bytes)?;
-            let valid = header_of(&bytes).map_or(0, |h| h.valid_bytes(bytes.len()));
+            let valid = header_of(&bytes).map_or(0, |h| h.within(buffer.size).valid_bytes(bytes.len()));
             bytes.truncate(valid);
             return Ok((Loaded { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
         }
+        if self.packed.capacity() > SPARE {
+            self.packed = Vec::new();
+        }
         read_whole(source, buffer, &mut self.packed)?;
-        bytes.clear();
         let limit = header_of(&self.packed).map_or(0, |h| h.offset);
         let what = "compressed buffer";
         let loaded = |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
@@ -58,9 +63,19 @@ impl Loader {
     /// Takes memory back for the next buffer.
     pub(super) fn recycle(&mut self, loaded: Loaded) {
         // A few are enough: at most one is in flight while another is loaded.
-        if self.spare.len() < 4 {
+        if self.spare.len() < 4 && loaded.bytes.capacity() <= SPARE {
             self.spare.push(loaded.bytes);
         }
+    }
+
+    /// An empty vector that will not hold on to much more memory than is needed.
+    fn memory(&mut self, needed: usize) -> Vec<u8> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        if bytes.capacity() < needed || bytes.capacity() / 4 > needed {
+            bytes = Vec::new();
+        }
+        bytes.clear();
+        bytes
     }
 }
 

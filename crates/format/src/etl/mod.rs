@@ -7,6 +7,7 @@
 
 mod check;
 mod index;
+mod lane;
 mod load;
 mod merge;
 mod reader;

@@ -1,19 +1,17 @@
 //! An opened file: its log-file header, its clock and the index of its buffers.
 
-use alloc::vec::Vec;
-
 use super::index::{BufferRef, Index};
 use super::merge::Events;
 use super::ReadAt;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
-use crate::header::{Family, Record, measure};
+use crate::header::{Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};
 use crate::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use crate::time::Clock;
 use crate::{Error, Result};
 
-/// The first event must fit here: a session and a file name have at most 1,024 units each.
-const FIRST_EVENT: usize = 0x2000;
+/// Bytes to read for the first event: no record is larger.
+const FIRST_EVENT: usize = HEADER_SIZE + MAX_RECORD;
 
 /// An opened trace.
 ///
@@ -35,6 +33,8 @@ pub struct Trace<R> {
     source: R,
     length: u64,
     header: LogFileHeader,
+    /// Whether the header has the 64-bit layout.
+    wide: bool,
     starter: (u32, u32),
     clock: Clock,
     index: Index,
@@ -47,10 +47,12 @@ impl<R: ReadAt> Trace<R> {
         let mut head = alloc::vec![0; FIRST_EVENT];
         let got = source.read_at(0, &mut head)?;
         head.truncate(got);
-        let (header, anchor, starter) = first_event(&head)?;
-        let clock = header.clock(anchor);
-        let index = Index::build(&source, &header, anchor)?;
-        Ok(Self { source, length, header, starter, clock, index })
+        let first = first_event(&head)?;
+        let header = LogFileHeader::parse(&first)?;
+        let clock = header.clock(first.time());
+        let index = Index::build(&source, &header, first.time())?;
+        let (wide, starter) = (first.pointer_size() == 8, (first.thread_id(), first.process_id()));
+        Ok(Self { source, length, header, wide, starter, clock, index })
     }
 
     /// All events in time order.
@@ -135,25 +137,29 @@ impl<R: ReadAt> Trace<R> {
     pub(super) fn zero_tail_start(&self) -> u64 {
         self.index.end
     }
+
+    /// Where in the file a header field behind the two pointers stands, given its offset in the 32-bit layout.
+    pub(super) fn header_offset(&self, narrow: u64) -> u64 {
+        narrow.saturating_add(if self.wide { 0x70 } else { 0x68 })
+    }
 }
 
-/// The log-file header, its stamp, and thread and process of the session's starter.
-fn first_event(head: &[u8]) -> Result<(LogFileHeader, i64, (u32, u32))> {
+/// The record that holds the log-file header.
+fn first_event(head: &[u8]) -> Result<Record<'_>> {
     let not_etl = |offset, why| Error::NotAnEtl { offset, why };
     let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {
         return Err(not_etl(0, "the file is shorter than a buffer header"));
     };
     let buffer = BufferHeader::parse(raw);
-    let body: Vec<u8> = head.get(HEADER_SIZE..).unwrap_or_default().to_vec();
+    let body = head.get(HEADER_SIZE..).unwrap_or_default();
     let at = HEADER_SIZE as u64;
-    let measured = measure(&body, at, false)
+    let measured = measure(body, at, false)
         .map_err(|_| not_etl(at, "the first buffer does not begin with a log-file header event"))?
         .filter(|m| m.family == Family::System)
         .ok_or(not_etl(at, "the first event is not a system event"))?;
-    let record = Record::new(&body, measured, buffer.processor_index, 0);
+    let record = Record::new(body, measured, buffer.processor_index, 0);
     if record.hook() != Some(logfile::HOOK) {
         return Err(not_etl(at.saturating_add(6), "the first event is not the log-file header"));
     }
-    let header = LogFileHeader::parse(&record)?;
-    Ok((header, record.time(), (record.thread_id(), record.process_id())))
+    Ok(record)
 }

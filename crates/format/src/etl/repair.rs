@@ -58,14 +58,16 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Re
         let got = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(got);
         let Some(mut head) = image.first_chunk().map(BufferHeader::parse) else { continue };
-        let intact = damage.is_none() && found.clean && head.buffer_size as usize == got;
+        let intact = damage.is_none() && found.clean && is_sound(trace, &head, buffer, got);
         if !intact {
             if found.records == 0 && buffer.offset != 0 {
                 done.dropped = done.dropped.saturating_add(1);
                 loader.recycle(loaded);
                 continue;
             }
-            rebuild(trace, &mut head, loaded.bytes.get(loaded.start..found.end).unwrap_or_default(), &mut image);
+            // The padding of the last record may be cut off.
+            let end = found.end.min(loaded.bytes.len());
+            rebuild(trace, &mut head, loaded.bytes.get(loaded.start..end).unwrap_or_default(), &mut image);
             done.salvaged = done.salvaged.saturating_add(1);
         }
         sink.write_at(done.bytes, &image)?;
@@ -79,13 +81,25 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Re
     if done.buffers == 0 {
         return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
     }
-    if let Some((at, flags)) = last {
+    if let Some((at, flags)) = last.filter(|_| trace.header().has_modern_buffers()) {
         sink.write_at(at.saturating_add(0x34), &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())?;
     }
-    done.end_time = if trace.is_finalised() { trace.header().end_time } else { trace.clock().file_time(latest) };
+    // An end of 0 would be no end at all.
+    let end_time = || trace.clock().file_time(latest).max(trace.header().start_time).max(FileTime(1));
+    done.end_time = if trace.is_finalised() { trace.header().end_time } else { end_time() };
     sink.write_at(END_TIME, &done.end_time.0.to_le_bytes())?;
     sink.write_at(BUFFERS_WRITTEN, &done.buffers.to_le_bytes())?;
     Ok(done)
+}
+
+/// Whether size, offset and compression of a buffer can stay as they are.
+fn is_sound<R: ReadAt>(trace: &Trace<R>, head: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
+    let offset = head.offset as usize;
+    head.buffer_size as usize == size
+        && (head.is_compressed() == buffer.compressed || !trace.header().has_modern_buffers())
+        && offset >= HEADER_SIZE
+        && offset == align8(offset)
+        && (buffer.compressed || offset <= size)
 }
 
 struct Found {

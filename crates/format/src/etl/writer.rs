@@ -25,6 +25,8 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header, xpress};
 
+/// The highest processor index.
+const MAX_CPU: u16 = 0x7FF;
 /// The smallest session buffer.
 const MIN_BUFFER: u32 = 1024;
 /// The header buffer of a compressed file grows in steps of this.
@@ -93,6 +95,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether the file has what readers of layout 1.5 do not expect.
+    const fn needs_layout_2(&self) -> bool {
+        self.compressed || self.buffer_size > 1 << 20 || self.processors > 256
+    }
+}
+
 /// What the session counted, written when the file is finalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -102,6 +111,18 @@ pub struct Summary {
     pub events_lost: u32,
     /// Buffers lost.
     pub buffers_lost: u32,
+}
+
+/// Refuses what would read back as something else.
+fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
+    let invalid = |why| Err(Error::Invalid { what: "records to be written", offset: 0, why });
+    if cpu > MAX_CPU {
+        return invalid("the processor index has eleven bits");
+    }
+    if records.len() != align8(records.len()) {
+        return invalid("not padded to a multiple of eight");
+    }
+    Ok(())
 }
 
 /// Records of one processor that wait for their buffer to fill.
@@ -156,7 +177,8 @@ impl<W: WriteAt> Writer<W> {
     /// Adds one encoded record (padded to eight bytes) to the buffer of its processor.
     pub fn write(&mut self, cpu: u16, time: i64, record: &[u8]) -> Result<()> {
         let limit = (self.options.buffer_size as usize).saturating_sub(HEADER_SIZE);
-        if record.len() > limit || record.len() != align8(record.len()) {
+        check_buffer(cpu, record)?;
+        if record.len() > limit {
             return Err(Error::TooLarge { what: "record", size: record.len() as u64, limit: limit as u64 });
         }
         let index = usize::from(cpu);
@@ -204,6 +226,7 @@ impl<W: WriteAt> Writer<W> {
 
     /// Appends one whole buffer: the records of a processor, flushed at `time`.
     pub fn append(&mut self, cpu: u16, time: i64, records: &[u8]) -> Result<()> {
+        check_buffer(cpu, records)?;
         let session = self.options.buffer_size;
         let valid = HEADER_SIZE.saturating_add(records.len());
         let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session) else {
@@ -279,7 +302,7 @@ impl<W: WriteAt> Writer<W> {
         let finished = summary.end_time.0 != 0;
         let logfile = LogFileHeader {
             buffer_size: o.buffer_size,
-            versions: if o.compressed || o.buffer_size > 1 << 20 { [10, 0, 2, 0] } else { [10, 0, 1, 5] },
+            versions: if o.needs_layout_2() { [10, 0, 2, 0] } else { [10, 0, 1, 5] },
             provider_version: o.build,
             processors: o.processors,
             end_time: summary.end_time,

@@ -4,7 +4,7 @@
 //! [`Place::Ignored`], as does everything below it.
 
 use quick_xml::events::Event;
-use quick_xml::name::{Namespace, NamespaceResolver, QName, ResolveResult};
+use quick_xml::name::{Namespace, NamespaceError, NamespaceResolver, QName, ResolveResult};
 use quick_xml::reader::NsReader;
 
 use super::encoding::as_offset;
@@ -21,6 +21,9 @@ const MAX_DEPTH: usize = 64;
 const MAX_NAMESPACES: usize = 64;
 /// The most definitions of all kinds: eight for each event id there can be.
 const MAX_DEFINITIONS: usize = 1 << 19;
+
+/// The most providers of a manifest; each brings tables of predefined names with it while it is resolved.
+const MAX_PROVIDERS: usize = 4096;
 
 /// What an open element is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,7 +57,7 @@ pub(super) fn read(text: &str) -> Result<Manifest> {
     let mut collector = Collector::default();
     loop {
         let offset = reader.buffer_position();
-        match reader.read_event().map_err(|e| invalid(reader.error_position(), e.to_string()))? {
+        match reader.read_event().map_err(|e| invalid(reader.error_position(), reason(&e)))? {
             Event::Start(start) if is_foreign(reader.resolver(), start.name()) => {
                 collector.open(Place::Ignored, offset)?
             }
@@ -74,6 +77,16 @@ pub(super) fn read(text: &str) -> Result<Manifest> {
         }
     }
     collector.finish(as_offset(text.len()))
+}
+
+/// What the XML reader complains of, without its advice to programmers.
+fn reason(error: &quick_xml::Error) -> String {
+    match error {
+        quick_xml::Error::Namespace(NamespaceError::TooManyBindings(_)) => {
+            "too many namespace declarations".to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Whether an element has the prefix of another namespace than that of manifests.
@@ -249,6 +262,9 @@ impl Collector {
     }
 
     fn provider(&mut self, mut tag: Tag<'_>) -> Result<Place> {
+        if self.manifest.providers.len() >= MAX_PROVIDERS {
+            return Err(invalid(tag.offset, "too many providers"));
+        }
         let guid = tag.required("guid")?;
         let id = guid.parse().map_err(|_| invalid(tag.offset, format!("{guid} is not a GUID")))?;
         self.manifest.providers.push(Provider { id, name: tag.text("name"), ..Provider::default() });

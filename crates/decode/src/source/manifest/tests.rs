@@ -345,10 +345,14 @@ fn nesting_attributes_and_sizes_are_bounded() {
         all
     });
     assert_eq!(refused(&format!("<events{many}/>")).0, "too many attributes");
+    let many = many.replace(" a", " xmlns:a");
+    assert_eq!(refused(&format!("<events{many}/>")).0, "too many namespace declarations");
     let names = r#"<string id="" value=""/>"#.repeat((1 << 19) + 1);
     let strings =
         format!("<localization><resources><stringTable>{names}</stringTable></resources></localization>");
     assert_eq!(refused(&strings).0, "too many definitions");
+    let provider = "<provider guid='6f0a4d5e3c414a539c0b1f2e3d4c5b6a'/>".repeat(4097);
+    assert_eq!(refused(&format!("<events>{provider}</events>")).0, "too many providers");
     assert!(matches!(parse(&vec![b' '; (64 << 20) + 1]), Err(Error::Xml { offset: 0x400_0000, .. })));
     assert!(refused(&format!("<provider guid='{}'/>", "x".repeat(5000))).0.len() < 250);
 }

@@ -5,8 +5,8 @@
 //! because tools differ in both (`win:HResult`, `win:HRESULT`, `xs:GUID`, `win:GUID`).
 //!
 //! Source: Documented ("LevelType Complex Type", "OpcodeType Complex Type", "KeywordType Complex Type",
-//! "InputType Complex Type", and the constants of winmeta.h). The types of the prefix `trace:`, which only old
-//! classes have, are named after their TDH_INTYPE constants.
+//! "InputType Complex Type", and the constants of winmeta.h). Types that only classic classes have go by the
+//! names of their TDH_INTYPE constants.
 
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -68,6 +68,7 @@ pub(super) const KEYWORDS: &[(&str, u64)] = &[
     ("win:AnyKeyword", 0),
     ("win:ResponseTime", 0x0001_0000_0000_0000),
     ("win:WDIContext", 0x0002_0000_0000_0000),
+    ("win:ReservedKeyword49", 0x0002_0000_0000_0000),
     ("win:WDIDiag", 0x0004_0000_0000_0000),
     ("win:SQM", 0x0008_0000_0000_0000),
     ("win:AuditFailure", 0x0010_0000_0000_0000),

@@ -1,0 +1,182 @@
+//! Our side of the work, as a child process does it: every event of a file in order, every field of every event.
+//!
+//! ```text
+//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (a sum that depends on every value) or Line (text)
+//! ```
+//!
+//! One thread, one pass, no knowledge of the file: this is what any program does that uses the library.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Write;
+use std::path::Path;
+
+use traceweir_decode::format::{self, Style};
+use traceweir_decode::schema::Field;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_decode::{Decoder, Schema};
+use traceweir_format::Record;
+use traceweir_format::etl::Trace;
+use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
+
+use crate::error::{Error, Result};
+use crate::{etl, process};
+
+/// Text is written out when there is this much of it.
+const OUT: usize = 1 << 18;
+
+/// What a reader saw of the bench's events; those of the session itself are decoded too, but not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Events.
+    pub(crate) events: u64,
+    /// Sum of all numbers, wrapping.
+    pub(crate) sum: u64,
+}
+
+/// Decodes every field of every event.
+pub(crate) fn decode(path: &Path) -> Result<Tally> {
+    let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
+    let provider = etl::provider();
+    let (mut decoder, mut walker) = (Decoder::new(), Walker::default());
+    let mut total = Tally::default();
+    let mut events = trace.events();
+    while let Some(record) = events.next()? {
+        let mut values = Values::default();
+        if let Ok(found) = decoder.find(&record) {
+            let whole =
+                walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut values).is_ok();
+            if whole && record.provider() == provider {
+                total.events += 1;
+                total.sum = total.sum.wrapping_add(values.sum);
+            }
+        }
+        black_box((record.time(), record.process_id(), record.thread_id(), record.cpu(), values.text_bytes));
+    }
+    Ok(total)
+}
+
+/// Decodes a file and prints what the parent process checks: events, sum, peak memory in KiB.
+pub(crate) fn decode_and_report(path: &Path) -> Result<()> {
+    let tally = decode(path)?;
+    println!("{} {} {}", tally.events, tally.sum, process::peak_memory_kib());
+    Ok(())
+}
+
+/// Takes each value into an account, so that none can be skipped.
+#[derive(Default)]
+struct Values {
+    sum: u64,
+    text_bytes: u64,
+}
+
+impl<'p> Visitor<'p> for Values {
+    #[inline]
+    fn value(&mut self, _: usize, _: &Field, value: Value<'p>) {
+        match value {
+            Value::Text8(text) | Value::Text16(text) | Value::Bytes(text) => {
+                let ends = text.first().zip(text.last()).map_or(0, |(a, b)| u64::from(*a) + u64::from(*b));
+                self.text_bytes += ends + text.len() as u64;
+            }
+            number => self.sum = self.sum.wrapping_add(number.as_u64().unwrap_or(0)),
+        }
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+/// Prints a line for each event with the facts that the peer prints: time, processor, process, thread, names and fields.
+pub(crate) fn print(path: &Path) -> Result<()> {
+    let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
+    let mut decoder = Decoder::new();
+    let mut line = Line::default();
+    let mut out = std::io::stdout().lock();
+    let mut events = trace.events();
+    while let Some(record) = events.next()? {
+        line.head(trace.clock().file_time(record.time()), &record);
+        match decoder.find(&record) {
+            Ok(found) => line.body(&found.known.schema, &record, found.payload),
+            Err(why) => line.out.extend_from_slice(why.to_string().as_bytes()),
+        }
+        line.out.push(b'\n');
+        if line.out.len() >= OUT {
+            out.write_all(&line.out).map_err(Error::file(path))?;
+            line.out.clear();
+        }
+    }
+    out.write_all(&line.out).map_err(Error::file(path))
+}
+
+/// Lines of text under construction.
+#[derive(Default)]
+struct Line {
+    out: Vec<u8>,
+    walker: Walker,
+    /// The last whole second, as text: many events share it.
+    second: (i64, Vec<u8>),
+}
+
+impl Line {
+    fn head(&mut self, time: FileTime, record: &Record<'_>) {
+        let (second, units) = (time.0.div_euclid(UNITS_PER_SECOND), time.0.rem_euclid(UNITS_PER_SECOND));
+        if self.second.1.is_empty() || self.second.0 != second {
+            let text = FileTime(second * UNITS_PER_SECOND).to_string();
+            let whole = text.find('.').map_or(&*text, |dot| &text[..dot]);
+            self.second = (second, whole.as_bytes().to_vec());
+        }
+        self.out.extend_from_slice(&self.second.1);
+        // A digit in front keeps the zeros; a dot takes its place.
+        let from = self.out.len();
+        format::decimal(units + UNITS_PER_SECOND, &mut self.out);
+        self.out[from] = b'.';
+        for (name, number) in [
+            (&b"Z cpu="[..], u32::from(record.cpu())),
+            (b" pid=", record.process_id()),
+            (b" tid=", record.thread_id()),
+        ] {
+            self.out.extend_from_slice(name);
+            format::decimal(number, &mut self.out);
+        }
+        self.out.push(b' ');
+    }
+
+    fn body(&mut self, schema: &Schema, record: &Record<'_>, payload: &[u8]) {
+        let names = &schema.names;
+        self.out.extend_from_slice(names.provider.as_deref().unwrap_or_default().as_bytes());
+        self.out.push(b'/');
+        self.out.extend_from_slice(names.event.as_deref().unwrap_or_default().as_bytes());
+        let mut fields = Fields { out: &mut self.out };
+        if let Err(why) = self.walker.walk(schema, payload, record.pointer_size(), &mut fields) {
+            self.out.extend_from_slice(format!(" {why}").as_bytes());
+        }
+    }
+}
+
+struct Fields<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'p> Visitor<'p> for Fields<'_> {
+    #[inline]
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        self.out.push(b' ');
+        self.out.extend_from_slice(field.name.as_bytes());
+        self.out.push(b'=');
+        format::text(field, &value, Style::default(), self.out);
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
+        self.out.extend_from_slice(b" [");
+    }
+    fn end_array(&mut self, _: usize, _: &Field) {
+        self.out.extend_from_slice(b" ]");
+    }
+    fn begin_struct(&mut self, _: usize, _: &Field) {
+        self.out.extend_from_slice(b" {");
+    }
+    fn end_struct(&mut self, _: usize, _: &Field) {
+        self.out.extend_from_slice(b" }");
+    }
+}

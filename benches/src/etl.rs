@@ -1,0 +1,144 @@
+//! The events as an `.etl` file: TraceLogging, so that each event describes itself.
+//!
+//! ```text
+//!   00 EVENT header │ 50 item: provider traits │ .. item: event metadata │ .. payload of 40 bytes │ to a multiple of eight
+//! ```
+//!
+//! One record is encoded; for each event its stamp, thread and payload are put in place. So a file is made at the speed of its disk.
+
+use std::fs::File;
+use std::path::Path;
+
+use traceweir_format::etl::{Options, Summary, Writer};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
+use traceweir_format::spec::types::InType;
+use traceweir_format::time::FileTime;
+use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
+use traceweir_format::{Guid, Record};
+
+use crate::error::{Error, Result};
+use crate::sample::{EVENT, PAYLOAD, PROCESS, PROVIDER, START_SECONDS, STEP_UNITS, Sample};
+
+/// Where the header has the thread and the stamp.
+const THREAD_AT: usize = 0x08;
+const TIME_AT: usize = 0x10;
+/// The stamp of the session's start.
+const ANCHOR: i64 = 1_000_000;
+
+/// What kind of file to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Processors that wrote it.
+    pub(crate) cpus: u16,
+    /// Bytes of a buffer.
+    pub(crate) buffer_size: u32,
+    /// The most events.
+    pub(crate) events: u64,
+    /// The file is finished when it has this many bytes.
+    pub(crate) bytes: u64,
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Events in the file, besides the log-file header.
+    pub(crate) events: u64,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+}
+
+/// The id of the provider.
+pub(crate) fn provider() -> Guid {
+    Guid::from_provider_name(PROVIDER)
+}
+
+/// Writes a file.
+pub(crate) fn write(path: &Path, shape: Shape) -> Result<Made> {
+    let file = File::create(path).map_err(Error::file(path))?;
+    let start_time = FileTime::from_unix(START_SECONDS.cast_signed(), 0);
+    let options = Options {
+        buffer_size: shape.buffer_size,
+        session_name: "bench".into(),
+        processors: shape.cpus.into(),
+        anchor: ANCHOR,
+        start_time,
+        boot_time: start_time,
+        starter: (PROCESS, PROCESS),
+        ..Options::default()
+    };
+    let mut writer = Writer::create(file, options)?;
+    let mut record = template()?;
+    let payload_at = payload_at(&record)?;
+    let mut events = 0;
+    while events < shape.events && writer.position() < shape.bytes {
+        let sample = Sample::new(events, shape.cpus);
+        let time = ANCHOR + sample.units().cast_signed();
+        record[THREAD_AT..THREAD_AT + 4].copy_from_slice(&sample.thread().to_le_bytes());
+        record[TIME_AT..TIME_AT + 8].copy_from_slice(&time.to_le_bytes());
+        record[payload_at..payload_at + PAYLOAD].copy_from_slice(&sample.payload());
+        writer.write(sample.cpu, time, &record)?;
+        events += 1;
+    }
+    let end_time = FileTime(start_time.0 + (events * STEP_UNITS).cast_signed());
+    let file = writer.finish(Summary { end_time, ..Summary::default() })?;
+    let bytes = file.metadata().map_err(Error::file(path))?.len();
+    Ok(Made { events, bytes })
+}
+
+/// One encoded event, padded.
+fn template() -> Result<Vec<u8>> {
+    let mut traits = TraitsBuilder::new(PROVIDER);
+    let mut metadata = MetadataBuilder::new(EVENT, 0);
+    for (name, kind) in [("seq", InType::UINT32), ("val", InType::UINT64), ("text", InType::ANSISTRING)] {
+        metadata.add_field(name, u8::try_from(kind.0).unwrap_or(0), 0, 0);
+    }
+    let items = [
+        Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
+        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
+    ];
+    let header = EventHeader {
+        process_id: PROCESS,
+        provider: provider(),
+        descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, ..EventDescriptor::default() },
+        items: &items,
+        ..EventHeader::default()
+    };
+    let mut record = Vec::new();
+    header.encode(&[0; PAYLOAD], &mut record)?;
+    Ok(record)
+}
+
+fn payload_at(record: &[u8]) -> Result<usize> {
+    let parsed = Record::parse(record, 0)?;
+    Ok(parsed.bytes().len() - parsed.payload().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::consume;
+    use crate::sample::sum_of;
+
+    #[test]
+    fn what_is_written_is_read_back_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("small.etl");
+        let shape = Shape { cpus: 3, buffer_size: 0x1000, events: 5_000, bytes: u64::MAX };
+        let made = write(&path, shape).unwrap();
+        let tally = consume::decode(&path).unwrap();
+        assert_eq!((made.events, tally.events, tally.sum), (5_000, 5_000, sum_of(5_000)));
+        assert_eq!(made.bytes % 0x1000, 0);
+    }
+
+    #[test]
+    fn a_file_ends_when_it_is_large_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sized.etl");
+        let shape = Shape { cpus: 2, buffer_size: 0x1000, events: u64::MAX, bytes: 0x20000 };
+        let made = write(&path, shape).unwrap();
+        assert!((0x20000..0x24000).contains(&made.bytes), "{}", made.bytes);
+        assert_eq!(consume::decode(&path).unwrap().events, made.events);
+    }
+}

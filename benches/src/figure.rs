@@ -1,0 +1,185 @@
+//! From rounds to a figure.
+//!
+//! ```text
+//!   round      1     2     3 (lossy)   4     5
+//!   ours      20    21                19    20      median 20
+//!   peer       2     2                 2     2      median  2      ratio 10, spread (10.5 − 9.5) / 10
+//! ```
+//!
+//! Ours and the peer take turns, so that a slow minute of the machine is in both. The ratio is that of the medians; the
+//! spread is the distance between the best and the worst round's own ratio, relative to the middle one. Larger is better,
+//! always: where less is wanted, as for memory, `peer` is the limit and the ratio how many times we fit into it.
+
+use std::fmt::Write;
+
+/// Measurements of both sides, round by round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    pairs: Vec<(f64, f64)>,
+    lossy: u32,
+}
+
+impl Rounds {
+    /// Adds a round; one in which a side did not see every event has no value for it.
+    pub(crate) fn add(&mut self, ours: Option<f64>, peer: Option<f64>) {
+        match ours.zip(peer) {
+            Some(pair) => self.pairs.push(pair),
+            None => self.lossy += 1,
+        }
+    }
+
+    /// The figure; `None` without a single good round.
+    pub(crate) fn figure(&self, name: &'static str, unit: Unit, wanted: Wanted) -> Option<Figure> {
+        let side = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
+        let (ours, peer) = (median(&side(|p| p.0))?, median(&side(|p| p.1))?);
+        let ratios = side(|p| p.0 / p.1);
+        let spread = (ratios.last()? - ratios.first()?) / median(&ratios)?;
+        let rounds = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
+        Some(Figure {
+            name,
+            unit,
+            wanted,
+            ours,
+            peer,
+            ratio: ours / peer,
+            spread,
+            rounds,
+            lossy_rounds: self.lossy,
+        })
+    }
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get(sorted.len().saturating_sub(1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// What `ours` and `peer` count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unit {
+    /// Events in a second of processor time.
+    EventsPerSecond,
+    /// Bytes in a second of processor time.
+    BytesPerSecond,
+    /// MiB; `peer` is the limit.
+    Mebibytes,
+}
+
+/// The ratio that must be reached, and the one to aim for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) accept: f64,
+    pub(crate) target: f64,
+}
+
+/// One measured figure.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) wanted: Wanted,
+    pub(crate) ours: f64,
+    pub(crate) peer: f64,
+    pub(crate) ratio: f64,
+    pub(crate) spread: f64,
+    pub(crate) rounds: u32,
+    pub(crate) lossy_rounds: u32,
+}
+
+impl Figure {
+    /// One JSON object on one line.
+    pub(crate) fn json(&self) -> String {
+        let Self { name, ours, peer, ratio, spread, rounds, lossy_rounds, .. } = self;
+        format!(
+            "{{\"name\":\"{name}\",\"ours\":{ours:.3},\"peer\":{peer:.3},\"ratio\":{ratio:.4},\"spread\":{spread:.4},\
+             \"rounds\":{rounds},\"lossy_rounds\":{lossy_rounds}}}"
+        )
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.ratio >= self.wanted.target {
+            "target reached"
+        } else if self.ratio >= self.wanted.accept {
+            "accepted"
+        } else {
+            "too low"
+        }
+    }
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::EventsPerSecond => format!("{:.2} M events/s", value / 1e6),
+            Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
+            Self::Mebibytes => format!("{value:.1} MiB"),
+        }
+    }
+}
+
+/// The figures for a person.
+pub(crate) fn table(figures: &[Figure]) -> String {
+    let mut out = String::new();
+    let row = |out: &mut String, cells: [&str; 8]| {
+        let [name, ours, peer, ratio, spread, rounds, wanted, verdict] = cells;
+        let line = format!(
+            "{name:<27} {ours:>17} {peer:>17} {ratio:>8} {spread:>7} {rounds:>8} {wanted:>13}  {verdict}"
+        );
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}", line.trim_end());
+    };
+    row(&mut out, ["", "ours", "peer or limit", "ratio", "spread", "rounds", "accept/target", ""]);
+    for f in figures {
+        let rounds = match f.lossy_rounds {
+            0 => f.rounds.to_string(),
+            lossy => format!("{}+{lossy} lossy", f.rounds),
+        };
+        let (ours, peer) = (f.unit.show(f.ours), f.unit.show(f.peer));
+        let (ratio, spread) = (format!("{:.2}", f.ratio), format!("{:.0} %", f.spread * 100.0));
+        let wanted = format!("{}/{}", f.wanted.accept, f.wanted.target);
+        row(&mut out, [f.name, &ours, &peer, &ratio, &spread, &rounds, &wanted, f.verdict()]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted { accept: 5.0, target: 10.0 };
+
+    #[test]
+    fn a_figure_is_the_ratio_of_medians_and_the_spread_of_ratios() {
+        let mut rounds = Rounds::default();
+        for (ours, peer) in [(20.0, 2.0), (21.0, 2.0), (19.0, 2.0)] {
+            rounds.add(Some(ours), Some(peer));
+        }
+        let f = rounds.figure("x", Unit::EventsPerSecond, WANTED).unwrap();
+        assert_eq!((f.ours, f.peer, f.ratio, f.rounds), (20.0, 2.0, 10.0, 3));
+        assert!((f.spread - 0.1).abs() < 1e-9);
+        assert_eq!(f.verdict(), "target reached");
+    }
+
+    #[test]
+    fn a_lossy_round_counts_for_nothing_but_is_told() {
+        let mut rounds = Rounds::default();
+        rounds.add(Some(1000.0), None);
+        assert!(rounds.figure("x", Unit::EventsPerSecond, WANTED).is_none());
+        rounds.add(Some(6.0), Some(2.0));
+        rounds.add(Some(8.0), Some(2.0));
+        let f = rounds.figure("x", Unit::EventsPerSecond, WANTED).unwrap();
+        assert_eq!((f.ours, f.rounds, f.lossy_rounds), (7.0, 2, 1));
+        assert_eq!(
+            f.json(),
+            r#"{"name":"x","ours":7.000,"peer":2.000,"ratio":3.5000,"spread":0.2857,"rounds":2,"lossy_rounds":1}"#
+        );
+        assert_eq!(f.verdict(), "too low");
+    }
+}

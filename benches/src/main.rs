@@ -1,0 +1,81 @@
+//! Measures Traceweir beside the tools that do the same work, in one run on one machine.
+//!
+//! ```text
+//!   cargo build --release -p traceweir-cli          (once: `weir` is looked for beside this program)
+//!   cargo run --release -p traceweir-bench -- read [--json] [--record]
+//! ```
+//!
+//! Absolute figures do not travel from machine to machine; ratios of one run do. So every figure is a ratio: ours and the
+//! peer take turns on the same core, and a round in which either side did not see every event counts for nothing, as losing
+//! an event is cheaper than handling it. Nothing is installed: a peer that is not there is named, and its figures are left out.
+//!
+//! What is measured, and how fair it is, is told in [`read`]; how a figure is made of rounds, in [`figure`].
+#![forbid(unsafe_code)]
+
+mod consume;
+mod ctf;
+mod error;
+mod etl;
+mod figure;
+mod machine;
+mod memory;
+mod peer;
+mod process;
+mod read;
+mod record;
+mod sample;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Speed and memory of Traceweir beside its peers.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Decoding and printing a trace beside babeltrace2 and memcpy, and the memory it takes.
+    Read(read::Arguments),
+    /// Writes the traces of `read` into a folder and keeps them, for a profiler.
+    Make {
+        /// The folder, which is made.
+        folder: PathBuf,
+        /// Events of each trace.
+        #[arg(long, default_value_t = read::EVENTS, value_name = "N")]
+        events: u64,
+    },
+    /// Decodes every field of a file; prints events, sum and peak memory. What `read` times.
+    #[command(hide = true)]
+    Decode {
+        /// The trace.
+        file: PathBuf,
+    },
+    /// Prints every event of a file as text. What `read` times where `weir` is not found.
+    #[command(hide = true)]
+    Print {
+        /// The trace.
+        file: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Read(arguments) => read::run(&arguments),
+        Command::Make { folder, events } => read::make(&folder, events).map(drop),
+        Command::Decode { file } => consume::decode_and_report(&file),
+        Command::Print { file } => consume::print(&file),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

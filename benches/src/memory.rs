@@ -1,0 +1,58 @@
+//! Memory while a file is read that is much larger than memory should be.
+//!
+//! A file of 4 GiB is written, for real and not sparse, and decoded whole by a child process, which tells its peak. The
+//! limit grows with what must be in memory at least: one buffer for each processor.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::etl::{self, Shape};
+use crate::figure::{Figure, Rounds, Unit, Wanted};
+use crate::{peer, process};
+
+/// Bytes of the file.
+const FILE: u64 = 4 << 30;
+/// Bytes that are to be free besides.
+const RESERVE: u64 = 1 << 30;
+/// What a reader may take besides its buffers, in MiB.
+const BASE_MIB: f64 = 64.0;
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Figure, processors and bytes of a buffer of each case.
+const CASES: [(&str, u16, u32); 2] =
+    [("read_memory", 2, 64 << 10), ("read_memory_large_buffers", 8, 1 << 20)];
+
+/// Measures all cases; those for which there is no room are named and left out.
+pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
+    let free = process::free_bytes(folder)?;
+    if free < FILE + RESERVE {
+        eprintln!("read_memory left out: {} has {} MiB free, 5 GiB are wanted", folder.display(), free >> 20);
+        return Ok(Vec::new());
+    }
+    let mut figures = Vec::new();
+    for (name, cpus, buffer_size) in CASES {
+        eprintln!("{name}: 4 GiB, {cpus} processors, buffers of {} KiB", buffer_size >> 10);
+        let peak_mib = peak_mib(&folder.join("large.etl"), cpus, buffer_size)?;
+        let limit_mib = BASE_MIB + f64::from(cpus) * f64::from(buffer_size) / MIB;
+        let mut rounds = Rounds::default();
+        rounds.add(Some(peak_mib), Some(limit_mib));
+        let figure = rounds.figure(name, Unit::Mebibytes, Wanted { accept: 1.0, target: 1.0 });
+        // The limit is the peer here, and fitting into it several times is good.
+        figures.extend(figure.map(|f| Figure { ratio: f.peer / f.ours, ..f }));
+    }
+    Ok(figures)
+}
+
+fn peak_mib(path: &Path, cpus: u16, buffer_size: u32) -> Result<f64> {
+    let made = etl::write(path, Shape { cpus, buffer_size, events: u64::MAX, bytes: FILE })?;
+    let read = peer::decode(path);
+    std::fs::remove_file(path).map_err(Error::file(path))?;
+    let (_, tally, peak_kib) = read?;
+    if tally.events != made.events {
+        let why = format!("{} of {} in the large file", tally.events, made.events);
+        return Err(Error::Unequal { who: "our reader", why });
+    }
+    // KiB of a process are far below 2⁵³.
+    #[allow(clippy::cast_precision_loss)]
+    Ok(peak_kib as f64 / 1024.0)
+}

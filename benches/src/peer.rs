@@ -1,0 +1,145 @@
+//! The programs that are run: babeltrace2 as it was found, `weir` as it was built.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use memchr::memmem;
+
+use crate::consume::Tally;
+use crate::error::{Error, Result};
+use crate::process::{self, Ended, failed};
+use crate::sample::TEXT;
+
+/// babeltrace2, if it is installed.
+#[derive(Clone, Debug)]
+pub(crate) struct Babeltrace {
+    /// The first line of what it says about its version.
+    pub(crate) version: String,
+}
+
+impl Babeltrace {
+    /// Looks for it in the search path.
+    pub(crate) fn find() -> Option<Self> {
+        let ended = process::run(Command::new("babeltrace2").arg("--version"), Stdio::piped()).ok()?;
+        ended.success.then(|| Self { version: ended.stdout.lines().next().unwrap_or_default().to_owned() })
+    }
+
+    /// Decodes a trace and does nothing with it.
+    pub(crate) fn to_dummy(&self, trace: &Path) -> Result<Ended> {
+        let mut command = Command::new("babeltrace2");
+        process::run(command.arg(trace).args(["--component", "sink.utils.dummy"]), Stdio::null())
+    }
+
+    /// Prints a trace as text into nothing.
+    pub(crate) fn to_text(&self, trace: &Path) -> Result<Ended> {
+        process::run(Command::new("babeltrace2").arg(trace), Stdio::null())
+    }
+
+    /// What it sees, taken from its text.
+    pub(crate) fn tally(&self, trace: &Path) -> Result<Tally> {
+        let number = |line: &[u8], name: &str| {
+            let from = memmem::find(line, name.as_bytes()).map_or(line.len(), |at| at + name.len());
+            let digits = line[from..].iter().take_while(|b| b.is_ascii_digit());
+            digits.fold(0_u64, |n, d| n.wrapping_mul(10).wrapping_add(u64::from(d - b'0')))
+        };
+        let mut tally = Tally::default();
+        count_lines(Command::new("babeltrace2").arg(trace), |line| {
+            tally.events += 1;
+            tally.sum = tally.sum.wrapping_add(number(line, "seq = ")).wrapping_add(number(line, "val = "));
+        })?;
+        Ok(tally)
+    }
+}
+
+/// Whether a peer's run counts: it ended well and speaks of no loss.
+pub(crate) fn is_whole(ended: &Ended) -> bool {
+    ended.success && !ended.stderr.contains("discarded") && !ended.stderr.contains("lost")
+}
+
+/// What prints our text.
+#[derive(Clone, Debug)]
+pub(crate) enum Printer {
+    /// The command-line tool.
+    Weir(PathBuf),
+    /// This program's own loop over the library.
+    Library(PathBuf),
+}
+
+impl Printer {
+    /// The given `weir`, or the one beside this program, or this program.
+    pub(crate) fn find(given: Option<&Path>) -> Result<Self> {
+        let this = this_program()?;
+        let beside = this.with_file_name("weir");
+        Ok(match given {
+            Some(path) => Self::Weir(path.to_owned()),
+            None if beside.is_file() => Self::Weir(beside),
+            None => Self::Library(this),
+        })
+    }
+
+    /// What it is, for a person.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self {
+            Self::Weir(_) => "weir dump",
+            Self::Library(_) => {
+                "a loop over the library, as weir is not built (cargo build --release -p traceweir-cli)"
+            }
+        }
+    }
+
+    /// Prints a trace as text into nothing.
+    pub(crate) fn to_text(&self, trace: &Path) -> Result<Ended> {
+        process::run(&mut self.command(trace), Stdio::null())
+    }
+
+    /// How many lines show an event of the bench.
+    pub(crate) fn events(&self, trace: &Path) -> Result<u64> {
+        let text = memmem::Finder::new(TEXT);
+        let mut events = 0;
+        count_lines(&mut self.command(trace), |line| events += u64::from(text.find(line).is_some()))?;
+        Ok(events)
+    }
+
+    fn command(&self, trace: &Path) -> Command {
+        let (program, arguments) = match self {
+            Self::Weir(program) => (program, &["dump", "--format", "text"][..]),
+            Self::Library(program) => (program, &["print"][..]),
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).arg(trace);
+        command
+    }
+}
+
+/// This program as a decoder: runs it over a file and returns what it saw and its peak memory in KiB.
+pub(crate) fn decode(trace: &Path) -> Result<(Ended, Tally, u64)> {
+    let mut command = Command::new(this_program()?);
+    let ended = process::run(command.arg("decode").arg(trace), Stdio::piped())?;
+    let numbers: Vec<u64> = ended.stdout.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    match numbers[..] {
+        [events, sum, peak] if ended.success => Ok((ended, Tally { events, sum }, peak)),
+        _ => Err(failed(&command, format!("did not decode: {}", ended.stderr.trim()))),
+    }
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(Error::file(Path::new("this program")))
+}
+
+/// Runs a command and looks at each line it prints.
+fn count_lines(command: &mut Command, mut each: impl FnMut(&[u8])) -> Result<()> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let started = command.spawn();
+    let mut child = started.map_err(|e| failed(command, e.to_string()))?;
+    if let Some(stdout) = child.stdout.take() {
+        let mut lines = BufReader::with_capacity(1 << 18, stdout);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).map_err(|e| failed(command, e.to_string()))? > 0 {
+            each(&line);
+            line.clear();
+        }
+    }
+    let status = child.wait().map_err(|e| failed(command, e.to_string()))?;
+    if status.success() { Ok(()) } else { Err(failed(command, status.to_string())) }
+}

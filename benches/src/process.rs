@@ -1,0 +1,106 @@
+//! Child processes on one core, and what they cost.
+//!
+//! A cost is the processor time, user and system, of the whole process from its start to its end: of all of its threads,
+//! and without the time in which others had the core. So a tool that uses more cores gains nothing here, and a busy
+//! machine widens the spread less than wall time would.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::Pid;
+
+use crate::error::{Error, Result};
+
+/// Keeps this process, and the children it starts, on one core; returns which one.
+///
+/// It is the last of those allowed: the first one serves more interrupts.
+pub(crate) fn pin() -> Result<usize> {
+    let this = Pid::from_raw(0);
+    let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
+    let last = (0..CpuSet::count()).rev().find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
+    let mut only = CpuSet::new();
+    only.set(last)
+        .and_then(|()| sched_setaffinity(this, &only))
+        .map_err(Error::system("choosing a processor"))?;
+    Ok(last)
+}
+
+/// Processor time that `work` takes in this process.
+pub(crate) fn own_time(work: impl FnOnce()) -> Result<Duration> {
+    let before = used(UsageWho::RUSAGE_SELF)?;
+    work();
+    Ok(used(UsageWho::RUSAGE_SELF)?.saturating_sub(before))
+}
+
+/// A child that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its processor time.
+    pub(crate) time: Duration,
+    /// What it wrote, if that was kept.
+    pub(crate) stdout: String,
+    /// What it complained about.
+    pub(crate) stderr: String,
+    /// Whether it was content.
+    pub(crate) success: bool,
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command, stdout: Stdio) -> Result<Ended> {
+    let before = used(UsageWho::RUSAGE_CHILDREN)?;
+    let ended = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output();
+    let Output { status, stdout, stderr } = ended.map_err(|e| failed(command, e.to_string()))?;
+    let time = used(UsageWho::RUSAGE_CHILDREN)?.saturating_sub(before);
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Ended { time, stdout: text(stdout), stderr: text(stderr), success: status.success() })
+}
+
+/// An error of a program.
+pub(crate) fn failed(command: &Command, why: String) -> Error {
+    Error::Program { program: command.get_program().to_string_lossy().into_owned(), why }
+}
+
+fn used(who: UsageWho) -> Result<Duration> {
+    let usage = getrusage(who).map_err(Error::system("resource usage"))?;
+    let micros =
+        |t: nix::sys::time::TimeVal| t.tv_sec().unsigned_abs() * 1_000_000 + t.tv_usec().unsigned_abs();
+    Ok(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
+}
+
+/// The most memory that this process has had resident so far, in KiB; 0 where the system does not tell.
+pub(crate) fn peak_memory_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+/// Bytes that may still be written where `folder` is.
+pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
+    let stat = nix::sys::statvfs::statvfs(folder).map_err(Error::system("free space"))?;
+    Ok(stat.blocks_available() * stat.fragment_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_charged_for_its_work_and_not_for_its_sleep() {
+        let busy = run(
+            Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]),
+            Stdio::null(),
+        );
+        let idle = run(Command::new("sleep").arg("0.3"), Stdio::null());
+        let (busy, idle) = (busy.unwrap(), idle.unwrap());
+        assert!(busy.success && idle.success);
+        assert!(idle.time < Duration::from_millis(200) && busy.time > Duration::ZERO, "{idle:?} {busy:?}");
+    }
+
+    #[test]
+    fn this_process_has_used_memory() {
+        assert!(peak_memory_kib() > 100);
+    }
+}

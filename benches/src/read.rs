@@ -1,0 +1,247 @@
+//! Reading: decode and text beside babeltrace2, decode beside memcpy, and memory.
+//!
+//! ```text
+//!   the same events ─┬─ .etl ──▶ decode every field     ⟷  babeltrace2, dummy sink     decode_vs_babeltrace_dummy
+//!                    │      └──▶ the same, in bytes     ⟷  memcpy of 128 MiB           decode_vs_memcpy
+//!                    │      └──▶ weir dump, text        ⟷  babeltrace2, text           text_vs_babeltrace_text
+//!                    └─ CTF                                4 GiB, peak resident        read_memory
+//! ```
+//!
+//! What makes the comparison fair
+//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both sides have to merge them. That
+//!   they do hold the same is checked before the first round: counts and sums must agree with what was written.
+//! * Whole processes are compared, start and end included, each on the same core. Files are in the page cache.
+//! * Our events carry their own description, which makes them three times as large as the peer's; events are counted, not bytes.
+//! * An event that describes itself must be recognised by its bytes each time. Nothing is known of the file beforehand.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::consume::Tally;
+use crate::error::{Error, Result};
+use crate::etl::{self, Made, Shape};
+use crate::figure::{self, Figure, Rounds, Unit, Wanted};
+use crate::machine::Machine;
+use crate::peer::{self, Babeltrace, Printer, is_whole};
+use crate::{ctf, memory, process, record, sample};
+
+/// Events of the traces, unless told otherwise.
+pub(crate) const EVENTS: u64 = 5_000_000;
+const CPUS: u16 = 2;
+const BUFFER: u32 = 64 << 10;
+/// Bytes that one memcpy moves: far more than any cache holds.
+const COPY: usize = 128 << 20;
+/// A memcpy is the best of this many in each round.
+const COPIES: u32 = 4;
+
+/// What to measure, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Print one JSON object for each figure.
+    #[arg(long)]
+    json: bool,
+    /// Keep the figures as `recorded/read-<date>.jsonl`.
+    #[arg(long)]
+    record: bool,
+    /// Leave out the memory figures, which write files of 4 GiB.
+    #[arg(long)]
+    no_memory: bool,
+    /// Events of the traces.
+    #[arg(long, default_value_t = EVENTS, value_name = "N")]
+    events: u64,
+    /// Rounds of each side.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    rounds: u32,
+    /// The `weir` to measure [default: the one beside this program].
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+    /// Where to make a temporary folder for the traces [default: the system's].
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// Makes the traces, measures, and prints.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let machine = Machine::describe();
+    let core = process::pin()?;
+    let bench = Bench { babeltrace: Babeltrace::find(), printer: Printer::find(arguments.weir.as_deref())? };
+    eprintln!("{}, {} cores, Linux {}; on core {core}", machine.cpu, machine.cores, machine.kernel);
+    match &bench.babeltrace {
+        Some(found) => eprintln!("peer: {}", found.version),
+        None => eprintln!("peer: babeltrace2 is not installed; its figures are left out"),
+    }
+    eprintln!("text by {}", bench.printer.describe());
+
+    let root = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::tempdir_in(&root).map_err(Error::file(&root))?;
+    let mut figures = bench.speed(arguments, &folder.path().join("speed"))?;
+    if !arguments.no_memory {
+        figures.extend(memory::measure(folder.path())?);
+    }
+    if arguments.json {
+        figures.iter().for_each(|f| println!("{}", f.json()));
+    } else {
+        print!("{}", figure::table(&figures));
+    }
+    if arguments.record {
+        let version = bench.babeltrace.as_ref().map_or_else(|| "none".to_owned(), |b| b.version.clone());
+        let circumstances = [
+            ("babeltrace2", version),
+            ("text", bench.printer.describe().to_owned()),
+            ("events", arguments.events.to_string()),
+        ];
+        let path = record::write(&record::default_folder(), &machine, &circumstances, &figures)?;
+        eprintln!("recorded in {}", path.display());
+    }
+    Ok(())
+}
+
+struct Bench {
+    babeltrace: Option<Babeltrace>,
+    printer: Printer,
+}
+
+/// The traces of one run and what they hold.
+pub(crate) struct Traces {
+    etl: PathBuf,
+    made: Made,
+    ctf: PathBuf,
+    expected: Tally,
+}
+
+/// Writes the same events as `.etl` and as CTF.
+pub(crate) fn make(folder: &Path, events: u64) -> Result<Traces> {
+    std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    let (etl, ctf) = (folder.join("trace.etl"), folder.join("ctf"));
+    let made = etl::write(&etl, Shape { cpus: CPUS, buffer_size: BUFFER, events, bytes: u64::MAX })?;
+    ctf::write(&ctf, events, CPUS)?;
+    Ok(Traces { etl, made, ctf, expected: Tally { events, sum: sample::sum_of(events) } })
+}
+
+/// Rounds of each figure.
+#[derive(Default)]
+struct Measured {
+    dummy: Rounds,
+    text: Rounds,
+    copy: Rounds,
+}
+
+impl Bench {
+    fn speed(&self, arguments: &Arguments, folder: &Path) -> Result<Vec<Figure>> {
+        eprintln!("making {} events", arguments.events);
+        let traces = make(folder, arguments.events)?;
+        eprintln!("checking that both sides see all of them");
+        self.verify(&traces)?;
+        let mut measured = Measured::default();
+        let mut memory = Memory::new();
+        for round in 1..=arguments.rounds {
+            eprintln!("round {round} of {}", arguments.rounds);
+            self.round(&traces, &mut memory, &mut measured)?;
+        }
+        // The next part needs the space.
+        std::fs::remove_dir_all(folder).map_err(Error::file(folder))?;
+        Ok(self.figures(&measured))
+    }
+
+    /// Both sides must see every event with the values it was written with.
+    fn verify(&self, traces: &Traces) -> Result<()> {
+        let unequal =
+            |who, got: String| Err(Error::Unequal { who, why: format!("{got}, not {:?}", traces.expected) });
+        let (_, ours, _) = peer::decode(&traces.etl)?;
+        if ours != traces.expected {
+            return unequal("our decoder", format!("{ours:?}"));
+        }
+        let lines = self.printer.events(&traces.etl)?;
+        if lines != traces.expected.events {
+            return unequal("our text", format!("{lines} lines"));
+        }
+        if let Some(babeltrace) = &self.babeltrace {
+            let theirs = babeltrace.tally(&traces.ctf)?;
+            if theirs != traces.expected {
+                return unequal("babeltrace2", format!("{theirs:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&self, traces: &Traces, memory: &mut Memory, measured: &mut Measured) -> Result<()> {
+        let events = rate_of(traces.made.events);
+        let (decoded, tally, _) = peer::decode(&traces.etl)?;
+        let decoded = (tally == traces.expected).then_some(decoded.time);
+        measured.copy.add(decoded.map(rate_of(traces.made.bytes)), Some(memory.copy_rate()?));
+        let Some(babeltrace) = &self.babeltrace else { return Ok(()) };
+        let whole = |ended: process::Ended| is_whole(&ended).then_some(ended.time);
+        let dummy = whole(babeltrace.to_dummy(&traces.ctf)?);
+        measured.dummy.add(decoded.map(&events), dummy.map(&events));
+        let ours = whole(self.printer.to_text(&traces.etl)?);
+        let theirs = whole(babeltrace.to_text(&traces.ctf)?);
+        measured.text.add(ours.map(&events), theirs.map(&events));
+        Ok(())
+    }
+
+    fn figures(&self, measured: &Measured) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        let mut add = |rounds: &Rounds, name, unit, accept, target| match rounds.figure(
+            name,
+            unit,
+            Wanted { accept, target },
+        ) {
+            Some(figure) => figures.push(figure),
+            None => eprintln!("{name} left out: no round in which both sides saw every event"),
+        };
+        if self.babeltrace.is_some() {
+            add(&measured.dummy, "decode_vs_babeltrace_dummy", Unit::EventsPerSecond, 5.0, 10.0);
+            add(&measured.text, "text_vs_babeltrace_text", Unit::EventsPerSecond, 8.0, 15.0);
+        }
+        add(&measured.copy, "decode_vs_memcpy", Unit::BytesPerSecond, 0.15, 0.25);
+        figures
+    }
+}
+
+/// From the time that `amount` took to a rate.
+#[allow(clippy::cast_precision_loss)] // Amounts are far below 2⁵³.
+fn rate_of(amount: u64) -> impl Fn(Duration) -> f64 {
+    move |time| amount as f64 / time.as_secs_f64().max(1e-9)
+}
+
+/// Two areas to copy between.
+struct Memory {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        // Pages are only there once they have been written.
+        Self { from: vec![1; COPY], to: vec![2; COPY] }
+    }
+
+    /// Bytes a second of the best of several copies.
+    fn copy_rate(&mut self) -> Result<f64> {
+        let mut best = Duration::MAX;
+        for _ in 0..COPIES {
+            let (from, to) = (&self.from, &mut self.to);
+            best = best.min(process::own_time(|| black_box(to).copy_from_slice(black_box(from)))?);
+        }
+        Ok(rate_of(COPY as u64)(best))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_an_amount_over_its_time() {
+        assert!((rate_of(10)(Duration::from_secs(2)) - 5.0).abs() < 1e-9);
+        assert!(rate_of(10)(Duration::ZERO).is_finite());
+    }
+
+    #[test]
+    fn memory_is_copied_at_a_plausible_rate() {
+        let mut memory = Memory::new();
+        assert!(memory.copy_rate().unwrap() > 1e7);
+        assert_eq!(memory.from, memory.to);
+    }
+}

@@ -1,0 +1,77 @@
+//! Figures that are kept: `recorded/read-<date>.jsonl`, a line about the machine and then one for each figure.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use traceweir_decode::format::json_string;
+use traceweir_format::time::FileTime;
+
+use crate::error::{Error, Result};
+use crate::figure::Figure;
+use crate::machine::Machine;
+
+/// What the figures depend on besides the machine: names and values.
+pub(crate) type Circumstances<'a> = &'a [(&'a str, String)];
+
+/// Writes the file of today into `folder`, replacing one of the same day.
+pub(crate) fn write(
+    folder: &Path,
+    machine: &Machine,
+    circumstances: Circumstances<'_>,
+    figures: &[Figure],
+) -> Result<PathBuf> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = FileTime::from_unix(since_1970.as_secs().cast_signed(), 0).civil();
+    let date = format!("{:04}-{:02}-{:02}", now.year, now.month, now.day);
+    let mut text = first_line(&date, machine, circumstances);
+    for figure in figures {
+        text.push('\n');
+        text.push_str(&figure.json());
+    }
+    text.push('\n');
+    std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    let path = folder.join(format!("read-{date}.jsonl"));
+    std::fs::write(&path, text).map_err(Error::file(&path))?;
+    Ok(path)
+}
+
+/// The folder of recorded figures: that of this package, or of the tree the command was given in.
+pub(crate) fn default_folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from("benches"), PathBuf::from)
+        .join("recorded")
+}
+
+fn first_line(date: &str, machine: &Machine, circumstances: Circumstances<'_>) -> String {
+    let mut pairs = vec![
+        ("date", date.to_owned()),
+        ("cpu", machine.cpu.clone()),
+        ("cores", machine.cores.to_string()),
+        ("memory_mib", machine.memory_mib.to_string()),
+        ("kernel", machine.kernel.clone()),
+    ];
+    pairs.extend_from_slice(circumstances);
+    let mut out = Vec::new();
+    for (name, value) in &pairs {
+        out.push(if out.is_empty() { b'{' } else { b',' });
+        json_string(name, &mut out);
+        out.push(b':');
+        json_string(value, &mut out);
+    }
+    out.push(b'}');
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_names_machine_and_circumstances() {
+        let machine = Machine { cpu: "A \"B\"".into(), cores: 2, memory_mib: 512, kernel: "6.1".into() };
+        assert_eq!(
+            first_line("2024-02-29", &machine, &[("peer", "1.0".into())]),
+            r#"{"date":"2024-02-29","cpu":"A \"B\"","cores":"2","memory_mib":"512","kernel":"6.1","peer":"1.0"}"#
+        );
+    }
+}

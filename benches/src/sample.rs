@@ -1,0 +1,103 @@
+//! The events that both sides read: the same facts, once as CTF and once as `.etl`.
+//!
+//! ```text
+//!   payload, 40 bytes   00 u32 seq │ 04 u64 val │ 0C 27 letters and a NUL
+//!   beside it           time, processor, process, thread
+//! ```
+//!
+//! Processors take turns at random, as they do when all of them are busy: a reader that merges has to change its source every
+//! second event or so. A trace in which one processor writes at a time would flatter a merge that works in runs.
+
+/// Bytes of a payload.
+pub(crate) const PAYLOAD: usize = 40;
+/// The text of each event.
+pub(crate) const TEXT: &str = "abcdefghijklmnopqrstuvwxyza";
+/// Provider of the events.
+pub(crate) const PROVIDER: &str = "anchors";
+/// Name of the events.
+pub(crate) const EVENT: &str = "ev";
+/// The process that wrote them.
+pub(crate) const PROCESS: u32 = 4242;
+/// 100 ns units between two events of the trace, whatever their processors.
+pub(crate) const STEP_UNITS: u64 = 2;
+/// Wall time of the first event: seconds since 1970.
+pub(crate) const START_SECONDS: u64 = 1_700_000_000;
+
+/// One event, made from its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// Its number, which is its order in time.
+    pub(crate) index: u64,
+    /// The processor that wrote it.
+    pub(crate) cpu: u16,
+}
+
+impl Sample {
+    /// Event `index` of a machine with `cpus` processors.
+    pub(crate) fn new(index: u64, cpus: u16) -> Self {
+        let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32;
+        let cpu = u16::try_from(mixed % u64::from(cpus.max(1))).unwrap_or(0);
+        Self { index, cpu }
+    }
+
+    /// The first field.
+    #[allow(clippy::cast_possible_truncation)] // Wraps, as a 32-bit sequence number does.
+    pub(crate) fn seq(self) -> u32 {
+        self.index as u32
+    }
+
+    /// The second field.
+    pub(crate) fn val(self) -> u64 {
+        self.index.wrapping_mul(0x9E37)
+    }
+
+    /// The thread that wrote it: one for each processor.
+    pub(crate) fn thread(self) -> u32 {
+        PROCESS + 1 + u32::from(self.cpu)
+    }
+
+    /// 100 ns units since the first event.
+    pub(crate) fn units(self) -> u64 {
+        self.index * STEP_UNITS
+    }
+
+    /// The payload.
+    pub(crate) fn payload(self) -> [u8; PAYLOAD] {
+        let mut bytes = [0; PAYLOAD];
+        bytes[..4].copy_from_slice(&self.seq().to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.val().to_le_bytes());
+        bytes[12..12 + TEXT.len()].copy_from_slice(TEXT.as_bytes());
+        bytes
+    }
+
+    /// What both fields that are numbers add to a sum over all events.
+    pub(crate) fn sum(self) -> u64 {
+        self.val().wrapping_add(u64::from(self.seq()))
+    }
+}
+
+/// The sum over all numbers of the first `events` events.
+pub(crate) fn sum_of(events: u64) -> u64 {
+    (0..events).fold(0, |sum, index| sum.wrapping_add(Sample { index, cpu: 0 }.sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_processor_gets_its_share_and_runs_are_short() {
+        let cpus: Vec<u16> = (0..10_000).map(|i| Sample::new(i, 2).cpu).collect();
+        let ones = cpus.iter().filter(|&&c| c == 1).count();
+        let changes = cpus.windows(2).filter(|w| w[0] != w[1]).count();
+        assert!((4_500..5_500).contains(&ones) && (4_500..5_500).contains(&changes), "{ones} {changes}");
+    }
+
+    #[test]
+    fn a_payload_is_two_numbers_and_a_terminated_text() {
+        let payload = Sample::new(3, 2).payload();
+        assert_eq!(payload[..12], [3, 0, 0, 0, 0xA5, 0xDA, 1, 0, 0, 0, 0, 0]);
+        assert_eq!((&payload[12..39], payload[39]), (TEXT.as_bytes(), 0));
+    }
+}

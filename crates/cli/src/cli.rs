@@ -1,0 +1,203 @@
+//! The flags of `weir`, as typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const AFTER_HELP: &str = "\
+Examples:
+  weir dump trace.etl                            every event, decoded, in time order
+  weir dump trace.etl --provider MyCompany.App --level warning
+  weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
+  weir dump app.etl --manifest app.dll           schemas from a manifest, a DLL or an ELF file
+  weir stats trace.etl                           who wrote how much
+  weir check trace.etl                           what is wrong with the file, with offsets
+
+Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 the trace says that events were lost, 77 not permitted.";
+
+/// Opens, decodes, checks and repairs event traces (.etl), recorded on Windows or here.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
+    Info(Info),
+    /// Print every event, decoded, in time order
+    Dump(Box<Dump>),
+    /// Count events and bytes by provider, event and process
+    Stats(Box<Stats>),
+    /// List every rule of the format that a file breaks, with offsets
+    Check(Check),
+    /// Finalise a file that a crash left behind
+    Repair(Repair),
+    /// Write a small trace and print it back, decoded
+    Demo(Demo),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Files {
+    /// Traces: .etl, .etl.zip, .etl.gz or .etlgz; several are merged by time
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Where schemas come from besides the trace itself.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Schemas")]
+pub(crate) struct Schemas {
+    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) manifest: Vec<PathBuf>,
+    /// Message formats of WPP events: a TMF file or a folder of them
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) tmf: Vec<PathBuf>,
+    /// Message formats of WPP events: a PDB file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pdb: Vec<PathBuf>,
+}
+
+/// Which events are of interest.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct Filters {
+    /// Only this provider: name (without regard to case, * and ? as wildcards) or GUID; may be repeated
+    #[arg(long, value_name = "NAME|GUID")]
+    pub(crate) provider: Vec<String>,
+    /// Only this event: name (wildcards as above) or id; may be repeated
+    #[arg(long, value_name = "NAME|ID")]
+    pub(crate) event: Vec<String>,
+    /// Only events of this level or more severe: 1-255, critical, error, warning, info, verbose
+    #[arg(long)]
+    pub(crate) level: Option<String>,
+    /// Only events with any of these keyword bits: hexadecimal with 0x, or decimal
+    #[arg(long, value_name = "MASK")]
+    pub(crate) keyword: Option<String>,
+    /// Only this process, by the event's header or by what it is about; may be repeated
+    #[arg(long)]
+    pub(crate) pid: Vec<u32>,
+    /// Only this thread; may be repeated
+    #[arg(long)]
+    pub(crate) tid: Vec<u32>,
+    /// Only this processor; may be repeated
+    #[arg(long)]
+    pub(crate) cpu: Vec<u16>,
+    /// Not before: UTC (2020-07-29T00:07:01.5) or offset from the start (1.5s, 200ms)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Not after: as --from
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+    /// Stop after N events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) head: Option<u64>,
+    /// Only events whose text contains this, without regard to case
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) grep: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    /// One JSON object for each file
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// One line an event, for people
+    #[default]
+    Text,
+    /// One JSON object an event
+    #[value(alias = "json", alias = "ndjson")]
+    Jsonl,
+    /// Comma-separated values with a header line
+    Csv,
+    /// XML as tracerpt writes it
+    Xml,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    /// How events are written
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Numbers instead of the names of enumerations and flags
+    #[arg(long)]
+    pub(crate) numeric: bool,
+    #[command(flatten)]
+    pub(crate) schemas: Schemas,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    /// Group by this
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) by: GroupBy,
+    /// Show at most N rows of each table (0 = all)
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub(crate) top: usize,
+    /// One JSON object a row
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) schemas: Schemas,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupBy {
+    /// Three tables: providers, events, processes
+    #[default]
+    All,
+    /// Providers
+    Provider,
+    /// Events
+    Event,
+    /// Processes
+    Process,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    /// One JSON object a finding
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// The file to repair; it is not changed
+    pub(crate) file: PathBuf,
+    /// The finalised copy
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where the trace is written [default: weir-demo.etl in the temporary folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}

@@ -1,0 +1,189 @@
+//! `weir info`: what a trace is.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::Result;
+use traceweir_format::Guid;
+use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::session::LOG_FILE_MODES;
+use traceweir_format::time::{Clock, ClockKind, FileTime};
+
+use super::{grouped, warn};
+use crate::cli::{Info, Schemas};
+use crate::exit::Outcome;
+use crate::export::write_json_string;
+use crate::input::Input;
+use crate::output::Output;
+use crate::traces::{Flow, Traces};
+
+/// What a pass over the events tells.
+#[derive(Default)]
+struct Survey {
+    events: u64,
+    first: Option<FileTime>,
+    last: Option<FileTime>,
+    providers: BTreeMap<(String, Guid), u64>,
+}
+
+/// Runs the command.
+pub(super) fn run(options: &Info) -> Result<Outcome> {
+    let mut output = Output::open(None)?;
+    let mut outcome = Outcome::Fine;
+    for path in &options.files.files {
+        let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), false)?;
+        let mut surveys: Vec<Survey> = traces.inputs.iter().map(|_| Survey::default()).collect();
+        let reading = traces.read(
+            |_, _| true,
+            |event| {
+                let Some(survey) = surveys.get_mut(event.file) else { return Ok(Flow::Continue) };
+                survey.events += 1;
+                survey.first.get_or_insert(event.time);
+                survey.last = survey.last.max(Some(event.time));
+                let key = (event.provider.unwrap_or_default().to_owned(), event.record.provider());
+                *survey.providers.entry(key).or_default() += 1;
+                Ok(Flow::Continue)
+            },
+        )?;
+        for (input, survey) in traces.inputs.iter().zip(&surveys) {
+            let text = if options.json { json(input, survey) } else { page(input, survey) };
+            output.buffer().extend_from_slice(text.as_bytes());
+            output.settle()?;
+        }
+        output.flush()?;
+        warn(&reading);
+        outcome = outcome.max(reading.outcome);
+    }
+    Ok(outcome)
+}
+
+fn page(input: &Input, survey: &Survey) -> String {
+    let trace = &input.trace;
+    let h = trace.header();
+    let mut page = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(page, "{name:<12} {value}");
+    };
+    line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
+    line("Session", &format!("{}, logged to {}", shown(&h.session_name), shown(&h.file_name)));
+    line("Mode", &format!("{:#x} {}", h.log_file_mode, modes(h.log_file_mode)));
+    line("Machine", &machine(h));
+    line("Clock", &clock(trace.clock()));
+    line("Started", &format!("{}, machine up since {}", h.start_time, h.boot_time));
+    if trace.is_finalised() {
+        let span = (h.end_time.0 - h.start_time.0) as f64 / 1e7;
+        line("Ended", &format!("{}, after {span:.3} s", h.end_time));
+    } else {
+        line("Ended", "never finalised (weir repair writes a finalised copy)");
+    }
+    if let (Some(first), Some(last)) = (survey.first, survey.last) {
+        line("Events", &format!("{} from {first} to {last}", grouped(survey.events)));
+    } else {
+        line("Events", "none");
+    }
+    line("Buffers", &buffers(input));
+    line("Lost", &format!("{} events, {} buffers", h.events_lost, h.buffers_lost));
+    line("Providers", &survey.providers.len().to_string());
+    let mut providers: Vec<_> = survey.providers.iter().collect();
+    providers.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    for ((name, guid), count) in providers {
+        let _ = writeln!(page, "{:>14}  {guid}  {}", grouped(*count), shown(name));
+    }
+    page.push('\n');
+    page
+}
+
+fn shown(name: &str) -> &str {
+    if name.is_empty() { "(no name)" } else { name }
+}
+
+fn modes(mode: u32) -> String {
+    let names: Vec<_> = LOG_FILE_MODES.iter().filter(|(bit, _)| mode & bit != 0).map(|(_, name)| *name).collect();
+    names.join(" ")
+}
+
+fn machine(h: &LogFileHeader) -> String {
+    let [major, minor, ..] = h.versions;
+    let (build, cpus, mhz, bits) = (h.provider_version, h.processors, h.cpu_speed_mhz, h.pointer_size * 8);
+    let zone = -(h.time_zone.bias + h.time_zone.standard_bias);
+    let (sign, zone) = (if zone < 0 { '-' } else { '+' }, zone.unsigned_abs());
+    let (hours, minutes) = (zone / 60, zone % 60);
+    format!("Windows {major}.{minor} build {build}, {cpus} CPUs at {mhz} MHz, {bits}-bit, UTC{sign}{hours:02}:{minutes:02}")
+}
+
+fn clock(clock: &Clock) -> String {
+    match clock.kind {
+        ClockKind::Qpc => format!("performance counter, {} Hz", grouped(clock.rate)),
+        ClockKind::SystemTime => "system time, 100 ns".to_owned(),
+        ClockKind::CpuCycles => format!("CPU cycles, {} Hz", grouped(clock.rate)),
+    }
+}
+
+fn buffers(input: &Input) -> String {
+    let trace = &input.trace;
+    let (count, compressed) = (trace.buffers().len(), trace.compressed_buffers());
+    let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
+    cpus.dedup();
+    let (size, said, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
+    let kind = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
+    format!("{count} of {} bytes in {cpus} streams, {kind}; header says {said}", grouped(u64::from(size)))
+}
+
+fn json(input: &Input, survey: &Survey) -> String {
+    let trace = &input.trace;
+    let h = trace.header();
+    let mut out = b"{\"file\":".to_vec();
+    let string = |text: &str, out: &mut Vec<u8>| write_json_string(text, out);
+    string(&input.name, &mut out);
+    out.extend_from_slice(b",\"session\":");
+    string(&h.session_name, &mut out);
+    out.extend_from_slice(b",\"log_file\":");
+    string(&h.file_name, &mut out);
+    let end = if trace.is_finalised() { format!("\"{}\"", h.end_time) } else { "null".to_owned() };
+    let kind = match trace.clock().kind {
+        ClockKind::Qpc => "qpc",
+        ClockKind::SystemTime => "system",
+        ClockKind::CpuCycles => "cycles",
+    };
+    let optional = |t: Option<FileTime>| t.map_or("null".to_owned(), |t| format!("\"{t}\""));
+    let rest = format!(
+        ",\"size\":{},\"mode\":\"{:#x}\",\"os\":\"{}.{}\",\"build\":{},\"cpus\":{},\"cpu_mhz\":{},\"pointer_size\":{},\
+         \"clock\":\"{kind}\",\"clock_hz\":{},\"boot\":\"{}\",\"start\":\"{}\",\"end\":{end},\"finalised\":{},\
+         \"events\":{},\"first\":{},\"last\":{},\"buffers\":{},\"compressed_buffers\":{},\"compressed\":{},\"buffer_size\":{},\
+         \"buffers_written\":{},\"events_lost\":{},\"buffers_lost\":{},\"providers\":[",
+        trace.file_size(),
+        h.log_file_mode,
+        h.versions[0],
+        h.versions[1],
+        h.provider_version,
+        h.processors,
+        h.cpu_speed_mhz,
+        h.pointer_size,
+        trace.clock().rate,
+        h.boot_time,
+        h.start_time,
+        trace.is_finalised(),
+        survey.events,
+        optional(survey.first),
+        optional(survey.last),
+        trace.buffers().len(),
+        trace.compressed_buffers(),
+        trace.compressed_buffers() > 0,
+        h.buffer_size,
+        h.buffers_written,
+        h.events_lost,
+        h.buffers_lost,
+    );
+    out.extend_from_slice(rest.as_bytes());
+    for (index, ((name, guid), count)) in survey.providers.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b",{\"name\":" } else { b"{\"name\":" });
+        if name.is_empty() {
+            out.extend_from_slice(b"null");
+        } else {
+            string(name, &mut out);
+        }
+        out.extend_from_slice(format!(",\"guid\":\"{guid}\",\"events\":{count}}}").as_bytes());
+    }
+    out.extend_from_slice(b"]}\n");
+    String::from_utf8_lossy(&out).into_owned()
+}

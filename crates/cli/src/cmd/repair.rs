@@ -1,0 +1,43 @@
+//! `weir repair`: finalises a file that a crash left behind.
+
+use std::fs::OpenOptions;
+
+use anstream::eprintln;
+use anyhow::{Context, Result, bail};
+use traceweir_format::etl;
+
+use super::grouped;
+use crate::cli::Repair;
+use crate::exit::Outcome;
+use crate::input;
+
+/// Runs the command.
+pub(super) fn run(options: &Repair) -> Result<Outcome> {
+    let mut inputs = input::open_all(std::slice::from_ref(&options.file))?;
+    let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
+        bail!("{} holds several traces; unpack the one to repair", options.file.display());
+    };
+    if let (Ok(from), Ok(to)) = (options.file.canonicalize(), options.output.canonicalize()) {
+        if from == to {
+            bail!("{} is the input; name another file with -o", options.output.display());
+        }
+    }
+    let path = options.output.display();
+    let mut open = OpenOptions::new();
+    open.write(true).truncate(true).create(true).create_new(!options.force);
+    let sink = open.open(&options.output).with_context(|| {
+        let hint = if options.output.exists() { " (--force replaces it)" } else { "" };
+        format!("cannot write {path}{hint}")
+    })?;
+    let done = etl::repair(&file.trace, sink).context("cannot repair")?;
+    eprintln!(
+        "{path}: {} events in {} buffers, ends {}",
+        grouped(done.events),
+        grouped(u64::from(done.buffers)),
+        done.end_time
+    );
+    if done.salvaged > 0 || done.dropped > 0 {
+        eprintln!("{} damaged buffers were saved in part, {} could not be", done.salvaged, done.dropped);
+    }
+    Ok(if done.dropped > 0 { Outcome::Damaged } else { Outcome::Fine })
+}

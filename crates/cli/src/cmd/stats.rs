@@ -1,0 +1,183 @@
+//! `weir stats`: who wrote how much.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use rustc_hash::FxHashMap;
+use traceweir_format::Guid;
+use traceweir_format::header::NO_ID;
+
+use super::{grouped, warn};
+use crate::cli::{GroupBy, Stats};
+use crate::exit::Outcome;
+use crate::export::write_json_string;
+use crate::filter::Filter;
+use crate::output::Output;
+use crate::traces::{Event, Flow, Traces};
+
+/// Events and bytes of one group.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    events: u64,
+    bytes: u64,
+}
+
+/// What a row is about; the text is made when it is printed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Provider(Guid),
+    Event(Guid, Option<Box<str>>, u16, u8),
+    Process(u32),
+}
+
+#[derive(Default)]
+struct Counts {
+    all: Count,
+    rows: FxHashMap<Key, Count>,
+    providers: FxHashMap<Guid, Box<str>>,
+    processes: FxHashMap<u32, Box<str>>,
+    first: Option<i64>,
+    last: i64,
+}
+
+/// Runs the command.
+pub(super) fn run(options: &Stats) -> Result<Outcome> {
+    let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
+    let filter = Filter::new(&options.filters, traces.start())?;
+    let mut counts = Counts::default();
+    let mut left = filter.head.unwrap_or(u64::MAX);
+    let by = options.by;
+    let reading = traces.read(
+        |record, time| filter.wants(record, time),
+        |event| {
+            if filter.accepts(event) {
+                counts.add(event, by);
+                left -= 1;
+            }
+            Ok(if left == 0 { Flow::Stop } else { Flow::Continue })
+        },
+    )?;
+    let mut output = Output::open(None)?;
+    let text = counts.print(options);
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.flush()?;
+    warn(&reading);
+    Ok(reading.outcome)
+}
+
+impl Counts {
+    fn add(&mut self, event: &Event<'_>, by: GroupBy) {
+        let record = &event.record;
+        let bytes = record.bytes().len() as u64;
+        let guid = record.provider();
+        self.first.get_or_insert(event.time.0);
+        self.last = self.last.max(event.time.0);
+        let one = |count: &mut Count| {
+            count.events += 1;
+            count.bytes += bytes;
+        };
+        one(&mut self.all);
+        if let Some(name) = event.provider {
+            self.providers.entry(guid).or_insert_with(|| name.into());
+        }
+        if matches!(by, GroupBy::All | GroupBy::Provider) {
+            one(self.rows.entry(Key::Provider(guid)).or_default());
+        }
+        if matches!(by, GroupBy::All | GroupBy::Event) {
+            let d = record.descriptor();
+            let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.clone());
+            let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
+            one(self.rows.entry(Key::Event(guid, name, id, d.version)).or_default());
+        }
+        if matches!(by, GroupBy::All | GroupBy::Process) {
+            let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
+            if let Some(name) = event.process {
+                self.processes.entry(pid).or_insert_with(|| name.into());
+            }
+            one(self.rows.entry(Key::Process(pid)).or_default());
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.first.map_or(0.0, |first| (self.last - first) as f64 / 1e7)
+    }
+
+    fn print(&self, options: &Stats) -> String {
+        let mut page = String::new();
+        if !options.json {
+            let (events, bytes) = (grouped(self.all.events), grouped(self.all.bytes));
+            let _ = writeln!(page, "{events} events, {bytes} bytes in {:.3} s", self.seconds());
+        }
+        let tables: [(&str, fn(&Key) -> bool); 3] = [
+            ("provider", |k| matches!(k, Key::Provider(_))),
+            ("event", |k| matches!(k, Key::Event(..))),
+            ("process", |k| matches!(k, Key::Process(_))),
+        ];
+        for (name, belongs) in tables {
+            let mut rows: Vec<_> = self.rows.iter().filter(|(k, _)| belongs(k)).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            rows.sort_by_key(|(key, count)| (std::cmp::Reverse(count.events), self.label(key)));
+            let shown = if options.top == 0 { rows.len() } else { options.top };
+            self.table(name, &rows, shown, options.json, &mut page);
+        }
+        page
+    }
+
+    fn table(&self, name: &str, rows: &[(&Key, &Count)], shown: usize, json: bool, page: &mut String) {
+        let seconds = self.seconds();
+        let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        if !json {
+            let _ = writeln!(page, "\n{:>12} {:>15} {:>12} {:>7}  {name}", "events", "bytes", "events/s", "share");
+        }
+        for (key, count) in rows.iter().take(shown) {
+            let label = self.label(key);
+            if json {
+                let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
+                write_json_string(&label, &mut out);
+                page.push_str(&String::from_utf8_lossy(&out));
+                self.json_ids(key, page);
+                let rate = rate(count.events);
+                let _ = writeln!(page, ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}", count.events, count.bytes);
+            } else {
+                let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
+                let (events, bytes) = (grouped(count.events), grouped(count.bytes));
+                let rate = rate(count.events);
+                let _ = writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {label}");
+            }
+        }
+        if rows.len() > shown && !json {
+            let _ = writeln!(page, "{:>12} more (--top 0 shows all)", grouped((rows.len() - shown) as u64));
+        }
+    }
+
+    fn json_ids(&self, key: &Key, page: &mut String) {
+        let _ = match key {
+            Key::Provider(guid) => write!(page, ",\"guid\":\"{guid}\""),
+            Key::Event(guid, _, id, version) => write!(page, ",\"guid\":\"{guid}\",\"id\":{id},\"version\":{version}"),
+            Key::Process(NO_ID) => write!(page, ",\"pid\":-1"),
+            Key::Process(pid) => write!(page, ",\"pid\":{pid}"),
+        };
+    }
+
+    fn label(&self, key: &Key) -> String {
+        let provider = |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
+        match key {
+            Key::Provider(guid) => {
+                // Kernel events share one provider name; their class tells them apart.
+                match traceweir_format::kernel::class_name(guid) {
+                    Some(class) => format!("{} ({class})", provider(guid)),
+                    None => provider(guid),
+                }
+            }
+            Key::Event(guid, Some(name), ..) => format!("{}/{name}", provider(guid)),
+            Key::Event(guid, None, id, version) => format!("{}/{id} v{version}", provider(guid)),
+            Key::Process(NO_ID) => "(no process)".to_owned(),
+            Key::Process(pid) => match self.processes.get(pid) {
+                Some(name) => format!("{name} ({pid})"),
+                None => pid.to_string(),
+            },
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Visitors that write the fields of an event as text or JSON.
+
+use traceweir_decode::format::{Style, json, text};
+use traceweir_decode::schema::{Field, Kind, Origin};
+use traceweir_decode::source::Known;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::Visitor;
+use traceweir_format::spec::types::OutType;
+
+/// Whether a field is not meant to be seen.
+fn is_hidden(field: &Field) -> bool {
+    matches!(field.kind, Kind::Value { output: OutType::NOPRINT, .. })
+}
+
+/// Which of the open brackets are arrays: one bit each, the innermost lowest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nesting(u64);
+
+impl Nesting {
+    fn push(&mut self, array: bool) {
+        self.0 = self.0 << 1 | u64::from(array);
+    }
+    fn pop(&mut self) {
+        self.0 >>= 1;
+    }
+    fn in_array(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// Writes `"name":value` pairs.
+pub(super) struct JsonFields<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    known: &'a Known,
+    style: Style,
+    hide: bool,
+    nesting: Nesting,
+}
+
+impl<'a> JsonFields<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
+        // Padding of kernel events is nobody's data; what a provider marks so is still data for programs.
+        let hide = known.schema.origin == Origin::Kernel;
+        Self { out, known, style, hide, nesting: Nesting::default() }
+    }
+
+    #[inline]
+    fn lead(&mut self, index: usize) {
+        if !matches!(self.out.last(), Some(b'{' | b'[')) {
+            self.out.push(b',');
+        }
+        if !self.nesting.in_array() {
+            self.out.extend_from_slice(self.known.json_key(index));
+        }
+    }
+}
+
+impl<'p> Visitor<'p> for JsonFields<'_> {
+    #[inline]
+    fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
+        if self.hide && is_hidden(field) {
+            return;
+        }
+        self.lead(index);
+        json(field, &value, self.style, self.out);
+    }
+    fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
+        self.lead(index);
+        self.out.push(b'[');
+        self.nesting.push(true);
+    }
+    fn end_array(&mut self, _: usize, _: &Field) {
+        self.nesting.pop();
+        self.out.push(b']');
+    }
+    fn begin_struct(&mut self, index: usize, _: &Field) {
+        self.lead(index);
+        self.out.push(b'{');
+        self.nesting.push(false);
+    }
+    fn end_struct(&mut self, _: usize, _: &Field) {
+        self.nesting.pop();
+        self.out.push(b'}');
+    }
+}
+
+/// Writes `name=value` pairs for people.
+pub(super) struct TextFields<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    style: Style,
+    nesting: Nesting,
+}
+
+impl<'a> TextFields<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>, style: Style) -> Self {
+        Self { out, style, nesting: Nesting::default() }
+    }
+
+    #[inline]
+    fn lead(&mut self, field: &Field) {
+        if !matches!(self.out.last(), Some(b'{' | b'[' | b' ')) {
+            self.out.push(b' ');
+        }
+        if !self.nesting.in_array() {
+            self.out.extend_from_slice(field.name.as_bytes());
+            self.out.push(b'=');
+        }
+    }
+}
+
+impl<'p> Visitor<'p> for TextFields<'_> {
+    #[inline]
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        if is_hidden(field) {
+            return;
+        }
+        self.lead(field);
+        if !matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_)) {
+            return text(field, &value, self.style, self.out);
+        }
+        let start = self.out.len();
+        self.out.push(b'"');
+        text(field, &value, self.style, self.out);
+        quote_if_needed(self.out, start);
+    }
+    fn begin_array(&mut self, _: usize, field: &Field, _: usize) {
+        self.lead(field);
+        self.out.push(b'[');
+        self.nesting.push(true);
+    }
+    fn end_array(&mut self, _: usize, _: &Field) {
+        self.nesting.pop();
+        self.out.push(b']');
+    }
+    fn begin_struct(&mut self, _: usize, field: &Field) {
+        self.lead(field);
+        self.out.push(b'{');
+        self.nesting.push(false);
+    }
+    fn end_struct(&mut self, _: usize, _: &Field) {
+        self.nesting.pop();
+        self.out.push(b'}');
+    }
+}
+
+/// Closes the quotes opened at `start`, or takes them away from a single plain word. Control characters are escaped.
+fn quote_if_needed(out: &mut Vec<u8>, start: usize) {
+    let word = out.get(start + 1..).unwrap_or_default();
+    let plain = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'{' | b'}' | b'[' | b']' | b'=');
+    if !word.is_empty() && word.iter().all(plain) {
+        out.copy_within(start + 1.., start);
+        out.pop();
+        return;
+    }
+    if word.iter().any(|b| *b < 0x20 || *b == b'"' || *b == 0x7F) {
+        let word = out.split_off(start + 1);
+        for b in word {
+            match b {
+                b'"' => out.extend_from_slice(b"\\\""),
+                b'\n' => out.extend_from_slice(b"\\n"),
+                b'\r' => out.extend_from_slice(b"\\r"),
+                b'\t' => out.extend_from_slice(b"\\t"),
+                0..0x20 | 0x7F => {
+                    out.extend_from_slice(b"\\x");
+                    super::push_hex(&[b], out);
+                }
+                _ => out.push(b),
+            }
+        }
+    }
+    out.push(b'"');
+}

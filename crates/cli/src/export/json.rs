@@ -1,0 +1,154 @@
+//! One JSON object a line.
+
+use traceweir_decode::format::{Style, decimal, hex_lower, json_string};
+use traceweir_decode::walk::Walker;
+use traceweir_format::Guid;
+use traceweir_format::header::Record;
+
+use super::fields::JsonFields;
+use super::message::Messages;
+use super::stamp::push_milliseconds;
+use super::{Sink, Stamp, push_hex, push_id};
+use crate::traces::Event;
+
+/// Writes objects.
+pub(super) struct Json {
+    style: Style,
+    stamp: Stamp,
+    walker: Walker,
+    messages: Messages,
+    message: Vec<u8>,
+}
+
+/// Appends a JSON string with quotes.
+pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
+    json_string(text, out);
+}
+
+impl Json {
+    pub(super) fn new(style: Style) -> Self {
+        let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
+        Self { style, stamp: Stamp::default(), walker, messages, message }
+    }
+
+    fn identity(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let record = &event.record;
+        let d = record.descriptor();
+        out.extend_from_slice(b"{\"time\":\"");
+        self.stamp.push(event.time, out);
+        out.extend_from_slice(b"Z\",\"ms\":");
+        push_milliseconds(event.since_start, out);
+        out.extend_from_slice(b",\"provider\":");
+        push_name(event.provider, out);
+        out.extend_from_slice(b",\"guid\":\"");
+        out.extend_from_slice(&record.provider().to_ascii());
+        out.extend_from_slice(b"\",\"event\":");
+        push_name(event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref()), out);
+        for (key, number) in [
+            (&b",\"id\":"[..], d.id),
+            (b",\"version\":", u16::from(d.version)),
+            (b",\"level\":", u16::from(d.level)),
+            (b",\"opcode\":", u16::from(d.opcode)),
+            (b",\"task\":", d.task),
+        ] {
+            out.extend_from_slice(key);
+            decimal(number, out);
+        }
+        out.extend_from_slice(b",\"keywords\":\"0x");
+        hex_lower(d.keyword, out);
+        out.extend_from_slice(b"\",\"pid\":");
+        push_id(record.process_id(), out);
+        out.extend_from_slice(b",\"tid\":");
+        push_id(record.thread_id(), out);
+        out.extend_from_slice(b",\"cpu\":");
+        decimal(record.cpu(), out);
+        out.extend_from_slice(b",\"len\":");
+        decimal(record.payload().len(), out);
+    }
+
+    fn fields(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"fields\":{");
+        let found = match &event.found {
+            Ok(found) => found,
+            Err(reason) => {
+                out.push(b'}');
+                return undecoded(&reason.to_string(), event.record.payload(), out);
+            }
+        };
+        let mut fields = JsonFields::new(out, found.known, self.style);
+        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
+        out.push(b'}');
+        match rest {
+            Ok([]) => {}
+            Ok(extra) => {
+                out.extend_from_slice(b",\"extra\":\"");
+                push_hex(extra, out);
+                out.push(b'"');
+            }
+            Err(reason) => undecoded(&reason.to_string(), found.payload, out),
+        }
+        self.message.clear();
+        if self.messages.expand(&event.record, found, self.style, &mut self.message) {
+            out.extend_from_slice(b",\"message\":");
+            json_string(&String::from_utf8_lossy(&self.message), out);
+        }
+    }
+}
+
+fn push_name(name: Option<&str>, out: &mut Vec<u8>) {
+    match name {
+        Some(name) => json_string(name, out),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn undecoded(reason: &str, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"raw\":\"");
+    push_hex(payload, out);
+    out.extend_from_slice(b"\",\"undecoded\":");
+    json_string(reason, out);
+}
+
+fn push_guid(key: &[u8], guid: Option<Guid>, out: &mut Vec<u8>) {
+    if let Some(guid) = guid {
+        out.extend_from_slice(key);
+        out.extend_from_slice(&guid.to_ascii());
+        out.push(b'"');
+    }
+}
+
+fn push_stack(record: &Record<'_>, out: &mut Vec<u8>) {
+    let Some(stack) = record.items().stack() else { return };
+    out.extend_from_slice(b",\"stack\":[");
+    for frame in stack.frames() {
+        if !out.ends_with(b"[") {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"0x");
+        hex_lower(frame, out);
+        out.push(b'"');
+    }
+    out.push(b']');
+}
+
+impl Sink for Json {
+    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        self.identity(event, out);
+        if let Some(actor) = event.attributed {
+            out.extend_from_slice(b",\"attributed\":{\"pid\":");
+            push_id(actor.pid, out);
+            out.extend_from_slice(b",\"tid\":");
+            push_id(actor.tid, out);
+            out.push(b'}');
+        }
+        if let Some(process) = event.process {
+            out.extend_from_slice(b",\"process\":");
+            json_string(process, out);
+        }
+        push_guid(b",\"activity\":\"", event.record.activity(), out);
+        push_guid(b",\"related\":\"", event.record.items().related_activity(), out);
+        push_stack(&event.record, out);
+        self.fields(event, out);
+        out.extend_from_slice(b"}\n");
+    }
+}

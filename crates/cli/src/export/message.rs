@@ -1,0 +1,117 @@
+//! The message of an event with its inserts filled in.
+
+use traceweir_decode::format::{Style, text};
+use traceweir_decode::message::Spec;
+use traceweir_decode::schema::Field;
+use traceweir_decode::source::Found;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::header::Record;
+
+/// Expands messages; keeps its memory between events.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    walker: Walker,
+    inserts: Inserts,
+}
+
+/// The top-level fields of one event as text, and as numbers where they are.
+#[derive(Debug, Default)]
+struct Inserts {
+    text: Vec<u8>,
+    /// End of each insert's text; its number and the bytes of that number's type.
+    ends: Vec<(usize, Option<(i128, usize)>)>,
+    depth: usize,
+    style: Style,
+}
+
+impl Messages {
+    /// Appends the message of an event, if it has one.
+    pub(super) fn expand(&mut self, record: &Record<'_>, found: &Found<'_, '_>, style: Style, out: &mut Vec<u8>) -> bool {
+        let Some(message) = &found.known.message else { return false };
+        self.inserts.text.clear();
+        self.inserts.ends.clear();
+        (self.inserts.depth, self.inserts.style) = (0, style);
+        // A payload that ends early leaves later inserts as they are written.
+        let schema = &found.known.schema;
+        let _ = self.walker.walk(schema, found.payload, record.pointer_size(), &mut self.inserts);
+        let inserts = &self.inserts;
+        message.expand(out, &mut |number, spec, out| inserts.push(number, spec, out));
+        true
+    }
+}
+
+impl Inserts {
+    fn push(&self, number: usize, spec: Option<&Spec>, out: &mut Vec<u8>) -> bool {
+        let Some(index) = number.checked_sub(1) else { return false };
+        let Some((end, value)) = self.ends.get(index) else { return false };
+        let start = index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |e| e.0);
+        let text = self.text.get(start..*end).unwrap_or_default();
+        match (spec, value) {
+            (Some(spec), Some((value, bytes))) if !spec.is_text() => spec.number(*value, *bytes, out),
+            (Some(spec), _) => spec.text(&String::from_utf8_lossy(text), out),
+            (None, _) => out.extend_from_slice(text),
+        }
+        true
+    }
+
+    fn close(&mut self, value: Option<(i128, usize)>) {
+        if self.depth == 0 {
+            self.ends.push((self.text.len(), value));
+        }
+    }
+
+    fn leave(&mut self, bracket: u8) {
+        self.text.push(bracket);
+        self.depth = self.depth.saturating_sub(1);
+        self.close(None);
+    }
+
+    fn enter(&mut self, bracket: u8) {
+        self.separate();
+        self.text.push(bracket);
+        self.depth = self.depth.saturating_add(1);
+    }
+
+    fn separate(&mut self) {
+        if self.depth > 0 && !matches!(self.text.last(), Some(b'[' | b'{')) {
+            self.text.extend_from_slice(b", ");
+        }
+    }
+}
+
+impl<'p> Visitor<'p> for Inserts {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        self.separate();
+        text(field, &value, self.style, &mut self.text);
+        self.close(number_of(&value));
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
+        self.enter(b'[');
+    }
+    fn end_array(&mut self, _: usize, _: &Field) {
+        self.leave(b']');
+    }
+    fn begin_struct(&mut self, _: usize, _: &Field) {
+        self.enter(b'{');
+    }
+    fn end_struct(&mut self, _: usize, _: &Field) {
+        self.leave(b'}');
+    }
+}
+
+/// An integer and the bytes of its type.
+fn number_of(value: &Value<'_>) -> Option<(i128, usize)> {
+    Some(match *value {
+        Value::I8(v) => (i128::from(v), 1),
+        Value::U8(v) => (i128::from(v), 1),
+        Value::I16(v) => (i128::from(v), 2),
+        Value::U16(v) => (i128::from(v), 2),
+        Value::I32(v) => (i128::from(v), 4),
+        Value::U32(v) => (i128::from(v), 4),
+        Value::I64(v) => (i128::from(v), 8),
+        Value::U64(v) | Value::Pointer(v) => (i128::from(v), 8),
+        Value::Bool(v) => (i128::from(v), 4),
+        _ => return None,
+    })
+}

@@ -1,0 +1,243 @@
+//! XML as tracerpt writes it: System, EventData, RenderingInfo.
+//!
+//! Characters that XML 1.0 cannot hold are replaced by U+FFFD.
+
+use std::io::Write;
+
+use traceweir_decode::format::{Style, hex_lower, text};
+use traceweir_decode::schema::Field;
+use traceweir_decode::source::Found;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::header::Family;
+
+use super::message::Messages;
+use super::{Sink, Stamp, push_hex};
+use crate::traces::Event;
+
+const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
+const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";
+
+/// Writes elements.
+pub(super) struct Xml {
+    style: Style,
+    stamp: Stamp,
+    walker: Walker,
+    messages: Messages,
+    scratch: Vec<u8>,
+}
+
+impl Xml {
+    pub(super) fn new(style: Style) -> Self {
+        let (walker, messages, scratch) = (Walker::default(), Messages::default(), Vec::new());
+        Self { style, stamp: Stamp::default(), walker, messages, scratch }
+    }
+
+    fn system(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let record = &event.record;
+        let d = record.descriptor();
+        out.extend_from_slice(b"\t<System>\r\n\t\t<Provider");
+        if let Some(name) = event.provider {
+            out.extend_from_slice(b" Name=\"");
+            escape(name.as_bytes(), out);
+            out.push(b'"');
+        }
+        let guid = record.provider();
+        let _ = write!(out, " Guid=\"{{{guid}}}\" />\r\n\t\t<EventID>{}</EventID>\r\n", d.id);
+        let _ = write!(out, "\t\t<Version>{}</Version>\r\n\t\t<Level>{}</Level>\r\n", d.version, d.level);
+        let _ = write!(out, "\t\t<Task>{}</Task>\r\n\t\t<Opcode>{}</Opcode>\r\n", d.task, d.opcode);
+        out.extend_from_slice(b"\t\t<Keywords>0x");
+        hex_lower(d.keyword, out);
+        out.extend_from_slice(b"</Keywords>\r\n\t\t<TimeCreated SystemTime=\"");
+        self.stamp.push(event.time, out);
+        out.extend_from_slice(b"Z\" />\r\n\t\t<Correlation");
+        let _ = write!(out, " ActivityID=\"{{{}}}\"", record.activity().unwrap_or_default());
+        if let Some(related) = record.items().related_activity() {
+            let _ = write!(out, " RelatedActivityID=\"{{{related}}}\"");
+        }
+        let (kernel, user) = record.cpu_times().unwrap_or((0, 0));
+        let (pid, tid, cpu) = (record.process_id(), record.thread_id(), record.cpu());
+        let _ = write!(
+            out,
+            " />\r\n\t\t<Execution ProcessID=\"{pid}\" ThreadID=\"{tid}\" ProcessorID=\"{cpu}\" \
+             KernelTime=\"{kernel}\" UserTime=\"{user}\" />\r\n"
+        );
+        let channel = event.found.as_ref().ok().and_then(|f| f.known.schema.names.channel.as_deref());
+        element("\t\t", "Channel", channel.unwrap_or_default(), out);
+        out.extend_from_slice(b"\t\t<Computer />\r\n\t</System>\r\n");
+    }
+
+    fn data(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let found = match &event.found {
+            Ok(found) => found,
+            Err(reason) => {
+                out.extend_from_slice(b"\t<BinaryEventData>");
+                push_hex(event.record.payload(), out);
+                out.extend_from_slice(b"</BinaryEventData>\r\n\t<ProcessingErrorData>\r\n");
+                element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
+                element("\t\t", "DataItemName", &reason.to_string(), out);
+                out.extend_from_slice(b"\t</ProcessingErrorData>\r\n");
+                return;
+            }
+        };
+        out.extend_from_slice(b"\t<EventData>\r\n");
+        let mut data = Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None };
+        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
+        out.extend_from_slice(b"\t</EventData>\r\n");
+        match rest {
+            Ok([]) => {}
+            Ok(extra) => {
+                out.extend_from_slice(b"\t<BinaryEventData>");
+                push_hex(extra, out);
+                out.extend_from_slice(b"</BinaryEventData>\r\n");
+            }
+            Err(reason) => {
+                out.extend_from_slice(b"\t<ProcessingErrorData>\r\n");
+                element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
+                element("\t\t", "DataItemName", &reason.to_string(), out);
+                out.extend_from_slice(b"\t\t<EventPayload>");
+                push_hex(found.payload, out);
+                out.extend_from_slice(b"</EventPayload>\r\n\t</ProcessingErrorData>\r\n");
+            }
+        }
+    }
+
+    fn rendering(&mut self, event: &Event<'_>, found: &Found<'_, '_>, out: &mut Vec<u8>) {
+        let names = &found.known.schema.names;
+        out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
+        for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
+            if let Some(name) = name {
+                element("\t\t", tag, name, out);
+            }
+        }
+        if !names.keywords.is_empty() {
+            out.extend_from_slice(b"\t\t<Keywords>\r\n");
+            for (_, name) in &names.keywords {
+                element("\t\t\t", "Keyword", name, out);
+            }
+            out.extend_from_slice(b"\t\t</Keywords>\r\n");
+        }
+        if let Some(channel) = &names.channel {
+            element("\t\t", "Channel", channel, out);
+        }
+        if let Some(provider) = event.provider {
+            element("\t\t", "Provider", provider, out);
+        }
+        if let Some(name) = &found.known.event_name {
+            let _ = write!(out, "\t\t<EventName xmlns=\"{TRACE_NAMESPACE}\">");
+            escape(name.as_bytes(), out);
+            out.extend_from_slice(b"</EventName>\r\n");
+        }
+        self.scratch.clear();
+        if self.messages.expand(&event.record, found, self.style, &mut self.scratch) {
+            element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
+        }
+        out.extend_from_slice(b"\t</RenderingInfo>\r\n");
+    }
+}
+
+impl Sink for Xml {
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<Events>\r\n");
+    }
+
+    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let _ = write!(out, "<Event xmlns=\"{EVENT_NAMESPACE}\">\r\n");
+        self.system(event, out);
+        self.data(event, out);
+        if let Ok(found) = &event.found {
+            self.rendering(event, found, out);
+        }
+        if !matches!(event.record.family(), Family::Event) {
+            let _ = write!(out, "\t<ExtendedTracingInfo xmlns=\"{TRACE_NAMESPACE}\">\r\n\t\t<EventGuid>");
+            let _ = write!(out, "{{{}}}</EventGuid>\r\n\t</ExtendedTracingInfo>\r\n", event.record.provider());
+        }
+        out.extend_from_slice(b"</Event>\r\n");
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"</Events>\r\n");
+    }
+}
+
+/// Writes `<Data Name="…">value</Data>`; structures become ComplexData.
+struct Data<'a> {
+    out: &'a mut Vec<u8>,
+    style: Style,
+    scratch: &'a mut Vec<u8>,
+    depth: usize,
+    array: Option<usize>,
+}
+
+impl Data<'_> {
+    fn indent(&mut self) {
+        self.out.extend(std::iter::repeat_n(b'\t', self.depth));
+    }
+}
+
+impl<'p> Visitor<'p> for Data<'_> {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        self.indent();
+        self.out.extend_from_slice(b"<Data Name=\"");
+        escape(field.name.as_bytes(), self.out);
+        self.out.extend_from_slice(b"\">");
+        self.scratch.clear();
+        text(field, &value, self.style, self.scratch);
+        escape(self.scratch, self.out);
+        self.out.extend_from_slice(b"</Data>\r\n");
+        if let Some(n) = &mut self.array {
+            *n = n.saturating_add(1);
+        }
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
+        self.array = Some(0);
+    }
+    fn end_array(&mut self, _: usize, field: &Field) {
+        if self.array.take() == Some(0) {
+            self.indent();
+            self.out.extend_from_slice(b"<Data Name=\"");
+            escape(field.name.as_bytes(), self.out);
+            self.out.extend_from_slice(b"\" />\r\n");
+        }
+    }
+    fn begin_struct(&mut self, _: usize, field: &Field) {
+        self.array = None;
+        self.indent();
+        self.out.extend_from_slice(b"<ComplexData Name=\"");
+        escape(field.name.as_bytes(), self.out);
+        self.out.extend_from_slice(b"\">\r\n");
+        self.depth = self.depth.saturating_add(1);
+    }
+    fn end_struct(&mut self, _: usize, _: &Field) {
+        self.depth = self.depth.saturating_sub(1);
+        self.indent();
+        self.out.extend_from_slice(b"</ComplexData>\r\n");
+    }
+}
+
+fn element(indent: &str, tag: &str, text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(indent.as_bytes());
+    if text.is_empty() {
+        let _ = write!(out, "<{tag} />\r\n");
+        return;
+    }
+    let _ = write!(out, "<{tag}>");
+    escape(text.as_bytes(), out);
+    let _ = write!(out, "</{tag}>\r\n");
+}
+
+fn escape(text: &[u8], out: &mut Vec<u8>) {
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '<' => out.extend_from_slice(b"&lt;"),
+            '>' => out.extend_from_slice(b"&gt;"),
+            '&' => out.extend_from_slice(b"&amp;"),
+            '"' => out.extend_from_slice(b"&quot;"),
+            '\r' => out.extend_from_slice(b"&#13;"),
+            '\t' | '\n' | ' '..='\u{FFFD}' | '\u{10000}'.. => {
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            _ => out.extend_from_slice("\u{FFFD}".as_bytes()),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Which events a person asked for.
+
+use anyhow::{Context, Result, bail};
+use traceweir_format::Guid;
+use traceweir_format::header::Record;
+use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
+
+use crate::cli::Filters;
+use crate::traces::Event;
+
+/// Filters, understood. Those on the header are cheap and come first.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    providers: Vec<Name>,
+    events: Vec<Name>,
+    level: Option<u8>,
+    keyword: Option<u64>,
+    pids: Vec<u32>,
+    tids: Vec<u32>,
+    cpus: Vec<u16>,
+    from: Option<FileTime>,
+    to: Option<FileTime>,
+    /// Stop after so many events.
+    pub(crate) head: Option<u64>,
+    /// Text that an event must contain, in lower case.
+    pub(crate) grep: Option<String>,
+}
+
+#[derive(Debug)]
+enum Name {
+    Guid(Guid),
+    Id(u16),
+    Pattern(String),
+}
+
+impl Filter {
+    /// Understands what was typed; times count from `start`.
+    pub(crate) fn new(typed: &Filters, start: FileTime) -> Result<Self> {
+        let time = |text: &Option<String>| text.as_deref().map(|t| parse_time(t, start)).transpose();
+        let provider = |text: &String| match text.parse() {
+            Ok(guid) => Name::Guid(guid),
+            Err(_) => Name::Pattern(text.to_lowercase()),
+        };
+        let event = |text: &String| match text.parse() {
+            Ok(id) => Name::Id(id),
+            Err(_) => Name::Pattern(text.to_lowercase()),
+        };
+        Ok(Self {
+            providers: typed.provider.iter().map(provider).collect(),
+            events: typed.event.iter().map(event).collect(),
+            level: typed.level.as_deref().map(parse_level).transpose()?,
+            keyword: typed.keyword.as_deref().map(parse_mask).transpose()?,
+            pids: typed.pid.clone(),
+            tids: typed.tid.clone(),
+            cpus: typed.cpu.clone(),
+            from: time(&typed.from)?,
+            to: time(&typed.to)?,
+            head: typed.head,
+            grep: typed.grep.as_ref().map(|t| t.to_lowercase()),
+        })
+    }
+
+    /// What can be told without decoding.
+    #[inline]
+    pub(crate) fn wants(&self, record: &Record<'_>, time: FileTime) -> bool {
+        if self.from.is_some_and(|f| time < f) || self.to.is_some_and(|t| time > t) {
+            return false;
+        }
+        if !self.cpus.is_empty() && !self.cpus.contains(&record.cpu()) {
+            return false;
+        }
+        if self.level.is_none() && self.keyword.is_none() {
+            return true;
+        }
+        let d = record.descriptor();
+        // Level 0 means "always", and events without keywords belong to no category: both pass, as when recording.
+        self.level.is_none_or(|most| d.level <= most) && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
+    }
+
+    /// What takes names or attribution.
+    #[inline]
+    pub(crate) fn accepts(&self, event: &Event<'_>) -> bool {
+        self.accepts_actor(event)
+            && (self.providers.is_empty() || self.providers.iter().any(|p| p.is_provider(event)))
+            && (self.events.is_empty() || self.events.iter().any(|n| n.is_event(event)))
+    }
+
+    fn accepts_actor(&self, event: &Event<'_>) -> bool {
+        let about = event.attributed;
+        let pid = |p: &u32| event.record.process_id() == *p || about.is_some_and(|a| a.pid == *p);
+        let tid = |t: &u32| event.record.thread_id() == *t || about.is_some_and(|a| a.tid == *t);
+        (self.pids.is_empty() || self.pids.iter().any(pid)) && (self.tids.is_empty() || self.tids.iter().any(tid))
+    }
+}
+
+impl Name {
+    fn is_provider(&self, event: &Event<'_>) -> bool {
+        match self {
+            Self::Guid(guid) => event.record.provider() == *guid,
+            Self::Pattern(pattern) => event.provider.is_some_and(|n| matches(pattern, &n.to_lowercase())),
+            Self::Id(_) => false,
+        }
+    }
+
+    fn is_event(&self, event: &Event<'_>) -> bool {
+        match self {
+            Self::Id(id) => event.record.descriptor().id == *id && event.record.hook().is_none(),
+            Self::Pattern(pattern) => {
+                let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
+                name.is_some_and(|n| matches(pattern, &n.to_lowercase()))
+            }
+            Self::Guid(_) => false,
+        }
+    }
+}
+
+/// Whether a pattern with `*` and `?` covers a text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p, t));
+                p += 1;
+            }
+            Some(c) if *c == '?' || text.get(t) == Some(c) => {
+                (p, t) = (p + 1, t + 1);
+            }
+            _ => match retry {
+                Some((star, from)) => {
+                    (p, t) = (star + 1, from + 1);
+                    retry = Some((star, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.iter().skip(p).all(|c| *c == '*')
+}
+
+fn parse_level(text: &str) -> Result<u8> {
+    Ok(match text.to_ascii_lowercase().as_str() {
+        "critical" => 1,
+        "error" => 2,
+        "warning" | "warn" => 3,
+        "info" | "information" | "informational" => 4,
+        "verbose" => 5,
+        number => number.parse().with_context(|| {
+            format!("`{text}` is no level: use 0-255, critical, error, warning, info or verbose")
+        })?,
+    })
+}
+
+fn parse_mask(text: &str) -> Result<u64> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),
+        None => text.parse(),
+    };
+    number.with_context(|| format!("`{text}` is no keyword mask: use 0x… or a decimal number"))
+}
+
+/// A point in time: UTC, or an offset from the start of the trace with a unit.
+fn parse_time(text: &str, start: FileTime) -> Result<FileTime> {
+    for (unit, nanoseconds) in [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            if let Ok(n) = number.trim().parse::<f64>() {
+                let units = (n * nanoseconds / 100.0).round();
+                if units.abs() < 9e18 {
+                    return Ok(FileTime(start.0.saturating_add(units as i64)));
+                }
+            }
+        }
+    }
+    match parse_utc(text) {
+        Some(time) => Ok(time),
+        None => bail!("`{text}` is no time: use 2020-07-29T00:07:01.5Z or an offset such as 1.5s or 200ms"),
+    }
+}
+
+fn parse_utc(text: &str) -> Option<FileTime> {
+    let text = text.strip_suffix(['Z', 'z']).unwrap_or(text);
+    let (date, clock) = text.split_once(['T', 't', ' ']).unwrap_or((text, "0:0:0"));
+    let mut date = date.split('-');
+    let (year, month, day) = (date.next()?, date.next()?, date.next()?);
+    let mut clock = clock.split(':');
+    let (hour, minute, second) = (clock.next()?, clock.next().unwrap_or("0"), clock.next().unwrap_or("0"));
+    let (second, fraction) = second.split_once('.').unwrap_or((second, ""));
+    let digits: String = fraction.chars().chain("0000000".chars()).take(7).collect();
+    let civil = Civil {
+        year: year.parse().ok()?,
+        month: month.parse().ok()?,
+        day: day.parse().ok()?,
+        hour: hour.parse().ok().filter(|h| *h < 24)?,
+        minute: minute.parse().ok().filter(|m| *m < 60)?,
+        second: second.parse().ok().filter(|s| *s < 60)?,
+        units: digits.parse().ok().filter(|u: &u32| i64::from(*u) < UNITS_PER_SECOND)?,
+    };
+    if date.next().is_some() || clock.next().is_some() { None } else { FileTime::from_civil(&civil) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_cover_what_they_say() {
+        for (pattern, text, covered) in [
+            ("perfview", "perfview", true),
+            ("perf*", "perfview", true),
+            ("*view", "perfview", true),
+            ("p?rf*w", "perfview", true),
+            ("perf", "perfview", false),
+            ("*a*b", "xaxbxb", true),
+            ("*a*b", "xaxbxc", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, text), covered, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn times_are_absolute_or_offsets() {
+        let start = FileTime::from_unix(1_000_000_000, 0);
+        assert_eq!(parse_time("1.5s", start).unwrap().0 - start.0, 15_000_000);
+        assert_eq!(parse_time("200ms", start).unwrap().0 - start.0, 2_000_000);
+        assert_eq!(parse_time("2001-09-09T01:46:40Z", start).unwrap(), start);
+        assert_eq!(parse_time("2001-09-09 01:46:40.25", start).unwrap().0 - start.0, 2_500_000);
+        assert_eq!(parse_time("2001-09-09", start).unwrap().0, start.0 - 6400 * UNITS_PER_SECOND);
+        for bad in ["", "yesterday", "2001-02-30", "2001-09-09T25:00:00", "1.5"] {
+            assert!(parse_time(bad, start).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn levels_and_masks_have_names_and_numbers() {
+        assert_eq!((parse_level("Warning").unwrap(), parse_level("200").unwrap()), (3, 200));
+        assert_eq!((parse_mask("0xFF").unwrap(), parse_mask("12").unwrap()), (255, 12));
+        assert!(parse_level("loud").is_err() && parse_mask("0xZZ").is_err());
+    }
+}

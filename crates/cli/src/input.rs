@@ -1,0 +1,119 @@
+//! Traces as people have them: plain, in a ZIP archive, or gzip-compressed.
+//!
+//! Archives are unpacked to a temporary file that has no name any more, so nothing is left behind however the program ends. How far an
+//! archive may expand is capped: a bomb is an error.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use traceweir_format::etl::Trace;
+
+/// Unpacked bytes for each packed byte. Traces full of filler reach a few hundred.
+const MAX_RATIO: u64 = 1000;
+/// Unpacked bytes that are always allowed.
+const ALWAYS_ALLOWED: u64 = 64 << 20;
+
+/// One opened trace.
+pub(crate) struct Input {
+    /// The path as given; the member's name behind it for archives.
+    pub(crate) name: String,
+    pub(crate) trace: Trace<File>,
+}
+
+/// Opens traces; an archive may hold several.
+pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    for path in paths {
+        open(path, &mut inputs).with_context(|| path.display().to_string())?;
+    }
+    Ok(inputs)
+}
+
+fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        bail!("is a folder; name the traces in it");
+    }
+    if !file.metadata()?.is_file() {
+        // Reading at offsets needs a real file; what comes through a pipe is stored first.
+        file = unpack(file, u64::MAX / MAX_RATIO)?;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    let mut magic = [0; 4];
+    let got = read_up_to(&mut file, &mut magic)?;
+    file.seek(SeekFrom::Start(0))?;
+    let name = path.display().to_string();
+    match magic.get(..got).unwrap_or_default() {
+        [b'P', b'K', 3 | 5, ..] => open_zip(file, &name, inputs),
+        [0x1F, 0x8B, ..] => {
+            let packed = file.metadata()?.len();
+            let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), packed)?;
+            inputs.push(Input { name, trace: Trace::open(unpacked)? });
+            Ok(())
+        }
+        _ => {
+            inputs.push(Input { name, trace: Trace::open(file)? });
+            Ok(())
+        }
+    }
+}
+
+fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
+    let mut archive = zip::ZipArchive::new(file).context("unreadable ZIP archive")?;
+    let before = inputs.len();
+    for index in 0..archive.len() {
+        let member = archive.by_index(index).context("unreadable ZIP member")?;
+        let member_name = member.name().context("unreadable ZIP member")?.into_owned();
+        if !member_name.to_ascii_lowercase().ends_with(".etl") {
+            continue;
+        }
+        let packed = member.compressed_size();
+        let unpacked = unpack(member, packed).with_context(|| member_name.clone())?;
+        let trace = Trace::open(unpacked).with_context(|| member_name.clone())?;
+        inputs.push(Input { name: format!("{name}:{member_name}"), trace });
+    }
+    if inputs.len() == before {
+        bail!("the archive holds no .etl file");
+    }
+    Ok(())
+}
+
+/// Copies to an unlinked temporary file, within the cap.
+fn unpack(mut from: impl Read, packed: u64) -> Result<File> {
+    let limit = packed.saturating_mul(MAX_RATIO).max(ALWAYS_ALLOWED);
+    let mut to = tempfile::tempfile().context("cannot create a temporary file")?;
+    let mut piece = vec![0; 256 << 10];
+    let mut total = 0_u64;
+    loop {
+        let n = match from.read(&mut piece) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            // A cut or damaged archive still holds a valid beginning.
+            Err(e) if total > 0 => {
+                anstream::eprintln!("warning: the archive is damaged after {total} unpacked bytes: {e}");
+                break;
+            }
+            Err(e) => return Err(e).context("cannot unpack"),
+        };
+        total = total.saturating_add(n as u64);
+        if total > limit {
+            bail!("the archive expands to more than {limit} bytes from {packed}: refused");
+        }
+        to.write_all(piece.get(..n).unwrap_or_default()).context("cannot store the unpacked trace")?;
+    }
+    Ok(to)
+}
+
+fn read_up_to(file: &mut File, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read(buf.get_mut(done..).unwrap_or_default())? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,56 @@
+//! A progress bar on standard error, for people who wait.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work shorter than this shows nothing.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// Shows how far a pass over the input is.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    shown: bool,
+    wanted: bool,
+    calls: u32,
+}
+
+impl Progress {
+    /// A bar over `total` bytes. It stays hidden when data goes to the same terminal.
+    pub(crate) fn new(total: u64, what: &'static str, data_on_terminal: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_message(what);
+        let wanted = std::io::stderr().is_terminal() && !data_on_terminal;
+        Self { bar, started: Instant::now(), shown: false, wanted, calls: 0 }
+    }
+
+    /// Called for each event; cheap.
+    #[inline]
+    pub(crate) fn at(&mut self, bytes: impl FnOnce() -> u64) {
+        self.calls = self.calls.wrapping_add(1);
+        if self.wanted && self.calls % 4096 == 0 {
+            self.show(bytes());
+        }
+    }
+
+    fn show(&mut self, bytes: u64) {
+        if !self.shown && self.started.elapsed() > PATIENCE {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            self.shown = true;
+        }
+        if self.shown {
+            self.bar.set_position(bytes);
+        }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,301 @@
+//! Several traces as one stream of decoded events.
+//!
+//! ```text
+//!   traces ──each in time order──▶ merged by wall time ──▶ schema? who? ──▶ Event
+//!                                                     │
+//!                 first event that does not describe itself: survey, one pass over all
+//!                 traces for the schemas and the processes and threads they hold
+//! ```
+//!
+//! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed; a trace of self-describing
+//! events is spared it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use traceweir_decode::actors::{Actor, Actors};
+use traceweir_decode::source::Found;
+use traceweir_decode::{Decoder, Undecoded};
+use traceweir_format::etl::{Events, Trace};
+use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::event::{ExtType, class};
+use traceweir_format::time::{Clock, FileTime};
+
+use crate::cli::Schemas;
+use crate::exit::Outcome;
+use crate::input::{self, Input};
+use crate::progress::Progress;
+
+/// The largest manifest, PE, ELF or TMF file that is read.
+const MAX_SCHEMA_FILE: u64 = 512 << 20;
+
+/// Opened traces and all that is known about their events.
+pub(crate) struct Traces {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) decoder: Decoder,
+    actors: Vec<Actors>,
+    surveyed: bool,
+    /// Whether data goes to the terminal, where a bar would be in the way.
+    data_on_terminal: bool,
+}
+
+/// One event of the stream.
+pub(crate) struct Event<'e> {
+    pub(crate) record: Record<'e>,
+    /// Which trace it comes from.
+    pub(crate) file: usize,
+    pub(crate) clock: &'e Clock,
+    pub(crate) time: FileTime,
+    /// Nanoseconds since the start of the first trace.
+    pub(crate) since_start: i64,
+    pub(crate) found: std::result::Result<Found<'e, 'e>, Undecoded>,
+    /// Whom it is about, where the header does not say so.
+    pub(crate) attributed: Option<Actor>,
+    /// Image name of its process.
+    pub(crate) process: Option<&'e str>,
+    /// Name of its provider.
+    pub(crate) provider: Option<&'e str>,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    Stop,
+}
+
+/// What reading told besides the events.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) outcome: Outcome,
+    /// Defects, one line each.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Traces {
+    pub(crate) fn open(paths: &[PathBuf], schemas: &Schemas, data_on_terminal: bool) -> Result<Self> {
+        let inputs = input::open_all(paths)?;
+        let mut decoder = Decoder::new();
+        load_schemas(&mut decoder, schemas)?;
+        let actors = inputs.iter().map(|_| Actors::default()).collect();
+        Ok(Self { inputs, decoder, actors, surveyed: false, data_on_terminal })
+    }
+
+    /// Wall time at which the earliest trace starts.
+    pub(crate) fn start(&self) -> FileTime {
+        self.inputs.iter().map(|i| i.trace.clock().file_time(i.trace.clock().anchor)).min().unwrap_or_default()
+    }
+
+    /// Calls `each` for every event that `wanted` lets through, in time order.
+    pub(crate) fn read(
+        &mut self,
+        mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
+        mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
+    ) -> Result<Reading> {
+        let start = self.start();
+        let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
+        let Self { inputs, decoder, actors, surveyed, data_on_terminal } = self;
+        let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
+        let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
+        let mut progress = Progress::new(total, "reading", *data_on_terminal);
+        while let Some(file) = earliest(&mut streams, &traces)? {
+            progress.at(|| streams.iter().map(Events::bytes_read).sum());
+            let (Some(stream), Some(trace), Some(who)) =
+                (streams.get_mut(file), traces.get(file), actors.get_mut(file))
+            else {
+                break;
+            };
+            let Some(record) = stream.next()? else { continue };
+            let clock = trace.clock();
+            let time = clock.file_time(record.time());
+            if !wanted(&record, time) {
+                continue;
+            }
+            if !*surveyed && needs_survey(&record) {
+                *surveyed = true;
+                survey(&traces, decoder, actors, *data_on_terminal)?;
+                let event = describe(&record, file, clock, time, start, decoder, actors.get_mut(file));
+                if each(&event)? == Flow::Stop {
+                    break;
+                }
+                continue;
+            }
+            let event = describe(&record, file, clock, time, start, decoder, Some(who));
+            if each(&event)? == Flow::Stop {
+                break;
+            }
+        }
+        progress.done();
+        Ok(judge(inputs, &streams))
+    }
+}
+
+/// The stream whose next event is the earliest; the first of several.
+#[inline]
+fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Result<Option<usize>> {
+    if let [only] = streams {
+        return Ok(only.peek_time()?.map(|_| 0));
+    }
+    let mut best: Option<(FileTime, usize)> = None;
+    for (index, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
+        if let Some(raw) = stream.peek_time()? {
+            let time = trace.clock().file_time(raw);
+            if best.is_none_or(|(earliest, _)| time < earliest) {
+                best = Some((time, index));
+            }
+        }
+    }
+    Ok(best.map(|b| b.1))
+}
+
+/// Whether decoding the event may take something that stands elsewhere in the trace.
+#[inline]
+fn needs_survey(record: &Record<'_>) -> bool {
+    match record.family() {
+        Family::Event => record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none(),
+        Family::Message | Family::Other(_) => false,
+        Family::Full | Family::Instance => true,
+        Family::System | Family::Compact | Family::PerfInfo => record.provider() != class::EVENT_TRACE,
+    }
+}
+
+fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors], quiet: bool) -> Result<()> {
+    let total = traces.iter().map(|t| t.file_size()).sum();
+    let mut progress = Progress::new(total, "looking for schemas", quiet);
+    let mut before = 0_u64;
+    for (trace, who) in traces.iter().zip(actors) {
+        let mut events = trace.events();
+        loop {
+            let read = events.bytes_read();
+            progress.at(|| before.saturating_add(read));
+            let Some(record) = events.next()? else { break };
+            if Actors::is_informative(&record) {
+                if let Ok(found) = decoder.find(&record) {
+                    who.observe(&record, &found);
+                }
+            } else {
+                decoder.observe(&record);
+            }
+        }
+        before = before.saturating_add(trace.file_size());
+    }
+    progress.done();
+    Ok(())
+}
+
+fn describe<'e>(
+    record: &Record<'e>,
+    file: usize,
+    clock: &'e Clock,
+    time: FileTime,
+    start: FileTime,
+    decoder: &'e mut Decoder,
+    actors: Option<&'e mut Actors>,
+) -> Event<'e> {
+    decoder.observe(record);
+    let located = decoder.locate(record);
+    let decoder: &'e Decoder = decoder;
+    let found = located.map(|l| decoder.get(&l));
+    let (mut attributed, mut process) = (None, None);
+    if let Some(actors) = actors {
+        if let Ok(found) = &found {
+            attributed = actors.attribute(record, found);
+        }
+        let pid = attributed.map_or(record.process_id(), |a| a.pid);
+        process = actors.image_of(pid, record.time());
+    }
+    let provider = match &found {
+        Ok(found) => found.known.schema.names.provider.as_deref(),
+        Err(_) => None,
+    };
+    let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
+    // Nanoseconds from the first trace's start to this one's, then on by this trace's own clock.
+    let offset = clock.start.0.saturating_sub(start.0).saturating_mul(100);
+    let since_start = offset.saturating_add(clock.nanos_since_start(record.time()));
+    Event { record: *record, file, clock, time, since_start, found, attributed, process, provider }
+}
+
+fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
+    let mut reading = Reading::default();
+    for (input, stream) in inputs.iter().zip(streams) {
+        let trace = &input.trace;
+        let damage = stream.damage();
+        let defects = trace.defects().iter().chain(&damage.defects);
+        let hidden = damage.count.saturating_sub(damage.defects.len() as u64);
+        for defect in defects.take(20) {
+            reading.warnings.push(format!("{}: {defect}", input.name));
+        }
+        let all = trace.defects().len().saturating_add(damage.defects.len());
+        if all > 20 || hidden > 0 {
+            let more = (all.saturating_sub(20) as u64).saturating_add(hidden);
+            reading.warnings.push(format!("{}: and {more} more defects (weir check lists them)", input.name));
+        }
+        if all > 0 {
+            reading.outcome = reading.outcome.max(Outcome::Damaged);
+        }
+        let header = trace.header();
+        if header.events_lost > 0 || header.buffers_lost > 0 {
+            let (events, buffers) = (header.events_lost, header.buffers_lost);
+            let lost = format!("{}: the session lost {events} events and {buffers} buffers", input.name);
+            reading.warnings.push(lost);
+            reading.outcome = reading.outcome.max(Outcome::EventsLost);
+        }
+    }
+    reading
+}
+
+fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
+    for path in &schemas.manifest {
+        let is_folder = path.is_dir();
+        for file in files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])? {
+            let bytes = read_schema_file(&file)?;
+            match decoder.add_manifest(&bytes) {
+                Ok(_) => {}
+                // A folder may hold binaries without any metadata.
+                Err(_) if is_folder => {}
+                Err(e) => return Err(e).with_context(|| format!("cannot use {} as a manifest", file.display())),
+            }
+        }
+    }
+    for path in &schemas.tmf {
+        for file in files_of(path, &["tmf"])? {
+            let bytes = read_schema_file(&file)?;
+            decoder.add_tmf(&bytes).with_context(|| format!("cannot use {}", file.display()))?;
+        }
+    }
+    for path in &schemas.pdb {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let found = decoder.add_pdb(file).with_context(|| format!("cannot use {}", path.display()))?;
+        if found == 0 {
+            bail!("{} holds no WPP message formats", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// The file itself, or the files of a folder with one of the endings, sorted by name.
+fn files_of(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let about = || format!("cannot open {}", path.display());
+    if !path.metadata().with_context(about)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in path.read_dir().with_context(about)? {
+        let file = entry.with_context(about)?.path();
+        let ending = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+        if file.is_file() && ending.is_some_and(|e| endings.contains(&e.as_str())) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
+    let size = path.metadata().with_context(|| path.display().to_string())?.len();
+    if size > MAX_SCHEMA_FILE {
+        bail!("{} is too large to hold manifests ({size} bytes)", path.display());
+    }
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,210 @@
+//! Schemas that a trace carries for its own events: manifests in chunks, and what merging embedded.
+//!
+//! ```text
+//!   EVENT 0xFFFE   00 u8 format 1 │ 01 u8 major, u8 minor │ 03 u8 magic 5B │ 04 u16 chunks │ 06 u16 number │ 08 XML
+//!   FULL  opcode 32  TRACE_EVENT_INFO ─┐  by name, in any order
+//!   FULL  opcode 33  EVENT_MAP_INFO  ──┘
+//! ```
+//!
+//! Chunks of a provider must come in order. Chunk 0 starts anew, so a set that was interrupted is dropped; a manifest that is sent again
+//! unchanged costs its hash. A map that comes after the schemas that name it is put into them where they are.
+//!
+//! Invariants: what a trace makes the decoder keep is paid for from one budget, [`MAX_KEPT_FIELDS`], in fields and entries and in text
+//! as well; incomplete manifests together have at most [`MAX_MANIFEST`] bytes; each record costs time in proportion to its size.
+//!
+//! Source: chunks Observed in traces of .NET 4.5; the embedded forms are told in [`super::embedded`].
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use traceweir_format::Guid;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::shape_of;
+use traceweir_format::spec::event::class;
+use traceweir_format::wire::u16_at;
+
+use super::embedded::{self, EmbeddedEvent};
+use super::{Candidate, Decoder, MAX_KEPT_FIELDS, Rank, is_manifest_chunk, manifest};
+use crate::schema::ValueMap;
+
+/// The most bytes of manifests whose chunks are still arriving.
+const MAX_MANIFEST: usize = 64 << 20;
+/// The most providers that may send chunks.
+const MAX_SENDERS: usize = 1 << 16;
+/// So many bytes of text cost as much as a field.
+const TEXT_PER_FIELD: usize = 64;
+
+const OPCODE_EVENT_INFO: u8 = 32;
+const OPCODE_EVENT_MAP: u8 = 33;
+
+/// Provider, class, id, version, and the opcode of classic events, which have no ids.
+type EmbeddedKey = (Guid, Guid, u16, u8, u8);
+
+/// What was learned from the trace besides finished schemas.
+#[derive(Debug, Default)]
+pub(super) struct InTrace {
+    senders: FxHashMap<Guid, Chunks>,
+    /// Bytes of all manifests that are not complete yet.
+    arriving: usize,
+    embedded: FxHashSet<EmbeddedKey>,
+    maps: FxHashMap<(Guid, Arc<str>), Arc<ValueMap>>,
+    /// Schemas and fields that lack the map of a name.
+    waiting: FxHashMap<(Guid, Arc<str>), Vec<(u32, usize)>>,
+    kept: usize,
+}
+
+/// The chunks of a manifest that arrive one by one.
+#[derive(Debug, Default)]
+struct Chunks {
+    total: u16,
+    next: u16,
+    xml: Vec<u8>,
+    /// Size and hash of the last complete manifest.
+    done: Option<(usize, u64)>,
+}
+
+impl InTrace {
+    /// Takes fields and bytes of text from the budget, if they are left.
+    fn pay(&mut self, fields: usize, text: usize) -> bool {
+        let kept = self.kept.saturating_add(fields).saturating_add(text / TEXT_PER_FIELD).saturating_add(1);
+        let affordable = kept <= MAX_KEPT_FIELDS;
+        if affordable {
+            self.kept = kept;
+        }
+        affordable
+    }
+
+    /// Adds a chunk, and returns the manifest if it is complete and new.
+    fn chunk(&mut self, provider: Guid, payload: &[u8]) -> Option<Vec<u8>> {
+        let (head, body) = payload.split_first_chunk::<8>()?;
+        let [format, _, _, magic, ..] = *head;
+        let (total, number) = (u16_at(head, 4), u16_at(head, 6));
+        if (format, magic) != (1, 0x5B) || number >= total {
+            return None;
+        }
+        if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&provider) {
+            return None;
+        }
+        let chunks = self.senders.entry(provider).or_default();
+        if number == 0 {
+            self.arriving = self.arriving.saturating_sub(chunks.xml.len());
+            chunks.xml = Vec::new();
+            (chunks.total, chunks.next) = (total, 0);
+        }
+        let arriving = self.arriving.saturating_add(body.len());
+        if number != chunks.next || total != chunks.total || arriving > MAX_MANIFEST {
+            return None;
+        }
+        self.arriving = arriving;
+        chunks.xml.extend_from_slice(body);
+        chunks.next = chunks.next.saturating_add(1);
+        if chunks.next < chunks.total {
+            return None;
+        }
+        let xml = std::mem::take(&mut chunks.xml);
+        self.arriving = self.arriving.saturating_sub(xml.len());
+        let mut hasher = FxHasher::default();
+        hasher.write(&xml);
+        let identity = Some((xml.len(), hasher.finish()));
+        (std::mem::replace(&mut chunks.done, identity) != identity).then_some(xml)
+    }
+}
+
+impl Decoder {
+    /// Learns from an event that carries schemas for others. Returns whether it was one.
+    #[inline]
+    pub fn observe(&mut self, record: &Record<'_>) -> bool {
+        match record.family() {
+            Family::Event if is_manifest_chunk(&record.descriptor()) => {
+                if let Some(xml) = self.in_trace.chunk(record.provider(), record.payload()) {
+                    self.take_in(record.provider(), &xml);
+                }
+                true
+            }
+            Family::Full if record.provider() == class::EVENT_METADATA => {
+                self.observe_metadata(record.descriptor().opcode, record.payload());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn take_in(&mut self, id: Guid, xml: &[u8]) {
+        let Ok(providers) = manifest::parse(xml) else { return };
+        let fields = providers.iter().flat_map(|p| &p.events).map(|e| e.schema.fields().len().saturating_add(1));
+        if !self.in_trace.pay(fields.sum(), xml.len()) {
+            return;
+        }
+        for mut provider in providers {
+            // Events carry the id of the event source, whatever the manifest says.
+            provider.id = id;
+            self.add_provider(provider, Rank::InTrace);
+        }
+    }
+
+    fn observe_metadata(&mut self, opcode: u8, payload: &[u8]) {
+        match opcode {
+            OPCODE_EVENT_INFO => {
+                if let Ok(info) = embedded::event_info(payload) {
+                    self.add_embedded(info, payload.len());
+                }
+            }
+            OPCODE_EVENT_MAP => {
+                if let Ok((provider, map)) = embedded::event_map(payload) {
+                    self.add_map(provider, Arc::new(map), payload.len());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_embedded(&mut self, mut info: EmbeddedEvent, size: usize) {
+        let d = info.descriptor;
+        // Manifest events name the GUID of their task here: only the source tells a class.
+        let classic = info.is_classic();
+        // The tables know what a kernel class means better than a trace does.
+        if classic && shape_of(&info.event_guid, d.opcode, d.version).is_some() {
+            return;
+        }
+        let key = (info.provider, info.event_guid, d.id, d.version, if classic { d.opcode } else { 0 });
+        let fields = info.schema.fields().len();
+        if self.in_trace.embedded.contains(&key) || !self.in_trace.pay(fields, size) {
+            return;
+        }
+        self.in_trace.embedded.insert(key);
+        if let Some(name) = &info.schema.names.provider {
+            self.names.entry(info.provider).or_insert_with(|| name.clone());
+        }
+        let mut lacking = Vec::new();
+        for (index, name) in info.map_names {
+            match self.in_trace.maps.get(&(info.provider, name.clone())) {
+                Some(map) => info.schema.set_map(index, map),
+                None => lacking.push((index, name)),
+            }
+        }
+        let known = self.keep(info.schema);
+        for (index, name) in lacking {
+            self.in_trace.waiting.entry((info.provider, name)).or_default().push((known, index));
+        }
+        if classic {
+            self.classic.insert((info.event_guid, d.opcode, d.version), Some(known));
+        } else {
+            self.add_candidate(info.provider, d.id, Candidate { version: d.version, rank: Rank::Embedded, known });
+        }
+    }
+
+    /// Gives a map to the embedded schemas that wait for it.
+    fn add_map(&mut self, provider: Guid, map: Arc<ValueMap>, size: usize) {
+        let key = (provider, map.name.clone());
+        if self.in_trace.maps.contains_key(&key) || !self.in_trace.pay(map.entries().len(), size) {
+            return;
+        }
+        for (known, index) in self.in_trace.waiting.remove(&key).unwrap_or_default() {
+            if let Some(known) = usize::try_from(known).ok().and_then(|k| self.known.get_mut(k)) {
+                known.schema.set_map(index, &map);
+            }
+        }
+        self.in_trace.maps.insert(key, map);
+    }
+}

@@ -1,0 +1,142 @@
+//! Small traces to order: numbered events, files of chosen buffers, and what a reader sees of them.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::etl::{Finding, Options, Rule, Summary, Trace, Writer, check};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::message::MessageHeader;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::time::FileTime;
+use traceweir_format::{Guid, Record, Result};
+
+pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7357_0000_0001_4000_8000_0000_0000_00AA);
+pub(crate) const START: FileTime = FileTime(133_500_000_000_000_000);
+pub(crate) const ANCHOR: i64 = 1_000;
+
+/// An event as a reader gives it: processor, stamp, whole record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) cpu: u16,
+    pub(crate) time: i64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Seen {
+    pub(crate) fn of(record: &Record<'_>) -> Self {
+        Self { cpu: record.cpu(), time: record.time(), bytes: record.bytes().to_vec() }
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        buffer_size: 1024,
+        logger_id: 7,
+        session_name: "fake".into(),
+        file_name: "fake.etl".into(),
+        anchor: ANCHOR,
+        start_time: START,
+        boot_time: FileTime(START.0 - 1),
+        ..Options::default()
+    }
+}
+
+pub(crate) fn encode(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    out
+}
+
+/// An event with a number as its id and `payload` bytes that repeat it.
+pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
+    let header = EventHeader {
+        time,
+        provider: PROVIDER,
+        thread_id: 10,
+        process_id: 20,
+        descriptor: EventDescriptor { id: number as u16, ..Default::default() },
+        ..Default::default()
+    };
+    encode(|out| header.encode(&vec![number as u8; payload], out))
+}
+
+/// A WPP message without a stamp.
+pub(crate) fn unstamped(number: u16) -> Vec<u8> {
+    let header = MessageHeader { number, pointer_size: 8, sequence: None, guid: None, time: None, ids: None };
+    encode(|out| header.encode(b"args", out))
+}
+
+/// A finalised file whose data buffers are exactly these.
+pub(crate) fn file(options: Options, buffers: &[(u16, Vec<Vec<u8>>)]) -> Vec<u8> {
+    let mut writer = Writer::create(Vec::new(), options).unwrap();
+    for (cpu, records) in buffers {
+        writer.append(*cpu, ANCHOR + 9_999, &records.concat()).unwrap();
+    }
+    writer.finish(Summary { end_time: FileTime(START.0 + 10_000), ..Default::default() }).unwrap()
+}
+
+/// Three processors, twelve buffers of 1 KiB with two events each and time order across them.
+pub(crate) fn small(compressed: bool) -> Vec<u8> {
+    let buffers: Vec<_> = (0..12_usize)
+        .map(|n| {
+            let time = ANCHOR + 10 * n as i64;
+            ((n % 3) as u16, vec![event(time, 2 * n, 40), event(time + 15, 2 * n + 1, 100)])
+        })
+        .collect();
+    file(Options { compressed, ..options() }, &buffers)
+}
+
+/// All events in time order, with whatever damage there was.
+pub(crate) fn salvage(bytes: &[u8]) -> (Vec<Seen>, u64) {
+    let trace = Trace::open(bytes).unwrap();
+    let mut events = trace.events();
+    let mut seen = Vec::new();
+    while let Some(record) = events.next().unwrap() {
+        seen.push(Seen::of(&record));
+    }
+    let damage = events.damage().count;
+    (seen, damage)
+}
+
+/// All events of an undamaged file.
+pub(crate) fn read(bytes: &[u8]) -> Vec<Seen> {
+    let (seen, damage) = salvage(bytes);
+    assert_eq!(damage, 0, "the file is damaged");
+    seen
+}
+
+/// As [`read`], without the events of the header buffer.
+pub(crate) fn data(bytes: &[u8]) -> Vec<Seen> {
+    read(bytes).into_iter().filter(|s| !is_log_file_header(&s.bytes)).collect()
+}
+
+pub(crate) fn is_log_file_header(record: &[u8]) -> bool {
+    matches!(record[2..8], [1 | 2, 0xC0, _, _, 0, 0])
+}
+
+/// What the checker has to say: rules with their places.
+pub(crate) fn findings(bytes: &[u8]) -> Vec<(Rule, u64)> {
+    let mut all = Vec::new();
+    let trace = Trace::open(bytes).unwrap();
+    check(&trace, &mut |Finding { rule, offset, detail }| {
+        assert!(!detail.is_empty());
+        all.push((rule, offset));
+    })
+    .unwrap();
+    all
+}
+
+/// File offset and header of each buffer, by stepping.
+pub(crate) fn buffers(bytes: &[u8]) -> Vec<(usize, BufferHeader)> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let head = BufferHeader::parse(bytes[at..].first_chunk::<HEADER_SIZE>().unwrap());
+        all.push((at, head));
+        at += head.buffer_size as usize;
+    }
+    all
+}
+
+pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}

@@ -1,0 +1,489 @@
+//! Bytes nobody meant to be read: errors or a report with offsets, never a panic, an endless loop or memory without bound.
+//!
+//! A counting allocator watches each test's own thread, so that "bounded" is a number here.
+
+mod fake;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use fake::{ANCHOR, Seen, buffers, encode, event, file, findings, options, put, read, salvage, small};
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::etl::{Options, Summary, Trace, Writer, check, repair};
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::spec::session::{BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_PROC_INDEX};
+use traceweir_format::wire::Put;
+use traceweir_format::{Error, Record};
+
+const MIB: usize = 1 << 20;
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    LIVE.with(|live| {
+        live.set(live.get() + bytes);
+        PEAK.with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: every call goes to the system allocator unchanged; counting touches thread-local numbers only, which need no
+// allocation and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most memory that `work` had at one time, beyond what was there before.
+fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.with(Cell::get);
+    PEAK.with(|peak| peak.set(before));
+    let done = work();
+    (done, (PEAK.with(Cell::get) - before) as usize)
+}
+
+/// Events, defects and damage that reading gave; the records themselves are not kept.
+#[derive(Debug, Default)]
+struct Outcome {
+    events: u64,
+    defects: Vec<Error>,
+    finished: bool,
+}
+
+/// Reads, checks and repairs whatever the bytes are.
+fn survive(bytes: &[u8]) -> Result<Outcome, Error> {
+    let trace = Trace::open(bytes)?;
+    let mut out = Outcome { defects: trace.defects().to_vec(), ..Outcome::default() };
+    let mut events = trace.events();
+    while let Some(record) = events.next()? {
+        out.events += 1;
+        let _ = (record.payload(), record.descriptor(), record.provider(), record.items().count(), record.instance());
+        assert!(out.events <= 64 * MIB as u64, "endless");
+    }
+    out.defects.extend(events.damage().defects.iter().cloned());
+    let readable = check(&trace, &mut |_| ())?;
+    assert_eq!(readable, out.events, "the check counts what the reader gives");
+    let mut sink = Vec::new();
+    repair(&trace, &mut sink)?;
+    out.finished = trace.is_finalised();
+    Ok(out)
+}
+
+fn offset_of(error: &Error) -> u64 {
+    match error {
+        Error::Truncated { offset, .. } | Error::Invalid { offset, .. } | Error::NotAnEtl { offset, .. } => *offset,
+        other => panic!("no offset: {other}"),
+    }
+}
+
+fn id_of(seen: &Seen) -> usize {
+    usize::from(Record::parse(&seen.bytes, 0).unwrap().descriptor().id)
+}
+
+#[test]
+fn a_file_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
+    for compressed in [false, true] {
+        let whole = small(compressed);
+        let all = read(&whole);
+        let starts = buffers(&whole);
+        let first_event = HEADER_SIZE + Record::parse(&whole[HEADER_SIZE..], 0).unwrap().bytes().len();
+        for length in 0..whole.len() {
+            let cut = &whole[..length];
+            let (outcome, peak) = peak_of(|| survive(cut));
+            assert!(peak < MIB, "{peak} bytes for a file of {length}");
+            let Ok(outcome) = outcome else {
+                assert!(length < first_event, "cut at {length}: {outcome:?}");
+                assert!(offset_of(&outcome.unwrap_err()) <= length as u64);
+                continue;
+            };
+            assert!(length >= first_event);
+            let end_of = |&(at, head): &(usize, BufferHeader)| at + head.buffer_size as usize;
+            let whole_buffers = starts.iter().filter(|b| end_of(b) <= length).count();
+            let certain = if whole_buffers == 0 { 1 } else { 1 + 2 * (whole_buffers as u64 - 1) };
+            assert!((certain..=certain + 2).contains(&outcome.events), "cut at {length}: {} events", outcome.events);
+            let at_a_boundary = starts.iter().any(|b| end_of(b) == length);
+            assert_eq!(outcome.defects.is_empty(), at_a_boundary, "cut at {length}: {:?}", outcome.defects);
+            // Inside a compressed buffer offsets count unpacked bytes.
+            let end = if compressed { length + 1024 } else { length };
+            assert!(outcome.defects.iter().all(|d| offset_of(d) <= end as u64));
+            assert!(!findings(cut).is_empty());
+            assert!(salvage(cut).0.iter().all(|s| all.contains(s)));
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_spoils_no_other_buffer_of_a_plain_file() {
+    let whole = small(false);
+    let ids: BTreeSet<usize> = (0..24).collect();
+    for (buffer, (at, _)) in buffers(&whole).into_iter().enumerate().filter(|(n, _)| [1, 6, 12].contains(n)) {
+        let records = [HEADER_SIZE, HEADER_SIZE + 120].map(|r| r..r + 0x50);
+        for byte in (0..HEADER_SIZE).chain(records.into_iter().flatten()) {
+            for bit in 0..8 {
+                let mut bad = whole.clone();
+                bad[at + byte] ^= 1 << bit;
+                let place = || format!("bit {bit} of byte {byte:#x} of buffer {buffer}");
+                let outcome = survive(&bad).unwrap_or_else(|e| panic!("{}: {e}", place()));
+                assert!(outcome.events <= 25, "{}", place());
+                let others = |id: usize| id / 2 + 1 != buffer;
+                let there: BTreeSet<_> = salvage(&bad).0.iter().filter(|s| s.cpu < 3 && s.bytes[2] == 19).map(id_of).collect();
+                assert!(ids.iter().all(|&id| !others(id) || there.contains(&id)), "{} spoils others", place());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_of_the_header_buffer_is_an_error_or_read_all_the_same() {
+    let whole = small(false);
+    let mut refused = 0;
+    for byte in 0..HEADER_SIZE + 0x180 {
+        for bit in 0..8 {
+            let mut bad = whole.clone();
+            bad[byte] ^= 1 << bit;
+            match survive(&bad) {
+                Ok(outcome) => {
+                    // Size and end of the buffer, size and type of its event, and size and version of the session.
+                    let decides = [0..4, 0x30..0x34, 0x48..0x50, 0x68..0x70].iter().any(|r| r.contains(&byte));
+                    assert!(decides || outcome.events == 25, "bit {bit} of byte {byte:#x}: {}", outcome.events);
+                }
+                Err(error) => {
+                    assert!((0x48..0x50).contains(&byte), "bit {bit} of byte {byte:#x}: {error}");
+                    assert!(offset_of(&error) < whole.len() as u64);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 8);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_compressed_file_is_survived() {
+    let whole = small(true);
+    let starts = buffers(&whole);
+    for byte in 0..whole.len() {
+        let before = starts.iter().filter(|(at, _)| *at > 0 && *at + HEADER_SIZE <= byte).count().saturating_sub(1);
+        for bit in 0..8 {
+            let mut bad = whole.clone();
+            bad[byte] ^= 1 << bit;
+            let (outcome, peak) = peak_of(|| survive(&bad));
+            assert!(peak < 36 * MIB, "bit {bit} of byte {byte:#x} takes {peak} bytes");
+            match outcome {
+                Ok(outcome) if byte >= starts[1].0 => assert!(outcome.events > 2 * before as u64, "byte {byte:#x}"),
+                Ok(_) => {}
+                Err(error) => assert!(byte < starts[1].0, "bit {bit} of byte {byte:#x}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn records_of_no_length_end_their_buffer_at_once() {
+    // The marker of each family with a size of zero, and one too small for its header.
+    for kind in 0..=255_u8 {
+        for high in [0x00, 0x90, 0xB0, 0xC0, 0xFF] {
+            for size in [0_u8, 7] {
+                let record = vec![size, 0, kind, high, size, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                let bytes = file(options(), &[(0, vec![record, event(ANCHOR, 1, 8)]), (0, vec![event(ANCHOR, 2, 8)])]);
+                let outcome = survive(&bytes).unwrap();
+                let place = 1024 + HEADER_SIZE as u64;
+                assert_eq!(outcome.events, 2, "{kind:#x} {high:#x}");
+                assert_eq!(outcome.defects.iter().map(offset_of).collect::<Vec<_>>(), [place], "{kind:#x} {high:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn offsets_past_the_end_are_not_followed() {
+    for compressed in [false, true] {
+        for value in [0, 1, 0x47, 0x48, 0x1000, 0x7FFF_FFFF, 0x8000_0000, u32::MAX] {
+            let mut bad = small(compressed);
+            for (at, _) in buffers(&small(compressed)) {
+                for field in [0x04, 0x08, 0x30] {
+                    put(&mut bad, at + field, &value.to_le_bytes());
+                }
+            }
+            let (outcome, peak) = peak_of(|| survive(&bad).unwrap());
+            assert!(outcome.events <= 25);
+            assert!(peak < MIB, "{value:#x}: {peak}");
+            if !compressed && value != 0x48 {
+                assert_eq!(outcome.events, 25, "{value:#x}: filler ends the walk");
+            }
+        }
+    }
+}
+
+/// A file of one compressed buffer with this stream.
+fn with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
+    let mut bytes = file(Options { compressed: true, buffer_size: 16 << 20, ..options() }, &[]);
+    append_packed(&mut bytes, 0, offset, 1, stream);
+    bytes
+}
+
+fn append_packed(bytes: &mut Vec<u8>, cpu: u16, offset: u32, sequence: i64, stream: &[u8]) {
+    let head = BufferHeader {
+        buffer_size: (HEADER_SIZE + stream.len()) as u32,
+        saved_offset: offset,
+        offset,
+        sequence_number: sequence,
+        processor_index: cpu,
+        logger_id: 7,
+        state: 3,
+        flags: BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED,
+        ..BufferHeader::default()
+    };
+    bytes.put(&head.to_bytes()).put(stream);
+}
+
+/// A copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
+fn long_copy(distance: u16, length: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u16((distance - 1) << 3 | 7).put_u8(0x0F).put_u8(0xFF).put_u16(0).put_u32(length.wrapping_sub(3));
+    out
+}
+
+#[test]
+fn copies_that_cannot_be_are_reported_with_their_place() {
+    let literal = |byte: u8, flags: u32, rest: &[u8]| [&flags.to_le_bytes()[..], &[byte], rest].concat();
+    let one_then_copy = 0x4000_0000;
+    let streams = [
+        ("empty", Vec::new()),
+        ("flags only", vec![0; 4]),
+        ("before the first byte", [&u32::MAX.to_le_bytes()[..], &long_copy(1, 100)].concat()),
+        ("too far back", literal(0, one_then_copy, &long_copy(8192, 100))),
+        ("past the stated length", literal(0, one_then_copy, &long_copy(1, u32::MAX))),
+        ("a length that wraps", literal(0, one_then_copy, &long_copy(1, 1))),
+        ("cut in the length", literal(0, one_then_copy, &long_copy(1, 100)[..7])),
+        ("cut in the token", literal(0, one_then_copy, &[7])),
+    ];
+    for (what, stream) in streams {
+        for offset in [0x48 + 8, 0x1000, 1 << 20, 16 << 20] {
+            let bytes = with_stream(offset, &stream);
+            let (outcome, peak) = peak_of(|| survive(&bytes).unwrap());
+            assert_eq!(outcome.events, 1, "{what}");
+            assert!(!outcome.defects.is_empty(), "{what}");
+            assert!(outcome.defects.iter().all(|d| offset_of(d) <= bytes.len() as u64), "{what}");
+            assert!(peak < 2 * MIB, "{what}: {peak}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_overlaps_itself_is_legal_and_bounded() {
+    // One byte FF repeated to 16 MiB: a buffer of filler.
+    let fill = [&0x4000_0000_u32.to_le_bytes()[..], &[0xFF], &long_copy(1, (16 << 20) - 0x48 - 1)].concat();
+    let (outcome, peak) = peak_of(|| survive(&with_stream(16 << 20, &fill)).unwrap());
+    assert_eq!((outcome.events, outcome.defects.len()), (1, 0));
+    assert!(peak < 36 * MIB, "{peak}");
+    // One byte 0: no marker is like that.
+    let zeros = [&0x4000_0000_u32.to_le_bytes()[..], &[0], &long_copy(1, (16 << 20) - 0x48 - 1)].concat();
+    assert_eq!(survive(&with_stream(16 << 20, &zeros)).unwrap().defects.len(), 1);
+}
+
+#[test]
+fn a_claim_of_16_mib_costs_a_short_file_nothing() {
+    for size in [16_u32 << 20, 64 << 20, u32::MAX] {
+        let mut bytes = file(options(), &[]);
+        put(&mut bytes, 0, &size.to_le_bytes());
+        put(&mut bytes, 0x30, &size.to_le_bytes());
+        put(&mut bytes, 0x68, &(16_u32 << 20).to_le_bytes());
+        assert_eq!(bytes.len(), 1024);
+        let ((outcome, findings), peak) = peak_of(|| {
+            let trace = Trace::open(&bytes).unwrap();
+            let mut events = trace.events();
+            let mut count = 0;
+            while events.next().unwrap().is_some() {
+                count += 1;
+            }
+            (count, findings(&bytes))
+        });
+        assert_eq!(outcome, u64::from(size <= 64 << 20), "{size:#x}");
+        assert!(!findings.is_empty());
+        assert!(peak < MIB, "{size:#x}: {peak}");
+    }
+}
+
+/// A stream of some hundred bytes that unpacks to these records and then filler, `len` bytes in all.
+fn bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
+    let mut plain = records.concat();
+    plain.push(0xFF);
+    let mut out = Vec::new();
+    let mut tokens: Vec<(bool, Vec<u8>)> = plain.iter().map(|&b| (false, vec![b])).collect();
+    tokens.push((true, long_copy(1, (len - plain.len()) as u32)));
+    for group in tokens.chunks(32) {
+        let flags = (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|t| t.0)));
+        out.put_u32(flags);
+        group.iter().for_each(|t| out.extend(&t.1));
+    }
+    out
+}
+
+/// 2,048 processors with a bomb each; every eighth has three events, the others one.
+fn bombs(offset: u32) -> Vec<u8> {
+    let len = offset as usize - HEADER_SIZE;
+    let once = bomb(&[event(ANCHOR + 1, 1, 8)], len);
+    let thrice = bomb(&[1, 2, 3].map(|n| event(ANCHOR + n, n as usize, 8)), len);
+    let mut bytes = file(Options { compressed: true, buffer_size: offset, processors: 2048, ..options() }, &[]);
+    for cpu in 0..2048 {
+        append_packed(&mut bytes, cpu, offset, i64::from(cpu) + 1, if cpu % 8 == 0 { &thrice } else { &once });
+    }
+    bytes
+}
+
+/// Reads at most so many events and asserts their order.
+fn read_some(bytes: &[u8], most: u64) -> (u64, u64) {
+    let trace = Trace::open(bytes).unwrap();
+    let mut events = trace.events();
+    let (mut count, mut last) = (0, (0, 0));
+    while let Some(record) = events.next().unwrap().filter(|_| count < most) {
+        let turn = (record.time(), record.cpu());
+        assert!(turn >= last, "{turn:?} after {last:?}");
+        (count, last) = (count + 1, turn);
+    }
+    (count, events.damage().count)
+}
+
+#[test]
+fn many_processors_with_a_bomb_each_take_little_more_than_the_memory_of_one() {
+    // Unpacking all 32 GiB proves nothing more than the first hundred bombs do.
+    let bytes = bombs(16 << 20);
+    assert!(bytes.len() < MIB / 2);
+    let ((events, damage), peak) = peak_of(|| read_some(&bytes, 100));
+    assert_eq!((events, damage), (100, 0));
+    assert!(peak < 32 * MIB, "{peak}");
+}
+
+#[test]
+fn bombs_that_give_their_memory_back_are_still_read_in_order() {
+    let bytes = bombs(256 << 10);
+    let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
+    assert_eq!((events, damage), (1 + 2048 + 2 * 256, 0));
+    assert!(peak < 16 * MIB, "{peak} bytes, where 512 MiB are claimed");
+}
+
+#[test]
+fn buffers_loaded_again_go_on_where_they_were() {
+    // Highly repetitive, so that the file is small against its contents and the budget tight.
+    let buffer_size = 512 << 10;
+    let mut writer = Writer::create(Vec::new(), Options { compressed: true, buffer_size, ..options() }).unwrap();
+    let mut written = Vec::new();
+    for n in 0..7_i64 {
+        for cpu in 0..64_u16 {
+            let time = ANCHOR + 100 * n + i64::from(cpu * 37 % 64);
+            let record = event(time, usize::from(cpu), 60_000);
+            writer.write_record(cpu, &record).unwrap();
+            written.push((time, cpu));
+        }
+    }
+    let bytes = writer.finish(Summary::default()).unwrap();
+    written.sort_unstable();
+    let (seen, peak) = peak_of(|| {
+        let trace = Trace::open(&bytes).unwrap();
+        let mut events = trace.events();
+        let mut seen = Vec::new();
+        while let Some(record) = events.next().unwrap() {
+            if record.hook().is_none() {
+                assert!(record.payload().len() == 60_000 && record.payload().iter().all(|&b| b == record.cpu() as u8));
+                seen.push((record.time(), record.cpu()));
+            }
+        }
+        seen
+    });
+    assert_eq!(seen, written);
+    assert!(peak < 12 * MIB, "{peak} bytes, where 27 MiB would be needed to keep all");
+}
+
+#[test]
+fn very_many_buffers_open_at_once_take_neither_time_nor_memory_beyond_measure() {
+    // Each spans the whole time, so all must be open before any ends.
+    let count = 20_000_i64;
+    let mut bytes = file(options(), &[]);
+    for n in 0..count {
+        let perf = |time| PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time, counters: &[] };
+        let mut records = encode(|out| perf(ANCHOR + 1).encode(b"", out));
+        perf(ANCHOR + 2 * count - n).encode(b"", &mut records).unwrap();
+        let size = (HEADER_SIZE + records.len()) as u32;
+        let head = BufferHeader { buffer_size: size, offset: size, sequence_number: n + 1, flags: 0x20, ..Default::default() };
+        bytes.put(&head.to_bytes()).put(&records);
+    }
+    let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
+    assert_eq!((events, damage), (1 + 2 * count as u64, 0));
+    assert!(peak < 8 * bytes.len(), "{peak} bytes for a file of {}", bytes.len());
+}
+
+#[test]
+fn sorting_a_buffer_takes_a_fraction_of_its_size() {
+    let buffer_size = 2 << 20;
+    let mut records = Vec::new();
+    let count = (buffer_size - HEADER_SIZE) / 16;
+    for n in 0..count as i64 {
+        let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: ANCHOR + (n * 7919) % 10_007, counters: &[] };
+        perf.encode(b"", &mut records).unwrap();
+    }
+    let bytes = file(Options { buffer_size: buffer_size as u32, ..options() }, &[(0, vec![records])]);
+    let ((events, _), peak) = peak_of(|| read_some(&bytes, u64::MAX));
+    assert_eq!(events, 1 + count as u64);
+    assert!(peak < 2 * buffer_size, "{peak}");
+}
+
+#[test]
+fn a_file_that_changes_under_the_reader_is_reported() {
+    use std::cell::RefCell;
+    use traceweir_format::etl::ReadAt;
+
+    struct Changing(RefCell<Vec<u8>>);
+    impl ReadAt for Changing {
+        fn len(&self) -> u64 {
+            self.0.borrow().len() as u64
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> traceweir_format::Result<usize> {
+            self.0.borrow().read_at(offset, buf)
+        }
+    }
+
+    let bytes = bombs(256 << 10);
+    let source = Changing(RefCell::new(bytes.clone()));
+    let trace = Trace::open(&source).unwrap();
+    let mut events = trace.events();
+    for _ in 0..2049 {
+        assert!(events.next().unwrap().is_some());
+    }
+    source.0.borrow_mut().truncate(1024);
+    let mut more = 0;
+    while events.next().unwrap().is_some() {
+        more += 1;
+    }
+    assert!(more < 512, "what was in memory can still be given");
+    assert!(events.damage().count > 0);
+}

@@ -1,0 +1,421 @@
+//! What the writer writes, the reader reads: every header family, size and order.
+
+mod fake;
+
+use std::collections::BTreeMap;
+
+use fake::{ANCHOR, PROVIDER, START, Seen, data, encode, event, file, findings, options, read, unstamped};
+use proptest::prelude::*;
+use traceweir_format::Guid;
+use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::etl::{Options, Summary, Trace, Writer};
+use traceweir_format::header::classic::{ClassicHeader, Instance};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::header::message::MessageHeader;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::header::{Family, MAX_RECORD, NO_ID, Record};
+use traceweir_format::spec::event::{EventDescriptor, ExtType};
+use traceweir_format::time::FileTime;
+
+const DESCRIPTOR: EventDescriptor =
+    EventDescriptor { id: 65_000, version: 3, channel: 11, level: 5, opcode: 240, task: 4_660, keyword: 0x8000_0000_0000_0001 };
+
+/// One record of each family and width, with stamps that rise by one.
+fn one_of_each() -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    let mut time = ANCHOR;
+    let mut next = || {
+        time += 1;
+        time
+    };
+    let payload = b"payload of nineteen";
+    for pointer_size in [4, 8] {
+        let items = [
+            Item { kind: ExtType::PROV_TRAITS, data: b"traits" },
+            Item { kind: ExtType::EVENT_SCHEMA_TL, data: b"schema metadata" },
+            Item { kind: ExtType::RELATED_ACTIVITYID, data: &PROVIDER.to_bytes() },
+        ];
+        let event = EventHeader {
+            pointer_size,
+            thread_id: 11,
+            process_id: 12,
+            time: next(),
+            provider: PROVIDER,
+            descriptor: DESCRIPTOR,
+            activity: Guid::from_u128(5),
+            items: &items,
+            ..Default::default()
+        };
+        records.push(encode(|out| event.encode(payload, out)));
+        let system = |time, cpu_times| SystemHeader {
+            pointer_size,
+            version: 4,
+            hook: 0x0301,
+            thread_id: 13,
+            process_id: 14,
+            time,
+            cpu_times,
+        };
+        records.push(encode(|out| system(next(), Some((1, 2))).encode(payload, out)));
+        records.push(encode(|out| system(next(), None).encode(payload, out)));
+        for counters in [&[][..], &[1, 2, 3, 4, 5, 6, u64::MAX]] {
+            let perf = PerfInfoHeader { pointer_size, version: 2, hook: 0x0F2E, time: next(), counters };
+            records.push(encode(|out| perf.encode(payload, out)));
+        }
+        for instance in [None, Some(Instance { id: 1, parent_id: 2, parent_class: PROVIDER })] {
+            let classic = ClassicHeader {
+                pointer_size,
+                opcode: 36,
+                level: 4,
+                version: 2,
+                thread_id: 15,
+                process_id: 16,
+                time: next(),
+                class: PROVIDER,
+                cpu_times: (3, 4),
+                instance,
+            };
+            records.push(encode(|out| classic.encode(payload, out)));
+        }
+        for stamp in [Some(next()), None] {
+            let message = MessageHeader {
+                number: 17,
+                pointer_size,
+                sequence: Some(18),
+                guid: Some(PROVIDER),
+                time: stamp,
+                ids: Some((19, 20)),
+            };
+            records.push(encode(|out| message.encode(payload, out)));
+        }
+    }
+    records
+}
+
+#[test]
+fn every_header_family_comes_back_byte_for_byte() {
+    for compressed in [false, true] {
+        let records = one_of_each();
+        let file = file(Options { compressed, buffer_size: 8192, ..options() }, &[(5, records.clone())]);
+        let seen = data(&file);
+        assert_eq!(findings(&file), []);
+        assert_eq!(seen.len(), records.len());
+        let mut before = 0;
+        for (seen, written) in seen.iter().zip(&records) {
+            assert_eq!(seen.cpu, 5);
+            assert_eq!(seen.bytes, written[..seen.bytes.len()], "the record without its padding");
+            let record = Record::parse(&seen.bytes, 5).unwrap();
+            assert_eq!(record.payload(), b"payload of nineteen", "{:?}", record.family());
+            let stamp = if record.family() == Family::Message && record.time() == 0 { before } else { record.time() };
+            assert_eq!(seen.time, stamp);
+            before = seen.time;
+        }
+    }
+}
+
+#[test]
+fn headers_keep_every_field() {
+    let file = file(Options { buffer_size: 8192, ..options() }, &[(0, one_of_each())]);
+    let seen = data(&file);
+    let families: Vec<_> = seen
+        .iter()
+        .map(|s| {
+            let r = Record::parse(&s.bytes, 0).unwrap();
+            (r.family(), r.pointer_size(), r.thread_id(), r.process_id())
+        })
+        .collect();
+    let of_width = |width| {
+        [
+            (Family::Event, width, 11, 12),
+            (Family::System, width, 13, 14),
+            (Family::Compact, width, 13, 14),
+            (Family::PerfInfo, width, NO_ID, NO_ID),
+            (Family::PerfInfo, width, NO_ID, NO_ID),
+            (Family::Full, width, 15, 16),
+            (Family::Instance, width, 15, 16),
+            (Family::Message, width, 19, 20),
+            (Family::Message, width, 19, 20),
+        ]
+    };
+    assert_eq!(families, [of_width(4), of_width(8)].concat());
+    let event = Record::parse(&seen[0].bytes, 0).unwrap();
+    assert_eq!((event.descriptor(), event.activity()), (DESCRIPTOR, Some(Guid::from_u128(5))));
+    let kinds: Vec<_> = event.items().map(|i| (i.kind, i.data.len())).collect();
+    assert_eq!(kinds, [(ExtType::PROV_TRAITS, 6), (ExtType::EVENT_SCHEMA_TL, 15), (ExtType::RELATED_ACTIVITYID, 16)]);
+    assert_eq!(Record::parse(&seen[4].bytes, 0).unwrap().pmc_counters().len(), 56);
+    assert_eq!(Record::parse(&seen[6].bytes, 0).unwrap().instance().unwrap().parent_class, PROVIDER);
+}
+
+#[test]
+fn the_log_file_header_says_what_the_options_said() {
+    for compressed in [false, true] {
+        let options = Options { compressed, starter: (77, 78), maximum_file_size: 9, processors: 4, ..options() };
+        let mut writer = Writer::create(Vec::new(), options).unwrap();
+        writer.write_record(9, &event(ANCHOR + 1, 0, 8)).unwrap();
+        let summary = Summary { end_time: FileTime(START.0 + 5), events_lost: 3, buffers_lost: 2 };
+        let file = writer.finish(summary).unwrap();
+        let trace = Trace::open(&file).unwrap();
+        let h = trace.header();
+        assert_eq!((h.buffer_size, h.processors, h.maximum_file_size), (1024, 10, 9), "raised by a higher index");
+        assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (2, 3, 2));
+        assert_eq!((h.start_time, h.end_time, h.clock_type), (START, FileTime(START.0 + 5), 1));
+        assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("fake", "fake.etl"));
+        assert_eq!(h.versions, if compressed { [10, 0, 2, 0] } else { [10, 0, 1, 5] });
+        assert_eq!((trace.starter(), trace.is_finalised(), trace.is_compressed()), ((77, 78), true, compressed));
+        assert_eq!(trace.clock().file_time(ANCHOR + 1), FileTime(START.0 + 1));
+    }
+}
+
+#[test]
+fn an_empty_trace_has_its_header_event_only() {
+    for compressed in [false, true] {
+        let bytes = file(Options { compressed, ..options() }, &[]);
+        assert_eq!(findings(&bytes), []);
+        let all = read(&bytes);
+        assert_eq!((all.len(), all[0].time), (1, ANCHOR));
+        assert!(data(&bytes).is_empty());
+    }
+}
+
+#[test]
+fn records_of_the_header_buffer_come_back_too() {
+    for compressed in [false, true] {
+        let groups = SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: 0x0005,
+            thread_id: 0,
+            process_id: 0,
+            time: ANCHOR,
+            cpu_times: Some((0, 0)),
+        };
+        let header_records = encode(|out| groups.encode(&[1; 36], out));
+        let bytes = file(Options { compressed, header_records, ..options() }, &[(0, vec![event(ANCHOR + 1, 1, 8)])]);
+        let hooks: Vec<_> = read(&bytes).iter().map(|s| Record::parse(&s.bytes, 0).unwrap().hook()).collect();
+        assert_eq!(hooks, [Some(0), Some(5), None]);
+        assert_eq!(findings(&bytes), []);
+    }
+}
+
+#[test]
+fn every_buffer_size_holds_the_largest_record_it_can() {
+    for compressed in [false, true] {
+        for buffer_size in [1 << 10, 3 << 10, 64 << 10, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
+            let room = buffer_size as usize - HEADER_SIZE;
+            let payload = room.min(MAX_RECORD) - 0x50;
+            let records: Vec<_> = (0..5).map(|n| event(ANCHOR + n, n as usize, payload)).collect();
+            let mut writer =
+                Writer::create(Vec::new(), Options { compressed, buffer_size, ..options() }).unwrap();
+            for record in &records {
+                writer.write_record(0, record).unwrap();
+            }
+            let bytes = writer.finish(Summary::default()).unwrap();
+            assert_eq!(findings(&bytes), [], "{buffer_size}");
+            let seen = data(&bytes);
+            assert_eq!(seen.len(), 5);
+            assert!(seen.iter().zip(&records).all(|(s, r)| r.starts_with(&s.bytes) && s.bytes.len() == payload + 0x50));
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    for size in [0, 512, 1025, (16 << 20) + 1024] {
+        assert!(Writer::create(Vec::new(), Options { buffer_size: size, ..options() }).is_err(), "{size}");
+    }
+    let mut writer = Writer::create(Vec::new(), options()).unwrap();
+    assert!(writer.write_record(0, &event(ANCHOR, 1, 1024 - HEADER_SIZE - 0x50 + 1)).is_err());
+    assert!(writer.append(0, 0, &[0; 1024]).is_err());
+    assert!(writer.append(0, 0, &[0; 9]).is_err(), "not padded");
+    assert!(writer.write(2048, 0, &event(ANCHOR, 1, 1)).is_err(), "no such processor index");
+    let long = Options { session_name: "n".repeat(500), ..options() };
+    assert!(Writer::create(Vec::new(), long).is_err(), "names larger than the header buffer");
+    assert_eq!(data(&writer.finish(Summary::default()).unwrap()), []);
+}
+
+#[test]
+fn the_longest_names_come_back() {
+    let name = "\u{e9}".repeat(1023);
+    for compressed in [false, true] {
+        let o = Options { compressed, buffer_size: 8192, session_name: name.clone(), file_name: name.clone(), ..options() };
+        let bytes = file(o, &[(0, vec![event(ANCHOR, 1, 1)])]);
+        let trace = Trace::open(&bytes).unwrap();
+        assert_eq!((&trace.header().session_name, &trace.header().file_name), (&name, &name));
+        assert_eq!(data(&bytes).len(), 1);
+    }
+}
+
+#[test]
+fn the_highest_processor_comes_back() {
+    let bytes = file(options(), &[(2047, vec![event(ANCHOR, 1, 1)]), (256, vec![event(ANCHOR, 2, 1)])]);
+    assert_eq!(data(&bytes).iter().map(|s| s.cpu).collect::<Vec<_>>(), [256, 2047]);
+    let trace = Trace::open(&bytes).unwrap();
+    assert_eq!((trace.header().processors, trace.header().versions), (2048, [10, 0, 2, 0]));
+}
+
+#[test]
+fn ties_go_by_processor_then_by_place_in_the_file() {
+    let at = |n| event(ANCHOR + 50, n, 8);
+    let bytes = file(
+        options(),
+        &[(1, vec![at(4), at(5)]), (0, vec![at(1)]), (1, vec![at(6)]), (0, vec![at(2), at(3)])],
+    );
+    assert_eq!(ids(&data(&bytes)), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn overlapping_and_misplaced_buffers_still_come_in_time_order() {
+    let run = |from: i64, n: usize| (0..4).map(|i| event(ANCHOR + from + 10 * i, n + i as usize, 8)).collect::<Vec<_>>();
+    // The second buffer overlaps the first, the third is older than both.
+    let bytes = file(options(), &[(0, run(100, 0)), (0, run(105, 10)), (0, run(20, 20))]);
+    assert_eq!(ids(&data(&bytes)), [20, 21, 22, 23, 0, 10, 1, 11, 2, 12, 3, 13]);
+}
+
+#[test]
+fn a_buffer_whose_stamps_decrease_is_sorted_stably() {
+    let records = [(5, 0), (9, 1), (7, 2), (9, 3), (7, 4), (6, 5)].map(|(t, n)| event(ANCHOR + t, n, 8)).to_vec();
+    let bytes = file(options(), &[(0, records), (1, vec![event(ANCHOR + 8, 6, 8)])]);
+    assert_eq!(ids(&data(&bytes)), [0, 5, 2, 4, 6, 1, 3]);
+}
+
+#[test]
+fn records_without_a_stamp_stay_behind_the_one_before_them() {
+    let bytes = file(
+        Options { buffer_size: 2048, ..options() },
+        &[
+            (0, vec![event(ANCHOR + 10, 1, 8), unstamped(2), event(ANCHOR + 30, 3, 8)]),
+            (1, vec![event(ANCHOR + 5, 4, 8)]),
+            (0, vec![unstamped(5), unstamped(6)]),
+            (0, vec![unstamped(7), event(ANCHOR + 40, 8, 8)]),
+            (1, vec![event(ANCHOR + 20, 9, 8), event(ANCHOR + 35, 10, 8)]),
+        ],
+    );
+    let seen = data(&bytes);
+    assert_eq!(ids(&seen), [4, 1, 2, 9, 3, 5, 6, 7, 10, 8]);
+    let times: Vec<_> = seen.iter().map(|s| s.time - ANCHOR).collect();
+    assert_eq!(times, [5, 10, 10, 20, 30, 30, 30, 30, 35, 40]);
+
+    // In a sorted buffer too.
+    let shuffled = vec![unstamped(1), event(ANCHOR + 9, 2, 8), unstamped(3), unstamped(4), event(ANCHOR + 6, 5, 8), unstamped(6)];
+    assert_eq!(ids(&data(&file(options(), &[(0, shuffled)]))), [1, 5, 6, 2, 3, 4]);
+}
+
+#[test]
+fn the_stamp_of_the_next_event_can_be_seen_before() {
+    let bytes = file(options(), &[(0, vec![event(ANCHOR + 1, 1, 8)]), (1, vec![event(ANCHOR + 2, 2, 8)])]);
+    let trace = Trace::open(&bytes).unwrap();
+    let mut events = trace.events();
+    for want in [Some(ANCHOR), Some(ANCHOR + 1), Some(ANCHOR + 2), None] {
+        assert_eq!(events.peek_time().unwrap(), want);
+        assert_eq!(events.peek_time().unwrap(), want);
+        assert_eq!(events.next().unwrap().map(|r| r.time()), want);
+    }
+    assert_eq!(events.bytes_read(), bytes.len() as u64);
+}
+
+fn ids(seen: &[Seen]) -> Vec<u16> {
+    seen.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
+}
+
+/// A buffer to be: processor, first stamp, steps from stamp to stamp, payload size.
+type Plan = (u16, i64, Vec<i64>, usize);
+
+fn plans(steps: std::ops::Range<i64>, most: usize) -> impl Strategy<Value = Vec<Plan>> {
+    let plan = (0_u16..5, 0_i64..60, proptest::collection::vec(steps, 0..9), 0_usize..40);
+    proptest::collection::vec(plan, 0..most)
+}
+
+fn build(plans: &[Plan], compressed: bool) -> (Vec<u8>, Vec<(u16, Vec<Vec<u8>>)>) {
+    let mut number = 0;
+    let buffers: Vec<_> = plans
+        .iter()
+        .map(|(cpu, first, steps, payload)| {
+            let mut time = ANCHOR + first;
+            let mut records = vec![event(time, number, *payload)];
+            for step in steps {
+                // Never before the first: that a reader cannot know without reading all.
+                time = (time + step).max(ANCHOR + first);
+                number += 1;
+                records.push(event(time, number, *payload));
+            }
+            number += 1;
+            (*cpu, records)
+        })
+        .collect();
+    let options = Options { compressed, buffer_size: 2048, ..options() };
+    (file(options, &buffers), buffers)
+}
+
+/// Everything in memory and one stable sort: what the merge must equal.
+fn naive(buffers: &[(u16, Vec<Vec<u8>>)]) -> Vec<Seen> {
+    let mut all: Vec<Seen> = buffers
+        .iter()
+        .flat_map(|(cpu, records)| records.iter().map(|r| Seen::of(&Record::parse(r, *cpu).unwrap())))
+        .collect();
+    all.sort_by_key(|s| (s.time, s.cpu));
+    all
+}
+
+/// Reading order of ties within a processor: buffers by their first stamp, then file order.
+fn by_first_stamp(mut buffers: Vec<(u16, Vec<Vec<u8>>)>) -> Vec<(u16, Vec<Vec<u8>>)> {
+    buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
+    buffers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_merge_equals_a_naive_sort(plans in plans(0..12, 30), compressed: bool) {
+        let (bytes, buffers) = build(&plans, compressed);
+        prop_assert_eq!(data(&bytes), naive(&by_first_stamp(buffers)));
+    }
+
+    #[test]
+    fn so_it_does_when_stamps_decrease_within_buffers(plans in plans(-12..12, 20), compressed: bool) {
+        let (bytes, buffers) = build(&plans, compressed);
+        prop_assert_eq!(data(&bytes), naive(&by_first_stamp(buffers)));
+    }
+
+    #[test]
+    fn each_processor_keeps_file_order_when_the_file_does(
+        steps in proptest::collection::vec((0_u16..6, 0_i64..4, 0_usize..300), 0..200),
+        compressed: bool,
+    ) {
+        let mut clocks = BTreeMap::new();
+        let mut written: BTreeMap<u16, Vec<Seen>> = BTreeMap::new();
+        let mut writer = Writer::create(Vec::new(), Options { compressed, ..options() }).unwrap();
+        for (number, (cpu, step, payload)) in steps.into_iter().enumerate() {
+            let clock = clocks.entry(cpu).or_insert(ANCHOR);
+            *clock += step;
+            let record = event(*clock, number, payload);
+            writer.write_record(cpu, &record).unwrap();
+            written.entry(cpu).or_default().push(Seen::of(&Record::parse(&record, cpu).unwrap()));
+        }
+        let bytes = writer.finish(Summary::default()).unwrap();
+        prop_assert_eq!(findings(&bytes), []);
+        let seen = data(&bytes);
+        prop_assert!(seen.is_sorted_by_key(|s| (s.time, s.cpu)));
+        for (cpu, expected) in written {
+            let of_cpu: Vec<_> = seen.iter().filter(|s| s.cpu == cpu).cloned().collect();
+            prop_assert_eq!(of_cpu, expected);
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_whatever_the_stamps(stamps in proptest::collection::vec((0_u16..3, any::<i64>()), 0..80)) {
+        let buffers: Vec<_> = stamps
+            .chunks(4)
+            .map(|c| (c[0].0, c.iter().enumerate().map(|(n, s)| event(s.1, n, 8)).collect::<Vec<_>>()))
+            .collect();
+        let bytes = file(options(), &buffers);
+        let mut seen = data(&bytes);
+        let mut written = naive(&buffers);
+        seen.sort_by(|a, b| a.bytes.cmp(&b.bytes));
+        written.sort_by(|a, b| a.bytes.cmp(&b.bytes));
+        prop_assert_eq!(seen.len(), written.len());
+        prop_assert!(seen.iter().zip(&written).all(|(s, w)| s.bytes == w.bytes && s.time == w.time));
+    }
+}

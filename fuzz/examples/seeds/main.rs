@@ -1,0 +1,190 @@
+//! Writes the seeds of all fuzz targets: small valid inputs, each of another kind.
+//!
+//! ```text
+//! cargo run --example seeds            writes fuzz/seeds/<target>/<name>
+//! ```
+//!
+//! Everything here is made by the project's own writers or by hand; nothing is taken from a recorded trace.
+
+mod containers;
+mod records;
+mod source;
+
+use std::path::Path;
+
+use traceweir_format::etl::{Options, Summary, Writer};
+use traceweir_format::time::FileTime;
+use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
+use traceweir_format::wire::Put;
+use traceweir_format::{Guid, xpress};
+
+const EVENT_SOURCE: &[u8] = include_bytes!("../../../fixtures/manifests/eventsource.man");
+const EVERYTHING: &[u8] = include_bytes!("../../../fixtures/manifests/everything.man");
+const TMF: &[u8] = include_bytes!("../../../fixtures/tmf/sample.tmf");
+
+fn main() {
+    for (target, seeds) in [
+        ("file", files()),
+        ("buffer", buffers()),
+        ("xpress", streams()),
+        ("tracelogging", metadata()),
+        ("manifest", vec![("eventsource", EVENT_SOURCE.to_vec()), ("everything", EVERYTHING.to_vec()), ("small", small_manifest())]),
+        ("wevt", compiled()),
+        ("tmf", vec![("sample", TMF.to_vec()), ("annotations", containers::pdb())]),
+        ("payload", payloads()),
+        ("message", messages()),
+    ] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+        std::fs::create_dir_all(&folder).expect("the folder of the seeds");
+        for (name, bytes) in seeds {
+            std::fs::write(folder.join(name), bytes).expect("a seed");
+        }
+    }
+}
+
+type Seeds = Vec<(&'static str, Vec<u8>)>;
+
+fn trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
+    let mut file = Vec::new();
+    let options = Options {
+        buffer_size: 2048,
+        compressed,
+        session_name: "seed".into(),
+        processors: 2,
+        start_time: FileTime(132_000_000_000_000_000),
+        ..Options::default()
+    };
+    let mut writer = Writer::create(&mut file, options).expect("a header");
+    for (cpu, record) in (0..).zip(records) {
+        writer.write_record(cpu % 2, record).expect("a record that fits");
+    }
+    writer.flush().expect("buffers");
+    if finish {
+        writer.finish(Summary { end_time: FileTime(132_000_001_000_000_000), ..Summary::default() }).expect("a file");
+    }
+    file
+}
+
+fn files() -> Seeds {
+    let records = records::all();
+    vec![
+        ("plain", trace(false, &records, true)),
+        ("compressed", trace(true, &[&records[..], &records[..]].concat(), true)),
+        ("unfinished", trace(false, &records, false)),
+        ("empty", trace(false, &[], true)),
+    ]
+}
+
+fn buffers() -> Seeds {
+    let records = records::all();
+    let buffer = |records: &[Vec<u8>]| [vec![0], records.concat()].concat();
+    vec![("all", buffer(&records)), ("events", buffer(&records[..3])), ("kernel", buffer(&records[3..]))]
+}
+
+fn streams() -> Seeds {
+    let stream = |limit: u16, want: u16, bytes: &[u8]| {
+        let mut out = Vec::new();
+        out.put_u16(limit).put_u16(want).put(bytes);
+        out
+    };
+    let text = b"the quick brown fox jumps over the lazy dog, the quick brown fox sleeps ".repeat(8);
+    let mut packed = Vec::new();
+    xpress::Compressor::new().compress(&text, &mut packed);
+    let mut run = Vec::new();
+    xpress::Compressor::new().compress(&[7; 40_000], &mut run);
+    vec![
+        ("text", stream(u16::try_from(text.len()).expect("short"), 100, &packed)),
+        ("run", stream(40_000, 39_000, &run)),
+        ("plain", stream(600, 64, &text)),
+        ("cut", stream(600, 600, &packed[..packed.len() / 2])),
+    ]
+}
+
+fn metadata() -> Seeds {
+    let event = |traits: &[u8], metadata: &[u8], payload: &[u8]| {
+        let mut out = Vec::new();
+        out.put_u8(u8::try_from(traits.len()).expect("short")).put_u16(u16::try_from(metadata.len()).expect("short"));
+        out.put(traits).put(metadata).put(payload);
+        out
+    };
+    let mut traits = TraitsBuilder::new("Seed.Provider");
+    let traits = traits.group(&Guid::from_u128(1)).decode_guid(&Guid::from_u128(2)).finish().expect("traits");
+    let mut scalars = MetadataBuilder::new("Scalars", 0x0200_0000);
+    for (code, out) in [(1, 0), (2, 35), (4, 3), (6, 7), (8, 8), (10, 0), (12, 0), (15, 0), (17, 0), (19, 0), (22, 12), (25, 9)] {
+        scalars.add_field(&format!("f{code}"), code, out, 0);
+    }
+    let mut payload = Vec::new();
+    payload.put_wide_z("wide").put_ansi_z("narrow").put_u8(1).put_u16(0x5000).put_u32(0x0100_007F).put_u64(1 << 60);
+    payload.put_u64(1.5_f64.to_bits()).put_guid(&Guid::from_u128(3)).put_i64(132_000_000_000_000_000);
+    payload.put(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0]).put_u16(4).put(b"{\0}\0").put_u16(16).put(&[0x20; 16]);
+    let mut nested = MetadataBuilder::new("Nested", 0);
+    nested.add_struct_array("S", 2, 0).add_field("a", 8, 4, 1).add_struct("T", 1, 0).add_array("b", 6, 2, 0);
+    nested.add_fixed_array("c", 4, 2, 0, 4).add_custom("d", 5, 0, b"schema");
+    let mut inner = Vec::new();
+    inner.put_u16(2);
+    for n in 0..2 {
+        inner.put_u32(n).put_u16(2).put(b"h\0i\0");
+    }
+    inner.put(b"abcd").put_u16(3).put(&[1, 2, 3]);
+    vec![
+        ("scalars", event(traits, scalars.finish().expect("metadata"), &payload)),
+        ("nested", event(&[], nested.finish().expect("metadata"), &inner)),
+    ]
+}
+
+fn small_manifest() -> Vec<u8> {
+    let xml = r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>
+<provider name="P" guid="{00000000-0000-0000-0000-000000000001}" symbol="P"><keywords><keyword name="K" mask="0x1"/></keywords>
+<maps><bitMap name="M"><map value="0x1" message="$(string.a)"/></bitMap></maps>
+<templates><template tid="T"><data name="n" inType="win:UInt16"/><data name="v" inType="win:UInt8" count="n" map="M"/>
+<data name="b" inType="win:Binary" length="n"/></template></templates>
+<events><event value="1" version="2" template="T" keywords="K" message="$(string.a)"/></events></provider>
+</events></instrumentation><localization><resources culture="en-US"><stringTable><string id="a" value="A %1"/></stringTable>
+</resources></localization></instrumentationManifest>"#;
+    xml.as_bytes().to_vec()
+}
+
+fn compiled() -> Seeds {
+    let kind = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
+    vec![
+        ("crim-5", kind(0, &source::compiled(true))),
+        ("crim-3", kind(0, &source::compiled(false))),
+        ("messages", kind(1, &source::messages())),
+        ("elf", kind(2, &containers::elf(&source::compiled(true)))),
+        ("pe", kind(2, &containers::pe(&source::compiled(true)))),
+        ("event-info", kind(3, &records::event_info())),
+        ("event-map", kind(4, &records::event_map())),
+    ]
+}
+
+fn payloads() -> Seeds {
+    // A count, an array by it, a string by a length, a structure of two members, an array to the end.
+    let mixed = [
+        [6, 4, 0].as_slice(),
+        &[0, 6, 0, 0, 0, 0, 0, 0],
+        &[0, 8, 18, 5, 0, 0, 0, 0],
+        &[0, 1, 1, 0, 0, 3, 0, 0],
+        &[3, 4, 2, 3, 2, 0, 0, 0],
+        &[0, 4, 13, 0, 0, 0, 0, 1],
+        &[0, 19, 0, 0, 0, 0, 0, 0],
+        b"\x02\0\x01\0\0\0\x02\0\0\0h\0i\0\x01\x01\x01\0\0\0\0\0\x05\x12\0\0\0\0\x01\x01\0\0\0\0\0\x05\x12\0\0\0",
+    ];
+    let times = [
+        [4, 4, 1].as_slice(),
+        &[0, 17, 38, 0, 0, 0, 0, 0],
+        &[0, 18, 2, 0, 0, 0, 0, 0],
+        &[0, 16, 0, 0, 0, 0, 0, 0],
+        &[0, 14, 24, 7, 0, 2, 16, 0],
+        &[0x80; 44],
+    ];
+    vec![("mixed", mixed.concat()), ("times", times.concat())]
+}
+
+fn messages() -> Seeds {
+    let text = |text: &str| text.as_bytes().to_vec();
+    vec![
+        ("inserts", text("Task %3 of %1!08I64x! waits %2!-20.5s!%n%t%%100%. %10!c! é %99\r\n")),
+        ("format", text("-0+ #200.100I64X")),
+        ("end", text("%1%0 behind the end %! %b%r")),
+    ]
+}

@@ -1,0 +1,8 @@
+//! Compiled manifests.
+
+/// The provider attribute that holds the name, as `wevt.rs` of the decoder reads it.
+const PROVIDER_NAME: u32 = 0x1000_0001;
+
+#[allow(dead_code)] // The decoder's tests use the rest.
+#[path = "../../../../crates/decode/src/source/wevt/build.rs"]
+pub(super) mod build;

@@ -1,0 +1,26 @@
+//! A whole trace file: opened, walked in time order, decoded, checked and repaired.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_format::etl::{Trace, check, repair};
+use traceweir_fuzz::Decoding;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(trace) = Trace::open(data) else { return };
+    let mut decoding = Decoding::default();
+    let mut events = trace.events();
+    let mut count = 0_u64;
+    while let Ok(Some(record)) = events.next() {
+        decoding.record(&record);
+        let _ = trace.clock().file_time(record.time()).to_string();
+        count += 1;
+    }
+    assert!(count <= data.len() as u64 * 2048 / 8, "a record takes eight bytes at least, and unpacking is bounded");
+    let mut findings = 0_u64;
+    let _ = check(&trace, &mut |finding| {
+        assert!(!finding.detail.is_empty() && !finding.rule.name().is_empty());
+        findings += 1;
+    });
+    let mut repaired = Vec::new();
+    let _ = repair(&trace, &mut repaired);
+});

@@ -1,0 +1,30 @@
+//! Manifests in XML, given as a file and sent in chunks.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_decode::source::{Known, manifest};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::{Guid, Record};
+use traceweir_fuzz::{Decoding, Render};
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(providers) = manifest::parse(data) else { return };
+    let mut render = Render::default();
+    for provider in &providers {
+        for event in provider.events.iter().take(64) {
+            render.payload(&Known::new(event.schema.clone()), &data[..data.len().min(128)], 8, false);
+        }
+    }
+    let mut decoding = Decoding::default();
+    let descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
+    let chunk = [&[1, 1, 0, 0x5B, 1, 0, 0, 0], &data[..data.len().min(0xFF00 - 80)]].concat();
+    let first = providers.first();
+    let id = first.map_or(Guid::NULL, |p| p.id);
+    let event = first.and_then(|p| p.events.first()).map(|e| e.descriptor).unwrap_or_default();
+    for (descriptor, payload) in [(descriptor, &chunk[..]), (event, &data[..data.len().min(64)])] {
+        let mut bytes = Vec::new();
+        EventHeader { provider: id, descriptor, ..Default::default() }.encode(payload, &mut bytes).expect("it fits");
+        decoding.record(&Record::parse(&bytes, 0).expect("our own record"));
+    }
+});

@@ -1,0 +1,50 @@
+//! Compiled manifests, alone and in PE and ELF files; message tables; schemas that merging embeds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_decode::schema::Schema;
+use traceweir_decode::source::messages::MessageTable;
+use traceweir_decode::source::{Known, ProviderSchemas, binary, embedded, wevt};
+use traceweir_fuzz::Render;
+
+fn render(providers: &[ProviderSchemas], payload: &[u8]) {
+    for event in providers.iter().flat_map(|p| &p.events).take(64) {
+        one(&event.schema, payload);
+    }
+}
+
+fn one(schema: &Schema, payload: &[u8]) {
+    Render::default().payload(&Known::new(schema.clone()), &payload[..payload.len().min(128)], 8, false);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 5 {
+        0 => {
+            if let Ok(providers) = wevt::providers(bytes, &MessageTable::default()) {
+                render(&providers, bytes);
+            }
+        }
+        1 => {
+            if let Ok(table) = MessageTable::parse(bytes) {
+                assert!(table.len() <= bytes.len() / 4, "an entry takes four bytes at least");
+            }
+        }
+        2 => {
+            let _ = binary::provider_binary_kind(bytes);
+            if let Ok(providers) = binary::load(bytes) {
+                render(&providers, bytes);
+            }
+        }
+        3 => {
+            if let Ok(event) = embedded::event_info(bytes) {
+                one(&event.schema, bytes);
+            }
+        }
+        _ => {
+            if let Ok((_, map)) = embedded::event_map(bytes) {
+                assert!(map.entries().len() <= bytes.len() / 8);
+            }
+        }
+    }
+});

@@ -1,0 +1,65 @@
+//! Schemas made of fuzz bytes: the structured half of the `payload` target.
+//!
+//! ```text
+//!   00 fields 0..31 │ 01 top-level fields │ 02 bit 0: 4-byte pointers │ 03 fields × 8 bytes, then the payload
+//!   field   kind │ in type │ out type │ count kind │ count │ length kind │ length │ map
+//! ```
+
+use std::sync::Arc;
+
+use traceweir_decode::Schema;
+use traceweir_decode::schema::{Count, Field, Kind, Length, ValueMap};
+use traceweir_format::spec::types::{InType, OutType};
+
+/// A schema, a pointer size and the payload behind them; `None` where the bytes end early or the schema is refused.
+#[must_use]
+pub fn from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
+    let ([fields, top, flags], mut rest) = bytes.split_first_chunk::<3>()?;
+    let mut list = Vec::new();
+    for index in 0..fields % 32 {
+        let (row, behind) = rest.split_first_chunk::<8>()?;
+        list.push(field(index, row));
+        rest = behind;
+    }
+    let mut schema = Schema::default();
+    schema.message = Some("%1 of %2!08x!: %3!-20.5s!%n%4!c!%%%5!p!".into());
+    let top = usize::from(*top) % (list.len() + 1);
+    let schema = schema.seal(list, top).ok()?;
+    Some((schema, if flags & 1 == 0 { 8 } else { 4 }, rest))
+}
+
+/// Types past the first block stand at 300.
+fn type_number(byte: u8, block: u8) -> u16 {
+    if byte < block { byte.into() } else { 300 + u16::from(byte - block) }
+}
+
+fn field(index: u8, row: &[u8; 8]) -> Field {
+    let [kind, input, output, count_kind, count, length_kind, length, map] = *row;
+    let (wide_count, wide_length) = (u16::from(count), u16::from(length));
+    let kind = if kind % 4 == 3 {
+        Kind::Struct { first: u16::from(input), members: u16::from(output) % 32 }
+    } else {
+        let (input, output) = (InType(type_number(input % 40, 26)), OutType(type_number(output % 44, 40)));
+        Kind::Value { input, output, map: None }
+    };
+    let count = match count_kind % 8 {
+        0..=2 => Count::One,
+        3 => Count::Fixed(wide_count),
+        4 => Count::Fixed(wide_count << 8 | 0xFF),
+        5 => Count::Field(wide_count % 32),
+        6 => Count::Prefixed,
+        _ => Count::ToEnd,
+    };
+    let length = match length_kind % 4 {
+        0 | 1 => Length::Natural,
+        2 => Length::Fixed(wide_length),
+        _ => Length::Field(wide_length % 32),
+    };
+    let map = (map & 1 != 0).then(|| Arc::new(value_map(map)));
+    Field::new(&format!("f{}\"\\\n", index / 2), kind).times(count).long(length).mapped(map)
+}
+
+fn value_map(byte: u8) -> ValueMap {
+    let entries = [(0, "none"), (1, "one "), (4, "quoted \" four"), (u64::from(byte), "other"), (12, "twelve")];
+    ValueMap::new("map", byte & 2 != 0, entries.map(|(v, t)| (v, t.to_string())))
+}
