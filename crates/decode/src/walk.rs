@@ -95,10 +95,13 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             (Count::Fixed(0) | Count::ToEnd, _) => true,
             (Count::Field(i), _) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
             (_, Kind::Value { input: InType::NULL, .. }) => true,
-            (Count::One, Kind::Value { .. }) => match field.length {
-                Length::Field(i) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
-                _ => false,
-            },
+            (Count::One, Kind::Value { input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, .. }) => {
+                match field.length {
+                    Length::Natural => false,
+                    Length::Fixed(n) => n == 0,
+                    Length::Field(i) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
+                }
+            }
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use traceweir_format::Guid;
 use traceweir_format::spec::types::InType;
-use traceweir_format::time::{FileTime, UNIX_EPOCH};
+use traceweir_format::time::UNIX_EPOCH;
 use traceweir_format::wire::Put;
 
 use super::*;
@@ -165,11 +165,9 @@ fn dates_cover_the_whole_range() {
     t(UNIX_EPOCH, OutType::DATETIME_UTC, "1970-01-01T00:00:00.0000000Z");
     t(UNIX_EPOCH, OutType::CIMDATETIME, "1970-01-01T00:00:00.0000000");
     t(UNIX_EPOCH, OutType::CULTURE_INSENSITIVE_DATETIME, "1970-01-01T00:00:00.0000000");
-    t(132_404_764_206_212_345, DEFAULT, "2020-07-29T09:47:00.6212345");
+    t(132_404_764_206_212_345, DEFAULT, "2020-07-29T06:07:00.6212345");
     t(0, DEFAULT, "1601-01-01T00:00:00.0000000");
     t(-1, DEFAULT, "1600-12-31T23:59:59.9999999");
-    let last = FileTime::from_civil(&FileTime(0).civil()).unwrap();
-    assert_eq!(last, FileTime(0));
     t(2_650_467_743_999_999_999, DEFAULT, "9999-12-31T23:59:59.9999999");
     t(2_650_467_744_000_000_000, DEFAULT, "10000-01-01T00:00:00.0000000");
     t(i64::MAX, DEFAULT, "30828-09-14T02:48:05.4775807");

@@ -223,6 +223,14 @@ fn lengths_count_characters_of_wide_text_and_bytes_of_all_else() {
 }
 
 #[test]
+fn lengths_of_types_that_know_their_size_are_ignored() {
+    let fields = vec![of(InType::UINT8), of(InType::UINT32).long(Length::Field(0)), of(InType::GUID).long(Length::Fixed(0))];
+    let schema = flat(fields);
+    assert_eq!(values(&schema, &[0, 1, 0, 0, 0], 0), [Value::U8(0), Value::U32(1)]);
+    assert_eq!(values(&schema, &[0], 0), [Value::U8(0)]);
+}
+
+#[test]
 fn binary_without_a_length_is_an_address_or_the_rest() {
     let bytes = [3; 20];
     let address = flat(vec![shown(InType::BINARY, OutType::IPV6)]);
