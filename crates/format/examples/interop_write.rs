@@ -1,0 +1,335 @@
+//! Writes `plain.etl`, `compressed.etl` and `expected.jsonl` into a folder, for other programs to read and compare.
+//!
+//! Both files hold the same events. Stamps are unique and rise, so an event is known by its stamp whatever order a
+//! reader gives. A line of `expected.jsonl` is one event, made from the values that went in, not from what was
+//! written. Kernel payloads follow the tables of `kernel`, so reading them elsewhere proves the tables.
+//!
+//! ```sh
+//! cargo run --example interop_write -- FOLDER [EVENTS]
+//! ```
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use traceweir_format::Guid;
+use traceweir_format::etl::{Options, Summary, Writer};
+use traceweir_format::header::classic::ClassicHeader;
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::{Ty, shape_of};
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType, class};
+use traceweir_format::time::FileTime;
+use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
+use traceweir_format::wire::Put;
+
+const PROVIDER: Guid = Guid::from_u128(0x0ddc_0ffe_1234_4abc_9def_0123_4567_89ab);
+const ANCHOR: i64 = 987_654_321_000;
+const START: i64 = 133_485_408_001_234_567;
+/// Does not divide 10 MHz, so that wall times need rounding.
+const FREQUENCY: i64 = 3_579_545;
+const PROCESSORS: u16 = 4;
+const SID: [u8; 16] = [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 32, 2, 0, 0];
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().ok_or("usage: interop_write FOLDER [EVENTS]")?;
+    let count = arguments.next().map_or(Ok(50_000), |n| n.parse::<u32>())?;
+    let folder = Path::new(&folder);
+    let mut expected = String::new();
+    for (name, compressed) in [("plain.etl", false), ("compressed.etl", true)] {
+        expected.clear();
+        std::fs::write(folder.join(name), file(compressed, count, &mut expected)?)?;
+    }
+    std::fs::write(folder.join("expected.jsonl"), expected)?;
+    Ok(())
+}
+
+fn file(compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> {
+    let options = Options {
+        compressed,
+        session_name: "interop".into(),
+        file_name: "interop.etl".into(),
+        processors: u32::from(PROCESSORS),
+        perf_freq: FREQUENCY,
+        anchor: ANCHOR,
+        start_time: FileTime(START),
+        boot_time: FileTime(START - 1),
+        ..Options::default()
+    };
+    let mut writer = Writer::create(Vec::new(), options)?;
+    let mut record = Vec::new();
+    let mut last = START;
+    for n in 0..count {
+        // Steps of 1 to 4,000 ticks.
+        let time = ANCHOR + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 21);
+        last = START + i64::try_from(i128::from(time - ANCHOR) * 10_000_000 / i128::from(FREQUENCY))?;
+        record.clear();
+        write!(expected, "{{\"time\": {time}, \"filetime\": {last}, ")?;
+        match n % 6 {
+            0 => trace_logging(n, time, &mut record, expected)?,
+            1 => manifest(n, time, &mut record, expected)?,
+            2 => process(n, time, &mut record, expected)?,
+            3 => thread(n, time, &mut record, expected)?,
+            4 => image(n, time, &mut record, expected)?,
+            _ if n % 4 == 1 => classic(n, time, &mut record, expected)?,
+            _ => disk(n, time, &mut record, expected)?,
+        }
+        expected.push_str("}\n");
+        // Runs of one processor, so that buffers of all are open at once.
+        let cpu = u16::try_from(n / 7 % u32::from(PROCESSORS))?;
+        writer.write(cpu, time, &record)?;
+    }
+    Ok(writer.finish(Summary { end_time: FileTime(last + 1), ..Summary::default() })?)
+}
+
+/// A TraceLogging event with a string, a number and a double.
+fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let mut traits = TraitsBuilder::new("Interop.Provider");
+    let mut metadata = MetadataBuilder::new("Reading", 0);
+    metadata.add_field("text", 2, 0, 0).add_field("number", 10, 0, 0).add_field("half", 12, 0, 0);
+    let items = [
+        Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
+        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
+    ];
+    let text = format!("reading {n}");
+    let mut payload = Vec::new();
+    payload.put_ansi_z(&text).put_u64(u64::from(n) << 20).put(&(f64::from(n) / 2.0).to_le_bytes());
+    let descriptor = EventDescriptor {
+        channel: CHANNEL_TRACELOGGING,
+        level: 4,
+        opcode: u8::try_from(n % 3)?,
+        keyword: 1 << (n % 64),
+        ..EventDescriptor::default()
+    };
+    event(8, time, n, descriptor, &items, &payload, out, expected)?;
+    let half = f64::from(n) / 2.0;
+    write!(expected, ", \"fields\": {{\"text\": \"{text}\", \"number\": {}, \"half\": {half:?}}}", u64::from(n) << 20)?;
+    Ok(())
+}
+
+/// An event as a manifest provider writes it, 32-bit or 64-bit, sometimes with an activity item, of any payload length.
+fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let related = PROVIDER.to_bytes();
+    let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];
+    let items = if n % 5 == 0 { &items[..] } else { &[] };
+    let descriptor = EventDescriptor {
+        id: u16::try_from(n % 60_000)?,
+        version: u8::try_from(n % 7)?,
+        channel: 16,
+        level: u8::try_from(n % 6)?,
+        opcode: u8::try_from(n % 240)?,
+        task: u16::try_from(n % 1_000)?,
+        keyword: u64::from(n),
+    };
+    let payload: Vec<u8> = (0..n % 301).map(|i| (i * n >> 3) as u8).collect();
+    event(if n % 4 == 1 { 4 } else { 8 }, time, n, descriptor, items, &payload, out, expected)
+}
+
+#[allow(clippy::too_many_arguments)] // An event has that many parts.
+fn event(
+    pointer_size: u8,
+    time: i64,
+    n: u32,
+    descriptor: EventDescriptor,
+    items: &[Item<'_>],
+    payload: &[u8],
+    out: &mut Vec<u8>,
+    expected: &mut String,
+) -> Result<()> {
+    let header = EventHeader {
+        pointer_size,
+        thread_id: n + 1,
+        process_id: n + 2,
+        time,
+        provider: PROVIDER,
+        descriptor,
+        activity: Guid::from_u128(u128::from(n)),
+        items,
+        ..EventHeader::default()
+    };
+    header.encode(payload, out)?;
+    let EventDescriptor { id, version, channel, level, opcode, task, keyword } = descriptor;
+    write!(expected, "\"kind\": \"event\", \"pointer\": {pointer_size}, \"provider\": \"{PROVIDER}\", \"id\": {id}, ")?;
+    write!(expected, "\"version\": {version}, \"channel\": {channel}, \"level\": {level}, \"opcode\": {opcode}, ")?;
+    write!(expected, "\"task\": {task}, \"keyword\": {keyword}, \"thread\": {}, \"process\": {}, ", n + 1, n + 2)?;
+    let items: Vec<_> = items.iter().map(|i| format!("[{}, \"{}\"]", i.kind.0, hex(i.data))).collect();
+    write!(expected, "\"items\": [{}], \"payload\": \"{}\"", items.join(", "), hex(payload))?;
+    Ok(())
+}
+
+/// A classic event of a class that no reader has a layout for.
+fn classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let header = ClassicHeader {
+        pointer_size: 8,
+        opcode: 33,
+        level: 2,
+        version: 3,
+        thread_id: n + 1,
+        process_id: n + 2,
+        time,
+        class: PROVIDER,
+        cpu_times: (0, 0),
+        instance: None,
+    };
+    let payload = n.to_le_bytes();
+    header.encode(&payload, out)?;
+    write!(expected, "\"kind\": \"classic\", \"provider\": \"{PROVIDER}\", \"opcode\": 33, \"version\": 3, ")?;
+    write!(expected, "\"thread\": {}, \"process\": {}, \"payload\": \"{}\"", n + 1, n + 2, hex(&payload))?;
+    Ok(())
+}
+
+/// A value of a kernel field.
+enum Value {
+    Number(u64),
+    Text(String),
+    Sid,
+}
+
+use Value::{Number, Text};
+
+fn process(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let opcode = 1 + u8::try_from(n / 6 % 4)?;
+    let values = [
+        ("UniqueProcessKey", Number(0xFFFF_8000_0000_0000 + u64::from(n))),
+        ("ProcessId", Number(u64::from(n) * 4)),
+        ("ParentId", Number(4)),
+        ("SessionId", Number(u64::from(n % 3))),
+        ("ExitStatus", Number(if opcode == 2 { 0 } else { 259 })),
+        ("DirectoryTableBase", Number(u64::from(n) << 12)),
+        ("Flags", Number(0)),
+        ("UserSID", Value::Sid),
+        ("ImageFileName", Text(format!("program{n}.exe"))),
+        ("CommandLine", Text(format!("program{n}.exe --number {n}"))),
+        ("PackageFullName", Text(String::new())),
+        ("ApplicationId", Text(format!("app{n}"))),
+    ];
+    kernel(0x0300 | u16::from(opcode), 4, &class::PROCESS, &values, true, time, n, out, expected)
+}
+
+fn thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let opcode = 1 + u16::try_from(n / 6 % 4)?;
+    let address = |part: u64| Number(0x7FF0_0000_0000 + (u64::from(n) << 16) + part);
+    let values = [
+        ("ProcessId", Number(u64::from(n))),
+        ("TThreadId", Number(u64::from(n) + 1)),
+        ("StackBase", address(1)),
+        ("StackLimit", address(2)),
+        ("UserStackBase", address(3)),
+        ("UserStackLimit", address(4)),
+        ("Affinity", Number(15)),
+        ("Win32StartAddr", address(5)),
+        ("TebBase", address(6)),
+        ("SubProcessTag", Number(u64::from(n % 9))),
+        ("BasePriority", Number(8)),
+        ("PagePriority", Number(5)),
+        ("IoPriority", Number(2)),
+        ("ThreadFlags", Number(1)),
+        ("ThreadName", Text(format!("worker {n}"))),
+    ];
+    kernel(0x0500 | opcode, 3, &class::THREAD, &values, true, time, n, out, expected)
+}
+
+/// Loads carry the hook of the process group; rundowns that of their own.
+fn image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let hook = [0x030A, 0x1402, 0x1403, 0x1404][n as usize / 6 % 4];
+    let values = [
+        ("ImageBase", Number(0x7FFE_0000_0000 + (u64::from(n) << 16))),
+        ("ImageSize", Number(0x10000)),
+        ("ProcessId", Number(u64::from(n))),
+        ("ImageChecksum", Number(u64::from(n) * 3)),
+        ("TimeDateStamp", Number(1_600_000_000 + u64::from(n))),
+        ("SignatureLevel", Number(0x20)),
+        ("SignatureType", Number(1)),
+        ("DefaultBase", Number(0x1_8000_0000)),
+        ("Reserved1", Number(0)),
+        ("Reserved2", Number(0)),
+        ("Reserved3", Number(0)),
+        ("Reserved4", Number(0)),
+        ("FileName", Text(format!("/usr/lib/lib{n}.so"))),
+    ];
+    kernel(hook, 3, &class::IMAGE, &values, true, time, n, out, expected)
+}
+
+fn disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let values = [
+        ("DiskNumber", Number(u64::from(n % 2))),
+        ("IrpFlags", Number(0x0006_0043)),
+        ("TransferSize", Number(u64::from(n % 128) * 512)),
+        ("Reserved", Number(0)),
+        ("ByteOffset", Number(u64::from(n) << 12)),
+        ("FileObject", Number(0xFFFF_9000_0000_0000 + u64::from(n))),
+        ("Irp", Number(0xFFFF_A000_0000_0000 + u64::from(n))),
+        ("HighResResponseTime", Number(u64::from(n) * 7)),
+        ("IssuingThreadId", Number(u64::from(n) + 5)),
+    ];
+    let hook = 0x010A + u16::try_from(n / 6 % 2)?;
+    kernel(hook, 3, &class::DISK_IO, &values, false, time, n, out, expected)
+}
+
+/// A kernel event with the payload that the table of its class asks for.
+#[allow(clippy::too_many_arguments)] // As for an event.
+fn kernel(
+    hook: u16,
+    version: u8,
+    class: &Guid,
+    values: &[(&str, Value)],
+    with_ids: bool,
+    time: i64,
+    n: u32,
+    out: &mut Vec<u8>,
+    expected: &mut String,
+) -> Result<()> {
+    let [opcode, group] = hook.to_le_bytes();
+    let (shape, name) = shape_of(class, opcode, version).ok_or("the table lacks the event")?;
+    let mut payload = Vec::new();
+    for field in shape.fields {
+        let value = values.iter().find(|v| v.0 == field.name).map(|v| &v.1);
+        put(field.ty, value, &mut payload).ok_or_else(|| format!("{name}: no value for {}", field.name))?;
+    }
+    if with_ids {
+        let (thread_id, process_id) = (n + 1, n + 2);
+        let cpu_times = Some((0, 0));
+        SystemHeader { pointer_size: 8, version, hook, thread_id, process_id, time, cpu_times }
+            .encode(&payload, out)?;
+        write!(expected, "\"kind\": \"system\", \"thread\": {thread_id}, \"process\": {process_id}, ")?;
+    } else {
+        PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] }.encode(&payload, out)?;
+        expected.push_str("\"kind\": \"perfinfo\", ");
+    }
+    write!(expected, "\"provider\": \"{class}\", \"group\": {group}, \"opcode\": {opcode}, \"version\": {version}, ")?;
+    let fields: Vec<_> = values
+        .iter()
+        .filter_map(|(name, value)| match value {
+            Number(v) => Some(format!("\"{name}\": {v}")),
+            Text(v) => Some(format!("\"{name}\": \"{v}\"")),
+            Value::Sid => None,
+        })
+        .collect();
+    write!(expected, "\"fields\": {{{}}}, \"payload\": \"{}\"", fields.join(", "), hex(&payload))?;
+    Ok(())
+}
+
+/// Appends a value by its table type; `None` if they do not suit each other.
+fn put(ty: Ty, value: Option<&Value>, out: &mut Vec<u8>) -> Option<()> {
+    match (ty, value) {
+        (Ty::Pad(n), _) => out.resize(out.len() + usize::from(n), 0),
+        (Ty::Az, Some(Text(text))) => drop(out.put_ansi_z(text)),
+        (Ty::Wz, Some(Text(text))) => drop(out.put_wide_z(text)),
+        (Ty::SidBlock, Some(Value::Sid)) => drop(out.put_u64(1).put_u64(0).put(&SID)),
+        (_, Some(Number(number))) => drop(out.put(number.to_le_bytes().get(..ty.size(8)?)?)),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
