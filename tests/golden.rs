@@ -1,1 +1,120 @@
-//! placeholder
+//! Golden outputs: `fixtures/expected/<trace>.<view>` is what that view prints for `fixtures/etl/<trace>.etl`.
+//!
+//! `BLESS=1 cargo test -p traceweir-cli --test e2e golden` writes traces and outputs anew; review the difference before you keep it.
+
+mod make;
+mod wellformed;
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::util::{Run, root, weir_command};
+
+pub(crate) use make::{Maker, SelfDescribing, session, start_time};
+
+/// A view and the arguments that print it.
+const VIEWS: [(&str, &[&str]); 7] = [
+    ("text", &["dump"]),
+    ("jsonl", &["dump", "--format", "jsonl"]),
+    ("csv", &["dump", "--format", "csv"]),
+    ("xml", &["dump", "--format", "xml"]),
+    ("info", &["info"]),
+    ("stats", &["stats", "--top", "0"]),
+    ("check", &["check"]),
+];
+
+/// Where the schemas of a trace are that does not carry them.
+fn schemas(trace: &str) -> &'static [&'static str] {
+    match trace {
+        "manifest" | "narrow" => &["--manifest", "fixtures/manifests/everything.man"],
+        "wpp" => &["--tmf", "fixtures/tmf/sample.tmf"],
+        _ => &[],
+    }
+}
+
+/// Exit codes that are not 0.
+fn exit_code(trace: &str, view: &str) -> i32 {
+    match (trace, view) {
+        // A buffer is cut, and nothing says that the file is complete.
+        ("crashed", _) => 3,
+        // Items leave their record: only `check` calls that a defect of the file.
+        ("undecodable", "check") => 3,
+        _ => 0,
+    }
+}
+
+fn blessing() -> bool {
+    std::env::var_os("BLESS").is_some_and(|v| v == "1")
+}
+
+fn run(trace: &str, view: &str) -> Run {
+    let Some((_, arguments)) = VIEWS.iter().find(|v| v.0 == view) else {
+        panic!("`{view}` is no view; see VIEWS");
+    };
+    let file = format!("fixtures/etl/{trace}.etl");
+    let mut all: Vec<&str> = arguments.to_vec();
+    all.push(&file);
+    if matches!(arguments[0], "dump" | "stats") {
+        all.extend(schemas(trace));
+    }
+    // Relative paths keep the machine out of the output.
+    finish(weir_command(&all).current_dir(root())).expect(exit_code(trace, view))
+}
+
+/// Runs a prepared command to its end.
+pub(crate) fn finish(command: &mut Command) -> Run {
+    let output = command.output().expect("weir starts");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code().unwrap_or_else(|| panic!("weir was killed ({}): {stderr}", output.status));
+    Run { code, stdout: output.stdout, stderr }
+}
+
+fn differs(path: &Path, new: &[u8]) -> bool {
+    let old = std::fs::read(path).unwrap_or_default();
+    if old == new {
+        return !path.exists();
+    }
+    if blessing() {
+        std::fs::write(path, new).unwrap();
+        return false;
+    }
+    let (old, new) = (String::from_utf8_lossy(&old), String::from_utf8_lossy(new));
+    let line = old.lines().zip(new.lines()).position(|(a, b)| a != b).unwrap_or(old.lines().count().min(new.lines().count()));
+    let show = |text: &str| text.lines().nth(line).unwrap_or("(no such line)").to_owned();
+    eprintln!("{} differs in line {}:\n  expected {}\n  got      {}", path.display(), line + 1, show(&old), show(&new));
+    true
+}
+
+#[test]
+fn the_fixtures_are_what_their_maker_makes() {
+    let wrong = make::all().iter().filter(|(name, bytes)| differs(&root().join(format!("fixtures/etl/{name}.etl")), bytes)).count();
+    assert_eq!(wrong, 0, "fixtures differ; BLESS=1 writes them");
+}
+
+#[test]
+fn each_view_of_each_trace_prints_what_is_expected() {
+    let expected = root().join("fixtures/expected");
+    let mut wrong = 0;
+    for (trace, bytes) in make::all() {
+        // Blessing may happen in any order: the views need the new trace.
+        let _ = blessing() && differs(&root().join(format!("fixtures/etl/{trace}.etl")), &bytes);
+        for (view, _) in VIEWS {
+            let path = expected.join(format!("{trace}.{view}"));
+            if blessing() && !path.exists() {
+                std::fs::write(&path, "").unwrap();
+            }
+            wrong += usize::from(differs(&path, &run(trace, view).stdout));
+        }
+    }
+    assert_eq!(wrong, 0, "outputs differ; BLESS=1 writes them");
+}
+
+#[test]
+fn every_expected_output_belongs_to_a_trace_and_a_view() {
+    let traces: Vec<_> = make::all().into_iter().map(|f| f.0).collect();
+    for entry in root().join("fixtures/expected").read_dir().unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let (trace, view) = name.rsplit_once('.').unwrap();
+        assert!(traces.contains(&trace) && VIEWS.iter().any(|v| v.0 == view), "{name} is nobody's output");
+    }
+}

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 use traceweir_decode::format::{self, Style};
-use traceweir_decode::schema::Field;
+use traceweir_decode::schema::{Field, Origin};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_decode::{Decoder, Schema};
@@ -21,7 +21,7 @@ use traceweir_format::etl::Trace;
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 
 use crate::error::{Error, Result};
-use crate::{etl, process};
+use crate::process;
 
 /// Text is written out when there is this much of it.
 const OUT: usize = 1 << 18;
@@ -38,7 +38,6 @@ pub(crate) struct Tally {
 /// Decodes every field of every event.
 pub(crate) fn decode(path: &Path) -> Result<Tally> {
     let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
-    let provider = etl::provider();
     let (mut decoder, mut walker) = (Decoder::new(), Walker::default());
     let mut total = Tally::default();
     let mut events = trace.events();
@@ -47,7 +46,7 @@ pub(crate) fn decode(path: &Path) -> Result<Tally> {
         if let Ok(found) = decoder.find(&record) {
             let whole =
                 walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut values).is_ok();
-            if whole && record.provider() == provider {
+            if whole && found.known.schema.origin == Origin::TraceLogging {
                 total.events += 1;
                 total.sum = total.sum.wrapping_add(values.sum);
             }

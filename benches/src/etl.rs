@@ -49,11 +49,6 @@ pub(crate) struct Made {
     pub(crate) bytes: u64,
 }
 
-/// The id of the provider.
-pub(crate) fn provider() -> Guid {
-    Guid::from_provider_name(PROVIDER)
-}
-
 /// Writes a file.
 pub(crate) fn write(path: &Path, shape: Shape) -> Result<Made> {
     let file = File::create(path).map_err(Error::file(path))?;
@@ -100,7 +95,7 @@ fn template() -> Result<Vec<u8>> {
     ];
     let header = EventHeader {
         process_id: PROCESS,
-        provider: provider(),
+        provider: Guid::from_provider_name(PROVIDER),
         descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, ..EventDescriptor::default() },
         items: &items,
         ..EventHeader::default()

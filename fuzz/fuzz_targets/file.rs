@@ -15,7 +15,10 @@ fuzz_target!(|data: &[u8]| {
         let _ = trace.clock().file_time(record.time()).to_string();
         count += 1;
     }
-    assert!(count <= data.len() as u64 * 2048 / 8, "a record takes eight bytes at least, and unpacking is bounded");
+    assert!(
+        count <= data.len() as u64 * 2048 / 8,
+        "a record takes eight bytes at least, and unpacking is bounded"
+    );
     let mut findings = 0_u64;
     let _ = check(&trace, &mut |finding| {
         assert!(!finding.detail.is_empty() && !finding.rule.name().is_empty());

@@ -24,7 +24,9 @@ fuzz_target!(|data: &[u8]| {
     let event = first.and_then(|p| p.events.first()).map(|e| e.descriptor).unwrap_or_default();
     for (descriptor, payload) in [(descriptor, &chunk[..]), (event, &data[..data.len().min(64)])] {
         let mut bytes = Vec::new();
-        EventHeader { provider: id, descriptor, ..Default::default() }.encode(payload, &mut bytes).expect("it fits");
+        EventHeader { provider: id, descriptor, ..Default::default() }
+            .encode(payload, &mut bytes)
+            .expect("it fits");
         decoding.record(&Record::parse(&bytes, 0).expect("our own record"));
     }
 });

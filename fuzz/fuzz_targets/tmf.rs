@@ -26,7 +26,8 @@ fuzz_target!(|data: &[u8]| {
     let _ = decoding.decoder.add_tmf(data);
     for format in parsed.formats.iter().take(16) {
         let (guid, number) = (Some(format.guid), format.number);
-        let header = MessageHeader { number, guid, pointer_size: 8, sequence: None, time: Some(1), ids: Some((1, 2)) };
+        let header =
+            MessageHeader { number, guid, pointer_size: 8, sequence: None, time: Some(1), ids: Some((1, 2)) };
         let mut bytes = Vec::new();
         header.encode(&data[..data.len().min(128)], &mut bytes).expect("it fits");
         decoding.record(&Record::parse(&bytes, 0).expect("our own record"));

@@ -60,6 +60,7 @@ fn field(index: u8, row: &[u8; 8]) -> Field {
 }
 
 fn value_map(byte: u8) -> ValueMap {
-    let entries = [(0, "none"), (1, "one "), (4, "quoted \" four"), (u64::from(byte), "other"), (12, "twelve")];
+    let entries =
+        [(0, "none"), (1, "one "), (4, "quoted \" four"), (u64::from(byte), "other"), (12, "twelve")];
     ValueMap::new("map", byte & 2 != 0, entries.map(|(v, t)| (v, t.to_string())))
 }

@@ -164,13 +164,10 @@ fn parse_mask(text: &str) -> Result<u64> {
 /// A point in time: UTC, or an offset from the start of the trace with a unit.
 fn parse_time(text: &str, start: FileTime) -> Result<FileTime> {
     for (unit, nanoseconds) in [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9)] {
-        if let Some(number) = text.strip_suffix(unit) {
-            if let Ok(n) = number.trim().parse::<f64>() {
-                let units = (n * nanoseconds / 100.0).round();
-                if units.abs() < 9e18 {
-                    return Ok(FileTime(start.0.saturating_add(units as i64)));
-                }
-            }
+        let number = text.strip_suffix(unit).and_then(|n| n.trim().parse::<f64>().ok());
+        let units = number.map(|n| (n * nanoseconds / 100.0).round());
+        if let Some(units) = units.filter(|u| u.abs() < 9e18) {
+            return Ok(FileTime(start.0.saturating_add(units as i64)));
         }
     }
     match parse_utc(text) {

@@ -34,7 +34,7 @@ impl Progress {
     #[inline]
     pub(crate) fn at(&mut self, bytes: impl FnOnce() -> u64) {
         self.calls = self.calls.wrapping_add(1);
-        if self.wanted && self.calls % 4096 == 0 {
+        if self.wanted && self.calls.is_multiple_of(4096) {
             self.show(bytes());
         }
     }

@@ -45,7 +45,6 @@ pub(crate) struct Event<'e> {
     pub(crate) record: Record<'e>,
     /// Which trace it comes from.
     pub(crate) file: usize,
-    pub(crate) clock: &'e Clock,
     pub(crate) time: FileTime,
     /// Nanoseconds since the start of the first trace.
     pub(crate) since_start: i64,
@@ -187,7 +186,7 @@ fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors],
 fn describe<'e>(
     record: &Record<'e>,
     file: usize,
-    clock: &'e Clock,
+    clock: &Clock,
     time: FileTime,
     start: FileTime,
     decoder: &'e mut Decoder,
@@ -213,7 +212,7 @@ fn describe<'e>(
     // Nanoseconds from the first trace's start to this one's, then on by this trace's own clock.
     let offset = clock.start.0.saturating_sub(start.0).saturating_mul(100);
     let since_start = offset.saturating_add(clock.nanos_since_start(record.time()));
-    Event { record: *record, file, clock, time, since_start, found, attributed, process, provider }
+    Event { record: *record, file, time, since_start, found, attributed, process, provider }
 }
 
 fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {

@@ -307,7 +307,9 @@ impl Schema {
     pub fn event_name(&self) -> Option<String> {
         let n = &self.names;
         match (&n.task, &n.opcode, &n.event) {
-            (Some(task), Some(opcode), _) if !opcode.is_empty() && !is_info(opcode) => Some(format!("{task}/{opcode}")),
+            (Some(task), Some(opcode), _) if !opcode.is_empty() && !is_info(opcode) => {
+                Some(format!("{task}/{opcode}"))
+            }
             (Some(task), ..) => Some(task.to_string()),
             (None, _, Some(event)) => Some(event.to_string()),
             (None, Some(opcode), None) => Some(opcode.to_string()),

@@ -56,8 +56,10 @@ impl Walker {
             self.referenced.clear();
             self.referenced.resize(schema.fields().len(), None);
         }
-        let allowance = payload.len().saturating_add(schema.fields().len()).saturating_mul(2).saturating_add(64);
-        let mut walk = Walk { schema, payload, at: 0, pointer_size, allowance, known: &mut self.referenced, visitor };
+        let allowance =
+            payload.len().saturating_add(schema.fields().len()).saturating_mul(2).saturating_add(64);
+        let mut walk =
+            Walk { schema, payload, at: 0, pointer_size, allowance, known: &mut self.referenced, visitor };
         walk.fields(0, schema.top().len(), true)?;
         Ok(payload.get(walk.at..).unwrap_or_default())
     }
@@ -95,13 +97,14 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             (Count::Fixed(0) | Count::ToEnd, _) => true,
             (Count::Field(i), _) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
             (_, Kind::Value { input: InType::NULL, .. }) => true,
-            (Count::One, Kind::Value { input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, .. }) => {
-                match field.length {
-                    Length::Natural => false,
-                    Length::Fixed(n) => n == 0,
-                    Length::Field(i) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
-                }
-            }
+            (
+                Count::One,
+                Kind::Value { input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, .. },
+            ) => match field.length {
+                Length::Natural => false,
+                Length::Fixed(n) => n == 0,
+                Length::Field(i) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
+            },
             _ => false,
         }
     }
@@ -111,10 +114,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         match (&field.kind, field.count) {
             (Kind::Value { input, output, .. }, Count::One) => {
                 let value = self.value(field, *input, *output)?;
-                if field.referenced {
-                    if let Some(slot) = self.known.get_mut(index) {
-                        *slot = value.as_u64();
-                    }
+                if field.referenced
+                    && let Some(slot) = self.known.get_mut(index)
+                {
+                    *slot = value.as_u64();
                 }
                 self.visitor.value(index, field, value);
                 Ok(())
@@ -126,7 +129,13 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
     }
 
-    fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Result<(), Undecoded> {
+    fn structure(
+        &mut self,
+        index: usize,
+        field: &Field,
+        first: usize,
+        members: usize,
+    ) -> Result<(), Undecoded> {
         let before = self.at;
         self.visitor.begin_struct(index, field);
         let done = self.fields(first, members, false);
@@ -206,7 +215,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 self.visitor.value(index, field, value);
                 Ok(())
             }
-            Kind::Struct { first, members } => self.structure(index, field, usize::from(*first), usize::from(*members)),
+            Kind::Struct { first, members } => {
+                self.structure(index, field, usize::from(*first), usize::from(*members))
+            }
         }
     }
 
@@ -217,8 +228,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         match input {
             InType::UINT8 | InType::INT8 if text => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
             InType::ANSICHAR => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
-            InType::UINT16 if text => Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?)))),
-            InType::UNICODECHAR => Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?)))),
+            InType::UINT16 if text => {
+                Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?))))
+            }
+            InType::UNICODECHAR => {
+                Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?))))
+            }
             _ => Ok(None),
         }
     }
@@ -283,7 +298,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             InType::SID => Value::Sid(self.sid(field)?),
             InType::WBEMSID => self.sid_block(field)?,
             InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => Value::Text16(self.counted(field, false)?),
-            InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => Value::Text8(self.counted(field, false)?),
+            InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => {
+                Value::Text8(self.counted(field, false)?)
+            }
             InType::COUNTEDBINARY => Value::Bytes(self.counted(field, false)?),
             InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.counted(field, true)?),
             InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.counted(field, true)?),

@@ -65,8 +65,8 @@ fn file(compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> 
     let mut record = Vec::new();
     let mut last = START;
     for n in 0..count {
-        // Steps of 1 to 4,000 ticks.
-        let time = ANCHOR + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 21);
+        // Steps of about 1,000 to 3,000 ticks.
+        let time = ANCHOR + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 22);
         last = START + i64::try_from(i128::from(time - ANCHOR) * 10_000_000 / i128::from(FREQUENCY))?;
         record.clear();
         write!(expected, "{{\"time\": {time}, \"filetime\": {last}, ")?;
@@ -108,7 +108,11 @@ fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
     };
     event(8, time, n, descriptor, &items, &payload, out, expected)?;
     let half = f64::from(n) / 2.0;
-    write!(expected, ", \"fields\": {{\"text\": \"{text}\", \"number\": {}, \"half\": {half:?}}}", u64::from(n) << 20)?;
+    write!(
+        expected,
+        ", \"fields\": {{\"text\": \"{text}\", \"number\": {}, \"half\": {half:?}}}",
+        u64::from(n) << 20
+    )?;
     Ok(())
 }
 
@@ -116,7 +120,7 @@ fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
 fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];
-    let items = if n % 5 == 0 { &items[..] } else { &[] };
+    let items = if n.is_multiple_of(5) { &items[..] } else { &[] };
     let descriptor = EventDescriptor {
         id: u16::try_from(n % 60_000)?,
         version: u8::try_from(n % 7)?,
@@ -126,7 +130,7 @@ fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Resu
         task: u16::try_from(n % 1_000)?,
         keyword: u64::from(n),
     };
-    let payload: Vec<u8> = (0..n % 301).map(|i| (i * n >> 3) as u8).collect();
+    let payload: Vec<u8> = (0..n % 301).map(|i| (i.wrapping_mul(n) >> 3) as u8).collect();
     event(if n % 4 == 1 { 4 } else { 8 }, time, n, descriptor, items, &payload, out, expected)
 }
 
@@ -154,9 +158,20 @@ fn event(
     };
     header.encode(payload, out)?;
     let EventDescriptor { id, version, channel, level, opcode, task, keyword } = descriptor;
-    write!(expected, "\"kind\": \"event\", \"pointer\": {pointer_size}, \"provider\": \"{PROVIDER}\", \"id\": {id}, ")?;
-    write!(expected, "\"version\": {version}, \"channel\": {channel}, \"level\": {level}, \"opcode\": {opcode}, ")?;
-    write!(expected, "\"task\": {task}, \"keyword\": {keyword}, \"thread\": {}, \"process\": {}, ", n + 1, n + 2)?;
+    write!(
+        expected,
+        "\"kind\": \"event\", \"pointer\": {pointer_size}, \"provider\": \"{PROVIDER}\", \"id\": {id}, "
+    )?;
+    write!(
+        expected,
+        "\"version\": {version}, \"channel\": {channel}, \"level\": {level}, \"opcode\": {opcode}, "
+    )?;
+    write!(
+        expected,
+        "\"task\": {task}, \"keyword\": {keyword}, \"thread\": {}, \"process\": {}, ",
+        n + 1,
+        n + 2
+    )?;
     let items: Vec<_> = items.iter().map(|i| format!("[{}, \"{}\"]", i.kind.0, hex(i.data))).collect();
     write!(expected, "\"items\": [{}], \"payload\": \"{}\"", items.join(", "), hex(payload))?;
     Ok(())
@@ -178,7 +193,10 @@ fn classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Resul
     };
     let payload = n.to_le_bytes();
     header.encode(&payload, out)?;
-    write!(expected, "\"kind\": \"classic\", \"provider\": \"{PROVIDER}\", \"opcode\": 33, \"version\": 3, ")?;
+    write!(
+        expected,
+        "\"kind\": \"classic\", \"provider\": \"{PROVIDER}\", \"opcode\": 33, \"level\": 2, \"version\": 3, "
+    )?;
     write!(expected, "\"thread\": {}, \"process\": {}, \"payload\": \"{}\"", n + 1, n + 2, hex(&payload))?;
     Ok(())
 }
@@ -301,7 +319,10 @@ fn kernel(
         PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] }.encode(&payload, out)?;
         expected.push_str("\"kind\": \"perfinfo\", ");
     }
-    write!(expected, "\"provider\": \"{class}\", \"group\": {group}, \"opcode\": {opcode}, \"version\": {version}, ")?;
+    write!(
+        expected,
+        "\"provider\": \"{class}\", \"group\": {group}, \"opcode\": {opcode}, \"version\": {version}, "
+    )?;
     let fields: Vec<_> = values
         .iter()
         .filter_map(|(name, value)| match value {

@@ -90,9 +90,12 @@ impl BufferHeader {
         }
         header::patch(&mut b, 0x10, &self.time_stamp.to_le_bytes());
         header::patch(&mut b, 0x18, &self.sequence_number.to_le_bytes());
-        for (at, value) in
-            [(0x28, self.processor_index), (0x2A, self.logger_id), (0x34, self.flags), (0x36, self.buffer_type)]
-        {
+        for (at, value) in [
+            (0x28, self.processor_index),
+            (0x2A, self.logger_id),
+            (0x34, self.flags),
+            (0x36, self.buffer_type),
+        ] {
             header::patch(&mut b, at, &value.to_le_bytes());
         }
         b
@@ -204,7 +207,12 @@ mod tests {
 
     #[test]
     fn an_impossible_offset_gives_way_to_the_saved_one() {
-        let header = |offset, saved_offset| BufferHeader { buffer_size: 0x400, offset, saved_offset, ..Default::default() };
+        let header = |offset, saved_offset| BufferHeader {
+            buffer_size: 0x400,
+            offset,
+            saved_offset,
+            ..Default::default()
+        };
         assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "never the smaller of the two");
         assert_eq!(header(0, 0x80).valid_bytes(0x400), 0x80);
         assert_eq!(header(0x500, 0).valid_bytes(0x400), 0x400);

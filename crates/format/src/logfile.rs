@@ -142,7 +142,10 @@ impl LogFileHeader {
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {
         let mut p = Vec::with_capacity(0x200);
-        p.put_u32(self.buffer_size).put(&self.versions).put_u32(self.provider_version).put_u32(self.processors);
+        p.put_u32(self.buffer_size)
+            .put(&self.versions)
+            .put_u32(self.provider_version)
+            .put_u32(self.processors);
         p.put_i64(self.end_time.0).put_u32(self.timer_resolution).put_u32(self.maximum_file_size);
         p.put_u32(self.log_file_mode).put_u32(self.buffers_written).put_u32(self.start_buffers);
         p.put_u32(self.pointer_size).put_u32(self.events_lost).put_u32(self.cpu_speed_mhz);
@@ -187,7 +190,11 @@ impl LogFileHeader {
     /// The session's buffer size, if a session can have it.
     #[must_use]
     pub const fn plausible_buffer_size(&self) -> Option<u32> {
-        if self.buffer_size >= 1024 && self.buffer_size <= crate::buffer::MAX_BUFFER { Some(self.buffer_size) } else { None }
+        if self.buffer_size >= 1024 && self.buffer_size <= crate::buffer::MAX_BUFFER {
+            Some(self.buffer_size)
+        } else {
+            None
+        }
     }
 }
 
@@ -295,7 +302,8 @@ mod tests {
     #[test]
     fn impossible_clocks_fall_back() {
         let clock = |clock_type, perf_freq, anchor| {
-            LogFileHeader { clock_type, perf_freq, versions: [10, 0, 1, 5], ..Default::default() }.clock(anchor)
+            LogFileHeader { clock_type, perf_freq, versions: [10, 0, 1, 5], ..Default::default() }
+                .clock(anchor)
         };
         assert_eq!(clock(1, 0, 5).rate, 10_000_000);
         assert_eq!(clock(9, 0, 132_400_000_000_000_000).kind, ClockKind::SystemTime);

@@ -194,10 +194,9 @@ impl Clock {
     fn scale(&self, raw: i64, per_second: i64) -> i64 {
         let rate = self.rate.max(1);
         // The usual case needs no 128-bit division: 10 MHz counters divide evenly, and short spans fit 64 bits.
-        if let Some(ticks) = raw.checked_sub(self.anchor) {
-            if let (Some(product), Ok(rate)) = (ticks.checked_mul(per_second), i64::try_from(rate)) {
-                return product.checked_div_euclid(rate).unwrap_or(0);
-            }
+        let product = raw.checked_sub(self.anchor).and_then(|ticks| ticks.checked_mul(per_second));
+        if let (Some(product), Ok(rate)) = (product, i64::try_from(rate)) {
+            return product.checked_div_euclid(rate).unwrap_or(0);
         }
         let ticks = i128::from(raw).saturating_sub(i128::from(self.anchor));
         saturate(ticks.saturating_mul(i128::from(per_second)).div_euclid(i128::from(rate)))

@@ -86,7 +86,13 @@ fn survive(bytes: &[u8]) -> Result<Outcome, Error> {
     let mut events = trace.events();
     while let Some(record) = events.next()? {
         out.events += 1;
-        let _ = (record.payload(), record.descriptor(), record.provider(), record.items().count(), record.instance());
+        let _ = (
+            record.payload(),
+            record.descriptor(),
+            record.provider(),
+            record.items().count(),
+            record.instance(),
+        );
         assert!(out.events <= 64 * MIB as u64, "endless");
     }
     out.defects.extend(events.damage().defects.iter().cloned());
@@ -100,7 +106,9 @@ fn survive(bytes: &[u8]) -> Result<Outcome, Error> {
 
 fn offset_of(error: &Error) -> u64 {
     match error {
-        Error::Truncated { offset, .. } | Error::Invalid { offset, .. } | Error::NotAnEtl { offset, .. } => *offset,
+        Error::Truncated { offset, .. } | Error::Invalid { offset, .. } | Error::NotAnEtl { offset, .. } => {
+            *offset
+        }
         other => panic!("no offset: {other}"),
     }
 }
@@ -129,7 +137,11 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
             let end_of = |&(at, head): &(usize, BufferHeader)| at + head.buffer_size as usize;
             let whole_buffers = starts.iter().filter(|b| end_of(b) <= length).count();
             let certain = if whole_buffers == 0 { 1 } else { 1 + 2 * (whole_buffers as u64 - 1) };
-            assert!((certain..=certain + 2).contains(&outcome.events), "cut at {length}: {} events", outcome.events);
+            assert!(
+                (certain..=certain + 2).contains(&outcome.events),
+                "cut at {length}: {} events",
+                outcome.events
+            );
             let at_a_boundary = starts.iter().any(|b| end_of(b) == length);
             assert_eq!(outcome.defects.is_empty(), at_a_boundary, "cut at {length}: {:?}", outcome.defects);
             // Inside a compressed buffer offsets count unpacked bytes.
@@ -155,8 +167,13 @@ fn a_flipped_bit_spoils_no_other_buffer_of_a_plain_file() {
                 let outcome = survive(&bad).unwrap_or_else(|e| panic!("{}: {e}", place()));
                 assert!(outcome.events <= 25, "{}", place());
                 let others = |id: usize| id / 2 + 1 != buffer;
-                let there: BTreeSet<_> = salvage(&bad).0.iter().filter(|s| s.cpu < 3 && s.bytes[2] == 19).map(id_of).collect();
-                assert!(ids.iter().all(|&id| !others(id) || there.contains(&id)), "{} spoils others", place());
+                let there: BTreeSet<_> =
+                    salvage(&bad).0.iter().filter(|s| s.cpu < 3 && s.bytes[2] == 19).map(id_of).collect();
+                assert!(
+                    ids.iter().all(|&id| !others(id) || there.contains(&id)),
+                    "{} spoils others",
+                    place()
+                );
             }
         }
     }
@@ -173,8 +190,13 @@ fn a_flipped_bit_of_the_header_buffer_is_an_error_or_read_all_the_same() {
             match survive(&bad) {
                 Ok(outcome) => {
                     // Size and end of the buffer, size and type of its event, and size and version of the session.
-                    let decides = [0..4, 0x30..0x34, 0x48..0x50, 0x68..0x70].iter().any(|r| r.contains(&byte));
-                    assert!(decides || outcome.events == 25, "bit {bit} of byte {byte:#x}: {}", outcome.events);
+                    let decides =
+                        [0..4, 0x30..0x34, 0x48..0x50, 0x68..0x70].iter().any(|r| r.contains(&byte));
+                    assert!(
+                        decides || outcome.events == 25,
+                        "bit {bit} of byte {byte:#x}: {}",
+                        outcome.events
+                    );
                 }
                 Err(error) => {
                     assert!((0x48..0x50).contains(&byte), "bit {bit} of byte {byte:#x}: {error}");
@@ -192,14 +214,17 @@ fn a_flipped_bit_anywhere_in_a_compressed_file_is_survived() {
     let whole = small(true);
     let starts = buffers(&whole);
     for byte in 0..whole.len() {
-        let before = starts.iter().filter(|(at, _)| *at > 0 && *at + HEADER_SIZE <= byte).count().saturating_sub(1);
+        let before =
+            starts.iter().filter(|(at, _)| *at > 0 && *at + HEADER_SIZE <= byte).count().saturating_sub(1);
         for bit in 0..8 {
             let mut bad = whole.clone();
             bad[byte] ^= 1 << bit;
             let (outcome, peak) = peak_of(|| survive(&bad));
             assert!(peak < 36 * MIB, "bit {bit} of byte {byte:#x} takes {peak} bytes");
             match outcome {
-                Ok(outcome) if byte >= starts[1].0 => assert!(outcome.events > 2 * before as u64, "byte {byte:#x}"),
+                Ok(outcome) if byte >= starts[1].0 => {
+                    assert!(outcome.events > 2 * before as u64, "byte {byte:#x}")
+                }
                 Ok(_) => {}
                 Err(error) => assert!(byte < starts[1].0, "bit {bit} of byte {byte:#x}: {error}"),
             }
@@ -214,11 +239,18 @@ fn records_of_no_length_end_their_buffer_at_once() {
         for high in [0x00, 0x90, 0xB0, 0xC0, 0xFF] {
             for size in [0_u8, 7] {
                 let record = vec![size, 0, kind, high, size, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-                let bytes = file(options(), &[(0, vec![record, event(ANCHOR, 1, 8)]), (0, vec![event(ANCHOR, 2, 8)])]);
+                let bytes = file(
+                    options(),
+                    &[(0, vec![record, event(ANCHOR, 1, 8)]), (0, vec![event(ANCHOR, 2, 8)])],
+                );
                 let outcome = survive(&bytes).unwrap();
                 let place = 1024 + HEADER_SIZE as u64;
                 assert_eq!(outcome.events, 2, "{kind:#x} {high:#x}");
-                assert_eq!(outcome.defects.iter().map(offset_of).collect::<Vec<_>>(), [place], "{kind:#x} {high:#x}");
+                assert_eq!(
+                    outcome.defects.iter().map(offset_of).collect::<Vec<_>>(),
+                    [place],
+                    "{kind:#x} {high:#x}"
+                );
             }
         }
     }
@@ -354,9 +386,16 @@ fn bombs(offset: u32) -> Vec<u8> {
     let len = offset as usize - HEADER_SIZE;
     let once = bomb(&[event(ANCHOR + 1, 1, 8)], len);
     let thrice = bomb(&[1, 2, 3].map(|n| event(ANCHOR + n, n as usize, 8)), len);
-    let mut bytes = file(Options { compressed: true, buffer_size: offset, processors: 2048, ..options() }, &[]);
+    let mut bytes =
+        file(Options { compressed: true, buffer_size: offset, processors: 2048, ..options() }, &[]);
     for cpu in 0..2048 {
-        append_packed(&mut bytes, cpu, offset, i64::from(cpu) + 1, if cpu % 8 == 0 { &thrice } else { &once });
+        append_packed(
+            &mut bytes,
+            cpu,
+            offset,
+            i64::from(cpu) + 1,
+            if cpu % 8 == 0 { &thrice } else { &once },
+        );
     }
     bytes
 }
@@ -396,7 +435,8 @@ fn bombs_that_give_their_memory_back_are_still_read_in_order() {
 fn buffers_loaded_again_go_on_where_they_were() {
     // Highly repetitive, so that the file is small against its contents and the budget tight.
     let buffer_size = 512 << 10;
-    let mut writer = Writer::create(Vec::new(), Options { compressed: true, buffer_size, ..options() }).unwrap();
+    let mut writer =
+        Writer::create(Vec::new(), Options { compressed: true, buffer_size, ..options() }).unwrap();
     let mut written = Vec::new();
     for n in 0..7_i64 {
         for cpu in 0..64_u16 {
@@ -414,7 +454,10 @@ fn buffers_loaded_again_go_on_where_they_were() {
         let mut seen = Vec::new();
         while let Some(record) = events.next().unwrap() {
             if record.hook().is_none() {
-                assert!(record.payload().len() == 60_000 && record.payload().iter().all(|&b| b == record.cpu() as u8));
+                assert!(
+                    record.payload().len() == 60_000
+                        && record.payload().iter().all(|&b| b == record.cpu() as u8)
+                );
                 seen.push((record.time(), record.cpu()));
             }
         }
@@ -434,7 +477,13 @@ fn very_many_buffers_open_at_once_take_neither_time_nor_memory_beyond_measure() 
         let mut records = encode(|out| perf(ANCHOR + 1).encode(b"", out));
         perf(ANCHOR + 2 * count - n).encode(b"", &mut records).unwrap();
         let size = (HEADER_SIZE + records.len()) as u32;
-        let head = BufferHeader { buffer_size: size, offset: size, sequence_number: n + 1, flags: 0x20, ..Default::default() };
+        let head = BufferHeader {
+            buffer_size: size,
+            offset: size,
+            sequence_number: n + 1,
+            flags: 0x20,
+            ..Default::default()
+        };
         bytes.put(&head.to_bytes()).put(&records);
     }
     let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
@@ -448,7 +497,13 @@ fn sorting_a_buffer_takes_a_fraction_of_its_size() {
     let mut records = Vec::new();
     let count = (buffer_size - HEADER_SIZE) / 16;
     for n in 0..count as i64 {
-        let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: ANCHOR + (n * 7919) % 10_007, counters: &[] };
+        let perf = PerfInfoHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: 0x0F2E,
+            time: ANCHOR + (n * 7919) % 10_007,
+            counters: &[],
+        };
         perf.encode(b"", &mut records).unwrap();
     }
     let bytes = file(Options { buffer_size: buffer_size as u32, ..options() }, &[(0, vec![records])]);

@@ -2,7 +2,10 @@
 
 mod fake;
 
-use fake::{ANCHOR, PROVIDER, START, Seen, buffers, data, encode, event, file, findings, options, put, read, salvage, small};
+use fake::{
+    ANCHOR, PROVIDER, START, Seen, buffers, data, encode, event, file, findings, options, put, read, salvage,
+    small,
+};
 use traceweir_format::Record;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::etl::{Options, Repair, Rule, Summary, Trace, Writer, repair};
@@ -100,7 +103,14 @@ mod crashed {
             let cuts: &[(usize, usize)] = if compressed {
                 &[(1, 2), (8, 2)]
             } else {
-                &[(0, 2), (HEADER_SIZE, 2), (HEADER_SIZE + 119, 2), (HEADER_SIZE + 120, 1), (HEADER_SIZE + 299, 1), (HEADER_SIZE + 300, 0)]
+                &[
+                    (0, 2),
+                    (HEADER_SIZE, 2),
+                    (HEADER_SIZE + 119, 2),
+                    (HEADER_SIZE + 120, 1),
+                    (HEADER_SIZE + 299, 1),
+                    (HEADER_SIZE + 300, 0),
+                ]
             };
             for &(keep, lost) in cuts {
                 let cut = &file[..last + keep];
@@ -160,8 +170,13 @@ mod modes {
 
     /// Ten buffers of one processor, two events each, all at one time: only sequence numbers tell their order.
     fn circular() -> Vec<u8> {
-        let plan: Vec<_> = (0..10).map(|n| (0, vec![event(ANCHOR + 5, 2 * n, 8), event(ANCHOR + 5, 2 * n + 1, 8)])).collect();
-        file(Options { log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR, maximum_file_size: 1, ..options() }, &plan)
+        let plan: Vec<_> = (0..10)
+            .map(|n| (0, vec![event(ANCHOR + 5, 2 * n, 8), event(ANCHOR + 5, 2 * n + 1, 8)]))
+            .collect();
+        file(
+            Options { log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR, maximum_file_size: 1, ..options() },
+            &plan,
+        )
     }
 
     fn ids(seen: &[Seen]) -> Vec<u16> {
@@ -206,7 +221,8 @@ mod modes {
         let all = data(&file);
         let wrapped = wrapped(&file, 7);
         let seen = data(&wrapped);
-        let kept: Vec<_> = all.into_iter().filter(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id >= 10).collect();
+        let kept: Vec<_> =
+            all.into_iter().filter(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id >= 10).collect();
         assert_eq!(seen, kept);
         assert_eq!(findings(&wrapped), []);
     }
@@ -235,7 +251,11 @@ mod modes {
         assert_eq!((seen.len(), hooks), (6, 2), "the second header is reported as the event it is");
         assert_eq!(ids(&data(&both)), [1, 2, 3, 4]);
         let trace = Trace::open(&both).unwrap();
-        assert_eq!((trace.clock().kind, trace.clock().anchor), (ClockKind::SystemTime, START.0), "the first one anchors");
+        assert_eq!(
+            (trace.clock().kind, trace.clock().anchor),
+            (ClockKind::SystemTime, START.0),
+            "the first one anchors"
+        );
         crash(&mut both);
         repairs(&both);
     }
@@ -272,10 +292,16 @@ mod modes {
         });
         let perf = |time| PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time, counters: &[] };
         let stored = encode(|out| perf(ANCHOR + 2).encode(&noise, out));
-        let plan = [(0, vec![event(ANCHOR + 1, 1, 500)]), (0, vec![stored]), (0, vec![event(ANCHOR + 3, 3, 500)])];
+        let plan =
+            [(0, vec![event(ANCHOR + 1, 1, 500)]), (0, vec![stored]), (0, vec![event(ANCHOR + 3, 3, 500)])];
         let mixed = file(Options { compressed: true, ..options() }, &plan);
-        let flags: Vec<_> = buffers(&mixed).iter().map(|(_, h)| (h.is_compressed(), h.buffer_size <= h.offset)).collect();
-        assert_eq!(flags[1..], [(true, true), (false, true), (true, true)], "none is larger than its contents");
+        let flags: Vec<_> =
+            buffers(&mixed).iter().map(|(_, h)| (h.is_compressed(), h.buffer_size <= h.offset)).collect();
+        assert_eq!(
+            flags[1..],
+            [(true, true), (false, true), (true, true)],
+            "none is larger than its contents"
+        );
         assert_eq!(findings(&mixed), []);
         assert_eq!(data(&mixed).len(), 3);
 
@@ -292,7 +318,10 @@ mod modes {
     fn records_behind_the_saved_offset_are_read() {
         let extra = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0042, time: ANCHOR, counters: &[] };
         let header_records = encode(|out| extra.encode(b"a build\0", out));
-        let mut file = file(Options { compressed: true, header_records, ..options() }, &[(0, vec![event(ANCHOR, 1, 8)])]);
+        let mut file = file(
+            Options { compressed: true, header_records, ..options() },
+            &[(0, vec![event(ANCHOR, 1, 8)])],
+        );
         let offset = buffers(&file)[0].1.offset;
         put(&mut file, 4, &(offset - 24).to_le_bytes());
         assert_eq!(read(&file).len(), 3);
@@ -351,9 +380,21 @@ mod old_layouts {
         for (n, records) in [&first].into_iter().chain(buffers).enumerate() {
             let start = out.len();
             let offset = (HEADER_SIZE + records.len()) as u32;
-            let (flags, kind) = (if n == 0 || n == buffers.len() { 0x21 } else { 0x20 }, if n == 0 { 4 } else { 0 });
-            out.put_u32(1024).put_u32(offset).put_u32(offset).put_u32(0).put_i64(0).put_i64(n as i64).put_u64(0);
-            out.put_u16(n.saturating_sub(1) as u16).put_u16(1).put_u32(3).put_u32(offset).put_u16(flags).put_u16(kind);
+            let (flags, kind) =
+                (if n == 0 || n == buffers.len() { 0x21 } else { 0x20 }, if n == 0 { 4 } else { 0 });
+            out.put_u32(1024)
+                .put_u32(offset)
+                .put_u32(offset)
+                .put_u32(0)
+                .put_i64(0)
+                .put_i64(n as i64)
+                .put_u64(0);
+            out.put_u16(n.saturating_sub(1) as u16)
+                .put_u16(1)
+                .put_u32(3)
+                .put_u32(offset)
+                .put_u16(flags)
+                .put_u16(kind);
             out.put(&[0; 16]).put(records);
             out.resize(start + 1024, 0xFF);
         }
@@ -381,7 +422,15 @@ mod old_layouts {
     /// An INSTANCE record with the short header.
     fn old_instance(time: i64) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_u16(0x38 + 5).put_u8(11).put_u8(0xC0).put_u8(1).put_u8(4).put_u16(2).put_u32(30).put_u32(31).put_i64(time);
+        out.put_u16(0x38 + 5)
+            .put_u8(11)
+            .put_u8(0xC0)
+            .put_u8(1)
+            .put_u8(4)
+            .put_u16(2)
+            .put_u32(30)
+            .put_u32(31)
+            .put_i64(time);
         out.put_u64(0xAAAA).put_u32(51).put_u32(52).put_u32(0).put_u32(0).put_u64(0xBBBB).put(b"hello");
         out.resize(0x40, 0);
         out
@@ -396,7 +445,10 @@ mod old_layouts {
         let record = events.next().unwrap().unwrap();
         let instance = record.instance().unwrap();
         assert_eq!((instance.id, instance.parent_id, record.payload()), (51, 52, &b"hello"[..]));
-        assert_eq!((record.family(), record.thread_id(), record.provider().is_null()), (Family::Instance, 30, true));
+        assert_eq!(
+            (record.family(), record.thread_id(), record.provider().is_null()),
+            (Family::Instance, 30, true)
+        );
     }
 
     /// Windows XP: the first field counts references, a GUID stands for the sequence number, lost events for the flags.

@@ -4,7 +4,9 @@ mod fake;
 
 use std::collections::BTreeMap;
 
-use fake::{ANCHOR, PROVIDER, START, Seen, data, encode, event, file, findings, options, read, unstamped};
+use fake::{
+    ANCHOR, Buffer, PROVIDER, START, Seen, data, encode, event, file, findings, options, read, unstamped,
+};
 use proptest::prelude::*;
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -19,8 +21,15 @@ use traceweir_format::header::{Family, MAX_RECORD, NO_ID, Record};
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
 use traceweir_format::time::FileTime;
 
-const DESCRIPTOR: EventDescriptor =
-    EventDescriptor { id: 65_000, version: 3, channel: 11, level: 5, opcode: 240, task: 4_660, keyword: 0x8000_0000_0000_0001 };
+const DESCRIPTOR: EventDescriptor = EventDescriptor {
+    id: 65_000,
+    version: 3,
+    channel: 11,
+    level: 5,
+    opcode: 240,
+    task: 4_660,
+    keyword: 0x8000_0000_0000_0001,
+};
 
 /// One record of each family and width, with stamps that rise by one.
 fn one_of_each() -> Vec<Vec<u8>> {
@@ -108,7 +117,8 @@ fn every_header_family_comes_back_byte_for_byte() {
             assert_eq!(seen.bytes, written[..seen.bytes.len()], "the record without its padding");
             let record = Record::parse(&seen.bytes, 5).unwrap();
             assert_eq!(record.payload(), b"payload of nineteen", "{:?}", record.family());
-            let stamp = if record.family() == Family::Message && record.time() == 0 { before } else { record.time() };
+            let stamp =
+                if record.family() == Family::Message && record.time() == 0 { before } else { record.time() };
             assert_eq!(seen.time, stamp);
             before = seen.time;
         }
@@ -143,7 +153,10 @@ fn headers_keep_every_field() {
     let event = Record::parse(&seen[0].bytes, 0).unwrap();
     assert_eq!((event.descriptor(), event.activity()), (DESCRIPTOR, Some(Guid::from_u128(5))));
     let kinds: Vec<_> = event.items().map(|i| (i.kind, i.data.len())).collect();
-    assert_eq!(kinds, [(ExtType::PROV_TRAITS, 6), (ExtType::EVENT_SCHEMA_TL, 15), (ExtType::RELATED_ACTIVITYID, 16)]);
+    assert_eq!(
+        kinds,
+        [(ExtType::PROV_TRAITS, 6), (ExtType::EVENT_SCHEMA_TL, 15), (ExtType::RELATED_ACTIVITYID, 16)]
+    );
     assert_eq!(Record::parse(&seen[4].bytes, 0).unwrap().pmc_counters().len(), 56);
     assert_eq!(Record::parse(&seen[6].bytes, 0).unwrap().instance().unwrap().parent_class, PROVIDER);
 }
@@ -151,19 +164,27 @@ fn headers_keep_every_field() {
 #[test]
 fn the_log_file_header_says_what_the_options_said() {
     for compressed in [false, true] {
-        let options = Options { compressed, starter: (77, 78), maximum_file_size: 9, processors: 4, ..options() };
+        let options =
+            Options { compressed, starter: (77, 78), maximum_file_size: 9, processors: 4, ..options() };
         let mut writer = Writer::create(Vec::new(), options).unwrap();
         writer.write_record(9, &event(ANCHOR + 1, 0, 8)).unwrap();
         let summary = Summary { end_time: FileTime(START.0 + 5), events_lost: 3, buffers_lost: 2 };
         let file = writer.finish(summary).unwrap();
         let trace = Trace::open(&file).unwrap();
         let h = trace.header();
-        assert_eq!((h.buffer_size, h.processors, h.maximum_file_size), (1024, 10, 9), "raised by a higher index");
+        assert_eq!(
+            (h.buffer_size, h.processors, h.maximum_file_size),
+            (1024, 10, 9),
+            "raised by a higher index"
+        );
         assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (2, 3, 2));
         assert_eq!((h.start_time, h.end_time, h.clock_type), (START, FileTime(START.0 + 5), 1));
         assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("fake", "fake.etl"));
         assert_eq!(h.versions, if compressed { [10, 0, 2, 0] } else { [10, 0, 1, 5] });
-        assert_eq!((trace.starter(), trace.is_finalised(), trace.is_compressed()), ((77, 78), true, compressed));
+        assert_eq!(
+            (trace.starter(), trace.is_finalised(), trace.is_compressed()),
+            ((77, 78), true, compressed)
+        );
         assert_eq!(trace.clock().file_time(ANCHOR + 1), FileTime(START.0 + 1));
     }
 }
@@ -192,7 +213,8 @@ fn records_of_the_header_buffer_come_back_too() {
             cpu_times: Some((0, 0)),
         };
         let header_records = encode(|out| groups.encode(&[1; 36], out));
-        let bytes = file(Options { compressed, header_records, ..options() }, &[(0, vec![event(ANCHOR + 1, 1, 8)])]);
+        let bytes =
+            file(Options { compressed, header_records, ..options() }, &[(0, vec![event(ANCHOR + 1, 1, 8)])]);
         let hooks: Vec<_> = read(&bytes).iter().map(|s| Record::parse(&s.bytes, 0).unwrap().hook()).collect();
         assert_eq!(hooks, [Some(0), Some(5), None]);
         assert_eq!(findings(&bytes), []);
@@ -215,7 +237,11 @@ fn every_buffer_size_holds_the_largest_record_it_can() {
             assert_eq!(findings(&bytes), [], "{buffer_size}");
             let seen = data(&bytes);
             assert_eq!(seen.len(), 5);
-            assert!(seen.iter().zip(&records).all(|(s, r)| r.starts_with(&s.bytes) && s.bytes.len() == payload + 0x50));
+            assert!(
+                seen.iter()
+                    .zip(&records)
+                    .all(|(s, r)| r.starts_with(&s.bytes) && s.bytes.len() == payload + 0x50)
+            );
         }
     }
 }
@@ -239,7 +265,13 @@ fn what_does_not_fit_is_refused() {
 fn the_longest_names_come_back() {
     let name = "\u{e9}".repeat(1023);
     for compressed in [false, true] {
-        let o = Options { compressed, buffer_size: 8192, session_name: name.clone(), file_name: name.clone(), ..options() };
+        let o = Options {
+            compressed,
+            buffer_size: 8192,
+            session_name: name.clone(),
+            file_name: name.clone(),
+            ..options()
+        };
         let bytes = file(o, &[(0, vec![event(ANCHOR, 1, 1)])]);
         let trace = Trace::open(&bytes).unwrap();
         assert_eq!((&trace.header().session_name, &trace.header().file_name), (&name, &name));
@@ -267,7 +299,9 @@ fn ties_go_by_processor_then_by_place_in_the_file() {
 
 #[test]
 fn overlapping_and_misplaced_buffers_still_come_in_time_order() {
-    let run = |from: i64, n: usize| (0..4).map(|i| event(ANCHOR + from + 10 * i, n + i as usize, 8)).collect::<Vec<_>>();
+    let run = |from: i64, n: usize| {
+        (0..4).map(|i| event(ANCHOR + from + 10 * i, n + i as usize, 8)).collect::<Vec<_>>()
+    };
     // The second buffer overlaps the first, the third is older than both.
     let bytes = file(options(), &[(0, run(100, 0)), (0, run(105, 10)), (0, run(20, 20))]);
     assert_eq!(ids(&data(&bytes)), [20, 21, 22, 23, 0, 10, 1, 11, 2, 12, 3, 13]);
@@ -275,7 +309,8 @@ fn overlapping_and_misplaced_buffers_still_come_in_time_order() {
 
 #[test]
 fn a_buffer_whose_stamps_decrease_is_sorted_stably() {
-    let records = [(5, 0), (9, 1), (7, 2), (9, 3), (7, 4), (6, 5)].map(|(t, n)| event(ANCHOR + t, n, 8)).to_vec();
+    let records =
+        [(5, 0), (9, 1), (7, 2), (9, 3), (7, 4), (6, 5)].map(|(t, n)| event(ANCHOR + t, n, 8)).to_vec();
     let bytes = file(options(), &[(0, records), (1, vec![event(ANCHOR + 8, 6, 8)])]);
     assert_eq!(ids(&data(&bytes)), [0, 5, 2, 4, 6, 1, 3]);
 }
@@ -298,7 +333,14 @@ fn records_without_a_stamp_stay_behind_the_one_before_them() {
     assert_eq!(times, [5, 10, 10, 20, 30, 30, 30, 30, 35, 40]);
 
     // In a sorted buffer too.
-    let shuffled = vec![unstamped(1), event(ANCHOR + 9, 2, 8), unstamped(3), unstamped(4), event(ANCHOR + 6, 5, 8), unstamped(6)];
+    let shuffled = vec![
+        unstamped(1),
+        event(ANCHOR + 9, 2, 8),
+        unstamped(3),
+        unstamped(4),
+        event(ANCHOR + 6, 5, 8),
+        unstamped(6),
+    ];
     assert_eq!(ids(&data(&file(options(), &[(0, shuffled)]))), [1, 5, 6, 2, 3, 4]);
 }
 
@@ -327,7 +369,7 @@ fn plans(steps: std::ops::Range<i64>, most: usize) -> impl Strategy<Value = Vec<
     proptest::collection::vec(plan, 0..most)
 }
 
-fn build(plans: &[Plan], compressed: bool) -> (Vec<u8>, Vec<(u16, Vec<Vec<u8>>)>) {
+fn build(plans: &[Plan], compressed: bool) -> (Vec<u8>, Vec<Buffer>) {
     let mut number = 0;
     let buffers: Vec<_> = plans
         .iter()
@@ -349,7 +391,7 @@ fn build(plans: &[Plan], compressed: bool) -> (Vec<u8>, Vec<(u16, Vec<Vec<u8>>)>
 }
 
 /// Everything in memory and one stable sort: what the merge must equal.
-fn naive(buffers: &[(u16, Vec<Vec<u8>>)]) -> Vec<Seen> {
+fn naive(buffers: &[Buffer]) -> Vec<Seen> {
     let mut all: Vec<Seen> = buffers
         .iter()
         .flat_map(|(cpu, records)| records.iter().map(|r| Seen::of(&Record::parse(r, *cpu).unwrap())))
@@ -359,7 +401,7 @@ fn naive(buffers: &[(u16, Vec<Vec<u8>>)]) -> Vec<Seen> {
 }
 
 /// Reading order of ties within a processor: buffers by their first stamp, then file order.
-fn by_first_stamp(mut buffers: Vec<(u16, Vec<Vec<u8>>)>) -> Vec<(u16, Vec<Vec<u8>>)> {
+fn by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
     buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
     buffers
 }

@@ -49,7 +49,13 @@ pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
     out.put_u32(RVA).put_u32(u32_of(resources.len())).put(&[0; 104]);
     let headers = u32_of(out.len() + 40);
     let size = u32_of(resources.len());
-    out.put(b".rsrc\0\0\0").put_u32(size).put_u32(RVA).put_u32(size).put_u32(headers).put(&[0; 16]).put(&resources);
+    out.put(b".rsrc\0\0\0")
+        .put_u32(size)
+        .put_u32(RVA)
+        .put_u32(size)
+        .put_u32(headers)
+        .put(&[0; 16])
+        .put(&resources);
     out
 }
 
@@ -74,7 +80,14 @@ pub(crate) fn pdb() -> Vec<u8> {
     module.resize(64, 0);
     module.put_ansi_z("a.obj").put_ansi_z("a.obj");
     let mut debug = Vec::new();
-    debug.put_u32(u32::MAX).put_u32(19_990_903).put_u32(1).put_u16(0xFFFF).put_u16(0).put_u16(0xFFFF).put_u16(0);
+    debug
+        .put_u32(u32::MAX)
+        .put_u32(19_990_903)
+        .put_u32(1)
+        .put_u16(0xFFFF)
+        .put_u16(0)
+        .put_u16(0xFFFF)
+        .put_u16(0);
     debug.put_u16(0xFFFF).put_u16(0).put_u32(u32_of(module.len()));
     debug.resize(64, 0);
     debug.put(&module);

@@ -28,7 +28,14 @@ fn main() {
         ("buffer", buffers()),
         ("xpress", streams()),
         ("tracelogging", metadata()),
-        ("manifest", vec![("eventsource", EVENT_SOURCE.to_vec()), ("everything", EVERYTHING.to_vec()), ("small", small_manifest())]),
+        (
+            "manifest",
+            vec![
+                ("eventsource", EVENT_SOURCE.to_vec()),
+                ("everything", EVERYTHING.to_vec()),
+                ("small", small_manifest()),
+            ],
+        ),
         ("wevt", compiled()),
         ("tmf", vec![("sample", TMF.to_vec()), ("annotations", containers::pdb())]),
         ("payload", payloads()),
@@ -60,7 +67,9 @@ fn trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
     }
     writer.flush().expect("buffers");
     if finish {
-        writer.finish(Summary { end_time: FileTime(132_000_001_000_000_000), ..Summary::default() }).expect("a file");
+        writer
+            .finish(Summary { end_time: FileTime(132_000_001_000_000_000), ..Summary::default() })
+            .expect("a file");
     }
     file
 }
@@ -103,20 +112,45 @@ fn streams() -> Seeds {
 fn metadata() -> Seeds {
     let event = |traits: &[u8], metadata: &[u8], payload: &[u8]| {
         let mut out = Vec::new();
-        out.put_u8(u8::try_from(traits.len()).expect("short")).put_u16(u16::try_from(metadata.len()).expect("short"));
+        out.put_u8(u8::try_from(traits.len()).expect("short"))
+            .put_u16(u16::try_from(metadata.len()).expect("short"));
         out.put(traits).put(metadata).put(payload);
         out
     };
     let mut traits = TraitsBuilder::new("Seed.Provider");
     let traits = traits.group(&Guid::from_u128(1)).decode_guid(&Guid::from_u128(2)).finish().expect("traits");
     let mut scalars = MetadataBuilder::new("Scalars", 0x0200_0000);
-    for (code, out) in [(1, 0), (2, 35), (4, 3), (6, 7), (8, 8), (10, 0), (12, 0), (15, 0), (17, 0), (19, 0), (22, 12), (25, 9)] {
+    for (code, out) in [
+        (1, 0),
+        (2, 35),
+        (4, 3),
+        (6, 7),
+        (8, 8),
+        (10, 0),
+        (12, 0),
+        (15, 0),
+        (17, 0),
+        (19, 0),
+        (22, 12),
+        (25, 9),
+    ] {
         scalars.add_field(&format!("f{code}"), code, out, 0);
     }
     let mut payload = Vec::new();
-    payload.put_wide_z("wide").put_ansi_z("narrow").put_u8(1).put_u16(0x5000).put_u32(0x0100_007F).put_u64(1 << 60);
+    payload
+        .put_wide_z("wide")
+        .put_ansi_z("narrow")
+        .put_u8(1)
+        .put_u16(0x5000)
+        .put_u32(0x0100_007F)
+        .put_u64(1 << 60);
     payload.put_u64(1.5_f64.to_bits()).put_guid(&Guid::from_u128(3)).put_i64(132_000_000_000_000_000);
-    payload.put(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0]).put_u16(4).put(b"{\0}\0").put_u16(16).put(&[0x20; 16]);
+    payload
+        .put(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0])
+        .put_u16(4)
+        .put(b"{\0}\0")
+        .put_u16(16)
+        .put(&[0x20; 16]);
     let mut nested = MetadataBuilder::new("Nested", 0);
     nested.add_struct_array("S", 2, 0).add_field("a", 8, 4, 1).add_struct("T", 1, 0).add_array("b", 6, 2, 0);
     nested.add_fixed_array("c", 4, 2, 0, 4).add_custom("d", 5, 0, b"schema");

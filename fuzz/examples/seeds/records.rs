@@ -31,7 +31,12 @@ pub(crate) fn all() -> Vec<Vec<u8>> {
         classic(class::EVENT_METADATA, 32, None, &event_info()),
         classic(class::EVENT_METADATA, 33, None, &event_map()),
         described(),
-        classic(class::PROCESS, 1, Some(Instance { id: 1, parent_id: 0, parent_class: Guid::NULL }), &[0; 24]),
+        classic(
+            class::PROCESS,
+            1,
+            Some(Instance { id: 1, parent_id: 0, parent_class: Guid::NULL }),
+            &[0; 24],
+        ),
     ]
 }
 
@@ -40,39 +45,54 @@ fn tracelogging() -> Vec<u8> {
     let mut metadata = MetadataBuilder::new("Event", 0);
     metadata.add_field("text", 1, 0, 0).add_array("numbers", 8, 4, 0);
     let items = [
-        Item { kind: ExtType::STACK_TRACE64, data: &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 0xFF, 0xFF] },
+        Item {
+            kind: ExtType::STACK_TRACE64,
+            data: &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 0xFF, 0xFF],
+        },
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish().expect("traits") },
         Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish().expect("metadata") },
     ];
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 5, ..Default::default() };
     let mut payload = Vec::new();
     payload.put_wide_z("text").put_u16(2).put_u32(7).put_u32(8);
-    let header = EventHeader { time: 10, provider: PROVIDER, descriptor, items: &items, ..Default::default() };
+    let header =
+        EventHeader { time: 10, provider: PROVIDER, descriptor, items: &items, ..Default::default() };
     made(|out| header.encode(&payload, out))
 }
 
 fn manifest_chunk() -> Vec<u8> {
-    let descriptor =
-        EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, version: 1, keyword: u64::MAX, ..Default::default() };
+    let descriptor = EventDescriptor {
+        id: 0xFFFE,
+        task: 0xFFFE,
+        opcode: 0xFE,
+        version: 1,
+        keyword: u64::MAX,
+        ..Default::default()
+    };
     let xml = "<instrumentationManifest><instrumentation><events><provider name=\"P\" guid=\"{00c0ffee-0000-4000-8000-000000000001}\">\
 <templates><template tid=\"t\"><data name=\"a\" inType=\"win:UInt32\"/></template></templates>\
 <events><event value=\"1\" version=\"0\" template=\"t\"/></events></provider></events></instrumentation></instrumentationManifest>";
     let mut payload = Vec::new();
     payload.put(&[1, 1, 0, 0x5B]).put_u16(1).put_u16(0).put(xml.as_bytes());
-    made(|out| EventHeader { time: 20, provider: PROVIDER, descriptor, ..Default::default() }.encode(&payload, out))
+    made(|out| {
+        EventHeader { time: 20, provider: PROVIDER, descriptor, ..Default::default() }.encode(&payload, out)
+    })
 }
 
 fn string() -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_wide_z("a string");
-    made(|out| EventHeader { time: 30, flags: 4, provider: PROVIDER, ..Default::default() }.encode(&payload, out))
+    made(|out| {
+        EventHeader { time: 30, flags: 4, provider: PROVIDER, ..Default::default() }.encode(&payload, out)
+    })
 }
 
 fn described() -> Vec<u8> {
     let descriptor = EventDescriptor { id: 12, version: 1, ..Default::default() };
     let mut payload = Vec::new();
     payload.put_u32(3).put_wide_z("name");
-    let header = EventHeader { time: 60, pointer_size: 4, provider: PROVIDER, descriptor, ..Default::default() };
+    let header =
+        EventHeader { time: 60, pointer_size: 4, provider: PROVIDER, descriptor, ..Default::default() };
     made(|out| header.encode(&payload, out))
 }
 
@@ -127,7 +147,14 @@ pub(crate) fn event_info() -> Vec<u8> {
     let strings = 0x70 + 2 * 24;
     out.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&descriptor.to_bytes()).put_u32(0).put_u32(strings);
     out.put(&[0; 4 * 5]).put_u32(strings + 10).put(&[0; 4 * 5]).put_u32(2).put_u32(2).put_u32(1);
-    out.put_u32(0).put_u32(strings + 20).put_u16(8).put_u16(8).put_u32(strings + 24).put_u16(1).put_u16(4).put_u32(0);
+    out.put_u32(0)
+        .put_u32(strings + 20)
+        .put_u16(8)
+        .put_u16(8)
+        .put_u32(strings + 24)
+        .put_u16(1)
+        .put_u16(4)
+        .put_u32(0);
     out.put_u32(0).put_u32(strings + 28).put_u16(1).put_u16(1).put_u32(0).put_u16(1).put_u16(0).put_u32(0);
     assert_eq!(out.len(), strings as usize);
     out.put_wide_z("Seed").put_wide_z("A %1").put_wide_z("a").put_wide_z("M").put_wide_z("b");

@@ -17,10 +17,9 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
         bail!("{} holds several traces; unpack the one to repair", options.file.display());
     };
-    if let (Ok(from), Ok(to)) = (options.file.canonicalize(), options.output.canonicalize()) {
-        if from == to {
-            bail!("{} is the input; name another file with -o", options.output.display());
-        }
+    let is_input = |to: std::path::PathBuf| options.file.canonicalize().is_ok_and(|from| from == to);
+    if options.output.canonicalize().is_ok_and(is_input) {
+        bail!("{} is the input; name another file with -o", options.output.display());
     }
     let path = options.output.display();
     let mut open = OpenOptions::new();

@@ -30,6 +30,17 @@ enum Key {
     Process(u32),
 }
 
+impl Key {
+    /// The table that the row belongs to.
+    const fn table(&self) -> &'static str {
+        match self {
+            Self::Provider(_) => "provider",
+            Self::Event(..) => "event",
+            Self::Process(_) => "process",
+        }
+    }
+}
+
 #[derive(Default)]
 struct Counts {
     all: Count,
@@ -108,13 +119,8 @@ impl Counts {
             let (events, bytes) = (grouped(self.all.events), grouped(self.all.bytes));
             let _ = writeln!(page, "{events} events, {bytes} bytes in {:.3} s", self.seconds());
         }
-        let tables: [(&str, fn(&Key) -> bool); 3] = [
-            ("provider", |k| matches!(k, Key::Provider(_))),
-            ("event", |k| matches!(k, Key::Event(..))),
-            ("process", |k| matches!(k, Key::Process(_))),
-        ];
-        for (name, belongs) in tables {
-            let mut rows: Vec<_> = self.rows.iter().filter(|(k, _)| belongs(k)).collect();
+        for name in ["provider", "event", "process"] {
+            let mut rows: Vec<_> = self.rows.iter().filter(|(k, _)| k.table() == name).collect();
             if rows.is_empty() {
                 continue;
             }

@@ -102,7 +102,16 @@ impl<'a> TextFields<'a> {
             self.out.push(b' ');
         }
         if !self.nesting.in_array() {
-            self.out.extend_from_slice(field.name.as_bytes());
+            // TraceLogging names may hold anything.
+            let plain = !field.name.is_empty() && field.name.bytes().all(is_plain);
+            if plain {
+                self.out.extend_from_slice(field.name.as_bytes());
+            } else {
+                let start = self.out.len();
+                self.out.push(b'"');
+                self.out.extend_from_slice(field.name.as_bytes());
+                quote_if_needed(self.out, start);
+            }
             self.out.push(b'=');
         }
     }
@@ -143,11 +152,15 @@ impl<'p> Visitor<'p> for TextFields<'_> {
     }
 }
 
+/// Whether a byte may stand in a word without quotes.
+const fn is_plain(b: u8) -> bool {
+    b.is_ascii_graphic() && !matches!(b, b'"' | b'{' | b'}' | b'[' | b']' | b'=')
+}
+
 /// Closes the quotes opened at `start`, or takes them away from a single plain word. Control characters are escaped.
 fn quote_if_needed(out: &mut Vec<u8>, start: usize) {
     let word = out.get(start + 1..).unwrap_or_default();
-    let plain = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'{' | b'}' | b'[' | b']' | b'=');
-    if !word.is_empty() && word.iter().all(plain) {
+    if !word.is_empty() && word.iter().copied().all(is_plain) {
         out.copy_within(start + 1.., start);
         out.pop();
         return;

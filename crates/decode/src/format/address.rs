@@ -80,9 +80,13 @@ pub(super) fn date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
     let two = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
     if (1000..=9999).contains(&civil.year) {
         decimal(civil.year, out);
-        for (separator, part) in
-            [(b'-', civil.month), (b'-', civil.day), (b'T', civil.hour), (b':', civil.minute), (b':', civil.second)]
-        {
+        for (separator, part) in [
+            (b'-', civil.month),
+            (b'-', civil.day),
+            (b'T', civil.hour),
+            (b':', civil.minute),
+            (b':', civil.second),
+        ] {
             out.push(separator);
             out.extend_from_slice(&two(part));
         }

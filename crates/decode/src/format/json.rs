@@ -6,7 +6,8 @@ use traceweir_format::time::FileTime;
 
 use super::number::{bytes_lower, decimal, hex_lower, push_float};
 use super::text::{
-    PORT_MAX, U32_MAX, is_character, is_narrow, is_utf8, push_char, signed, signed_of, unpacked_text, unsigned,
+    PORT_MAX, U32_MAX, is_character, is_narrow, is_utf8, push_char, signed, signed_of, unpacked_text,
+    unsigned,
 };
 use super::{Style, address, mapped, shown_as, text_of_utf16};
 use crate::schema::Field;
@@ -173,7 +174,9 @@ fn escape16(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.chunks_exact(2).all(clean) {
         text_of_utf16(bytes, out);
     } else {
-        chars16(bytes).for_each(|c| if c < ' ' || c == '"' || c == '\\' { escape_char(c, out) } else { push_char(c, out) });
+        chars16(bytes).for_each(|c| {
+            if c < ' ' || c == '"' || c == '\\' { escape_char(c, out) } else { push_char(c, out) }
+        });
     }
 }
 

@@ -55,8 +55,16 @@ const fn effective(input: InType, output: OutType) -> OutType {
 
 const fn suits_integers(output: OutType) -> bool {
     match output {
-        OutType::DATETIME | OutType::CIMDATETIME | OutType::DATETIME_UTC | OutType::ETWTIME | OutType::BOOLEAN => true,
-        OutType::HEXINT8 | OutType::HEXINT16 | OutType::HEXINT32 | OutType::HEXINT64 | OutType::CODE_POINTER => true,
+        OutType::DATETIME
+        | OutType::CIMDATETIME
+        | OutType::DATETIME_UTC
+        | OutType::ETWTIME
+        | OutType::BOOLEAN => true,
+        OutType::HEXINT8
+        | OutType::HEXINT16
+        | OutType::HEXINT32
+        | OutType::HEXINT64
+        | OutType::CODE_POINTER => true,
         OutType::ERRORCODE | OutType::WIN32ERROR | OutType::NTSTATUS | OutType::HRESULT => true,
         OutType::PORT | OutType::IPV4 => true,
         _ => text::signed(output) || text::unsigned(output),

@@ -96,7 +96,13 @@ fn json_numbers_are_exact_and_larger_ones_are_strings() {
     i(-(1 << 53) - 1, "\"-9007199254740993\"");
     i(i64::MIN, "\"-9223372036854775808\"");
     row(InType::FILETIME, OutType::ETWTIME, &u64::MAX.to_le_bytes(), "-1", "-1");
-    row(InType::FILETIME, OutType::ETWTIME, &(1_u64 << 54).to_le_bytes(), "18014398509481984", "\"18014398509481984\"");
+    row(
+        InType::FILETIME,
+        OutType::ETWTIME,
+        &(1_u64 << 54).to_le_bytes(),
+        "18014398509481984",
+        "\"18014398509481984\"",
+    );
     row(InType::INT64, OutType::ETWTIME, &5_u64.to_le_bytes(), "5", "5");
 }
 
@@ -110,8 +116,20 @@ fn hexadecimal_is_upper_case_in_text_and_a_string_in_json_when_64_bits_wide() {
     row(InType::HEXINT32, OutType::HEXINT32, &[0xFE, 0, 0, 0xF0], "0xF00000FE", "4026532094");
     row(InType::HEXINT64, DEFAULT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
     row(InType::HEXINT64, OutType::NOPRINT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
-    row(InType::UINT64, OutType::HEXINT64, &u64::MAX.to_le_bytes(), "0xFFFFFFFFFFFFFFFF", "\"0xffffffffffffffff\"");
-    row(InType::INT64, OutType::HEXINT64, &u64::MAX.to_le_bytes(), "0xFFFFFFFFFFFFFFFF", "\"0xffffffffffffffff\"");
+    row(
+        InType::UINT64,
+        OutType::HEXINT64,
+        &u64::MAX.to_le_bytes(),
+        "0xFFFFFFFFFFFFFFFF",
+        "\"0xffffffffffffffff\"",
+    );
+    row(
+        InType::INT64,
+        OutType::HEXINT64,
+        &u64::MAX.to_le_bytes(),
+        "0xFFFFFFFFFFFFFFFF",
+        "\"0xffffffffffffffff\"",
+    );
     row(InType::POINTER, DEFAULT, &0xFFFF_8000_u64.to_le_bytes(), "0xFFFF8000", "\"0xffff8000\"");
     row(InType::POINTER, OutType::CODE_POINTER, &[0; 8], "0x0", "\"0x0\"");
     row(InType::SIZET, DEFAULT, &[1, 0, 0, 0, 0, 0, 0, 0], "0x1", "\"0x1\"");
@@ -188,7 +206,13 @@ fn system_time(words: [u16; 8]) -> Vec<u8> {
 #[test]
 fn system_times_are_dates_or_none() {
     let good = system_time([2024, 2, 4, 29, 23, 59, 58, 999]);
-    row(InType::SYSTEMTIME, DEFAULT, &good, "2024-02-29T23:59:58.9990000", "\"2024-02-29T23:59:58.9990000Z\"");
+    row(
+        InType::SYSTEMTIME,
+        DEFAULT,
+        &good,
+        "2024-02-29T23:59:58.9990000",
+        "\"2024-02-29T23:59:58.9990000Z\"",
+    );
     row(
         InType::SYSTEMTIME,
         OutType::DATETIME_UTC,

@@ -68,13 +68,19 @@ pub(super) const fn is_narrow(value: &Value<'_>) -> bool {
 fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     let (wide, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
     match output {
-        OutType::HEXINT8 | OutType::HEXINT16 | OutType::HEXINT32 | OutType::HEXINT64 | OutType::CODE_POINTER => {
+        OutType::HEXINT8
+        | OutType::HEXINT16
+        | OutType::HEXINT32
+        | OutType::HEXINT64
+        | OutType::CODE_POINTER => {
             hex(bits, out);
         }
         OutType::BOOLEAN => out.extend_from_slice(if wide == 0 { b"false" } else { b"true" }),
         OutType::STRING if is_character(value) => character(bits, is_narrow(value), out),
         OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
-        OutType::IPV4 if bits <= U32_MAX => address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out),
+        OutType::IPV4 if bits <= U32_MAX => {
+            address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
+        }
         OutType::WIN32ERROR => {
             decimal(bits, out);
             explain(u32::try_from(bits).ok(), out);
@@ -112,7 +118,12 @@ pub(super) const fn signed(output: OutType) -> bool {
 pub(super) const fn unsigned(output: OutType) -> bool {
     matches!(
         output,
-        OutType::UNSIGNEDBYTE | OutType::UNSIGNEDSHORT | OutType::UNSIGNEDINT | OutType::UNSIGNEDLONG | OutType::PID | OutType::TID
+        OutType::UNSIGNEDBYTE
+            | OutType::UNSIGNEDSHORT
+            | OutType::UNSIGNEDINT
+            | OutType::UNSIGNEDLONG
+            | OutType::PID
+            | OutType::TID
     )
 }
 

@@ -41,6 +41,9 @@ const OPCODE_EVENT_MAP: u8 = 33;
 /// Provider, class, id, version, and the opcode of classic events, which have no ids.
 type EmbeddedKey = (Guid, Guid, u16, u8, u8);
 
+/// Provider and name of a map.
+type MapKey = (Guid, Arc<str>);
+
 /// What was learned from the trace besides finished schemas.
 #[derive(Debug, Default)]
 pub(super) struct InTrace {
@@ -48,9 +51,9 @@ pub(super) struct InTrace {
     /// Bytes of all manifests that are not complete yet.
     arriving: usize,
     embedded: FxHashSet<EmbeddedKey>,
-    maps: FxHashMap<(Guid, Arc<str>), Arc<ValueMap>>,
+    maps: FxHashMap<MapKey, Arc<ValueMap>>,
     /// Schemas and fields that lack the map of a name.
-    waiting: FxHashMap<(Guid, Arc<str>), Vec<(u32, usize)>>,
+    waiting: FxHashMap<MapKey, Vec<(u32, usize)>>,
     kept: usize,
 }
 
@@ -65,6 +68,18 @@ struct Chunks {
 }
 
 impl InTrace {
+    /// Makes the budget small.
+    #[cfg(test)]
+    pub(super) fn leave(&mut self, fields: usize) {
+        self.kept = MAX_KEPT_FIELDS - fields;
+    }
+
+    /// Bytes of manifests that are not complete yet.
+    #[cfg(test)]
+    pub(super) fn arriving(&self) -> usize {
+        self.arriving
+    }
+
     /// Takes fields and bytes of text from the budget, if they are left.
     fn pay(&mut self, fields: usize, text: usize) -> bool {
         let kept = self.kept.saturating_add(fields).saturating_add(text / TEXT_PER_FIELD).saturating_add(1);
@@ -132,7 +147,8 @@ impl Decoder {
 
     fn take_in(&mut self, id: Guid, xml: &[u8]) {
         let Ok(providers) = manifest::parse(xml) else { return };
-        let fields = providers.iter().flat_map(|p| &p.events).map(|e| e.schema.fields().len().saturating_add(1));
+        let fields =
+            providers.iter().flat_map(|p| &p.events).map(|e| e.schema.fields().len().saturating_add(1));
         if !self.in_trace.pay(fields.sum(), xml.len()) {
             return;
         }
@@ -190,7 +206,11 @@ impl Decoder {
         if classic {
             self.classic.insert((info.event_guid, d.opcode, d.version), Some(known));
         } else {
-            self.add_candidate(info.provider, d.id, Candidate { version: d.version, rank: Rank::Embedded, known });
+            self.add_candidate(
+                info.provider,
+                d.id,
+                Candidate { version: d.version, rank: Rank::Embedded, known },
+            );
         }
     }
 

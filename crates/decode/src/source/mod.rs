@@ -249,17 +249,18 @@ impl Decoder {
         let id = self.resolve(record.provider(), &d).or_else(|| {
             // A decode GUID stands for the provider in manifests.
             let decode = traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
-            let control = record.items().data_of(ExtType::CONTROL_GUID).and_then(|g| chunk(g, 0)).map(Guid::from_bytes);
+            let control =
+                record.items().data_of(ExtType::CONTROL_GUID).and_then(|g| chunk(g, 0)).map(Guid::from_bytes);
             decode.and_then(|g| self.resolve(g, &d)).or_else(|| control.and_then(|g| self.resolve(g, &d)))
         });
         if let Some(id) = id {
             return at(Place::Kept(id));
         }
-        if d.channel == CHANNEL_TRACELOGGING {
-            if let Some((traits, metadata, rest)) = metadata_in_payload(payload) {
-                let index = self.self_described.find(record.provider(), Some(traits), metadata)?;
-                return Ok(Located { place: Place::SelfDescribed(index), payload: rest });
-            }
+        if d.channel == CHANNEL_TRACELOGGING
+            && let Some((traits, metadata, rest)) = metadata_in_payload(payload)
+        {
+            let index = self.self_described.find(record.provider(), Some(traits), metadata)?;
+            return Ok(Located { place: Place::SelfDescribed(index), payload: rest });
         }
         if is_string_event(record, &d) {
             return at(Place::StringOnly);

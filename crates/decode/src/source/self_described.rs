@@ -68,7 +68,13 @@ impl SelfDescribed {
     }
 
     #[cold]
-    fn look_up(&mut self, provider: Guid, traits: &[u8], metadata: &[u8], slot: usize) -> Result<usize, Undecoded> {
+    fn look_up(
+        &mut self,
+        provider: Guid,
+        traits: &[u8],
+        metadata: &[u8],
+        slot: usize,
+    ) -> Result<usize, Undecoded> {
         let hash = full_hash(&provider, traits, metadata);
         let known = self.by_hash.get(&hash).and_then(|list| {
             let same = |i: &&u32| {
@@ -90,11 +96,18 @@ impl SelfDescribed {
         Ok(usize::try_from(id).unwrap_or(usize::MAX))
     }
 
-    fn insert(&mut self, provider: Guid, traits: &[u8], metadata: &[u8], hash: u64) -> Result<u32, Undecoded> {
+    fn insert(
+        &mut self,
+        provider: Guid,
+        traits: &[u8],
+        metadata: &[u8],
+        hash: u64,
+    ) -> Result<u32, Undecoded> {
         let usable = (!traits.is_empty()).then_some(traits);
         let schema = tracelogging::schema(provider, usable, metadata)?;
         // The bytes are kept once as such and once as names.
-        let bytes = metadata.len().saturating_add(traits.len()).saturating_mul(2).saturating_add(SCHEMA_BYTES);
+        let bytes =
+            metadata.len().saturating_add(traits.len()).saturating_mul(2).saturating_add(SCHEMA_BYTES);
         let size = schema.fields().len().saturating_mul(FIELD_BYTES).saturating_add(bytes);
         let collisions = self.by_hash.get(&hash).map_or(0, Vec::len);
         let full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES;
@@ -135,4 +148,47 @@ fn full_hash(provider: &Guid, traits: &[u8], metadata: &[u8]) -> u64 {
     hasher.write(metadata);
     hasher.write(traits);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::tracelogging::MetadataBuilder;
+
+    fn metadata(name: &str, fields: u32) -> Vec<u8> {
+        let mut builder = MetadataBuilder::new(name, 0);
+        for n in 0..fields {
+            builder.add_field(&n.to_string(), 8, 0, 0);
+        }
+        builder.finish().unwrap().to_vec()
+    }
+
+    #[test]
+    fn the_cache_is_bounded_in_entries_and_bytes() {
+        let mut cache = SelfDescribed::default();
+        let mut emptied = 0;
+        for n in 0..MAX_ENTRIES * 2 + 10 {
+            let before = cache.entries.len();
+            let index = cache.find(Guid::NULL, None, &metadata(&n.to_string(), 0)).unwrap();
+            assert_eq!(cache.get(index).unwrap().event_name.as_deref(), Some(&*n.to_string()));
+            emptied += usize::from(cache.entries.len() < before);
+            assert!(cache.entries.len() <= MAX_ENTRIES);
+        }
+        assert_eq!(emptied, 2);
+        for n in 0..100 {
+            cache.find(Guid::NULL, None, &metadata(&n.to_string(), 3000)).unwrap();
+            assert!(cache.bytes <= MAX_BYTES && cache.entries.len() < MAX_ENTRIES);
+        }
+        let kept: usize = cache.entries.iter().map(|e| e.known.schema.fields().len()).sum();
+        assert!(kept * FIELD_BYTES <= MAX_BYTES);
+    }
+
+    #[test]
+    fn a_crowded_hash_empties_the_cache() {
+        let mut cache = SelfDescribed::default();
+        for n in 0..MAX_COLLISIONS + 1 {
+            cache.insert(Guid::NULL, &[], &metadata(&n.to_string(), 1), 42).unwrap();
+        }
+        assert_eq!((cache.entries.len(), cache.by_hash[&42].len()), (1, 1));
+    }
 }

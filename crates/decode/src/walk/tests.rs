@@ -194,7 +194,11 @@ fn strings_end_at_their_nul_and_the_last_one_may_lack_it() {
     let wide = flat(vec![of(InType::UNICODESTRING), of(InType::UNICODESTRING)]);
     assert_eq!(values(&wide, b"a\0\0\0b\0\0\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
     assert_eq!(values(&wide, b"a\0\0\0b\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
-    assert_eq!(values(&wide, b"a\0\0\0b\0\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")], "half a NUL");
+    assert_eq!(
+        values(&wide, b"a\0\0\0b\0\0", 0),
+        [Value::Text16(b"a\0"), Value::Text16(b"b\0")],
+        "half a NUL"
+    );
     assert_eq!(values(&wide, b"\0\0\0\0", 0), [Value::Text16(b""), Value::Text16(b"")]);
     assert_eq!(values(&wide, b"a\0\0\0", 0), [Value::Text16(b"a\0")]);
     let narrow = flat(vec![of(InType::ANSISTRING), of(InType::ANSISTRING)]);
@@ -224,7 +228,11 @@ fn lengths_count_characters_of_wide_text_and_bytes_of_all_else() {
 
 #[test]
 fn lengths_of_types_that_know_their_size_are_ignored() {
-    let fields = vec![of(InType::UINT8), of(InType::UINT32).long(Length::Field(0)), of(InType::GUID).long(Length::Fixed(0))];
+    let fields = vec![
+        of(InType::UINT8),
+        of(InType::UINT32).long(Length::Field(0)),
+        of(InType::GUID).long(Length::Fixed(0)),
+    ];
     let schema = flat(fields);
     assert_eq!(values(&schema, &[0, 1, 0, 0, 0], 0), [Value::U8(0), Value::U32(1)]);
     assert_eq!(values(&schema, &[0], 0), [Value::U8(0)]);
@@ -290,7 +298,11 @@ fn arrays_of_each_count_are_announced_and_closed() {
     let prefixed = flat(vec![of(InType::UINT16).times(Count::Prefixed)]);
     assert_eq!(walk(&prefixed, &[&[2, 0], two, &[9]].concat(), 8), (elements(0), Ok(&[9][..])));
     let to_end = flat(vec![of(InType::UINT16).times(Count::ToEnd)]);
-    assert_eq!(walk(&to_end, &[two, &[9]].concat(), 8), (elements(0), Ok(&[9][..])), "half an element is left");
+    assert_eq!(
+        walk(&to_end, &[two, &[9]].concat(), 8),
+        (elements(0), Ok(&[9][..])),
+        "half an element is left"
+    );
     let by_field = flat(vec![of(InType::UINT8), of(InType::UINT16).times(Count::Field(0))]);
     let (seen, rest) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
     assert_eq!((&seen[1..], rest), (&elements(1)[..], Ok(&[][..])));
@@ -302,7 +314,11 @@ fn empty_arrays_are_arrays() {
     assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::Fixed(0))]), &[], 8).0, nothing);
     assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::ToEnd)]), &[], 8).0, nothing);
     assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::Prefixed)]), &[0, 0], 8).0, nothing);
-    assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::Prefixed)]), &[], 8).0, [], "not even a count");
+    assert_eq!(
+        walk(&flat(vec![of(InType::UINT16).times(Count::Prefixed)]), &[], 8).0,
+        [],
+        "not even a count"
+    );
     let by_field = flat(vec![of(InType::UINT8), of(InType::UINT16).times(Count::Field(0))]);
     assert_eq!(walk(&by_field, &[0], 8).0[1..], [Seen::Array(1, 0), Seen::EndArray(1)]);
 }
@@ -329,18 +345,19 @@ fn arrays_of_strings_need_bytes_for_each() {
 fn arrays_of_characters_are_one_text() {
     let text8 = [Seen::Value(0, Value::Text8(b"ab"))];
     let text16 = [Seen::Value(0, Value::Text16(b"a\0b\0"))];
-    for field in [
-        shown(InType::UINT8, OutType::STRING),
-        shown(InType::INT8, OutType::STRING),
-        of(InType::ANSICHAR),
-    ] {
+    for field in
+        [shown(InType::UINT8, OutType::STRING), shown(InType::INT8, OutType::STRING), of(InType::ANSICHAR)]
+    {
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Fixed(4))]), b"ab\0c", 8).0, text8);
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Prefixed)]), b"\x02\0ab", 8).0, text8);
         assert_eq!(walk(&flat(vec![field.times(Count::ToEnd)]), b"ab\0", 8).0, text8);
     }
     for field in [shown(InType::UINT16, OutType::STRING), of(InType::UNICODECHAR)] {
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Fixed(3))]), b"a\0b\0\0\0", 8).0, text16);
-        assert_eq!(walk(&flat(vec![field.clone().times(Count::ToEnd)]), b"a\0b\0!", 8), (text16.to_vec(), Ok(&b"!"[..])));
+        assert_eq!(
+            walk(&flat(vec![field.clone().times(Count::ToEnd)]), b"a\0b\0!", 8),
+            (text16.to_vec(), Ok(&b"!"[..]))
+        );
         too_short(&flat(vec![field.times(Count::Fixed(3))]), b"a\0b\0\0", 0);
     }
 }
@@ -373,7 +390,8 @@ fn structures_nest_and_repeat() {
             Seen::EndStruct(0),
         ]
     };
-    let expected = [vec![Seen::Array(0, 2)], element(1), element(5), vec![Seen::EndArray(0), v(1, 9)]].concat();
+    let expected =
+        [vec![Seen::Array(0, 2)], element(1), element(5), vec![Seen::EndArray(0), v(1, 9)]].concat();
     assert_eq!(walk(&schema, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 8), (expected, Ok(&[][..])));
     too_short(&schema, &[1, 2, 3, 4, 5, 6], 6);
 }
@@ -384,14 +402,7 @@ fn structures_repeat_to_the_end_of_the_payload() {
     let seen = values(&sealed(fields, 1), b"\x01a\0\x02b\0\x03", 0);
     assert_eq!(
         seen,
-        [
-            Value::U8(1),
-            Value::Text8(b"a"),
-            Value::U8(2),
-            Value::Text8(b"b"),
-            Value::U8(3),
-            Value::Text8(b"")
-        ]
+        [Value::U8(1), Value::Text8(b"a"), Value::U8(2), Value::Text8(b"b"), Value::U8(3), Value::Text8(b"")]
     );
 }
 
@@ -507,7 +518,10 @@ fn hostile_counts_of_nothing_are_bounded() {
 fn impossible_counts_and_lengths_are_refused() {
     for input in [InType::INT32, InType::INT64] {
         for field in [of(InType::UINT8).times(Count::Field(0)), of(InType::NULL).times(Count::Field(0))] {
-            assert_eq!(bad_field(&flat(vec![of(input), field]), &[0xFF; 12], input.size(8).unwrap()).len(), 1);
+            assert_eq!(
+                bad_field(&flat(vec![of(input), field]), &[0xFF; 12], input.size(8).unwrap()).len(),
+                1
+            );
         }
         let long = flat(vec![of(input), of(InType::UNICODESTRING).long(Length::Field(0))]);
         too_short(&long, &[0xFF; 9], input.size(8).unwrap());
@@ -582,7 +596,8 @@ fn simple_field() -> impl Strategy<Value = Field> {
 fn any_field() -> impl Strategy<Value = Field> {
     let input = prop_oneof![0_u16..27, 299_u16..312];
     let output = prop_oneof![0_u16..40, 299_u16..303];
-    let value = (input, output).prop_map(|(i, o)| Kind::Value { input: InType(i), output: OutType(o), map: None });
+    let value =
+        (input, output).prop_map(|(i, o)| Kind::Value { input: InType(i), output: OutType(o), map: None });
     let kind = prop_oneof![3 => value, 1 => (0_u16..14, 0_u16..5).prop_map(|(first, members)| Kind::Struct { first, members })];
     let count = prop_oneof![
         4 => Just(Count::One),

@@ -139,7 +139,8 @@ impl<R: ReadAt> Checker<'_, R> {
             self.found(Rule::HeaderTimes, 0x78, detail);
         }
         if h.boot_time > h.start_time {
-            let detail = format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
+            let detail =
+                format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
             self.found(Rule::HeaderTimes, self.trace.header_offset(0xF0), detail);
         }
         let rated = match h.clock_type {
@@ -150,7 +151,8 @@ impl<R: ReadAt> Checker<'_, R> {
         };
         if !rated {
             let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
-            let detail = format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
+            let detail =
+                format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
             self.found(Rule::ClockType, self.trace.header_offset(0x108), detail);
         }
         if h.plausible_buffer_size().is_none() {
@@ -173,7 +175,8 @@ impl<R: ReadAt> Checker<'_, R> {
             buffers.sort_by_key(|(b, _)| b.sequence);
         }
         for (buffer, head) in &buffers {
-            let (loaded, damage) = self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())?;
+            let (loaded, damage) =
+                self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())?;
             if let Some(defect) = damage {
                 self.found(Rule::Compression, buffer.offset, defect.to_string());
             }
@@ -221,13 +224,25 @@ impl<R: ReadAt> Checker<'_, R> {
     fn buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
         let at = buffer.offset;
         if head.is_compressed() && !buffer.compressed {
-            self.found(Rule::BufferKind, at.saturating_add(0x34), "the header buffer is marked as compressed".to_string());
+            self.found(
+                Rule::BufferKind,
+                at.saturating_add(0x34),
+                "the header buffer is marked as compressed".to_string(),
+            );
         }
         if head.flags & !0x7F != 0 {
-            self.found(Rule::BufferKind, at.saturating_add(0x34), format!("unknown flags {:#06x}", head.flags));
+            self.found(
+                Rule::BufferKind,
+                at.saturating_add(0x34),
+                format!("unknown flags {:#06x}", head.flags),
+            );
         }
         if head.buffer_type > BufferType::DBG_INFO.0 {
-            self.found(Rule::BufferKind, at.saturating_add(0x36), format!("unknown type {}", head.buffer_type));
+            self.found(
+                Rule::BufferKind,
+                at.saturating_add(0x36),
+                format!("unknown type {}", head.buffer_type),
+            );
         }
     }
 
@@ -236,7 +251,10 @@ impl<R: ReadAt> Checker<'_, R> {
         let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
         let is_last = next.is_none();
         let may_be_marked = is_last || head.kind() == BufferType::HEADER || next == Some(BufferType::HEADER);
-        if !self.trace.is_finalised() || self.is_circular() || (marked || !is_last) && (!marked || may_be_marked) {
+        if !self.trace.is_finalised()
+            || self.is_circular()
+            || (marked || !is_last) && (!marked || may_be_marked)
+        {
             return;
         }
         let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
@@ -247,17 +265,23 @@ impl<R: ReadAt> Checker<'_, R> {
     fn sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
         sequences.sort_unstable();
         for pair in sequences.windows(2) {
-            if let [(before, first, _), (session, second, offset)] = pair {
-                if (before, first) == (session, second) {
-                    self.found(Rule::SequenceNumber, offset.saturating_add(0x18), format!("number {second} again"));
-                }
+            if let [(before, first, _), (session, second, offset)] = pair
+                && (before, first) == (session, second)
+            {
+                let detail = format!("number {second} again");
+                self.found(Rule::SequenceNumber, offset.saturating_add(0x18), detail);
             }
         }
     }
 
     fn records(&mut self, buffer: &BufferRef, head: &BufferHeader, loaded: &Loaded) {
-        let mut walk =
-            crate::buffer::Records::new(&loaded.bytes, loaded.start, loaded.base, buffer.cpu, self.trace.old_instances());
+        let mut walk = crate::buffer::Records::new(
+            &loaded.bytes,
+            loaded.start,
+            loaded.base,
+            buffer.cpu,
+            self.trace.old_instances(),
+        );
         let mut before: Option<i64> = None;
         loop {
             let at = loaded.base.saturating_add(walk.position() as u64);
@@ -266,7 +290,11 @@ impl<R: ReadAt> Checker<'_, R> {
                 Ok(None) => break,
                 Err(defect) => {
                     let lost = loaded.bytes.len().saturating_sub(walk.position());
-                    self.found(Rule::Record, at, format!("{defect}; {lost} bytes of the buffer cannot be read"));
+                    self.found(
+                        Rule::Record,
+                        at,
+                        format!("{defect}; {lost} bytes of the buffer cannot be read"),
+                    );
                     break;
                 }
             };
@@ -275,15 +303,8 @@ impl<R: ReadAt> Checker<'_, R> {
                 self.found(Rule::ExtendedItems, at, "extended items leave the record".to_string());
             }
             let time = header::time_of(record.bytes(), record.family());
-            if let (Some(time), Some(earlier)) = (time, before) {
-                if time < earlier {
-                    self.found(Rule::TimeInBuffer, at, format!("stamp {time} after {earlier}"));
-                }
-            } else if let (Some(time), Some(&earlier)) = (time, self.last.get(&buffer.cpu)) {
-                if time < earlier {
-                    let detail = format!("stamp {time} after {earlier} on processor {}", buffer.cpu);
-                    self.found(Rule::TimeAcrossBuffers, at, detail);
-                }
+            if let Some(time) = time {
+                self.stamp_order(at, time, before, buffer.cpu);
             }
             before = time.or(before);
         }
@@ -291,6 +312,20 @@ impl<R: ReadAt> Checker<'_, R> {
         let is_header = buffer.offset == 0 || head.kind() == BufferType::HEADER;
         if let Some(time) = before.filter(|_| !is_header) {
             self.last.insert(buffer.cpu, time);
+        }
+    }
+
+    /// Compares a stamp with the one before it, in its buffer or in the processor's buffer before.
+    fn stamp_order(&mut self, at: u64, time: i64, before: Option<i64>, cpu: u16) {
+        match (before, self.last.get(&cpu)) {
+            (Some(earlier), _) if time < earlier => {
+                self.found(Rule::TimeInBuffer, at, format!("stamp {time} after {earlier}"));
+            }
+            (None, Some(&earlier)) if time < earlier => {
+                let detail = format!("stamp {time} after {earlier} on processor {cpu}");
+                self.found(Rule::TimeAcrossBuffers, at, detail);
+            }
+            _ => {}
         }
     }
 }

@@ -60,7 +60,11 @@ pub(super) struct Index {
 const MAX_DEFECTS: usize = 1000;
 
 impl Index {
-    pub(super) fn build<R: ReadAt + ?Sized>(source: &R, logfile: &LogFileHeader, anchor: i64) -> Result<Self> {
+    pub(super) fn build<R: ReadAt + ?Sized>(
+        source: &R,
+        logfile: &LogFileHeader,
+        anchor: i64,
+    ) -> Result<Self> {
         let mut walk = Walk {
             source,
             length: source.len(),
@@ -208,7 +212,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let sequence = if self.modern { buffer.sequence_number } else { 0 };
         let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { size };
         let stamped = time.is_some();
-        let found = BufferRef { offset, first_time, size, cpu, memory, sequence, has_records, stamped, compressed };
+        let found =
+            BufferRef { offset, first_time, size, cpu, memory, sequence, has_records, stamped, compressed };
         self.index.buffers.push(found);
         Ok(())
     }
@@ -222,7 +227,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         buffer: &BufferHeader,
         body: &[u8],
     ) -> Result<(bool, Option<i64>)> {
-        let valid = if compressed { buffer.offset as usize } else { buffer.within(size).valid_bytes(size as usize) };
+        let valid =
+            if compressed { buffer.offset as usize } else { buffer.within(size).valid_bytes(size as usize) };
         let valid = valid.saturating_sub(HEADER_SIZE);
         let first = if compressed {
             let mut packed = [0; 4 * PEEK];
@@ -231,7 +237,12 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
             // Whatever the prefix gives is enough or it is damage, which loading the buffer reports.
             let packed = packed.get(..got).unwrap_or_default();
-            let _ = xpress::decompress_prefix(packed, PEEK.min(valid), valid.min(MAX_BUFFER as usize), &mut self.scratch);
+            let _ = xpress::decompress_prefix(
+                packed,
+                PEEK.min(valid),
+                valid.min(MAX_BUFFER as usize),
+                &mut self.scratch,
+            );
             &self.scratch[..]
         } else {
             body.get(..valid.min(body.len())).unwrap_or_default()

@@ -49,7 +49,8 @@ impl Loader {
         read_whole(source, buffer, &mut self.packed)?;
         let limit = header_of(&self.packed).map_or(0, |h| h.offset);
         let what = "compressed buffer";
-        let loaded = |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
+        let loaded =
+            |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
         if limit < HEADER_SIZE as u32 || limit > session_size.max(MAX_BUFFER) {
             let why = "unpacked size is impossible";
             return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, why })));
@@ -97,7 +98,9 @@ fn at_file_offset(error: Error, buffer: u64) -> Error {
         Error::Truncated { what, offset, needed, available } => {
             Error::Truncated { what, offset: base.saturating_add(offset), needed, available }
         }
-        Error::Invalid { what, offset, why } => Error::Invalid { what, offset: base.saturating_add(offset), why },
+        Error::Invalid { what, offset, why } => {
+            Error::Invalid { what, offset: base.saturating_add(offset), why }
+        }
         other => other,
     }
 }

@@ -129,7 +129,11 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// The raw stamp of the event that [`Events::next`] gives next.
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<i64>> {
-        Ok(if self.advance()? { self.current.and_then(|slot| self.lanes.get(slot)).map(|l| l.time) } else { None })
+        Ok(if self.advance()? {
+            self.current.and_then(|slot| self.lanes.get(slot)).map(|l| l.time)
+        } else {
+            None
+        })
     }
 
     /// What was wrong so far.
@@ -174,7 +178,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
                 Some(slot) => self.make_resident(slot)?,
                 None => self.open(turn)?,
             };
-            let Some((slot, lane)) = slot.and_then(|slot| Some((slot, self.lanes.get(slot)?))) else { continue };
+            let Some((slot, lane)) = slot.and_then(|slot| Some((slot, self.lanes.get(slot)?))) else {
+                continue;
+            };
             let actual = Turn { time: lane.time, cpu: lane.cpu, buffer: lane.buffer, slot: Some(slot) };
             self.horizon = self.heap.peek().map(|r| r.0);
             // A sorted buffer may begin earlier or later than its first record said.
@@ -201,7 +207,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
         let (loaded, damage) = self.load(&this)?;
         self.read_bytes = self.read_bytes.saturating_add(u64::from(this.size));
-        let (lane, scanned) = Lane::open((turn.buffer, turn.cpu), loaded, turn.time, self.trace.old_instances());
+        let (lane, scanned) =
+            Lane::open((turn.buffer, turn.cpu), loaded, turn.time, self.trace.old_instances());
         for defect in damage.into_iter().chain(scanned.err()) {
             self.damage.add(defect);
         }
@@ -255,7 +262,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
             return;
         }
         let mut resident: Vec<(i64, usize)> = Vec::new();
-        resident.extend(self.lanes.iter().enumerate().filter(|(_, l)| l.resident).map(|(slot, l)| (l.time, slot)));
+        resident.extend(
+            self.lanes.iter().enumerate().filter(|(_, l)| l.resident).map(|(slot, l)| (l.time, slot)),
+        );
         resident.sort_unstable();
         // Room for several makes the search cheap when very many small buffers are open.
         let goal = self.budget.saturating_sub(more).min(self.budget / 2);
@@ -270,7 +279,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Loads the bytes of a lane again if they were taken; `None` if the file has changed meanwhile.
     fn make_resident(&mut self, slot: usize) -> Result<Option<usize>> {
         let missing = self.lanes.get(slot).filter(|l| !l.resident).map(|l| l.buffer);
-        let Some(this) = missing.and_then(|b| self.trace.buffers().get(b)).copied() else { return Ok(Some(slot)) };
+        let Some(this) = missing.and_then(|b| self.trace.buffers().get(b)).copied() else {
+            return Ok(Some(slot));
+        };
         let (loaded, _) = self.load(&this)?;
         let Some(lane) = self.lanes.get_mut(slot) else { return Ok(None) };
         let same = lane.refill(loaded);

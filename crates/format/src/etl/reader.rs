@@ -1,8 +1,8 @@
 //! An opened file: its log-file header, its clock and the index of its buffers.
 
+use super::ReadAt;
 use super::index::{BufferRef, Index};
 use super::merge::Events;
-use super::ReadAt;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
 use crate::header::{Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};

@@ -18,8 +18,8 @@ use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER};
 use crate::header::system::SystemHeader;
 use crate::logfile::{self, LogFileHeader, TimeZone};
 use crate::spec::session::{
-    BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BufferType, EVENT_TRACE_COMPRESSED_MODE,
-    EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+    BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BufferType,
+    EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
 };
 use crate::time::FileTime;
 use crate::wire::align8;
@@ -151,7 +151,7 @@ impl<W: WriteAt> Writer<W> {
     /// Writes the header buffer of a file that is not finalised yet.
     pub fn create(sink: W, options: Options) -> Result<Self> {
         let size = options.buffer_size;
-        if size % 1024 != 0 || !(MIN_BUFFER..=MAX_BUFFER).contains(&size) {
+        if !size.is_multiple_of(1024) || !(MIN_BUFFER..=MAX_BUFFER).contains(&size) {
             let why = "buffer size is not a multiple of 1,024 from 1 KiB to 16 MiB";
             return Err(Error::Invalid { what: "options", offset: 0, why });
         }
@@ -185,7 +185,8 @@ impl<W: WriteAt> Writer<W> {
         if self.pending.len() <= index {
             self.pending.resize_with(index.saturating_add(1), Pending::default);
         }
-        let full = self.pending.get(index).is_some_and(|p| p.records.len().saturating_add(record.len()) > limit);
+        let full =
+            self.pending.get(index).is_some_and(|p| p.records.len().saturating_add(record.len()) > limit);
         if full {
             self.flush_cpu(cpu)?;
         }
@@ -326,8 +327,15 @@ impl<W: WriteAt> Writer<W> {
         let mut image = alloc::vec![0; HEADER_SIZE];
         let (thread_id, process_id) = o.starter;
         let (hook, time) = (logfile::HOOK, o.anchor);
-        let first =
-            SystemHeader { pointer_size: 8, version: 2, hook, thread_id, process_id, time, cpu_times: Some((0, 0)) };
+        let first = SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook,
+            thread_id,
+            process_id,
+            time,
+            cpu_times: Some((0, 0)),
+        };
         first.encode(&logfile.to_payload(), &mut image)?;
         image.extend_from_slice(&o.header_records);
         let offset = image.len();
@@ -359,9 +367,12 @@ impl<W: WriteAt> Writer<W> {
             return Ok(needed.next_multiple_of(COMPRESSED_HEADER_STEP));
         }
         if needed > session {
-            return Err(Error::TooLarge { what: "header buffer", size: needed as u64, limit: session as u64 });
+            return Err(Error::TooLarge {
+                what: "header buffer",
+                size: needed as u64,
+                limit: session as u64,
+            });
         }
         Ok(session)
     }
 }
-

@@ -140,8 +140,18 @@ impl OutType {
             14 => Self::NTSTATUS,
             15 => Self::HRESULT,
             16 => Self::DATETIME,
-            17 => [Self::BYTE, Self::SHORT, Self::INT, Self::LONG][width as usize],
-            18 => [Self::UNSIGNEDBYTE, Self::UNSIGNEDSHORT, Self::UNSIGNEDINT, Self::UNSIGNEDLONG][width as usize],
+            17 => match width {
+                0 => Self::BYTE,
+                1 => Self::SHORT,
+                3 => Self::LONG,
+                _ => Self::INT,
+            },
+            18 => match width {
+                0 => Self::UNSIGNEDBYTE,
+                1 => Self::UNSIGNEDSHORT,
+                3 => Self::UNSIGNEDLONG,
+                _ => Self::UNSIGNEDINT,
+            },
             other => Self(other as u16),
         }
     }

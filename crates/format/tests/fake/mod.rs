@@ -27,6 +27,9 @@ impl Seen {
     }
 }
 
+/// A data buffer to be written: its processor and its records.
+pub(crate) type Buffer = (u16, Vec<Vec<u8>>);
+
 pub(crate) fn options() -> Options {
     Options {
         buffer_size: 1024,
@@ -66,7 +69,7 @@ pub(crate) fn unstamped(number: u16) -> Vec<u8> {
 }
 
 /// A finalised file whose data buffers are exactly these.
-pub(crate) fn file(options: Options, buffers: &[(u16, Vec<Vec<u8>>)]) -> Vec<u8> {
+pub(crate) fn file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (cpu, records) in buffers {
         writer.append(*cpu, ANCHOR + 9_999, &records.concat()).unwrap();

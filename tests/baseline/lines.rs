@@ -1,0 +1,82 @@
+//! The text that Microsoft's TraceEvent printed for a trace.
+//!
+//! ```text
+//! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..; <field>=<value>; ...
+//! COUNT <provider>/<event>:<number>
+//! ```
+
+use std::collections::BTreeMap;
+
+/// One EVENT line.
+pub(super) struct Line {
+    pub(super) ms: f64,
+    /// `provider/event`, as TraceEvent names them.
+    pub(super) name: String,
+    pub(super) pid: i64,
+    pub(super) tid: i64,
+    /// Name of the process without its ending.
+    pub(super) process: String,
+    pub(super) cpu: u64,
+    pub(super) len: u64,
+    pub(super) fields: Vec<(String, String)>,
+}
+
+/// A whole file.
+pub(super) struct Baseline {
+    pub(super) events: Vec<Line>,
+    pub(super) counts: BTreeMap<String, u64>,
+}
+
+impl Baseline {
+    pub(super) fn parse(text: &str) -> Self {
+        let events = text.lines().filter_map(|l| l.strip_prefix("EVENT ")).map(event).collect();
+        let counts = text.lines().filter_map(|l| l.strip_prefix("COUNT ")).map(count).collect();
+        let all = text.lines().count();
+        let baseline = Self { events, counts };
+        assert_eq!(baseline.events.len() + baseline.counts.len(), all, "every line is an EVENT or a COUNT");
+        baseline
+    }
+}
+
+fn count(line: &str) -> (String, u64) {
+    let (name, number) = line.rsplit_once(':').expect("a number");
+    (name.to_owned(), number.parse().expect("a number"))
+}
+
+fn event(line: &str) -> Line {
+    let (ms, rest) = line.split_once(": ").expect("a time");
+    let (name, rest) = rest.split_once(" PID=").expect("a process");
+    let (pid, rest) = rest.split_once("; TID=").expect("a thread");
+    let (tid, rest) = rest.split_once("; PName=").expect("a process name");
+    let (process, rest) = rest.split_once("; ProceNum=").expect("a processor");
+    let (cpu, rest) = rest.split_once("; DataLen=").expect("a length");
+    let (len, rest) = rest.split_once(';').expect("fields");
+    Line {
+        ms: ms.replace(',', "").parse().expect("a number"),
+        name: name.to_owned(),
+        pid: pid.parse().expect("a number"),
+        tid: tid.parse().expect("a number"),
+        process: process.to_owned(),
+        cpu: cpu.parse().expect("a number"),
+        len: len.parse().expect("a number"),
+        fields: fields(rest),
+    }
+}
+
+/// Splits `name=value; name=value; `. What does not begin with a name belongs to the value before it.
+fn fields(rest: &str) -> Vec<(String, String)> {
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for part in rest.trim_start().split("; ") {
+        let is_name = |n: &str| !n.is_empty() && n.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+        match part.split_once('=').filter(|(name, _)| is_name(name)) {
+            Some((name, value)) => fields.push((name.to_owned(), value.to_owned())),
+            None if part.is_empty() => {}
+            None => {
+                let (_, value) = fields.last_mut().expect("the first part has a name");
+                value.push_str("; ");
+                value.push_str(part);
+            }
+        }
+    }
+    fields
+}

@@ -1,0 +1,114 @@
+//! When a value printed by TraceEvent is the value we print: numbers, dates and enumerations in either spelling.
+
+use serde_json::Value;
+
+/// TraceEvent cuts text after so many characters and goes on with three dots.
+const CUT: usize = 20;
+
+/// Whether the two spell the same value.
+pub(super) fn agree(theirs: &str, ours: &Value) -> bool {
+    let text = match ours {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        _ => return false,
+    };
+    same_text(theirs, &text)
+        || same_number(theirs, &text)
+        || theirs.eq_ignore_ascii_case(&text)
+        || (theirs == "None" && number(&text) == Some(0))
+        || date(&text).is_some_and(|date| same_text(theirs, &date))
+        || same_flags(theirs, &text)
+        || is_code_of(theirs, &text)
+}
+
+fn uncut(theirs: &str) -> Option<&str> {
+    theirs.strip_suffix("...").filter(|head| head.chars().count() == CUT)
+}
+
+fn same_text(theirs: &str, ours: &str) -> bool {
+    match uncut(theirs) {
+        Some(head) => ours.starts_with(head) && ours.chars().count() > CUT,
+        None => theirs == ours,
+    }
+}
+
+/// A number in decimal, with or without separators, or in hexadecimal.
+pub(super) fn number(text: &str) -> Option<i128> {
+    let plain = text.replace(',', "");
+    match plain.strip_prefix("0x") {
+        Some(digits) => i128::from_str_radix(digits, 16).ok(),
+        None => plain.parse().ok(),
+    }
+}
+
+/// TraceEvent does not tell signed from unsigned.
+fn same_number(theirs: &str, ours: &str) -> bool {
+    let Some(b) = number(ours) else { return false };
+    if let Some(head) = uncut(theirs) {
+        return grouped(b).starts_with(head);
+    }
+    let Some(a) = number(theirs) else { return false };
+    let within = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
+    a == b || (within(32) && a as u32 == b as u32) || (within(64) && !within(32) && a as u64 == b as u64)
+}
+
+fn grouped(number: i128) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut out = if number < 0 { "-".to_owned() } else { String::new() };
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `2020-07-29T00:07:10.6935923Z` as `20/07/29 00:07:10.6935923`.
+pub(super) fn date(ours: &str) -> Option<String> {
+    let (day, time) = ours.strip_suffix('Z')?.split_once('T')?;
+    let (_, short) = day.split_at_checked(2)?;
+    Some(format!("{} {time}", short.replace('-', "/")))
+}
+
+/// Flags have names in any order, with commas there and bars here.
+fn same_flags(theirs: &str, ours: &str) -> bool {
+    if !ours.contains('|') {
+        return false;
+    }
+    let ours: Vec<_> = ours.split('|').collect();
+    let cut = uncut(theirs);
+    let mut names: Vec<_> = cut.unwrap_or(theirs).split([',', '|']).map(str::trim).collect();
+    let last = cut.and_then(|_| names.pop());
+    names.iter().all(|n| ours.contains(n))
+        && match last {
+            Some(head) => ours.iter().any(|o| o.starts_with(head)) && names.len() < ours.len(),
+            None => names.len() == ours.len(),
+        }
+}
+
+/// A character is a number to TraceEvent.
+fn is_code_of(theirs: &str, ours: &str) -> bool {
+    let mut chars = ours.chars();
+    let (first, rest) = (chars.next(), chars.next());
+    rest.is_none() && first.is_some_and(|c| number(theirs) == Some(i128::from(u32::from(c))))
+}
+
+#[test]
+fn values_agree_in_either_spelling() {
+    let text = |t: &str| Value::from(t);
+    assert!(agree("1,404,928", &Value::from(1_404_928)));
+    assert!(agree("0x00187000", &text("0x187000")));
+    assert!(agree("-1", &Value::from(u32::MAX)));
+    assert!(agree("21/09/09 14:59:42.05...", &text("2021-09-09T14:59:42.0512345Z")));
+    assert!(agree("DomainNeutral, Manif...", &text("DomainNeutral|Manifest")));
+    assert!(agree("None", &Value::from(0)));
+    assert!(agree("77", &text("M")));
+    assert!(agree("-2,305,843,009,213,6...", &Value::from(-2_305_843_009_213_693_952_i64)));
+    for (theirs, ours) in [("1", text("M")), ("DomainNeutral", text("DomainNeutral|Manifest")), ("", Value::from(0))] {
+        assert!(!agree(theirs, &ours), "{theirs} is not {ours}");
+    }
+    assert!(!agree("0x1", &text("0x100000001")), "the upper half counts");
+    assert!(!agree("C:\\Windows\\System32\\...", &text("C:\\Windows\\System32\\")), "a cut value is longer");
+}

@@ -1,0 +1,51 @@
+//! EventSource: events, and behind them the manifest that describes them, in chunks.
+
+use traceweir_format::Guid;
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::wire::Put;
+
+use super::{Maker, session, start_time};
+use crate::util::root;
+
+const SHOP: Guid = Guid::from_u128(0x0b9c8e2a_58f7_5d7c_9b1e_3f3a1c2d4e5f);
+/// Small chunks, so that one manifest takes several.
+const CHUNK: usize = 1000;
+
+pub(super) fn make() -> Vec<u8> {
+    let mut maker = Maker::new(session("eventsource"));
+    for (order, payment) in [(1, 1_u32), (2, 2), (3, 9)] {
+        let mut p = Vec::new();
+        p.put_guid(&Guid::from_u128(order)).put_u32(payment).put_u32(u32::from(payment != 2));
+        p.put_i64(start_time().0 + 36_000_000_000).put(&12.5_f64.to_le_bytes());
+        let d = EventDescriptor { id: 1, level: 4, opcode: 1, task: 1, keyword: 1, ..EventDescriptor::default() };
+        event(&mut maker, d, &p);
+    }
+    let d = EventDescriptor { id: 2, version: 1, level: 5, opcode: 2, task: 1, keyword: 1, ..EventDescriptor::default() };
+    event(&mut maker, d, &[]);
+    let mut p = Vec::new();
+    p.put_u32(3).put(&[0xCA, 0xFE, 0x01]).put_u64(0x7FF6_0000_1000);
+    event(&mut maker, EventDescriptor { id: 3, level: 3, task: 65531, ..EventDescriptor::default() }, &p);
+    manifest(&mut maker);
+    let mut p = Vec::new();
+    p.put_wide_z("said after the manifest");
+    event(&mut maker, EventDescriptor { task: 65534, ..EventDescriptor::default() }, &p);
+    maker.finish()
+}
+
+fn event(maker: &mut Maker, descriptor: EventDescriptor, payload: &[u8]) {
+    maker.event(0, EventHeader { provider: SHOP, descriptor, ..EventHeader::default() }, payload);
+}
+
+fn manifest(maker: &mut Maker) {
+    let xml = std::fs::read(root().join("fixtures/manifests/eventsource.man")).unwrap();
+    let chunks: Vec<_> = xml.chunks(CHUNK).collect();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let mut p = Vec::new();
+        // Format 1, version 1.0, the magic byte, then how many chunks there are and which one this is.
+        p.put(&[1, 1, 0, 0x5B]).put_u16(u16::try_from(chunks.len()).unwrap());
+        p.put_u16(u16::try_from(number).unwrap()).put(chunk);
+        let d = EventDescriptor { id: 0xFFFE, opcode: 0xFE, task: 0xFFFE, ..EventDescriptor::default() };
+        event(maker, d, &p);
+    }
+}

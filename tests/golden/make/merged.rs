@@ -1,0 +1,124 @@
+//! What merging adds: image identities, paths, schemas of events. And classic events, with a schema and without.
+
+use traceweir_format::Guid;
+use traceweir_format::header::classic::{ClassicHeader, Instance};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::event::{EventDescriptor, class};
+use traceweir_format::wire::Put;
+
+use super::{Maker, WRITER, session, start_time};
+
+const PROVIDER: Guid = Guid::from_u128(0x3a1f_0c5d_7e42_4b19_8d60_2c9b7f5e1a34);
+const SHIPPED: EventDescriptor =
+    EventDescriptor { id: 7, version: 0, channel: 0, level: 4, opcode: 10, task: 2, keyword: 4 };
+const CLASSIC: Guid = Guid::from_u128(0x9d4e_2b7a_6c13_4f58_a0e9_5b1d3c7f8264);
+
+pub(super) fn make() -> Vec<u8> {
+    let mut maker = Maker::new(session("merged"));
+    for (state, name) in [(1_u32, "first"), (2, "second"), (5, "no such state")] {
+        let mut p = Vec::new();
+        p.put_u32(state).put_u32(3).put_wide_z(name).put_u64(0x7FF6_0000_1000);
+        maker.event(0, EventHeader { provider: PROVIDER, descriptor: SHIPPED, ..EventHeader::default() }, &p);
+    }
+    classic_events(&mut maker);
+    images(&mut maker);
+    configuration(&mut maker);
+    maker.classic(0, class::EVENT_METADATA, 32, 0, &event_info());
+    maker.classic(0, class::EVENT_METADATA, 33, 0, &map("State ", 1, &[(1, "Packed "), (2, "Shipped ")]));
+    maker.classic(0, class::EVENT_METADATA, 33, 0, &map("Flags ", 2, &[(1, "Fragile "), (2, "Heavy ")]));
+    maker.finish()
+}
+
+fn classic_events(maker: &mut Maker) {
+    maker.classic(1, CLASSIC, 1, 2, b"no schema");
+    let header = ClassicHeader {
+        pointer_size: 8,
+        opcode: 2,
+        level: 3,
+        version: 2,
+        thread_id: WRITER.1,
+        process_id: WRITER.0,
+        time: maker.next_time(),
+        class: CLASSIC,
+        cpu_times: (1, 2),
+        instance: Some(Instance { id: 5, parent_id: 4, parent_class: CLASSIC }),
+    };
+    maker.classic_with(1, header, b"an instance");
+}
+
+fn images(maker: &mut Maker) {
+    let (base, pid) = (0x7FF6_0000_0000_u64, WRITER.0);
+    let mut p = Vec::new();
+    p.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
+    maker.classic(0, class::IMAGE_ID, 0, 2, &p);
+    let mut p = Vec::new();
+    p.put_u64(base).put_u32(pid).put_guid(&Guid::from_u128(0xabcd)).put_u32(3).put_ansi_z("c:\\build\\shell.pdb");
+    maker.classic(0, class::IMAGE_ID, 36, 2, &p);
+    let mut p = Vec::new();
+    p.put_u32(0x4_0000).put_u32(1_714_000_000);
+    for text in ["shell.exe", "The shell", "1.2.3", "1.2.3.0", "0x0409", "Fixtures", "Traceweir", "1.2", "", ""] {
+        p.put_wide_z(text);
+    }
+    maker.classic(0, class::IMAGE_ID, 64, 0, &p);
+}
+
+fn configuration(maker: &mut Maker) {
+    let mut p = Vec::new();
+    p.put_i64(start_time().0).put_wide_z("19045.fixture").put_wide_z("Fixture OS");
+    maker.classic(0, class::SYS_CONFIG_EX, 32, 0, &p);
+    let mut p = Vec::new();
+    p.put_wide_z("C:\\system\\").put_wide_z("C:\\");
+    maker.classic(0, class::SYS_CONFIG_EX, 33, 0, &p);
+    let mut p = Vec::new();
+    p.put_wide_z("\\Device\\HarddiskVolume1\\").put_wide_z("C:\\");
+    maker.classic(0, class::SYS_CONFIG_EX, 35, 0, &p);
+}
+
+/// A TRACE_EVENT_INFO with four properties.
+fn event_info() -> Vec<u8> {
+    let properties = [("State", 8_u16, 0_u16, 4_u16, "State "), ("Flags", 8, 0, 4, "Flags "), ("Name", 1, 0, 0, ""), ("Address", 16, 0, 4, "")];
+    let fixed = 0x70 + properties.len() * 24;
+    let mut texts: Vec<u8> = Vec::new();
+    let mut at = |text: &str| {
+        let offset = u32::try_from(fixed + texts.len()).unwrap();
+        texts.put_wide_z(text);
+        offset
+    };
+    let provider = at("Traceweir-Fixture-Merged");
+    let level = at("Information ");
+    let keywords = at("Parcels ");
+    // The list of keywords ends with a second NUL.
+    let _ = at("");
+    let (task, opcode, message) = (at("Delivery "), at("Shipped "), at("Parcel %3 is %1 and %2 "));
+    let named: Vec<_> = properties.iter().map(|p| (at(p.0), if p.4.is_empty() { 0 } else { at(p.4) })).collect();
+    let mut info = Vec::new();
+    info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED.to_bytes()).put_u32(0);
+    for offset in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
+        info.put_u32(offset);
+    }
+    for ((_, input, output, length, _), (name, map)) in properties.iter().zip(named) {
+        info.put_u32(0).put_u32(name).put_u16(*input).put_u16(*output).put_u32(map);
+        info.put_u16(1).put_u16(*length).put_u32(0);
+    }
+    assert_eq!(info.len(), fixed);
+    info.put(&texts);
+    info
+}
+
+/// An EVENT_MAP_INFO behind its provider; offsets count from its own start.
+fn map(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
+    let fixed = 16 + entries.len() * 8;
+    let mut texts: Vec<u8> = Vec::new();
+    let mut at = |text: &str| {
+        let offset = u32::try_from(fixed + texts.len()).unwrap();
+        texts.put_wide_z(text);
+        offset
+    };
+    let mut info = Vec::new();
+    info.put_guid(&PROVIDER).put_u32(at(name)).put_u32(flags).put_u32(u32::try_from(entries.len()).unwrap()).put_u32(0);
+    for (value, text) in entries {
+        info.put_u32(at(text)).put_u32(*value);
+    }
+    info.put(&texts);
+    info
+}

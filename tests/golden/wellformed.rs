@@ -1,0 +1,110 @@
+//! The expected outputs are valid in their formats, and say the same in each.
+
+use quick_xml::events::Event;
+use serde_json::Value;
+
+use super::{make, run};
+
+/// Rows and cells by RFC 4180; fails on anything that breaks it.
+pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => {
+                assert!(cell.is_empty(), "a quote inside a plain cell: {cell}");
+                loop {
+                    match chars.next().expect("a quoted cell ends") {
+                        '"' if chars.peek() == Some(&'"') => {
+                            chars.next();
+                            cell.push('"');
+                        }
+                        '"' => break,
+                        c => cell.push(c),
+                    }
+                }
+                assert!(matches!(chars.peek(), Some(',' | '\r')), "something follows the closing quote of {cell}");
+            }
+            ',' => row.push(std::mem::take(&mut cell)),
+            '\r' => {
+                assert_eq!(chars.next(), Some('\n'), "a bare carriage return");
+                row.push(std::mem::take(&mut cell));
+                rows.push(std::mem::take(&mut row));
+            }
+            '\n' => panic!("a bare line feed"),
+            c => cell.push(c),
+        }
+    }
+    assert!(row.is_empty() && cell.is_empty(), "the last row ends");
+    rows
+}
+
+/// Names of all elements of a well-formed document.
+pub(crate) fn parse_xml(text: &str) -> Vec<String> {
+    let mut reader = quick_xml::Reader::from_str(text);
+    reader.config_mut().check_end_names = true;
+    let (mut names, mut depth) = (Vec::new(), 0_usize);
+    loop {
+        match reader.read_event().unwrap_or_else(|e| panic!("XML at {}: {e}", reader.error_position())) {
+            Event::Start(e) => {
+                depth += 1;
+                check_attributes(&e);
+                names.push(e.name().as_ref().to_owned());
+            }
+            Event::Empty(e) => {
+                check_attributes(&e);
+                names.push(e.name().as_ref().to_owned());
+            }
+            Event::End(_) => depth -= 1,
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0, "elements are closed");
+    let forbidden = |c: char| (c < ' ' && !"\t\r\n".contains(c)) || matches!(c, '\u{FFFE}' | '\u{FFFF}');
+    assert!(!text.contains(forbidden), "XML 1.0 has no such character");
+    names
+}
+
+fn check_attributes(element: &quick_xml::events::BytesStart<'_>) {
+    for attribute in element.attributes() {
+        attribute.unwrap_or_else(|e| panic!("attribute: {e}"));
+    }
+}
+
+#[test]
+fn all_formats_hold_the_same_events() {
+    for (trace, _) in make::all() {
+        let json = run(trace, "jsonl").json();
+        let rows = parse_csv(&run(trace, "csv").text());
+        let elements = parse_xml(&run(trace, "xml").text());
+        let lines = run(trace, "text").text().lines().count();
+        let events = json.len();
+        assert!(events > 0, "{trace}");
+        assert_eq!(rows.len() - 1, events, "{trace}: CSV rows");
+        assert_eq!(elements.iter().filter(|n| *n == "Event").count(), events, "{trace}: XML events");
+        assert_eq!(lines, events, "{trace}: lines of text, one an event whatever its texts hold");
+        let column = |name: &str| rows[0].iter().position(|c| c == name).unwrap();
+        for (object, row) in json.iter().zip(&rows[1..]) {
+            assert_eq!(row.len(), rows[0].len(), "{trace}: cells of {row:?}");
+            assert_eq!(object["time"], row[column("time")], "{trace}");
+            assert_eq!(object["event"].as_str().unwrap_or_default(), row[column("event")], "{trace}");
+            assert_eq!(object["undecoded"].as_str().unwrap_or_default(), row[column("undecoded")], "{trace}");
+            assert_eq!(object["raw"].as_str().unwrap_or_default(), row[column("raw")], "{trace}");
+        }
+    }
+}
+
+#[test]
+fn every_event_of_the_undecodable_trace_says_why_and_keeps_its_bytes() {
+    for object in run("undecodable", "jsonl").json() {
+        // The log-file header, and payloads that are merely too long or lack the end of a text, are decoded.
+        let name = object["event"].as_str().unwrap_or_default();
+        if matches!(name, "Header" | "EventTrace/Header" | "Long" | "NoEnd") {
+            assert_eq!(object["undecoded"], Value::Null, "{object}");
+            continue;
+        }
+        assert!(object["undecoded"].as_str().is_some_and(|r| !r.is_empty()), "{object}");
+        assert!(object["raw"].is_string(), "{object}");
+    }
+}

@@ -1,0 +1,203 @@
+"""Reads files of the Rust writer with two independent readers and compares every event with what went in.
+
+    interop.py FOLDER       with plain.etl, compressed.etl and expected.jsonl of the example `interop_write`
+
+dissect.etl reads both files: count, provider, ids, extended items, payload bytes, raw stamps, wall times within 1 us.
+etl-parser does not unpack, so it reads the plain file, and it does not count the header buffer: count, raw stamps,
+ids, payload bytes, and the fields of process, thread, image, disk and TraceLogging events that it knows.
+
+Events are matched by their stamps, which are unique. Prints a line for each comparison; the first difference ends the
+program with status 1 and a line that says what, where, wanted and found.
+"""
+
+import json
+import sys
+from pathlib import Path
+from uuid import UUID
+
+from dissect.etl.etl import ETL
+from etl.etl import IEtlFileObserver, build_from_stream
+
+# 100 ns units in a microsecond.
+MICROSECOND = 10
+
+# Fields that etl-parser spells in its own way, and those that it has not.
+SPELT = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
+UNKNOWN = {"ThreadName"}
+
+
+def fail(message):
+    print(f"interop: DIFFERENT: {message}")
+    sys.exit(1)
+
+
+def same(where, what, wanted, found):
+    if wanted != found:
+        fail(f"{where}: {what}: wanted {wanted!r}, found {found!r}")
+
+
+def load(folder):
+    with open(folder / "expected.jsonl", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+# dissect.etl
+
+
+def dissect_event(where, event, header):
+    """An EVENT header. Its payload is what stands behind the extended items, which dissect.etl leaves in front.
+
+    The reader takes the bytes of the provider in another order than other GUIDs, and goes on looking for items in
+    the payload: so the raw bytes are compared, and as many items as were written.
+    """
+    same(where, "provider", UUID(event["provider"]), UUID(bytes_le=bytes(header.header.ProviderId)))
+    same(where, "64-bit", event["pointer"] == 8, header.is_64bit)
+    found = header.descriptor
+    for name in ("id", "version", "channel", "level", "opcode", "task"):
+        same(where, name, event[name], getattr(found, name))
+    same(where, "keyword", event["keyword"], found.keywords)
+    items = header.header_extensions[: len(event["items"])] if event["items"] else []
+    same(where, "extended items", event["items"], [[int(i.ext_type), bytes(i.raw_data).hex()] for i in items])
+    return bytes(header.payload)[sum(i.size for i in items) :]
+
+
+def dissect_record(where, event, header):
+    """Compares what the header says, and gives the payload."""
+    kind = event["kind"]
+    if kind != "perfinfo":
+        same(where, "thread", event["thread"], header.thread_id)
+        same(where, "process", event["process"], header.process_id)
+    if kind == "event":
+        return dissect_event(where, event, header)
+    same(where, "provider", event["provider"], str(header.provider_id))
+    if kind == "classic":
+        # Type, level and version are one number there.
+        same(where, "class", event["opcode"] | event["level"] << 8 | event["version"] << 16, header.version)
+    else:
+        for name in ("group", "opcode", "version"):
+            same(where, name, event[name], getattr(header, name))
+    return bytes(header.payload)
+
+
+def with_dissect(path, expected):
+    with open(path, "rb") as file:
+        trace = ETL(file)
+        records = iter(trace)
+        first = next(records).header
+        same(path.name, "hook of the first event", 0, first.hook_id)
+        found = {}
+        for record in records:
+            if record.header.time_delta in found:
+                fail(f"{path.name}: two events at {record.header.time_delta}")
+            found[record.header.time_delta] = record.header
+        same(path.name, "number of events", len(expected), len(found))
+        for event in expected:
+            where = f"{path.name}, event at {event['time']}"
+            header = found.get(event["time"])
+            if header is None:
+                fail(f"{where}: missing")
+            same(where, "payload", event["payload"], dissect_record(where, event, header).hex())
+            wall = trace.get_filetime_for_event(header.time_delta)
+            if abs(wall - event["filetime"]) > MICROSECOND:
+                fail(f"{where}: wall time: wanted {event['filetime']}, found {wall}")
+    print(f"interop: dissect.etl agrees on {len(expected)} events of {path.name}")
+
+
+# etl-parser
+
+
+def text(string):
+    """A string of etl-parser: its units as bytes, with the terminator."""
+    units = bytes(string.string)
+    return units[:-2].decode("utf-16le") if units.endswith(b"\0\0") and len(units) % 2 == 0 else units[:-1].decode()
+
+
+class Collector(IEtlFileObserver):
+    """Events by stamp: kind, payload bytes, and the object to ask for more."""
+
+    def __init__(self):
+        self.found = {}
+        self.count = 0
+
+    def add(self, time, kind, payload, event):
+        self.count += 1
+        self.found[time] = (kind, payload, event)
+
+    def on_event_record(self, event):
+        self.add(event.get_timestamp(), "event", event.source.user_data, event)
+
+    def on_trace_record(self, event):
+        self.add(event.source.event_header.timestamp, "classic", event.source.user_data, event)
+
+    def on_perfinfo_trace(self, event):
+        self.add(event.get_timestamp(), "perfinfo", event.source.mof_data, event)
+
+    def on_system_trace(self, event):
+        self.add(event.source.system_header.system_time, "system", event.source.mof_data, event)
+
+    def on_win_trace(self, event):
+        fail("etl-parser takes an event for a message")
+
+
+def kernel_fields(where, wanted, event):
+    source = event.get_mof().source
+    compared = 0
+    for name, value in wanted.items():
+        if name in UNKNOWN:
+            continue
+        found = source[SPELT.get(name, name)]
+        if isinstance(value, str):
+            found = text(found)
+        same(where, name, value, found)
+        compared += 1
+    return compared
+
+
+def tracelogging_fields(where, wanted, event):
+    parsed = event.parse_tracelogging()
+    same(where, "TraceLogging name", "Reading", parsed.get_name())
+    for name, value in wanted.items():
+        found = parsed[name]
+        if isinstance(found, bytes):
+            found = found.decode()
+        same(where, name, value, found)
+    return len(wanted)
+
+
+def with_etl_parser(path, expected):
+    collector = Collector()
+    build_from_stream(path.read_bytes()).parse(collector)
+    same(path.name, "number of events", len(expected), collector.count)
+    same(path.name, "number of stamps", len(expected), len(collector.found))
+    fields = 0
+    for event in expected:
+        where = f"{path.name}, etl-parser, event at {event['time']}"
+        if event["time"] not in collector.found:
+            fail(f"{where}: missing")
+        kind, payload, parsed = collector.found[event["time"]]
+        same(where, "kind", event["kind"], kind)
+        same(where, "payload", event["payload"], bytes(payload).hex())
+        if kind != "perfinfo":
+            header = parsed.source.system_header if kind == "system" else parsed.source.event_header
+            same(where, "thread", event["thread"], header.thread_id)
+            same(where, "process", event["process"], header.process_id)
+        if "fields" in event:
+            compare = tracelogging_fields if kind == "event" else kernel_fields
+            fields += compare(where, event["fields"], parsed)
+    print(f"interop: etl-parser agrees on {len(expected)} events and {fields} fields of {path.name}")
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: interop.py FOLDER")
+    folder = Path(sys.argv[1])
+    expected = load(folder)
+    if not expected:
+        fail("nothing to compare")
+    with_dissect(folder / "plain.etl", expected)
+    with_dissect(folder / "compressed.etl", expected)
+    with_etl_parser(folder / "plain.etl", expected)
+
+
+if __name__ == "__main__":
+    main()

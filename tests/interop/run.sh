@@ -1,0 +1,25 @@
+#!/bin/sh
+# Lets two independent readers compare files of the writer with what went in. Fails at the first difference.
+#
+#   tests/interop/run.sh [EVENTS]
+#
+# Needs python3 with venv, and the package index once; all it makes lies below the target folder.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=${CARGO_TARGET_DIR:-$root/target}/interop
+python=$work/venv/bin/python
+
+mkdir -p "$work"
+# A venv of other pins is made anew.
+if ! cmp -s "$here/requirements.txt" "$work/venv/requirements.txt"; then
+    rm -rf "$work/venv"
+    python3 -m venv "$work/venv"
+    "$python" -m pip install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
+    cp "$here/requirements.txt" "$work/venv/requirements.txt"
+fi
+
+cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format --example interop_write -- \
+    "$work" "${1:-20000}"
+"$python" "$here/interop.py" "$work"
