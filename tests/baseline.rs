@@ -1,1 +1,223 @@
-//! placeholder
+//! Our decoding against that of Microsoft's TraceEvent, which printed a text for four of the samples.
+//!
+//! ```text
+//!   sample.etl ──weir dump──▶ events ──names, hiding──▶ counts  ═══ COUNT lines: exactly
+//!                                │
+//!                                └──time, CPU, length──▶ event ══ EVENT lines: each, and its fields
+//! ```
+//!
+//! Besides, each line's process and thread, and the name of the process, are ours too.
+//!
+//! TraceEvent is a second opinion, not the truth. What it renames is in [`names`], what it renames or computes among the fields
+//! in [`fields`]; there each value is worked out from ours and must come out the same. Spelling is put right in [`values`]. The
+//! rest differs for one of the reasons in [`rules`], and may be 3 % of the fields.
+
+mod fields;
+mod lines;
+mod names;
+mod ours;
+mod rules;
+mod values;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use self::fields::{Have, have, is_default};
+use self::lines::{Baseline, Line};
+use self::ours::{Ours, Trace};
+use self::rules::RULES;
+use self::values::agree;
+use crate::util::sample;
+
+/// A trace that TraceEvent printed.
+struct Pair {
+    trace: &'static str,
+    text: &'static str,
+    events: usize,
+    /// The events that TraceEvent does not print, and why.
+    hidden: &'static [(&'static str, u64)],
+}
+
+const PARTITION: &[(&str, u64)] = &[("left to Windows' own decoder", 1)];
+
+const PAIRS: [Pair; 4] = [
+    Pair {
+        trace: "net.4.5.2.x64.etl.zip",
+        text: "net.4.5.2.x64.traceevent.txt",
+        events: 179_474,
+        hidden: &[
+            ("CLR maps of IL to native code", 273 + 16_221),
+            ("CLR method rundown", 16_702),
+            ("CLR stacks", 14_983),
+            ("file names", 3084),
+            ("kernel stacks", 12_280),
+            ("left to Windows' own decoder", 3),
+            ("samples of the idle thread", 73_208),
+            ("thread rundown", 1334),
+        ],
+    },
+    Pair { trace: "gcevents.etl", text: "gcevents.traceevent.txt", events: 71, hidden: PARTITION },
+    Pair {
+        trace: "gcrundownevents.etl",
+        text: "gcrundownevents.traceevent.txt",
+        events: 112,
+        hidden: &[("CLR method rundown", 80), ("left to Windows' own decoder", 1)],
+    },
+    Pair {
+        trace: "primitive-types.etl",
+        text: "primitive-types.traceevent.txt",
+        events: 7,
+        hidden: PARTITION,
+    },
+];
+
+/// How the fields of all EVENT lines compare.
+#[derive(Default)]
+struct Tally {
+    lines: usize,
+    fields: usize,
+    agree: usize,
+    /// Fields that differ, by the rule that says why.
+    ruled: BTreeMap<&'static str, usize>,
+    /// What no rule covers.
+    faults: Vec<String>,
+}
+
+impl Tally {
+    fn compare(&mut self, line: &Line, ours: &Ours, trace: &Trace) {
+        self.lines += 1;
+        self.actor(line, ours);
+        for (field, value) in &line.fields {
+            self.fields += 1;
+            if same(line, field, value, ours, trace) {
+                self.agree += 1;
+            } else if let Some(rule) = RULES.iter().find(|r| r.covers(&line.name, field, value, ours)) {
+                *self.ruled.entry(rule.name).or_default() += 1;
+            } else {
+                let fields = &ours.event["fields"];
+                self.fault(line, &format!("{field} is {value}; ours: {fields}"));
+            }
+        }
+    }
+
+    /// Process and thread are those of the header or of whom the event is about.
+    fn actor(&mut self, line: &Line, ours: &Ours) {
+        let event = &ours.event;
+        let about = &event["attributed"];
+        let is = |key: &str, id: i64| event[key] == id || about[key] == id;
+        // Here TraceEvent takes the response time for the thread.
+        let misread = line.name.ends_with("/DiskIO/FlushBuffers")
+            && i128::from(line.tid) == ours.number("HighResResponseTime");
+        if !is("pid", line.pid) || !(is("tid", line.tid) || misread) {
+            self.fault(line, &format!("process {} thread {}; ours: {event}", line.pid, line.tid));
+        }
+        if !is_process(line, event) {
+            self.fault(line, &format!("process {}; ours: {event}", line.process));
+        }
+    }
+
+    fn fault(&mut self, line: &Line, what: &str) {
+        let what: String = what.chars().take(600).collect();
+        self.faults.push(format!("{:.3} {}: {what}", line.ms, line.name));
+    }
+
+    fn print(&self) {
+        let percent = |n: usize| n as f64 * 100.0 / self.fields as f64;
+        println!(
+            "{} lines, {} fields, {} agree ({:.2} %)",
+            self.lines,
+            self.fields,
+            self.agree,
+            percent(self.agree)
+        );
+        for rule in RULES {
+            let count = self.ruled.get(rule.name).copied().unwrap_or(0);
+            println!("{count:>5} ({:.2} %) {}: {}", percent(count), rule.name, rule.reason);
+        }
+        for fault in &self.faults {
+            println!("FAULT {fault}");
+        }
+    }
+}
+
+/// Whether the name of the process is the same, without its ending, where TraceEvent knows one for the same process.
+fn is_process(line: &Line, event: &Value) -> bool {
+    let ours = event["process"].as_str();
+    let pid = event["attributed"].get("pid").unwrap_or(&event["pid"]);
+    let unknown =
+        line.process.is_empty() || line.process == format!("Process({})", line.pid) || *pid != line.pid;
+    // The head of a file is printed before the trace is searched for processes.
+    let is_head = line.name.starts_with("Windows Kernel/EventTrace") && ours.is_none();
+    unknown || is_head || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
+}
+
+fn same(line: &Line, field: &str, value: &str, ours: &Ours, trace: &Trace) -> bool {
+    match have(&line.name, field, ours, trace) {
+        Have::Values(values) => values.iter().any(|v| agree(value, v)),
+        Have::Default => is_default(value, ours),
+    }
+}
+
+/// The event of a line: by time, CPU, length and name, then by the fields. No event is two lines.
+fn find<'t>(line: &Line, trace: &'t Trace, taken: &mut Vec<usize>) -> &'t Ours {
+    let score = |o: &&Ours| line.fields.iter().filter(|(f, v)| same(line, f, v, o, trace)).count();
+    let free = trace.candidates.iter().filter(|o| o.is(line) && !taken.contains(&o.index));
+    // The first of several equals, as both print in the order of the file.
+    let best = free.rev().max_by_key(score);
+    let best =
+        best.unwrap_or_else(|| panic!("no event is {:.3} {} of {} bytes", line.ms, line.name, line.len));
+    taken.push(best.index);
+    best
+}
+
+/// A sample with its text, or nothing where the samples are absent.
+fn load(pair: &Pair) -> Option<(Baseline, Trace)> {
+    let (trace, text, schemas) = (sample(pair.trace)?, sample(pair.text)?, sample("clretwrc.dll")?);
+    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text reads"));
+    let trace = Trace::read(&trace, &schemas, &baseline.events);
+    Some((baseline, trace))
+}
+
+#[test]
+fn events_and_fields_are_those_that_traceevent_prints() {
+    let mut tally = Tally::default();
+    for pair in &PAIRS {
+        let Some((baseline, trace)) = load(pair) else { return };
+        check_counts(pair, &baseline, &trace);
+        let mut taken = Vec::new();
+        for line in &baseline.events {
+            let ours = find(line, &trace, &mut taken);
+            tally.compare(line, ours, &trace);
+        }
+    }
+    tally.print();
+    let ruled: usize = tally.ruled.values().sum();
+    assert_eq!(tally.faults.len(), 0, "differences that no rule explains; the first: {}", tally.faults[0]);
+    assert_eq!(tally.lines, 563);
+    assert_eq!(tally.agree + ruled, tally.fields);
+    assert!(tally.agree * 100 >= tally.fields * 97, "{} of {} fields agree", tally.agree, tally.fields);
+    assert!(ruled * 100 <= tally.fields * 3, "rules cover {ruled} of {} fields", tally.fields);
+    assert!(RULES.len() <= 25);
+    for rule in RULES {
+        assert!(tally.ruled.contains_key(rule.name), "the rule {:?} covers nothing", rule.name);
+    }
+}
+
+/// Every COUNT line, name by name, and nothing besides.
+fn check_counts(pair: &Pair, baseline: &Baseline, trace: &Trace) {
+    let name = pair.trace;
+    println!("{name}: {} events; not printed: {:?}", trace.events, trace.hidden);
+    assert_eq!(trace.events, pair.events, "{name}");
+    let hidden: Vec<_> = trace.hidden.iter().map(|(reason, count)| (*reason, *count)).collect();
+    assert_eq!(hidden, pair.hidden, "{name}");
+    let differ = |(event, count): &(&String, &u64)| baseline.counts.get(*event) != Some(count);
+    let ours: Vec<_> = trace.counts.iter().filter(differ).collect();
+    let missing: Vec<_> = baseline.counts.keys().filter(|k| !trace.counts.contains_key(*k)).collect();
+    assert!(
+        ours.is_empty() && missing.is_empty(),
+        "{name}: counts differ: ours {ours:?}, missing {missing:?}"
+    );
+    let (printed, not): (u64, u64) = (baseline.counts.values().sum(), trace.hidden.values().sum());
+    assert_eq!(printed + not, pair.events as u64, "{name}");
+}

@@ -1,1 +1,89 @@
-//! placeholder
+//! What each command promises, one behaviour a test.
+
+mod filters;
+mod help;
+mod inputs;
+mod outputs;
+mod repair;
+mod reports;
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use traceweir_format::etl::Options;
+use traceweir_format::tracelogging::MetadataBuilder;
+use traceweir_format::wire::Put;
+
+use crate::golden::{Maker, SelfDescribing, session};
+use crate::util::{Run, root, weir};
+
+/// A folder of the test's own.
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A trace of `fixtures/etl`.
+fn fixture(name: &str) -> PathBuf {
+    root().join("fixtures/etl").join(format!("{name}.etl"))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Writes bytes to a file in a folder.
+fn store(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Five events, 100 µs apart, that differ in all that filters look at.
+///
+/// ```text
+///   µs   cpu  pid/tid  provider  event  level  keyword  text
+///   100  0    10/11    Shop.A    Alpha  1      0x1      crème brûlée
+///   200  1    10/12    Shop.A    Beta   3      0x2      two
+///   300  0    20/21    Shop.B    Alpha  4      0x4      three
+///   400  1    20/22    Shop.B    Gamma  5      0        FOUR
+///   500  0    30/31    Shop.C    Delta  0      0x1      five
+/// ```
+fn five(maker: &mut Maker) {
+    for (provider, name, level, keyword, ids, cpu, says) in [
+        ("Shop.A", "Alpha", 1, 1, (10, 11), 0, "crème brûlée"),
+        ("Shop.A", "Beta", 3, 2, (10, 12), 1, "two"),
+        ("Shop.B", "Alpha", 4, 4, (20, 21), 0, "three"),
+        ("Shop.B", "Gamma", 5, 0, (20, 22), 1, "FOUR"),
+        ("Shop.C", "Delta", 0, 1, (30, 31), 0, "five"),
+    ] {
+        let mut event = SelfDescribing::new(provider);
+        (event.header.process_id, event.header.thread_id) = ids;
+        (event.header.descriptor.level, event.header.descriptor.keyword) = (level, keyword);
+        let mut payload = Vec::new();
+        payload.put_ansi_z(says);
+        event.write(maker, cpu, MetadataBuilder::new(name, 0).add_field("says", 2, 35, 0), &payload, &[]);
+    }
+}
+
+fn five_with(options: Options) -> Vec<u8> {
+    let mut maker = Maker::new(options);
+    five(&mut maker);
+    maker.finish()
+}
+
+fn five_events() -> Vec<u8> {
+    five_with(session("five"))
+}
+
+/// `weir dump --format jsonl` with these arguments.
+fn dump<'a>(path: &'a Path, arguments: &[&'a str]) -> Run {
+    let mut all = vec!["dump", "--format", "jsonl", text(path)];
+    all.extend(arguments);
+    weir(&all)
+}
+
+/// The names of the events that a dump with these arguments prints.
+fn names(path: &Path, arguments: &[&str]) -> Vec<String> {
+    let events = dump(path, arguments).expect(0).json();
+    events.iter().map(|e| e["event"].as_str().unwrap_or("(none)").to_owned()).collect()
+}

@@ -3,6 +3,7 @@
 //! `BLESS=1 cargo test -p traceweir-cli --test e2e golden` writes traces and outputs anew; review the difference before you keep it.
 
 mod make;
+mod tables;
 mod wellformed;
 
 use std::path::Path;
@@ -65,7 +66,8 @@ fn run(trace: &str, view: &str) -> Run {
 pub(crate) fn finish(command: &mut Command) -> Run {
     let output = command.output().expect("weir starts");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let code = output.status.code().unwrap_or_else(|| panic!("weir was killed ({}): {stderr}", output.status));
+    let code =
+        output.status.code().unwrap_or_else(|| panic!("weir was killed ({}): {stderr}", output.status));
     Run { code, stdout: output.stdout, stderr }
 }
 
@@ -79,15 +81,28 @@ fn differs(path: &Path, new: &[u8]) -> bool {
         return false;
     }
     let (old, new) = (String::from_utf8_lossy(&old), String::from_utf8_lossy(new));
-    let line = old.lines().zip(new.lines()).position(|(a, b)| a != b).unwrap_or(old.lines().count().min(new.lines().count()));
+    let line = old
+        .lines()
+        .zip(new.lines())
+        .position(|(a, b)| a != b)
+        .unwrap_or(old.lines().count().min(new.lines().count()));
     let show = |text: &str| text.lines().nth(line).unwrap_or("(no such line)").to_owned();
-    eprintln!("{} differs in line {}:\n  expected {}\n  got      {}", path.display(), line + 1, show(&old), show(&new));
+    eprintln!(
+        "{} differs in line {}:\n  expected {}\n  got      {}",
+        path.display(),
+        line + 1,
+        show(&old),
+        show(&new)
+    );
     true
 }
 
 #[test]
 fn the_fixtures_are_what_their_maker_makes() {
-    let wrong = make::all().iter().filter(|(name, bytes)| differs(&root().join(format!("fixtures/etl/{name}.etl")), bytes)).count();
+    let wrong = make::all()
+        .iter()
+        .filter(|(name, bytes)| differs(&root().join(format!("fixtures/etl/{name}.etl")), bytes))
+        .count();
     assert_eq!(wrong, 0, "fixtures differ; BLESS=1 writes them");
 }
 

@@ -1,1 +1,467 @@
-//! placeholder
+//! Traces that Windows recorded, opened whole: every event, in order, decoded wherever a schema is at hand.
+//!
+//! The counts are those of an independent walk over every byte of the samples; two other public readers agree on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+use traceweir_format::etl::Trace;
+use traceweir_format::header::Family;
+
+use crate::util::{sample, weir};
+
+/// What is known of a sample.
+struct Facts {
+    file: &'static str,
+    events: usize,
+    buffers: u64,
+    compressed_buffers: u64,
+    buffer_size: u64,
+    mode: &'static str,
+    build: u64,
+    events_lost: u64,
+    session: &'static str,
+    /// Records by header: SYSTEM64, SYSTEM32, PERFINFO64, FULL64, FULL32, EVENT64, EVENT32.
+    headers: [usize; 7],
+    /// Provider, id and version of events that no schema describes, with the manifest of .NET Core 3.1 at hand.
+    undecoded: &'static [(&'static str, u64, u64)],
+    /// The same for events with bytes behind their last field: they are newer than their schema.
+    left_over: &'static [(&'static str, u64, u64)],
+}
+
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
+const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+
+const AMSI: Facts = Facts {
+    file: "AMSITrace.etl",
+    events: 21,
+    buffers: 6,
+    compressed_buffers: 0,
+    buffer_size: 65_536,
+    mode: "0x8000001",
+    build: 18_362,
+    events_lost: 3,
+    session: "AMSITraceSession",
+    headers: [2, 0, 0, 0, 0, 19, 0],
+    undecoded: &[],
+    left_over: &[],
+};
+
+const SELF: Facts = Facts {
+    file: "SelfDescribingSingleEvent.etl",
+    events: 23,
+    buffers: 3,
+    compressed_buffers: 2,
+    buffer_size: 65_536,
+    mode: "0x4010001",
+    build: 22_000,
+    events_lost: 0,
+    session: "Relogger",
+    headers: [4, 0, 0, 18, 0, 1, 0],
+    undecoded: &[],
+    left_over: &[],
+};
+
+const SHUT: Facts = Facts {
+    file: "ShutdownPerfDiagLogger.etl",
+    events: 17_078,
+    buffers: 49,
+    compressed_buffers: 0,
+    buffer_size: 65_536,
+    mode: "0x2000080",
+    build: 18_362,
+    events_lost: 0,
+    session: "PerfDiag Logger",
+    headers: [8433, 0, 8645, 0, 0, 0, 0],
+    undecoded: &[],
+    left_over: &[],
+};
+
+const N64: Facts = Facts {
+    file: "net.4.5.2.x64.etl.zip",
+    events: 179_474,
+    buffers: 360,
+    compressed_buffers: 359,
+    buffer_size: 65_536,
+    mode: "0x4010001",
+    build: 9200,
+    events_lost: 0,
+    session: "Relogger",
+    headers: [3189, 2, 100_157, 7956, 27, 34_765, 33_378],
+    undecoded: &[],
+    // A stack walk has as many frames as it says, and its schema two; the other two are as their providers wrote them.
+    left_over: &[(RUNTIME, 82, 0), (PRIVATE, 4, 2), ("PerfView", 13, 0)],
+};
+
+const PRIM: Facts = Facts {
+    file: "primitive-types.etl",
+    events: 7,
+    buffers: 2,
+    compressed_buffers: 0,
+    buffer_size: 8192,
+    mode: "0x0",
+    build: 19_043,
+    events_lost: 0,
+    session: "solar_system",
+    headers: [2, 0, 0, 0, 0, 5, 0],
+    undecoded: &[],
+    left_over: &[],
+};
+
+const GC: Facts = Facts {
+    file: "gcevents.etl",
+    events: 71,
+    buffers: 5,
+    compressed_buffers: 0,
+    buffer_size: 65_536,
+    mode: "0x8000002",
+    build: 19_045,
+    events_lost: 0,
+    session: "PerfViewSession",
+    headers: [2, 0, 0, 0, 0, 69, 0],
+    undecoded: &[(RUNTIME, 208, 0), (RUNTIME, 209, 0)],
+    left_over: &[(RUNTIME, 4, 2), (RUNTIME, 10, 4), (RUNTIME, 205, 4)],
+};
+
+const GCR: Facts = Facts {
+    file: "gcrundownevents.etl",
+    events: 112,
+    buffers: 2,
+    compressed_buffers: 0,
+    buffer_size: 65_536,
+    mode: "0x8000001",
+    build: 19_045,
+    events_lost: 0,
+    session: "PerfViewSessionRundown",
+    headers: [2, 0, 0, 0, 0, 110, 0],
+    undecoded: &[(RUNDOWN, 10, 0)],
+    left_over: &[],
+};
+
+const WU: Facts = Facts {
+    file: "WindowsUpdate.20251008.etl",
+    events: 82,
+    buffers: 7,
+    compressed_buffers: 0,
+    buffer_size: 4096,
+    mode: "0x11002009",
+    build: 22_631,
+    events_lost: 41,
+    session: "WindowsUpdate_trace_log",
+    headers: [2, 0, 0, 0, 0, 80, 0],
+    undecoded: &[],
+    left_over: &[],
+};
+
+#[test]
+fn amsi_opens_whole_and_says_that_events_were_lost() {
+    opens_whole(&AMSI);
+}
+
+#[test]
+fn self_describing_single_event_opens_whole() {
+    opens_whole(&SELF);
+}
+
+#[test]
+fn shutdown_opens_whole() {
+    opens_whole(&SHUT);
+}
+
+#[test]
+fn net_64_opens_whole_from_its_archive() {
+    opens_whole(&N64);
+}
+
+#[test]
+fn primitive_types_opens_whole() {
+    opens_whole(&PRIM);
+}
+
+#[test]
+fn gc_events_open_whole() {
+    opens_whole(&GC);
+}
+
+#[test]
+fn gc_rundown_events_open_whole() {
+    opens_whole(&GCR);
+}
+
+#[test]
+fn windows_update_opens_whole_and_says_that_events_were_lost() {
+    opens_whole(&WU);
+}
+
+fn opens_whole(facts: &Facts) {
+    let (Some(path), Some(schemas)) = (sample(facts.file), sample("clretwrc.dll")) else { return };
+    let code = if facts.events_lost > 0 { 4 } else { 0 };
+    check_info(facts, &path);
+    let check = weir(["check".as_ref(), path.as_os_str()]).expect(code);
+    assert_eq!(check.stdout, b"", "no finding");
+    let check = weir(["check".as_ref(), "--json".as_ref(), path.as_os_str()]).expect(code);
+    assert_eq!(check.stdout, b"", "no finding");
+    check_headers(facts, &path);
+    let dump: [&std::ffi::OsStr; 6] = [
+        "dump".as_ref(),
+        "--format".as_ref(),
+        "jsonl".as_ref(),
+        "--manifest".as_ref(),
+        schemas.as_ref(),
+        path.as_ref(),
+    ];
+    check_events(facts, &weir(dump).expect(code).text());
+}
+
+fn check_info(facts: &Facts, path: &Path) {
+    let code = if facts.events_lost > 0 { 4 } else { 0 };
+    let info = weir(["info".as_ref(), "--json".as_ref(), path.as_os_str()]);
+    assert!(info.code == 0 || info.code == code, "exit code {}: {}", info.code, info.stderr);
+    let info = &info.json()[0];
+    assert_eq!(info["events"], facts.events);
+    assert_eq!(info["session"], facts.session);
+    assert_eq!(info["mode"], facts.mode);
+    assert_eq!(info["build"], facts.build);
+    assert_eq!(info["clock"], "qpc");
+    assert_eq!(info["clock_hz"], 10_000_000);
+    assert_eq!(info["pointer_size"], 8);
+    assert_eq!(info["finalised"], true);
+    assert_eq!((&info["buffers"], &info["buffers_written"]), (&facts.buffers.into(), &facts.buffers.into()));
+    assert_eq!(info["compressed_buffers"], facts.compressed_buffers);
+    assert_eq!(info["buffer_size"], facts.buffer_size);
+    assert_eq!((&info["events_lost"], &info["buffers_lost"]), (&facts.events_lost.into(), &0.into()));
+    let by_provider = info["providers"].as_array().expect("providers").iter();
+    assert_eq!(by_provider.map(|p| p["events"].as_u64().expect("a count")).sum::<u64>(), facts.events as u64);
+}
+
+fn check_headers(facts: &Facts, path: &Path) {
+    let trace = Trace::open(bytes_of(path)).expect("the trace opens");
+    let mut headers = [0; 7];
+    let mut events = trace.events();
+    while let Some(record) = events.next().expect("no read fails") {
+        let place = match (record.family(), record.pointer_size()) {
+            (Family::System, 8) => 0,
+            (Family::System, _) => 1,
+            (Family::PerfInfo, 8) => 2,
+            (Family::Full, 8) => 3,
+            (Family::Full, _) => 4,
+            (Family::Event, 8) => 5,
+            (Family::Event, _) => 6,
+            other => panic!("no sample has {other:?}"),
+        };
+        headers[place] += 1;
+    }
+    assert_eq!(headers, facts.headers);
+}
+
+/// The bytes of a trace, unpacked.
+fn bytes_of(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut file = std::fs::File::open(path).expect("the sample opens");
+    if path.extension().is_some_and(|e| e == "zip") {
+        let mut archive = zip::ZipArchive::new(file).expect("an archive");
+        archive.by_index(0).expect("the trace").read_to_end(&mut bytes).expect("the trace unpacks");
+    } else {
+        file.read_to_end(&mut bytes).expect("the sample reads");
+    }
+    bytes
+}
+
+fn check_events(facts: &Facts, lines: &str) {
+    let (mut count, mut before) = (0, String::new());
+    let (mut undecoded, mut left_over) = (BTreeSet::new(), BTreeSet::new());
+    for line in lines.lines() {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        count += 1;
+        check_shape(&event);
+        let time = event["time"].as_str().expect("a time").to_owned();
+        assert!(before <= time, "{time} comes after {before}");
+        before = time;
+        let identity = || {
+            let provider = event["provider"].as_str().unwrap_or_default().to_owned();
+            (provider, event["id"].as_u64().expect("an id"), event["version"].as_u64().expect("a version"))
+        };
+        if !event["undecoded"].is_null() {
+            undecoded.insert(identity());
+        }
+        if !event["extra"].is_null() {
+            left_over.insert(identity());
+        }
+    }
+    assert_eq!(count, facts.events);
+    let named = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
+        rows.iter().map(|r| (r.0.to_owned(), r.1, r.2)).collect()
+    };
+    assert_eq!(undecoded, named(facts.undecoded), "events without schema");
+    assert_eq!(left_over, named(facts.left_over), "events with bytes left over");
+}
+
+/// Every event has these keys, and these values look so.
+fn check_shape(event: &Value) {
+    let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("{key} is no text: {event}"));
+    let time = text("time");
+    assert!(time.len() == "2020-07-29T00:07:00.6236167Z".len() && time.ends_with('Z'), "{event}");
+    assert!(event["ms"].is_f64() && event["provider"].is_string(), "{event}");
+    let guid = text("guid");
+    assert!(guid.len() == 36 && guid == guid.to_ascii_lowercase(), "{event}");
+    assert!(event["event"].is_string() || !event["undecoded"].is_null(), "{event}");
+    for key in ["id", "version", "level", "opcode", "task", "cpu", "len"] {
+        assert!(event[key].is_u64(), "{key}: {event}");
+    }
+    for key in ["pid", "tid"] {
+        assert!(event[key].as_i64().is_some_and(|id| id >= -1), "{key}: {event}");
+    }
+    assert!(text("keywords").starts_with("0x") && event["fields"].is_object(), "{event}");
+    let bytes = |key: &str| event[key].as_str().map_or(0, |hex| hex.len() as u64 / 2);
+    let len = event["len"].as_u64().expect("a length");
+    assert_eq!(event["undecoded"].is_null(), event["raw"].is_null(), "{event}");
+    assert!(event["raw"].is_null() || bytes("raw") == len, "{event}");
+    assert!(bytes("extra") <= len, "{event}");
+}
+
+/// The events of a sample, or nothing where the samples are absent.
+fn events_of(facts: &Facts) -> Option<Vec<Value>> {
+    let path = sample(facts.file)?;
+    Some(weir(["dump".as_ref(), "--format".as_ref(), "jsonl".as_ref(), path.as_os_str()]).json())
+}
+
+#[test]
+fn primitive_types_have_the_values_that_were_written() {
+    let Some(events) = events_of(&PRIM) else { return };
+    let mercury = &events[2]["fields"];
+    let expected = serde_json::json!({
+        "string_type": "Mercury",
+        "boolean_type": false,
+        "char_type": "M",
+        "int16_type": -51,
+        "int32_type": -102,
+        "uint16_type": 51,
+        "uint32_type": 102,
+        // Its provider declares the field as unsigned and writes -204.
+        "int64_type": "18446744073709551412",
+        "uint64_type": 204,
+        "guid_type": "0ad614c4-0ef4-4225-8013-f44f37cb0397",
+        "file_time_type": "2021-09-09T14:59:35.7990000Z",
+        "system_time_type": "2021-09-09T14:59:35.7990000Z",
+    });
+    assert_eq!(*mercury, expected);
+    let names: Vec<_> =
+        events[2..].iter().map(|e| e["fields"]["string_type"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["Mercury", "Venus", "Earth", "Mars", "Jupiter"]);
+    assert_eq!(events[2]["time"], "2021-09-09T14:59:35.8001567Z");
+}
+
+#[test]
+fn a_structure_keeps_its_members() {
+    let Some(events) = events_of(&SELF) else { return };
+    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the one event");
+    assert_eq!((&event["event"], &event["id"]), (&"TestEvent".into(), &3.into()));
+    assert_eq!(event["guid"], "a61ea624-4944-55fc-c2a8-37838829438d");
+    assert_eq!(event["fields"], serde_json::json!({ "a": { "b": "Hello", "c": "World!" } }));
+}
+
+#[test]
+fn an_array_of_code_units_is_text() {
+    let Some(events) = events_of(&AMSI) else { return };
+    let scripts: Vec<_> = events.iter().filter(|e| e["provider"] == "AmsiTrace").collect();
+    assert_eq!(scripts.len(), 19);
+    for event in &scripts {
+        let (script, raw) =
+            (&event["fields"]["Script"], event["fields"]["Raw Script"].as_str().expect("text"));
+        assert!(script.is_string() && !raw.is_empty(), "{event}");
+    }
+    let first = &scripts[0]["fields"];
+    let script =
+        "IWshShell3.Run(\"powershell.exe -nop -w 1 -enc RwBlAHQALQBBAGwAaQBhAHMA\", \"0\", \"true\");\r\n";
+    assert_eq!(*first, serde_json::json!({ "Engine": "VBScript", "Script": script, "Raw Script": script }));
+}
+
+#[test]
+fn packed_xml_is_unpacked() {
+    let Some(events) = events_of(&SELF) else { return };
+    let packed = events.iter().filter(|e| e["guid"] == "ed54dff8-c409-4cf6-bf83-05e1e61a09c4");
+    let found: Vec<_> = packed
+        .map(|e| {
+            let xml = e["fields"]["Xml"].as_str().expect("text");
+            let tag = xml.trim_start_matches('<').split('>').next().unwrap_or_default().to_owned();
+            assert!(xml.ends_with(&format!("</{tag}>")), "{xml}");
+            // The unpacked bytes end in a terminator.
+            (e["len"].as_u64().expect("a length"), (xml.encode_utf16().count() + 1) * 2, tag)
+        })
+        .collect();
+    let expected = [(412, 1052, "WinSPR"), (633, 2348, "Metrics"), (4146, 17_888, "SystemConfig")];
+    assert_eq!(found, expected.map(|(len, unpacked, tag)| (len, unpacked, tag.to_owned())));
+}
+
+#[test]
+fn kernel_events_have_their_names_and_numbers() {
+    let Some(events) = events_of(&SHUT) else { return };
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for event in &events {
+        *counts.entry(event["event"].as_str().expect("a name")).or_default() += 1;
+    }
+    let expected = [
+        ("EventTrace/EndExtension", 2),
+        ("EventTrace/Extension", 3),
+        ("EventTrace/Header", 1),
+        ("EventTrace/PartitionInfoExtension", 1),
+        ("EventTrace/RDComplete", 2),
+        ("Image/DCEnd", 2145),
+        ("Image/DCStart", 6745),
+        ("Image/HypercallPage", 1),
+        ("Image/KernelBase", 1),
+        ("Image/Load", 72),
+        ("Image/UnLoad", 4791),
+        ("Process/DCEnd", 37),
+        ("Process/DCStart", 94),
+        ("Process/Defunct", 5),
+        ("Process/End", 60),
+        ("Process/Terminate", 60),
+        ("Thread/DCEnd", 501),
+        ("Thread/DCStart", 1175),
+        ("Thread/End", 1032),
+        ("Thread/Start", 350),
+    ];
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
+    let names: Vec<_> = events.iter().filter_map(|e| e["fields"]["ThreadName"].as_str()).collect();
+    assert_eq!((names.len(), names.iter().filter(|n| !n.is_empty()).count()), (3058, 94));
+    assert!(names.contains(&"Win32k Raw Input Thread"));
+    let masks = events.iter().find(|e| e["event"] == "EventTrace/Extension").expect("group masks");
+    assert_eq!(masks["fields"]["KernelEventVersion"], 70);
+}
+
+#[test]
+fn one_stream_for_all_cpus_prints_cpu_0() {
+    let Some(events) = events_of(&WU) else { return };
+    assert!(events.iter().all(|e| e["cpu"] == 0));
+    assert_eq!(events.iter().filter(|e| e["provider"] == "WUTraceLogging").count(), 80);
+    assert!(events[2..].iter().all(|e| e["fields"]["Info"].is_string()), "each is one line of the log");
+}
+
+#[test]
+fn without_their_manifest_the_private_events_keep_their_bytes() {
+    let Some(path) = sample(N64.file) else { return };
+    let private = "763fd754-7086-4dfe-95eb-c01a46faf4ca";
+    let args = ["dump", "--format", "jsonl", "--provider", private].map(std::ffi::OsStr::new);
+    let events = weir(args.into_iter().chain([path.as_os_str()])).expect(0).json();
+    assert_eq!(events.len(), 1627);
+    for event in events {
+        assert!(event["undecoded"].is_string() && event["raw"].is_string(), "{event}");
+    }
+}
+
+#[test]
+fn a_stack_belongs_to_the_event_that_carries_it() {
+    let Some(path) = sample(N64.file) else { return };
+    let args = ["dump", "--format", "jsonl", "--provider", "System.Threading.Tasks.TplEventSource"];
+    let events = weir(args.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()])).expect(0).json();
+    assert_eq!(events.len(), 8);
+    let stack = events[0]["stack"].as_array().expect("frames");
+    assert!(
+        stack.len() > 10 && stack.iter().all(|f| f.as_str().is_some_and(|f| f.starts_with("0x"))),
+        "{stack:?}"
+    );
+}

@@ -8,9 +8,9 @@
 //!            00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid │ 16 payload              first of a stream
 //! ```
 //!
-//! A real recording would need a daemon, and it loses events at the rate at which five million of them are made here. The layout is
-//! that of a recording with the contexts vpid and vtid: the "large" event header, integers at byte boundaries, one stream
-//! file for each processor. What is left out is the `index` folder, which a reader needs for seeking only. Source:
+//! A real recording would need a daemon and the time to make it, so the trace is written here. The layout is that of a
+//! recording with the contexts vpid and vtid: the "large" event header, integers at byte boundaries, one stream file for
+//! each processor. The `index` folder of a recording is left out. Source:
 //! Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
 
 use std::fs::File;

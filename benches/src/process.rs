@@ -1,8 +1,8 @@
 //! Child processes on one core, and what they cost.
 //!
 //! A cost is the processor time, user and system, of the whole process from its start to its end: of all of its threads,
-//! and without the time in which others had the core. So a tool that uses more cores gains nothing here, and a busy
-//! machine widens the spread less than wall time would.
+//! and without the time in which others had the core. So a tool that uses more cores gains nothing here. Neighbours that
+//! share caches or the core's other thread still make it grow: figures to keep are taken on a quiet machine.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

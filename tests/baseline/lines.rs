@@ -67,7 +67,8 @@ fn event(line: &str) -> Line {
 fn fields(rest: &str) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for part in rest.trim_start().split("; ") {
-        let is_name = |n: &str| !n.is_empty() && n.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+        let is_name =
+            |n: &str| !n.is_empty() && n.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
         match part.split_once('=').filter(|(name, _)| is_name(name)) {
             Some((name, value)) => fields.push((name.to_owned(), value.to_owned())),
             None if part.is_empty() => {}

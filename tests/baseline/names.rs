@@ -69,8 +69,11 @@ const RENAMED: &[(&str, &str, &str)] = &[
 ];
 
 /// Events that no schema at hand names: provider, id, name by TraceEvent.
-const UNNAMED: &[(&str, u64, &str)] =
-    &[(RUNTIME, 208, "GC/LOHCompact"), (RUNTIME, 209, "GC/FitBucketInfo"), (RUNDOWN, 10, "GC/SettingsRundown")];
+const UNNAMED: &[(&str, u64, &str)] = &[
+    (RUNTIME, 208, "GC/LOHCompact"),
+    (RUNTIME, 209, "GC/FitBucketInfo"),
+    (RUNDOWN, 10, "GC/SettingsRundown"),
+];
 
 pub(super) const KERNEL: &str = "Windows Kernel";
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";

@@ -106,7 +106,9 @@ fn values_agree_in_either_spelling() {
     assert!(agree("None", &Value::from(0)));
     assert!(agree("77", &text("M")));
     assert!(agree("-2,305,843,009,213,6...", &Value::from(-2_305_843_009_213_693_952_i64)));
-    for (theirs, ours) in [("1", text("M")), ("DomainNeutral", text("DomainNeutral|Manifest")), ("", Value::from(0))] {
+    for (theirs, ours) in
+        [("1", text("M")), ("DomainNeutral", text("DomainNeutral|Manifest")), ("", Value::from(0))]
+    {
         assert!(!agree(theirs, &ours), "{theirs} is not {ours}");
     }
     assert!(!agree("0x1", &text("0x100000001")), "the upper half counts");

@@ -211,9 +211,17 @@ pub(crate) struct SelfDescribing {
 
 impl SelfDescribing {
     pub(crate) fn new(provider: &'static str) -> Self {
-        let descriptor =
-            EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, keyword: 0x8, ..EventDescriptor::default() };
-        let header = EventHeader { provider: Guid::from_provider_name(provider), descriptor, ..EventHeader::default() };
+        let descriptor = EventDescriptor {
+            channel: CHANNEL_TRACELOGGING,
+            level: 4,
+            keyword: 0x8,
+            ..EventDescriptor::default()
+        };
+        let header = EventHeader {
+            provider: Guid::from_provider_name(provider),
+            descriptor,
+            ..EventHeader::default()
+        };
         Self { provider, group: None, header }
     }
 

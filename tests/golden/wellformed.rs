@@ -23,7 +23,10 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
                         c => cell.push(c),
                     }
                 }
-                assert!(matches!(chars.peek(), Some(',' | '\r')), "something follows the closing quote of {cell}");
+                assert!(
+                    matches!(chars.peek(), Some(',' | '\r')),
+                    "something follows the closing quote of {cell}"
+                );
             }
             ',' => row.push(std::mem::take(&mut cell)),
             '\r' => {

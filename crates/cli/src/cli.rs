@@ -71,7 +71,7 @@ pub(crate) struct Filters {
     /// Only this event: name (wildcards as above) or id; may be repeated
     #[arg(long, value_name = "NAME|ID")]
     pub(crate) event: Vec<String>,
-    /// Only events of this level or more severe: 1-255, critical, error, warning, info, verbose
+    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose
     #[arg(long)]
     pub(crate) level: Option<String>,
     /// Only events with any of these keyword bits: hexadecimal with 0x, or decimal

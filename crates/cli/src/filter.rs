@@ -73,7 +73,7 @@ impl Filter {
             return true;
         }
         let d = record.descriptor();
-        // Level 0 means "always", and events without keywords belong to no category: both pass, as when recording.
+        // Level 0 means "always" and passes, as when recording. Who asks for keywords wants events that have them.
         self.level.is_none_or(|most| d.level <= most) && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
     }
 
@@ -89,7 +89,8 @@ impl Filter {
         let about = event.attributed;
         let pid = |p: &u32| event.record.process_id() == *p || about.is_some_and(|a| a.pid == *p);
         let tid = |t: &u32| event.record.thread_id() == *t || about.is_some_and(|a| a.tid == *t);
-        (self.pids.is_empty() || self.pids.iter().any(pid)) && (self.tids.is_empty() || self.tids.iter().any(tid))
+        (self.pids.is_empty() || self.pids.iter().any(pid))
+            && (self.tids.is_empty() || self.tids.iter().any(tid))
     }
 }
 
@@ -148,7 +149,7 @@ fn parse_level(text: &str) -> Result<u8> {
         "info" | "information" | "informational" => 4,
         "verbose" => 5,
         number => number.parse().with_context(|| {
-            format!("`{text}` is no level: use 0-255, critical, error, warning, info or verbose")
+            format!("`{text}` is no level: use 0 to 255, critical, error, warning, info or verbose")
         })?,
     })
 }

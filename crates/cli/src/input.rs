@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,8 @@ pub(crate) struct Input {
     /// The path as given; the member's name behind it for archives.
     pub(crate) name: String,
     pub(crate) trace: Trace<File>,
+    /// What is wrong with the archive it comes from.
+    pub(crate) damage: Option<String>,
 }
 
 /// Opens traces; an archive may hold several.
@@ -31,6 +34,12 @@ pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
     Ok(inputs)
 }
 
+/// Whether two paths lead to one file, by whatever name.
+pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+    identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
 fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     let mut file = File::open(path)?;
     if file.metadata()?.is_dir() {
@@ -38,7 +47,11 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     }
     if !file.metadata()?.is_file() {
         // Reading at offsets needs a real file; what comes through a pipe is stored first.
-        file = unpack(file, u64::MAX / MAX_RATIO)?;
+        let stored = unpack(file, &mut Budget::new(u64::MAX))?;
+        if let Some(damage) = stored.damage {
+            bail!("cannot be read to its end: {damage}");
+        }
+        file = stored.file;
     }
     file.seek(SeekFrom::Start(0))?;
     let mut magic = [0; 4];
@@ -48,19 +61,21 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     match magic.get(..got).unwrap_or_default() {
         [b'P', b'K', 3 | 5, ..] => open_zip(file, &name, inputs),
         [0x1F, 0x8B, ..] => {
-            let packed = file.metadata()?.len();
-            let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), packed)?;
-            inputs.push(Input { name, trace: Trace::open(unpacked)? });
+            let mut budget = Budget::new(file.metadata()?.len());
+            let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), &mut budget)?;
+            inputs.push(Input { name, trace: Trace::open(unpacked.file)?, damage: unpacked.damage });
             Ok(())
         }
         _ => {
-            inputs.push(Input { name, trace: Trace::open(file)? });
+            inputs.push(Input { name, trace: Trace::open(file)?, damage: None });
             Ok(())
         }
     }
 }
 
 fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
+    // One budget for all: members may share their packed bytes, and what they say of their size may be a lie.
+    let mut budget = Budget::new(file.metadata()?.len());
     let mut archive = zip::ZipArchive::new(file).context("unreadable ZIP archive")?;
     let before = inputs.len();
     for index in 0..archive.len() {
@@ -69,10 +84,9 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
         if !member_name.to_ascii_lowercase().ends_with(".etl") {
             continue;
         }
-        let packed = member.compressed_size();
-        let unpacked = unpack(member, packed).with_context(|| member_name.clone())?;
-        let trace = Trace::open(unpacked).with_context(|| member_name.clone())?;
-        inputs.push(Input { name: format!("{name}:{member_name}"), trace });
+        let unpacked = unpack(member, &mut budget).with_context(|| member_name.clone())?;
+        let trace = Trace::open(unpacked.file).with_context(|| member_name.clone())?;
+        inputs.push(Input { name: format!("{name}:{member_name}"), trace, damage: unpacked.damage });
     }
     if inputs.len() == before {
         bail!("the archive holds no .etl file");
@@ -80,12 +94,40 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
     Ok(())
 }
 
-/// Copies to an unlinked temporary file, within the cap.
-fn unpack(mut from: impl Read, packed: u64) -> Result<File> {
-    let limit = packed.saturating_mul(MAX_RATIO).max(ALWAYS_ALLOWED);
+/// How many bytes may still come out of an archive.
+struct Budget {
+    packed: u64,
+    limit: u64,
+    left: u64,
+}
+
+impl Budget {
+    fn new(packed: u64) -> Self {
+        let limit = packed.saturating_mul(MAX_RATIO).max(ALWAYS_ALLOWED);
+        Self { packed, limit, left: limit }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        let Some(left) = self.left.checked_sub(bytes as u64) else {
+            bail!("the archive expands to more than {} bytes from {}: refused", self.limit, self.packed);
+        };
+        self.left = left;
+        Ok(())
+    }
+}
+
+/// An unlinked temporary file, and why it may not be all there is.
+struct Unpacked {
+    file: File,
+    damage: Option<String>,
+}
+
+/// Copies to an unlinked temporary file, within the budget.
+fn unpack(mut from: impl Read, budget: &mut Budget) -> Result<Unpacked> {
     let mut to = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut piece = vec![0; 256 << 10];
     let mut total = 0_u64;
+    let mut damage = None;
     loop {
         let n = match from.read(&mut piece) {
             Ok(0) => break,
@@ -93,18 +135,16 @@ fn unpack(mut from: impl Read, packed: u64) -> Result<File> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             // A cut or damaged archive still holds a valid beginning.
             Err(e) if total > 0 => {
-                anstream::eprintln!("warning: the archive is damaged after {total} unpacked bytes: {e}");
+                damage = Some(format!("the archive is damaged after {total} unpacked bytes: {e}"));
                 break;
             }
             Err(e) => return Err(e).context("cannot unpack"),
         };
         total = total.saturating_add(n as u64);
-        if total > limit {
-            bail!("the archive expands to more than {limit} bytes from {packed}: refused");
-        }
+        budget.take(n)?;
         to.write_all(piece.get(..n).unwrap_or_default()).context("cannot store the unpacked trace")?;
     }
-    Ok(to)
+    Ok(Unpacked { file: to, damage })
 }
 
 fn read_up_to(file: &mut File, buf: &mut [u8]) -> io::Result<usize> {

@@ -83,7 +83,11 @@ impl Traces {
 
     /// Wall time at which the earliest trace starts.
     pub(crate) fn start(&self) -> FileTime {
-        self.inputs.iter().map(|i| i.trace.clock().file_time(i.trace.clock().anchor)).min().unwrap_or_default()
+        self.inputs
+            .iter()
+            .map(|i| i.trace.clock().file_time(i.trace.clock().anchor))
+            .min()
+            .unwrap_or_default()
     }
 
     /// Calls `each` for every event that `wanted` lets through, in time order.
@@ -209,6 +213,8 @@ fn describe<'e>(
         Err(_) => None,
     };
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
+    // A kernel event is one even where nothing describes its fields.
+    let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
     // Nanoseconds from the first trace's start to this one's, then on by this trace's own clock.
     let offset = clock.start.0.saturating_sub(start.0).saturating_mul(100);
     let since_start = offset.saturating_add(clock.nanos_since_start(record.time()));
@@ -220,6 +226,10 @@ fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;
         let damage = stream.damage();
+        if let Some(archive) = &input.damage {
+            reading.warnings.push(format!("{}: {archive}", input.name));
+            reading.outcome = reading.outcome.max(Outcome::Damaged);
+        }
         let defects = trace.defects().iter().chain(&damage.defects);
         let hidden = damage.count.saturating_sub(damage.defects.len() as u64);
         for defect in defects.take(20) {
@@ -253,7 +263,9 @@ fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
                 Ok(_) => {}
                 // A folder may hold binaries without any metadata.
                 Err(_) if is_folder => {}
-                Err(e) => return Err(e).with_context(|| format!("cannot use {} as a manifest", file.display())),
+                Err(e) => {
+                    return Err(e).with_context(|| format!("cannot use {} as a manifest", file.display()));
+                }
             }
         }
     }

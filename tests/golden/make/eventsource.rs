@@ -18,10 +18,19 @@ pub(super) fn make() -> Vec<u8> {
         let mut p = Vec::new();
         p.put_guid(&Guid::from_u128(order)).put_u32(payment).put_u32(u32::from(payment != 2));
         p.put_i64(start_time().0 + 36_000_000_000).put(&12.5_f64.to_le_bytes());
-        let d = EventDescriptor { id: 1, level: 4, opcode: 1, task: 1, keyword: 1, ..EventDescriptor::default() };
+        let d =
+            EventDescriptor { id: 1, level: 4, opcode: 1, task: 1, keyword: 1, ..EventDescriptor::default() };
         event(&mut maker, d, &p);
     }
-    let d = EventDescriptor { id: 2, version: 1, level: 5, opcode: 2, task: 1, keyword: 1, ..EventDescriptor::default() };
+    let d = EventDescriptor {
+        id: 2,
+        version: 1,
+        level: 5,
+        opcode: 2,
+        task: 1,
+        keyword: 1,
+        ..EventDescriptor::default()
+    };
     event(&mut maker, d, &[]);
     let mut p = Vec::new();
     p.put_u32(3).put(&[0xCA, 0xFE, 0x01]).put_u64(0x7FF6_0000_1000);

@@ -24,7 +24,11 @@ pub(super) fn make() -> Vec<u8> {
 
 fn process(ids: (u32, u32), parent: u32, exit: i32, image: &str, command: &str) -> Vec<u8> {
     let mut p = Vec::new();
-    p.put_u64(0xFFFF_B000_0000_1000 + u64::from(ids.0)).put_u32(ids.0).put_u32(parent).put_u32(1).put_i32(exit);
+    p.put_u64(0xFFFF_B000_0000_1000 + u64::from(ids.0))
+        .put_u32(ids.0)
+        .put_u32(parent)
+        .put_u32(1)
+        .put_i32(exit);
     p.put_u64(0x1AA0_0000).put_u32(0);
     // A SID stands behind two pointers; the system process has none.
     if ids == SYSTEM {
@@ -39,7 +43,15 @@ fn process(ids: (u32, u32), parent: u32, exit: i32, image: &str, command: &str) 
 fn thread(ids: (u32, u32), name: &str) -> Vec<u8> {
     let mut p = Vec::new();
     p.put_u32(ids.0).put_u32(ids.1);
-    for pointer in [0xFFFF_F800_0001_0000, 0xFFFF_F800_0000_C000, 0x14_0000, 0x13_0000, 3, 0x7FF6_0000_1000, 0x20_0000_u64] {
+    for pointer in [
+        0xFFFF_F800_0001_0000,
+        0xFFFF_F800_0000_C000,
+        0x14_0000,
+        0x13_0000,
+        3,
+        0x7FF6_0000_1000,
+        0x20_0000_u64,
+    ] {
         p.put_u64(pointer);
     }
     p.put_u32(0).put(&[8, 5, 2, 0]).put_wide_z(name);
@@ -58,14 +70,38 @@ fn rundown(maker: &mut Maker) {
     maker.system(0, 0x0303, 4, SYSTEM, &process(SHELL, 900, 0, "shell.exe", "shell.exe -l"));
     maker.system(0, 0x0503, 3, SYSTEM, &thread(SYSTEM, ""));
     maker.system(0, 0x0503, 3, SYSTEM, &thread(SHELL, "main"));
-    maker.system(0, 0x1403, 3, SYSTEM, &image(0, 0xFFFF_F800_0000_0000, 0x100_0000, "\\SystemRoot\\ntoskrnl.exe"));
-    maker.system(0, 0x1403, 3, SYSTEM, &image(SHELL.0, 0x7FF6_0000_0000, 0x4_0000, "\\Device\\HarddiskVolume1\\shell.exe"));
+    maker.system(
+        0,
+        0x1403,
+        3,
+        SYSTEM,
+        &image(0, 0xFFFF_F800_0000_0000, 0x100_0000, "\\SystemRoot\\ntoskrnl.exe"),
+    );
+    maker.system(
+        0,
+        0x1403,
+        3,
+        SYSTEM,
+        &image(SHELL.0, 0x7FF6_0000_0000, 0x4_0000, "\\Device\\HarddiskVolume1\\shell.exe"),
+    );
 }
 
 fn life(maker: &mut Maker) {
-    maker.system(1, 0x0301, 4, SHELL, &process(CHILD, SHELL.0, 0x103, "child.exe", "child.exe \"two words\""));
+    maker.system(
+        1,
+        0x0301,
+        4,
+        SHELL,
+        &process(CHILD, SHELL.0, 0x103, "child.exe", "child.exe \"two words\""),
+    );
     maker.system(1, 0x0501, 3, SHELL, &thread(CHILD, "worker"));
-    maker.system(1, 0x030A, 3, CHILD, &image(CHILD.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"));
+    maker.system(
+        1,
+        0x030A,
+        3,
+        CHILD,
+        &image(CHILD.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"),
+    );
     let mut p = Vec::new();
     p.put_u32(CHILD.0).put_u32(CHILD.1).put_wide_z("renamed");
     maker.system(1, 0x0548, 2, CHILD, &p);
@@ -146,7 +182,15 @@ fn network(maker: &mut Maker) {
     p.put_u32(100).put_u32(101).put_u32(0).put_u64(0);
     maker.perf(0, 0x060A, 2, &p);
     let mut p = common.clone();
-    p.put_u16(1460).put_u16(1).put_u16(0).put_u16(1).put_u32(65_535).put_u16(8).put_u16(0xFFFF).put_u32(0).put_u64(0);
+    p.put_u16(1460)
+        .put_u16(1)
+        .put_u16(0)
+        .put_u16(1)
+        .put_u32(65_535)
+        .put_u16(8)
+        .put_u16(0xFFFF)
+        .put_u32(0)
+        .put_u64(0);
     maker.perf(0, 0x060C, 2, &p);
     let mut p = common;
     p.put_u32(0).put_u64(0);
@@ -159,7 +203,11 @@ fn network(maker: &mut Maker) {
 
 fn registry_and_memory(maker: &mut Maker) {
     let mut p = Vec::new();
-    p.put_i64(maker.now()).put_u32(0).put_u32(0).put_u64(0xFFFF_B000_0000_A000).put_wide_z("SOFTWARE\\Fixture");
+    p.put_i64(maker.now())
+        .put_u32(0)
+        .put_u32(0)
+        .put_u64(0xFFFF_B000_0000_A000)
+        .put_wide_z("SOFTWARE\\Fixture");
     maker.system(0, 0x090B, 2, CHILD, &p);
     let mut p = Vec::new();
     p.put_u64(0x7FF7_0001_0000).put_u64(0x7FF7_0000_1234);
@@ -189,7 +237,13 @@ fn configuration(maker: &mut Maker) {
 
 fn rundown_at_end(maker: &mut Maker) {
     maker.system(1, 0x0502, 3, CHILD, &thread(CHILD, "renamed"));
-    maker.system(1, 0x1402, 3, CHILD, &image(CHILD.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"));
+    maker.system(
+        1,
+        0x1402,
+        3,
+        CHILD,
+        &image(CHILD.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"),
+    );
     maker.system(1, 0x0302, 4, CHILD, &process(CHILD, SHELL.0, 7, "child.exe", "child.exe \"two words\""));
     maker.system(0, 0x0504, 3, SYSTEM, &thread(SHELL, "main"));
     maker.system(0, 0x0304, 4, SYSTEM, &process(SHELL, 900, 0x103, "shell.exe", "shell.exe -l"));

@@ -26,7 +26,8 @@ pub(super) fn make() -> Vec<u8> {
         maker.event(1, EventHeader { provider, descriptor, ..EventHeader::default() }, payload);
     };
     put(EVERYTHING, TYPES, &types(8));
-    let retry = EventDescriptor { id: 2, level: 16, opcode: 30, task: 10, keyword: 9, ..EventDescriptor::default() };
+    let retry =
+        EventDescriptor { id: 2, level: 16, opcode: 30, task: 10, keyword: 9, ..EventDescriptor::default() };
     put(EVERYTHING, retry, &arrays());
     let refresh = EventDescriptor { id: 3, opcode: 41, channel: 8, ..EventDescriptor::default() };
     for (state, access) in [(1_u32, 5_u32), (2, 1), (3, 0), (7, 0x15)] {
@@ -50,7 +51,11 @@ pub(super) fn make() -> Vec<u8> {
 pub(super) fn types(pointer: usize) -> Vec<u8> {
     let mut p = Vec::new();
     p.put_wide_z("Ünïcode").put_ansi_z("Grüße").put_u8(0xFF).put_u8(0xFF).put_u16(0xFFFE);
-    p.put_u16(8080_u16.swap_bytes()).put_u32(0x8000_4005).put(&[127, 0, 0, 1]).put_i64(-5).put_i64(start_time().0);
+    p.put_u16(8080_u16.swap_bytes())
+        .put_u32(0x8000_4005)
+        .put(&[127, 0, 0, 1])
+        .put_i64(-5)
+        .put_i64(start_time().0);
     p.put(&1.5_f32.to_le_bytes()).put(&(-0.25_f64).to_le_bytes()).put_u32(1);
     p.put_guid(&Guid::from_u128(0x12345678_9abc_def0_1234_56789abcdef0));
     p.put(&0x7FF6_1234_5678_u64.to_le_bytes()[..pointer]).put_i64(start_time().0);

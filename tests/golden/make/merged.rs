@@ -8,10 +8,10 @@ use traceweir_format::wire::Put;
 
 use super::{Maker, WRITER, session, start_time};
 
-const PROVIDER: Guid = Guid::from_u128(0x3a1f_0c5d_7e42_4b19_8d60_2c9b7f5e1a34);
+const PROVIDER: Guid = Guid::from_u128(0x3a1f_0c5d_7e42_4b19_8d60_2c9b_7f5e_1a34);
 const SHIPPED: EventDescriptor =
     EventDescriptor { id: 7, version: 0, channel: 0, level: 4, opcode: 10, task: 2, keyword: 4 };
-const CLASSIC: Guid = Guid::from_u128(0x9d4e_2b7a_6c13_4f58_a0e9_5b1d3c7f8264);
+const CLASSIC: Guid = Guid::from_u128(0x9d4e_2b7a_6c13_4f58_a0e9_5b1d_3c7f_8264);
 
 pub(super) fn make() -> Vec<u8> {
     let mut maker = Maker::new(session("merged"));
@@ -52,11 +52,17 @@ fn images(maker: &mut Maker) {
     p.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
     maker.classic(0, class::IMAGE_ID, 0, 2, &p);
     let mut p = Vec::new();
-    p.put_u64(base).put_u32(pid).put_guid(&Guid::from_u128(0xabcd)).put_u32(3).put_ansi_z("c:\\build\\shell.pdb");
+    p.put_u64(base)
+        .put_u32(pid)
+        .put_guid(&Guid::from_u128(0xabcd))
+        .put_u32(3)
+        .put_ansi_z("c:\\build\\shell.pdb");
     maker.classic(0, class::IMAGE_ID, 36, 2, &p);
     let mut p = Vec::new();
     p.put_u32(0x4_0000).put_u32(1_714_000_000);
-    for text in ["shell.exe", "The shell", "1.2.3", "1.2.3.0", "0x0409", "Fixtures", "Traceweir", "1.2", "", ""] {
+    for text in
+        ["shell.exe", "The shell", "1.2.3", "1.2.3.0", "0x0409", "Fixtures", "Traceweir", "1.2", "", ""]
+    {
         p.put_wide_z(text);
     }
     maker.classic(0, class::IMAGE_ID, 64, 0, &p);
@@ -76,7 +82,12 @@ fn configuration(maker: &mut Maker) {
 
 /// A TRACE_EVENT_INFO with four properties.
 fn event_info() -> Vec<u8> {
-    let properties = [("State", 8_u16, 0_u16, 4_u16, "State "), ("Flags", 8, 0, 4, "Flags "), ("Name", 1, 0, 0, ""), ("Address", 16, 0, 4, "")];
+    let properties = [
+        ("State", 8_u16, 0_u16, 4_u16, "State "),
+        ("Flags", 8, 0, 4, "Flags "),
+        ("Name", 1, 0, 0, ""),
+        ("Address", 16, 0, 4, ""),
+    ];
     let fixed = 0x70 + properties.len() * 24;
     let mut texts: Vec<u8> = Vec::new();
     let mut at = |text: &str| {
@@ -90,7 +101,8 @@ fn event_info() -> Vec<u8> {
     // The list of keywords ends with a second NUL.
     let _ = at("");
     let (task, opcode, message) = (at("Delivery "), at("Shipped "), at("Parcel %3 is %1 and %2 "));
-    let named: Vec<_> = properties.iter().map(|p| (at(p.0), if p.4.is_empty() { 0 } else { at(p.4) })).collect();
+    let named: Vec<_> =
+        properties.iter().map(|p| (at(p.0), if p.4.is_empty() { 0 } else { at(p.4) })).collect();
     let mut info = Vec::new();
     info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED.to_bytes()).put_u32(0);
     for offset in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
@@ -115,7 +127,11 @@ fn map(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
         offset
     };
     let mut info = Vec::new();
-    info.put_guid(&PROVIDER).put_u32(at(name)).put_u32(flags).put_u32(u32::try_from(entries.len()).unwrap()).put_u32(0);
+    info.put_guid(&PROVIDER)
+        .put_u32(at(name))
+        .put_u32(flags)
+        .put_u32(u32::try_from(entries.len()).unwrap())
+        .put_u32(0);
     for (value, text) in entries {
         info.put_u32(at(text)).put_u32(*value);
     }

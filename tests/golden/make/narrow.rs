@@ -13,7 +13,8 @@ use super::{Maker, SelfDescribing, WRITER, session};
 
 pub(super) fn make() -> Vec<u8> {
     let mut maker = Maker::new(session("narrow"));
-    let header = EventHeader { pointer_size: 4, provider: EVERYTHING, descriptor: TYPES, ..EventHeader::default() };
+    let header =
+        EventHeader { pointer_size: 4, provider: EVERYTHING, descriptor: TYPES, ..EventHeader::default() };
     maker.event(0, header, &types(4));
 
     let mut small = SelfDescribing::new("Traceweir.Fixture.Narrow");
@@ -22,7 +23,13 @@ pub(super) fn make() -> Vec<u8> {
     m.add_field("address", 20, 0, 0);
     let mut stack = Vec::new();
     stack.put_u64(77).put_u32(0x0040_1000).put_u32(0x0040_2000);
-    small.write(&mut maker, 0, &mut m, &0x0040_3000_u32.to_le_bytes(), &[Item { kind: ExtType::STACK_TRACE32, data: &stack }]);
+    small.write(
+        &mut maker,
+        0,
+        &mut m,
+        &0x0040_3000_u32.to_le_bytes(),
+        &[Item { kind: ExtType::STACK_TRACE32, data: &stack }],
+    );
 
     let mut p = Vec::new();
     p.put_u32(0x0040_0000).put_u32(0x1_0000).put_u32(WRITER.0).put_u32(1).put_u32(1_714_000_000).put(&[0; 4]);

@@ -3,7 +3,9 @@
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
-use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType};
+use traceweir_format::spec::event::{
+    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType,
+};
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
@@ -14,7 +16,7 @@ const PROVIDER: &str = "Traceweir.Fixture.Types";
 pub(super) fn make() -> Vec<u8> {
     let mut maker = Maker::new(session("tracelogging"));
     let mut types = SelfDescribing::new(PROVIDER);
-    types.group = Some(Guid::from_u128(0x4f50731a_89cf_4782_b3e0_dce8c90476ba));
+    types.group = Some(Guid::from_u128(0x2c8f_64d1_b93e_47a5_8e07_19d6_3fa2_c05b));
     integers(&mut maker, &types);
     shown_differently(&mut maker, &types);
     texts(&mut maker, &types);
@@ -31,7 +33,9 @@ pub(super) fn make() -> Vec<u8> {
 
 fn integers(maker: &mut Maker, types: &SelfDescribing) {
     let mut m = MetadataBuilder::new("Integers", 0);
-    for (name, kind) in [("i8", 3), ("u8", 4), ("i16", 5), ("u16", 6), ("i32", 7), ("u32", 8), ("i64", 9), ("u64", 10)] {
+    for (name, kind) in
+        [("i8", 3), ("u8", 4), ("i16", 5), ("u16", 6), ("i32", 7), ("u32", 8), ("i64", 9), ("u64", 10)]
+    {
         m.add_field(name, kind, 0, 0);
     }
     m.add_field("bool32", 13, 0, 0).add_field("hex32", 20, 0, 0).add_field("hex64", 21, 0, 0);
@@ -40,7 +44,10 @@ fn integers(maker: &mut Maker, types: &SelfDescribing) {
     p.put_i64(i64::MIN).put_u64(u64::MAX).put_u32(1).put_u32(0xDEAD_BEEF).put_u64(0xFFFF_8000_1234_5678);
     types.write(maker, 0, &mut m, &p, &[]);
     // The last integer that a JSON number holds exactly, and its neighbour.
-    m.reset("Integers", 0).add_field("exact", 10, 0, 0).add_field("beyond", 10, 0, 0).add_field("below", 9, 0, 0);
+    m.reset("Integers", 0)
+        .add_field("exact", 10, 0, 0)
+        .add_field("beyond", 10, 0, 0)
+        .add_field("below", 9, 0, 0);
     p.clear();
     p.put_u64(1 << 53).put_u64((1 << 53) + 1).put_i64(-(1 << 53) - 1);
     types.write(maker, 1, &mut m, &p, &[]);
@@ -50,12 +57,24 @@ fn integers(maker: &mut Maker, types: &SelfDescribing) {
 fn shown_differently(maker: &mut Maker, types: &SelfDescribing) {
     let mut m = MetadataBuilder::new("OutTypes", 0);
     let mut p = Vec::new();
-    let narrow = [("hidden", 1, 7), ("char8", 2, b'A'), ("bool8", 3, 1), ("hex8", 4, 0x0F), ("signed8", 17, 0xFE), ("unsigned8", 18, 0xFE)];
+    let narrow = [
+        ("hidden", 1, 7),
+        ("char8", 2, b'A'),
+        ("bool8", 3, 1),
+        ("hex8", 4, 0x0F),
+        ("signed8", 17, 0xFE),
+        ("unsigned8", 18, 0xFE),
+    ];
     for (name, out, value) in narrow {
         m.add_field(name, 4, out, 0);
         p.put_u8(value);
     }
-    for (name, out, value) in [("char16", 2, 0x20AC), ("hex16", 4, 0xBEEF), ("port", 7, 443_u16.swap_bytes()), ("signed16", 17, 0xFFFE)] {
+    for (name, out, value) in [
+        ("char16", 2, 0x20AC),
+        ("hex16", 4, 0xBEEF),
+        ("port", 7, 443_u16.swap_bytes()),
+        ("signed16", 17, 0xFFFE),
+    ] {
         m.add_field(name, 6, out, 0);
         p.put_u16(value);
     }
@@ -105,7 +124,9 @@ fn hard_texts(maker: &mut Maker, types: &SelfDescribing) {
     m.add_field("field, \"quoted\" <&>", 1, 0, 0).add_field("lines", 2, 0, 0).add_field("control", 2, 0, 0);
     m.add_field("surrogate", 22, 0, 0).add_field("not_utf8", 2, 35, 0).add_field("cdata", 1, 0, 0);
     let mut p = Vec::new();
-    p.put_wide_z("a,b \"c\" <d> & 'e'").put_ansi_z("one\r\ntwo\n\tthree").put_ansi_z("bell\x07 escape\x1b[31m del\x7f");
+    p.put_wide_z("a,b \"c\" <d> & 'e'")
+        .put_ansi_z("one\r\ntwo\n\tthree")
+        .put_ansi_z("bell\x07 escape\x1b[31m del\x7f");
     p.put_u16(6).put_u16(u16::from(b'x')).put_u16(0xD800).put_u16(u16::from(b'y'));
     p.put(b"\xC3(\xFF\0").put_wide_z("]]> \u{FFFE} \u{2028}");
     types.write(maker, 0, &mut m, &p, &[]);
@@ -118,11 +139,19 @@ fn others(maker: &mut Maker, types: &SelfDescribing) {
     m.add_field("ipv6", 14, 9, 0).add_field("socket", 14, 10, 0).add_field("counted_binary", 25, 0, 0);
     m.add_field("pkcs7", 25, 36, 0).add_field("empty_binary", 14, 0, 0).add_field("nothing", 0, 0, 0);
     let mut p = Vec::new();
-    p.put_guid(&Guid::from_provider_name(PROVIDER)).put_i64(start_time().0).put_i64(start_time().0 + 2_500_000);
+    p.put_guid(&Guid::from_provider_name(PROVIDER))
+        .put_i64(start_time().0)
+        .put_i64(start_time().0 + 2_500_000);
     for word in SYSTEM_TIME {
         p.put_u16(word);
     }
-    p.put(&SID).put_u16(4).put(&[0xDE, 0xAD, 0xBE, 0xEF]).put_u16(16).put(&ADDRESS_6).put_u16(16).put(&SOCKET_4);
+    p.put(&SID)
+        .put_u16(4)
+        .put(&[0xDE, 0xAD, 0xBE, 0xEF])
+        .put_u16(16)
+        .put(&ADDRESS_6)
+        .put_u16(16)
+        .put(&SOCKET_4);
     p.put_u16(3).put(&[1, 2, 3]).put_u16(2).put(&[4, 5]).put_u16(0);
     types.write(maker, 1, &mut m, &p, &[]);
 }
@@ -130,11 +159,18 @@ fn others(maker: &mut Maker, types: &SelfDescribing) {
 fn floats(maker: &mut Maker, types: &SelfDescribing) {
     let mut m = MetadataBuilder::new("Floats", 0);
     let mut p = Vec::new();
-    for (name, value) in [("third", 1.0_f32 / 3.0), ("whole", 2.0), ("tiny", 1e-45), ("nan", f32::NAN), ("minus_zero", -0.0)] {
+    for (name, value) in
+        [("third", 1.0_f32 / 3.0), ("whole", 2.0), ("tiny", 1e-45), ("nan", f32::NAN), ("minus_zero", -0.0)]
+    {
         m.add_field(name, 11, 0, 0);
         p.put(&value.to_le_bytes());
     }
-    for (name, value) in [("tenth", 0.1_f64), ("huge", 1e300), ("infinite", f64::INFINITY), ("minus_infinite", f64::NEG_INFINITY)] {
+    for (name, value) in [
+        ("tenth", 0.1_f64),
+        ("huge", 1e300),
+        ("infinite", f64::INFINITY),
+        ("minus_infinite", f64::NEG_INFINITY),
+    ] {
         m.add_field(name, 12, 0, 0);
         p.put(&value.to_le_bytes());
     }
@@ -144,7 +180,10 @@ fn floats(maker: &mut Maker, types: &SelfDescribing) {
 fn arrays(maker: &mut Maker, types: &SelfDescribing) {
     let mut m = MetadataBuilder::new("Arrays", 0);
     m.add_array("variable", 6, 0, 0).add_array("none", 8, 0, 0).add_fixed_array("fixed", 4, 4, 0, 3);
-    m.add_array("texts", 1, 0, 0).add_array("characters", 6, 2, 0).add_array("bools", 4, 3, 0).add_field("after", 8, 0, 0);
+    m.add_array("texts", 1, 0, 0)
+        .add_array("characters", 6, 2, 0)
+        .add_array("bools", 4, 3, 0)
+        .add_field("after", 8, 0, 0);
     let mut p = Vec::new();
     p.put_u16(3).put_u16(1).put_u16(2).put_u16(3).put_u16(0).put(&[0xA, 0xB, 0xC]);
     p.put_u16(2).put_wide_z("first").put_wide_z("and, second");
@@ -207,16 +246,18 @@ fn without_items(maker: &mut Maker) {
     p.put(m.finish().unwrap()).put_u32(42);
     maker.event(1, older.header, &p);
 
-    let provider = Guid::from_u128(0x5fc4_8aed_2eb8_4cd4_9c87_54700c4b7b26);
+    let provider = Guid::from_u128(0x7b3e_91c4_0d5a_4e2f_b186_c47f_52a9_3d08);
     let descriptor = EventDescriptor { level: 4, keyword: 1, ..EventDescriptor::default() };
-    let header = EventHeader { provider, descriptor, flags: EVENT_HEADER_FLAG_STRING_ONLY, ..EventHeader::default() };
+    let header =
+        EventHeader { provider, descriptor, flags: EVENT_HEADER_FLAG_STRING_ONLY, ..EventHeader::default() };
     let mut p = Vec::new();
     p.put_wide_z("one string, nothing else");
     maker.event(0, header, &p);
     let descriptor = EventDescriptor { level: 3, ..descriptor };
     maker.event(0, EventHeader { provider, descriptor, ..EventHeader::default() }, &p);
 
-    let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, id: 3, level: 5, ..EventDescriptor::default() };
+    let descriptor =
+        EventDescriptor { channel: CHANNEL_TRACELOGGING, id: 3, level: 5, ..EventDescriptor::default() };
     let mut numbered = SelfDescribing::new("Traceweir-Fixture-Numbered");
     numbered.header.descriptor = descriptor;
     let mut m = MetadataBuilder::new("NoFields", 0);

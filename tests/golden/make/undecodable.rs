@@ -15,7 +15,8 @@ const NOBODY: Guid = Guid::from_u128(0x0000_dead_0000_4000_8000_0000_0000_0001);
 pub(super) fn make() -> Vec<u8> {
     let mut maker = Maker::new(session("undecodable"));
     // No schema anywhere.
-    let descriptor = EventDescriptor { id: 17, version: 1, level: 3, keyword: 2, ..EventDescriptor::default() };
+    let descriptor =
+        EventDescriptor { id: 17, version: 1, level: 3, keyword: 2, ..EventDescriptor::default() };
     maker.event(0, EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() }, &[1, 2, 3, 4, 5]);
     maker.event(0, EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() }, &[]);
     maker.event(0, EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() }, &[0xAB; 100]);
@@ -52,13 +53,21 @@ fn kernel_and_others(maker: &mut Maker) {
     maker.perf(0, 0x0F2E, 2, &p);
     // The numbers of WPP mean nothing without a format.
     let (time, ids) = (Some(maker.next_time()), Some((WRITER.1, WRITER.0)));
-    let header = MessageHeader { number: 3, pointer_size: 8, sequence: Some(9), guid: Some(NOBODY), time, ids };
+    let header =
+        MessageHeader { number: 3, pointer_size: 8, sequence: Some(9), guid: Some(NOBODY), time, ids };
     maker.message(0, header, &[1, 2]);
     // A schema that says nothing, and items that leave their record.
     maker.classic(0, class::EVENT_METADATA, 32, 0, &[1, 2, 3]);
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &[0; 16] }];
     let time = maker.next_time();
-    let header = EventHeader { time, process_id: WRITER.0, thread_id: WRITER.1, provider: NOBODY, items: &items, ..EventHeader::default() };
+    let header = EventHeader {
+        time,
+        process_id: WRITER.0,
+        thread_id: WRITER.1,
+        provider: NOBODY,
+        items: &items,
+        ..EventHeader::default()
+    };
     let mut record = Vec::new();
     header.encode(&[5; 8], &mut record).unwrap();
     record[0x50..0x52].copy_from_slice(&0xFFF8_u16.to_le_bytes());

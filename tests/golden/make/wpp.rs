@@ -29,7 +29,14 @@ pub(super) fn make() -> Vec<u8> {
     write(&mut maker, NET, 11, Some(4), &p);
     write(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
     // Without a time of its own a message has that of its neighbour.
-    let header = MessageHeader { number: 12, pointer_size: 8, sequence: None, guid: Some(QUEUE), time: None, ids: None };
+    let header = MessageHeader {
+        number: 12,
+        pointer_size: 8,
+        sequence: None,
+        guid: Some(QUEUE),
+        time: None,
+        ids: None,
+    };
     maker.message(0, header, &[]);
     maker.finish()
 }
@@ -37,5 +44,9 @@ pub(super) fn make() -> Vec<u8> {
 fn write(maker: &mut Maker, guid: Guid, number: u16, sequence: Option<u32>, arguments: &[u8]) {
     let ids = Some((WRITER.1, WRITER.0));
     let time = Some(maker.next_time());
-    maker.message(0, MessageHeader { number, pointer_size: 8, sequence, guid: Some(guid), time, ids }, arguments);
+    maker.message(
+        0,
+        MessageHeader { number, pointer_size: 8, sequence, guid: Some(guid), time, ids },
+        arguments,
+    );
 }

@@ -30,12 +30,16 @@ pub(super) fn run(options: &Check) -> Result<Outcome> {
             if options.json {
                 out.extend_from_slice(b"{\"file\":");
                 write_json_string(&file.name, out);
-                let tail = format!(",\"rule\":\"{}\",\"offset\":{},\"detail\":", finding.rule, finding.offset);
+                let tail =
+                    format!(",\"rule\":\"{}\",\"offset\":{},\"detail\":", finding.rule, finding.offset);
                 out.extend_from_slice(tail.as_bytes());
                 write_json_string(&finding.detail, out);
                 out.extend_from_slice(b"}\n");
             } else {
-                let line = format!("{}: {:#010x}: {}: {}\n", file.name, finding.offset, finding.rule, finding.detail);
+                let line = format!(
+                    "{}: {:#010x}: {}: {}\n",
+                    file.name, finding.offset, finding.rule, finding.detail
+                );
                 out.extend_from_slice(line.as_bytes());
             }
             failed = output.settle();
@@ -49,6 +53,10 @@ pub(super) fn run(options: &Check) -> Result<Outcome> {
             eprintln!("{}: sound: {read}", file.name);
         } else {
             eprintln!("{}: {} findings; {read} can be read", file.name, grouped(findings));
+            outcome = outcome.max(Outcome::Damaged);
+        }
+        if let Some(damage) = &file.damage {
+            eprintln!("{}: {damage}", file.name);
             outcome = outcome.max(Outcome::Damaged);
         }
         if file.trace.header().events_lost > 0 || file.trace.header().buffers_lost > 0 {

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use anstream::eprintln;
-use anyhow::Result;
-use memchr::memmem;
+use anyhow::{Result, bail};
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 
+use super::grep::Grep;
 use super::{grouped, warn};
 use crate::cli::{Dump, Format};
 use crate::exit::Outcome;
-use crate::export::{self, Sink, Text};
+use crate::export;
 use crate::filter::Filter;
+use crate::input::is_same_file;
 use crate::output::Output;
 use crate::traces::{Event, Flow, Traces};
 
@@ -22,10 +23,16 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
     let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
     let filter = Filter::new(&options.filters, traces.start())?;
+    if let Some(output) = &options.output
+        && options.files.files.iter().any(|input| is_same_file(input, output))
+    {
+        bail!("{} is an input; name another file with -o", output.display());
+    }
     let mut output = Output::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
     let mut sink = export::sink(options.format, style, output.is_colourful());
-    let mut grep = Grep::new(&filter, options.format, style);
+    let written_is_text = options.format == Format::Text && !output.is_colourful();
+    let mut grep = Grep::new(&filter, style, written_is_text);
     let mut left = filter.head.unwrap_or(u64::MAX);
     let mut tally = Tally::default();
     sink.begin(output.buffer());
@@ -36,12 +43,12 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
                 return Ok(Flow::Continue);
             }
             let start = output.buffer().len();
-            sink.event(event, output.buffer());
+            let misfit = sink.event(event, output.buffer());
             if !grep.accepts(event, &output.buffer()[start..]) {
                 output.buffer().truncate(start);
                 return Ok(Flow::Continue);
             }
-            tally.count(event);
+            tally.count(event, misfit.as_ref());
             output.settle()?;
             left -= 1;
             Ok(if left == 0 { Flow::Stop } else { Flow::Continue })
@@ -54,33 +61,6 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     Ok(reading.outcome)
 }
 
-/// Looks for text in events.
-struct Grep<'f> {
-    finder: Option<memmem::Finder<'f>>,
-    /// Renders events as text when they are written in another form.
-    text: Option<Text>,
-    line: Vec<u8>,
-}
-
-impl<'f> Grep<'f> {
-    fn new(filter: &'f Filter, format: Format, style: Style) -> Self {
-        let finder = filter.grep.as_ref().map(|t| memmem::Finder::new(t.as_bytes()));
-        let text = (finder.is_some() && format != Format::Text).then(|| Text::new(style, false));
-        Self { finder, text, line: Vec::new() }
-    }
-
-    fn accepts(&mut self, event: &Event<'_>, written: &[u8]) -> bool {
-        let Some(finder) = &self.finder else { return true };
-        self.line.clear();
-        match &mut self.text {
-            Some(text) => text.event(event, &mut self.line),
-            None => self.line.extend_from_slice(written),
-        }
-        let lower = String::from_utf8_lossy(&self.line).to_lowercase();
-        finder.find(lower.as_bytes()).is_some()
-    }
-}
-
 /// Counts what was written and what could not be decoded.
 #[derive(Default)]
 struct Tally {
@@ -90,9 +70,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, event: &Event<'_>) {
+    fn count(&mut self, event: &Event<'_>, misfit: Option<&Undecoded>) {
         self.events += 1;
-        if let Err(reason) = &event.found {
+        if let Some(reason) = event.found.as_ref().err().or(misfit) {
             self.undecoded += 1;
             *self.reasons.entry(kind_of(reason)).or_default() += 1;
         }

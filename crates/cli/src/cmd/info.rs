@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use traceweir_format::Guid;
+use traceweir_format::kernel::class_name;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
@@ -12,7 +13,7 @@ use traceweir_format::time::{Clock, ClockKind, FileTime};
 use super::{grouped, warn};
 use crate::cli::{Info, Schemas};
 use crate::exit::Outcome;
-use crate::export::write_json_string;
+use crate::export::{plain, write_json_string};
 use crate::input::Input;
 use crate::output::Output;
 use crate::traces::{Flow, Traces};
@@ -23,7 +24,8 @@ struct Survey {
     events: u64,
     first: Option<FileTime>,
     last: Option<FileTime>,
-    providers: BTreeMap<(String, Guid), u64>,
+    /// Name and events of each provider.
+    providers: BTreeMap<Guid, (String, u64)>,
 }
 
 /// Runs the command.
@@ -40,8 +42,11 @@ pub(super) fn run(options: &Info) -> Result<Outcome> {
                 survey.events += 1;
                 survey.first.get_or_insert(event.time);
                 survey.last = survey.last.max(Some(event.time));
-                let key = (event.provider.unwrap_or_default().to_owned(), event.record.provider());
-                *survey.providers.entry(key).or_default() += 1;
+                let (name, count) = survey.providers.entry(event.record.provider()).or_default();
+                if name.is_empty() {
+                    event.provider.unwrap_or_default().clone_into(name);
+                }
+                *count += 1;
                 Ok(Flow::Continue)
             },
         )?;
@@ -85,20 +90,23 @@ fn page(input: &Input, survey: &Survey) -> String {
     line("Lost", &format!("{} events, {} buffers", h.events_lost, h.buffers_lost));
     line("Providers", &survey.providers.len().to_string());
     let mut providers: Vec<_> = survey.providers.iter().collect();
-    providers.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    for ((name, guid), count) in providers {
-        let _ = writeln!(page, "{:>14}  {guid}  {}", grouped(*count), shown(name));
+    providers.sort_by_key(|(guid, (name, count))| (std::cmp::Reverse(*count), name, *guid));
+    for (guid, (name, count)) in providers {
+        // Kernel events share one provider name; their class tells them apart.
+        let class = class_name(guid).map_or_else(String::new, |c| format!(" ({c})"));
+        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", grouped(*count), shown(name));
     }
     page.push('\n');
     page
 }
 
-fn shown(name: &str) -> &str {
-    if name.is_empty() { "(no name)" } else { name }
+fn shown(name: &str) -> String {
+    if name.is_empty() { "(no name)".to_owned() } else { plain(name) }
 }
 
 fn modes(mode: u32) -> String {
-    let names: Vec<_> = LOG_FILE_MODES.iter().filter(|(bit, _)| mode & bit != 0).map(|(_, name)| *name).collect();
+    let names: Vec<_> =
+        LOG_FILE_MODES.iter().filter(|(bit, _)| mode & bit != 0).map(|(_, name)| *name).collect();
     names.join(" ")
 }
 
@@ -108,7 +116,9 @@ fn machine(h: &LogFileHeader) -> String {
     let zone = -(h.time_zone.bias + h.time_zone.standard_bias);
     let (sign, zone) = (if zone < 0 { '-' } else { '+' }, zone.unsigned_abs());
     let (hours, minutes) = (zone / 60, zone % 60);
-    format!("Windows {major}.{minor} build {build}, {cpus} CPUs at {mhz} MHz, {bits}-bit, UTC{sign}{hours:02}:{minutes:02}")
+    format!(
+        "Windows {major}.{minor} build {build}, {cpus} CPUs at {mhz} MHz, {bits}-bit, UTC{sign}{hours:02}:{minutes:02}"
+    )
 }
 
 fn clock(clock: &Clock) -> String {
@@ -175,7 +185,7 @@ fn json(input: &Input, survey: &Survey) -> String {
         h.buffers_lost,
     );
     out.extend_from_slice(rest.as_bytes());
-    for (index, ((name, guid), count)) in survey.providers.iter().enumerate() {
+    for (index, (guid, (name, count))) in survey.providers.iter().enumerate() {
         out.extend_from_slice(if index > 0 { b",{\"name\":" } else { b"{\"name\":" });
         if name.is_empty() {
             out.extend_from_slice(b"null");

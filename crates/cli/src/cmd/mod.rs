@@ -3,6 +3,7 @@
 mod check;
 mod demo;
 mod dump;
+mod grep;
 mod info;
 mod repair;
 mod stats;

@@ -17,8 +17,7 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
         bail!("{} holds several traces; unpack the one to repair", options.file.display());
     };
-    let is_input = |to: std::path::PathBuf| options.file.canonicalize().is_ok_and(|from| from == to);
-    if options.output.canonicalize().is_ok_and(is_input) {
+    if input::is_same_file(&options.file, &options.output) {
         bail!("{} is the input; name another file with -o", options.output.display());
     }
     let path = options.output.display();
@@ -28,6 +27,9 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
         let hint = if options.output.exists() { " (--force replaces it)" } else { "" };
         format!("cannot write {path}{hint}")
     })?;
+    if let Some(damage) = &file.damage {
+        eprintln!("{}: {damage}", file.name);
+    }
     let done = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(
         "{path}: {} events in {} buffers, ends {}",

@@ -4,13 +4,15 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use rustc_hash::FxHashMap;
+use traceweir_decode::format::Style;
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
+use super::grep::Grep;
 use super::{grouped, warn};
 use crate::cli::{GroupBy, Stats};
 use crate::exit::Outcome;
-use crate::export::write_json_string;
+use crate::export::{plain, unnamed_event, write_json_string};
 use crate::filter::Filter;
 use crate::output::Output;
 use crate::traces::{Event, Flow, Traces};
@@ -26,7 +28,7 @@ struct Count {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
     Provider(Guid),
-    Event(Guid, Option<Box<str>>, u16, u8),
+    Event(Guid, Box<str>, u16, u8),
     Process(u32),
 }
 
@@ -57,11 +59,12 @@ pub(super) fn run(options: &Stats) -> Result<Outcome> {
     let filter = Filter::new(&options.filters, traces.start())?;
     let mut counts = Counts::default();
     let mut left = filter.head.unwrap_or(u64::MAX);
+    let mut grep = Grep::new(&filter, Style::default(), false);
     let by = options.by;
     let reading = traces.read(
         |record, time| filter.wants(record, time),
         |event| {
-            if filter.accepts(event) {
+            if filter.accepts(event) && grep.accepts(event, &[]) {
                 counts.add(event, by);
                 left -= 1;
             }
@@ -97,6 +100,7 @@ impl Counts {
         if matches!(by, GroupBy::All | GroupBy::Event) {
             let d = record.descriptor();
             let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.clone());
+            let name = name.unwrap_or_else(|| format!("{} v{}", unnamed_event(record), d.version).into());
             let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
             one(self.rows.entry(Key::Event(guid, name, id, d.version)).or_default());
         }
@@ -135,7 +139,11 @@ impl Counts {
         let seconds = self.seconds();
         let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
         if !json {
-            let _ = writeln!(page, "\n{:>12} {:>15} {:>12} {:>7}  {name}", "events", "bytes", "events/s", "share");
+            let _ = writeln!(
+                page,
+                "\n{:>12} {:>15} {:>12} {:>7}  {name}",
+                "events", "bytes", "events/s", "share"
+            );
         }
         for (key, count) in rows.iter().take(shown) {
             let label = self.label(key);
@@ -145,12 +153,17 @@ impl Counts {
                 page.push_str(&String::from_utf8_lossy(&out));
                 self.json_ids(key, page);
                 let rate = rate(count.events);
-                let _ = writeln!(page, ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}", count.events, count.bytes);
+                let _ = writeln!(
+                    page,
+                    ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}",
+                    count.events, count.bytes
+                );
             } else {
                 let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
                 let (events, bytes) = (grouped(count.events), grouped(count.bytes));
                 let rate = rate(count.events);
-                let _ = writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {label}");
+                let _ =
+                    writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", plain(&label));
             }
         }
         if rows.len() > shown && !json {
@@ -161,14 +174,17 @@ impl Counts {
     fn json_ids(&self, key: &Key, page: &mut String) {
         let _ = match key {
             Key::Provider(guid) => write!(page, ",\"guid\":\"{guid}\""),
-            Key::Event(guid, _, id, version) => write!(page, ",\"guid\":\"{guid}\",\"id\":{id},\"version\":{version}"),
+            Key::Event(guid, _, id, version) => {
+                write!(page, ",\"guid\":\"{guid}\",\"id\":{id},\"version\":{version}")
+            }
             Key::Process(NO_ID) => write!(page, ",\"pid\":-1"),
             Key::Process(pid) => write!(page, ",\"pid\":{pid}"),
         };
     }
 
     fn label(&self, key: &Key) -> String {
-        let provider = |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
+        let provider =
+            |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
         match key {
             Key::Provider(guid) => {
                 // Kernel events share one provider name; their class tells them apart.
@@ -177,8 +193,7 @@ impl Counts {
                     None => provider(guid),
                 }
             }
-            Key::Event(guid, Some(name), ..) => format!("{}/{name}", provider(guid)),
-            Key::Event(guid, None, id, version) => format!("{}/{id} v{version}", provider(guid)),
+            Key::Event(guid, name, ..) => format!("{}/{name}", provider(guid)),
             Key::Process(NO_ID) => "(no process)".to_owned(),
             Key::Process(pid) => match self.processes.get(pid) {
                 Some(name) => format!("{name} ({pid})"),

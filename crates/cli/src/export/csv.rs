@@ -1,5 +1,6 @@
 //! Comma-separated values (RFC 4180) with a header line; the fields of an event share one column.
 
+use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower};
 use traceweir_decode::walk::Walker;
 
@@ -9,7 +10,7 @@ use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, push_hex, push_id};
 use crate::traces::Event;
 
-const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,undecoded\r\n";
+const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded\r\n";
 
 /// Writes rows.
 pub(super) struct Csv {
@@ -26,22 +27,13 @@ impl Csv {
         Self { style, stamp: Stamp::default(), walker, messages, cell }
     }
 
-    /// Fills `cell` with the fields; returns why not, if they cannot be decoded.
-    fn fields(&mut self, event: &Event<'_>) -> Option<String> {
+    /// Fills `cell` with the fields; says what is wrong with a payload that does not fit.
+    fn fields(&mut self, event: &Event<'_>) -> Option<Undecoded> {
         self.cell.clear();
-        match &event.found {
-            Ok(found) => {
-                let mut fields = TextFields::new(&mut self.cell, self.style);
-                let schema = &found.known.schema;
-                let rest = self.walker.walk(schema, found.payload, event.record.pointer_size(), &mut fields);
-                rest.err().map(|reason| reason.to_string())
-            }
-            Err(reason) => {
-                self.cell.extend_from_slice(b"0x");
-                push_hex(event.record.payload(), &mut self.cell);
-                Some(reason.to_string())
-            }
-        }
+        let found = event.found.as_ref().ok()?;
+        let mut fields = TextFields::new(&mut self.cell, self.style);
+        let schema = &found.known.schema;
+        self.walker.walk(schema, found.payload, event.record.pointer_size(), &mut fields).err()
     }
 }
 
@@ -64,7 +56,7 @@ impl Sink for Csv {
         out.extend_from_slice(COLUMNS);
     }
 
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let record = &event.record;
         let d = record.descriptor();
         self.stamp.push(event.time, out);
@@ -94,7 +86,7 @@ impl Sink for Csv {
         out.push(b',');
         decimal(record.payload().len(), out);
         out.push(b',');
-        let undecoded = self.fields(event);
+        let misfit = self.fields(event);
         push_cell(self.cell.trim_ascii_start(), out);
         out.push(b',');
         self.cell.clear();
@@ -103,7 +95,18 @@ impl Sink for Csv {
         }
         push_cell(&self.cell, out);
         out.push(b',');
-        push_cell(undecoded.unwrap_or_default().as_bytes(), out);
+        let undecoded = match &event.found {
+            Ok(found) => misfit.as_ref().map(|reason| (reason, found.payload)),
+            Err(reason) => Some((reason, record.payload())),
+        };
+        if let Some((_, payload)) = undecoded {
+            push_hex(payload, out);
+        }
+        out.push(b',');
+        if let Some((reason, _)) = undecoded {
+            push_cell(reason.to_string().as_bytes(), out);
+        }
         out.extend_from_slice(b"\r\n");
+        misfit
     }
 }

@@ -8,8 +8,17 @@ use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::OutType;
 
 /// Whether a field is not meant to be seen.
-fn is_hidden(field: &Field) -> bool {
+pub(super) fn is_hidden(field: &Field) -> bool {
     matches!(field.kind, Kind::Value { output: OutType::NOPRINT, .. })
+}
+
+/// Whether the value of a field is shown as words, which may hold anything.
+fn is_worded(field: &Field, value: &Value<'_>) -> bool {
+    matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_))
+        || matches!(
+            field.kind,
+            Kind::Value { output: OutType::STRING, .. } | Kind::Value { map: Some(_), .. }
+        )
 }
 
 /// Which of the open brackets are arrays: one bit each, the innermost lowest.
@@ -124,7 +133,7 @@ impl<'p> Visitor<'p> for TextFields<'_> {
             return;
         }
         self.lead(field);
-        if !matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_)) {
+        if !is_worded(field, &value) {
             return text(field, &value, self.style, self.out);
         }
         let start = self.out.len();
@@ -165,20 +174,14 @@ fn quote_if_needed(out: &mut Vec<u8>, start: usize) {
         out.pop();
         return;
     }
-    if word.iter().any(|b| *b < 0x20 || *b == b'"' || *b == 0x7F) {
+    // 0xC2 leads the control characters beyond ASCII.
+    if word.iter().any(|b| *b < 0x20 || matches!(b, b'"' | 0x7F | 0xC2)) {
         let word = out.split_off(start + 1);
-        for b in word {
-            match b {
-                b'"' => out.extend_from_slice(b"\\\""),
-                b'\n' => out.extend_from_slice(b"\\n"),
-                b'\r' => out.extend_from_slice(b"\\r"),
-                b'\t' => out.extend_from_slice(b"\\t"),
-                0..0x20 | 0x7F => {
-                    out.extend_from_slice(b"\\x");
-                    super::push_hex(&[b], out);
-                }
-                _ => out.push(b),
+        for (index, piece) in word.split(|b| *b == b'"').enumerate() {
+            if index > 0 {
+                out.extend_from_slice(b"\\\"");
             }
+            super::push_plain(piece, out);
         }
     }
     out.push(b'"');

@@ -1,5 +1,6 @@
 //! One JSON object a line.
 
+use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower, json_string};
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
@@ -66,19 +67,21 @@ impl Json {
         decimal(record.payload().len(), out);
     }
 
-    fn fields(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn fields(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         out.extend_from_slice(b",\"fields\":{");
         let found = match &event.found {
             Ok(found) => found,
             Err(reason) => {
                 out.push(b'}');
-                return undecoded(&reason.to_string(), event.record.payload(), out);
+                undecoded(&reason.to_string(), event.record.payload(), out);
+                return None;
             }
         };
         let mut fields = JsonFields::new(out, found.known, self.style);
-        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
         out.push(b'}');
-        match rest {
+        match &rest {
             Ok([]) => {}
             Ok(extra) => {
                 out.extend_from_slice(b",\"extra\":\"");
@@ -88,10 +91,11 @@ impl Json {
             Err(reason) => undecoded(&reason.to_string(), found.payload, out),
         }
         self.message.clear();
-        if self.messages.expand(&event.record, found, self.style, &mut self.message) {
+        if self.messages.expand(&event.record, found, self.style, &mut self.message).is_some() {
             out.extend_from_slice(b",\"message\":");
             json_string(&String::from_utf8_lossy(&self.message), out);
         }
+        rest.err()
     }
 }
 
@@ -132,7 +136,7 @@ fn push_stack(record: &Record<'_>, out: &mut Vec<u8>) {
 }
 
 impl Sink for Json {
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         self.identity(event, out);
         if let Some(actor) = event.attributed {
             out.extend_from_slice(b",\"attributed\":{\"pid\":");
@@ -148,7 +152,8 @@ impl Sink for Json {
         push_guid(b",\"activity\":\"", event.record.activity(), out);
         push_guid(b",\"related\":\"", event.record.items().related_activity(), out);
         push_stack(&event.record, out);
-        self.fields(event, out);
+        let misfit = self.fields(event, out);
         out.extend_from_slice(b"}\n");
+        misfit
     }
 }

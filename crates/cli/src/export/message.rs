@@ -1,5 +1,6 @@
 //! The message of an event with its inserts filled in.
 
+use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::message::Spec;
 use traceweir_decode::schema::Field;
@@ -26,18 +27,24 @@ struct Inserts {
 }
 
 impl Messages {
-    /// Appends the message of an event, if it has one.
-    pub(super) fn expand(&mut self, record: &Record<'_>, found: &Found<'_, '_>, style: Style, out: &mut Vec<u8>) -> bool {
-        let Some(message) = &found.known.message else { return false };
+    /// Appends the message of an event, if it has one, and says whether the payload fits the schema.
+    pub(super) fn expand(
+        &mut self,
+        record: &Record<'_>,
+        found: &Found<'_, '_>,
+        style: Style,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<(), Undecoded>> {
+        let message = found.known.message.as_ref()?;
         self.inserts.text.clear();
         self.inserts.ends.clear();
         (self.inserts.depth, self.inserts.style) = (0, style);
         // A payload that ends early leaves later inserts as they are written.
         let schema = &found.known.schema;
-        let _ = self.walker.walk(schema, found.payload, record.pointer_size(), &mut self.inserts);
+        let walked = self.walker.walk(schema, found.payload, record.pointer_size(), &mut self.inserts);
         let inserts = &self.inserts;
         message.expand(out, &mut |number, spec, out| inserts.push(number, spec, out));
-        true
+        Some(walked.map(|_| ()))
     }
 }
 

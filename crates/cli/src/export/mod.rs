@@ -12,7 +12,10 @@ pub(crate) use json::write_json_string;
 pub(crate) use stamp::Stamp;
 pub(crate) use text::Text;
 
+use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::class_name;
 
 use crate::cli::Format;
 use crate::traces::Event;
@@ -21,8 +24,8 @@ use crate::traces::Event;
 pub(crate) trait Sink {
     /// What stands before the first event.
     fn begin(&mut self, _out: &mut Vec<u8>) {}
-    /// One event.
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>);
+    /// One event. Says what is wrong with a payload that does not fit its schema.
+    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded>;
     /// What stands after the last event.
     fn end(&mut self, _out: &mut Vec<u8>) {}
 }
@@ -37,12 +40,49 @@ pub(crate) fn sink(format: Format, style: Style, colour: bool) -> Box<dyn Sink> 
     }
 }
 
+/// What stands for the name of an event that has none: its id, or class and type of a classic event.
+pub(crate) fn unnamed_event(record: &Record<'_>) -> String {
+    let d = record.descriptor();
+    match (record.family(), class_name(&record.provider())) {
+        (Family::Event | Family::Message, _) => d.id.to_string(),
+        (_, Some(class)) => format!("{class}/{}", d.opcode),
+        (_, None) => d.opcode.to_string(),
+    }
+}
+
 /// An id as people print it: -1 where there is none.
 fn push_id(id: u32, out: &mut Vec<u8>) {
     if id == u32::MAX {
         out.extend_from_slice(b"-1");
     } else {
         traceweir_decode::format::decimal(id, out);
+    }
+}
+
+/// Text for a line that people read, whatever it holds.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = Vec::new();
+    push_plain(text.as_bytes(), &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Text on one line, whatever it holds: a control character could end the line or take over the terminal.
+fn push_plain(text: &[u8], out: &mut Vec<u8>) {
+    if text.iter().all(|b| (b' '..0x7F).contains(b)) {
+        return out.extend_from_slice(text);
+    }
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '\n' => out.extend_from_slice(b"\\n"),
+            '\r' => out.extend_from_slice(b"\\r"),
+            '\t' => out.extend_from_slice(b"\\t"),
+            c if c.is_control() => {
+                out.extend_from_slice(b"\\x");
+                // Control characters end at U+009F.
+                push_hex(&[u8::try_from(u32::from(c)).unwrap_or(0)], out);
+            }
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
     }
 }
 

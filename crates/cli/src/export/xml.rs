@@ -4,13 +4,15 @@
 
 use std::io::Write;
 
+use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, text};
-use traceweir_decode::schema::Field;
+use traceweir_decode::schema::{Field, Origin};
 use traceweir_decode::source::Found;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
 
+use super::fields::is_hidden;
 use super::message::Messages;
 use super::{Sink, Stamp, push_hex};
 use crate::traces::Event;
@@ -67,7 +69,7 @@ impl Xml {
         out.extend_from_slice(b"\t\t<Computer />\r\n\t</System>\r\n");
     }
 
-    fn data(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn data(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let found = match &event.found {
             Ok(found) => found,
             Err(reason) => {
@@ -77,14 +79,18 @@ impl Xml {
                 element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
                 element("\t\t", "DataItemName", &reason.to_string(), out);
                 out.extend_from_slice(b"\t</ProcessingErrorData>\r\n");
-                return;
+                return None;
             }
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
-        let mut data = Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None };
-        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
+        // Padding of kernel events is nobody's data.
+        let hide = found.known.schema.origin == Origin::Kernel;
+        let mut data =
+            Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide };
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
         out.extend_from_slice(b"\t</EventData>\r\n");
-        match rest {
+        match &rest {
             Ok([]) => {}
             Ok(extra) => {
                 out.extend_from_slice(b"\t<BinaryEventData>");
@@ -100,6 +106,7 @@ impl Xml {
                 out.extend_from_slice(b"</EventPayload>\r\n\t</ProcessingErrorData>\r\n");
             }
         }
+        rest.err()
     }
 
     fn rendering(&mut self, event: &Event<'_>, found: &Found<'_, '_>, out: &mut Vec<u8>) {
@@ -129,7 +136,7 @@ impl Xml {
             out.extend_from_slice(b"</EventName>\r\n");
         }
         self.scratch.clear();
-        if self.messages.expand(&event.record, found, self.style, &mut self.scratch) {
+        if self.messages.expand(&event.record, found, self.style, &mut self.scratch).is_some() {
             element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
         }
         out.extend_from_slice(b"\t</RenderingInfo>\r\n");
@@ -141,18 +148,20 @@ impl Sink for Xml {
         out.extend_from_slice(b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<Events>\r\n");
     }
 
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let _ = write!(out, "<Event xmlns=\"{EVENT_NAMESPACE}\">\r\n");
         self.system(event, out);
-        self.data(event, out);
+        let misfit = self.data(event, out);
         if let Ok(found) = &event.found {
             self.rendering(event, found, out);
         }
         if !matches!(event.record.family(), Family::Event) {
             let _ = write!(out, "\t<ExtendedTracingInfo xmlns=\"{TRACE_NAMESPACE}\">\r\n\t\t<EventGuid>");
-            let _ = write!(out, "{{{}}}</EventGuid>\r\n\t</ExtendedTracingInfo>\r\n", event.record.provider());
+            let _ =
+                write!(out, "{{{}}}</EventGuid>\r\n\t</ExtendedTracingInfo>\r\n", event.record.provider());
         }
         out.extend_from_slice(b"</Event>\r\n");
+        misfit
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -167,6 +176,7 @@ struct Data<'a> {
     scratch: &'a mut Vec<u8>,
     depth: usize,
     array: Option<usize>,
+    hide: bool,
 }
 
 impl Data<'_> {
@@ -177,6 +187,9 @@ impl Data<'_> {
 
 impl<'p> Visitor<'p> for Data<'_> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        if self.hide && is_hidden(field) {
+            return;
+        }
         self.indent();
         self.out.extend_from_slice(b"<Data Name=\"");
         escape(field.name.as_bytes(), self.out);

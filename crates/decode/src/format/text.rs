@@ -2,7 +2,7 @@
 
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::types::OutType;
-use traceweir_format::text::{chars16, cp1252};
+use traceweir_format::text::{chars16, cp1252, until_nul16};
 use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, lznt1};
 
@@ -207,5 +207,7 @@ pub(super) fn unpacked_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let size = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let mut text = Vec::new();
     lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED), &mut text).ok()?;
+    // The size counts a terminator.
+    text.truncate(until_nul16(&text).len());
     (!text.is_empty()).then_some(text)
 }

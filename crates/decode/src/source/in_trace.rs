@@ -155,7 +155,9 @@ impl Decoder {
         for mut provider in providers {
             // Events carry the id of the event source, whatever the manifest says.
             provider.id = id;
-            self.add_provider(provider, Rank::InTrace);
+            if self.add_provider(provider, Rank::InTrace).is_err() {
+                return;
+            }
         }
     }
 
@@ -199,7 +201,7 @@ impl Decoder {
                 None => lacking.push((index, name)),
             }
         }
-        let known = self.keep(info.schema);
+        let Ok(known) = self.keep(info.schema) else { return };
         for (index, name) in lacking {
             self.in_trace.waiting.entry((info.provider, name)).or_default().push((known, index));
         }

@@ -17,6 +17,15 @@ pub struct Known {
 }
 
 impl Known {
+    /// About how many bytes [`Known::new`] derives. Texts of a schema may be shared by many fields and events; derived ones are not.
+    pub(super) fn derived_bytes(schema: &Schema) -> usize {
+        const KEY: usize = 32;
+        let keys = schema.fields().iter().map(|f| f.name.len().saturating_add(KEY));
+        let texts = [&schema.message, &schema.names.event, &schema.names.task, &schema.names.opcode];
+        let texts = texts.into_iter().flatten().map(|t| t.len());
+        keys.chain(texts).fold(0, usize::saturating_add)
+    }
+
     /// Derives what can be derived.
     #[must_use]
     pub fn new(schema: Schema) -> Self {

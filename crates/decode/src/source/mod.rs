@@ -42,13 +42,16 @@ use traceweir_format::tracelogging::Traits;
 use traceweir_format::wire::{chunk, u16_at};
 use traceweir_format::{Guid, text};
 
-use crate::error::{Result, Undecoded};
+use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
 use in_trace::InTrace;
 use self_described::SelfDescribed;
 
 /// The most schema fields that a trace's own manifests and embedded schemas may take.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
+
+/// The most bytes that may be derived from schemas from outside: the events of a whole Windows installation take a tenth.
+const MAX_DERIVED_BYTES: usize = 256 << 20;
 
 /// Where a manifest schema came from, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +108,7 @@ pub struct Decoder {
     names: FxHashMap<Guid, Arc<str>>,
     in_trace: InTrace,
     builtin: builtin::Builtin,
+    derived_bytes: usize,
 }
 
 impl Decoder {
@@ -122,28 +126,28 @@ impl Decoder {
         };
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
-            self.add_provider(provider, Rank::Given);
+            self.add_provider(provider, Rank::Given)?;
         }
         Ok(events)
     }
 
     /// Adds the message formats of a TMF file. Returns their number.
     pub fn add_tmf(&mut self, bytes: &[u8]) -> Result<usize> {
-        Ok(self.add_formats(wpp::tmf::parse(bytes)?))
+        self.add_formats(wpp::tmf::parse(bytes)?)
     }
 
     /// Adds the message formats of a PDB file. Returns their number.
     pub fn add_pdb<R: std::io::Read + std::io::Seek + Send>(&mut self, file: R) -> Result<usize> {
-        Ok(self.add_formats(wpp::pdb::load(file)?))
+        self.add_formats(wpp::pdb::load(file)?)
     }
 
-    fn add_formats(&mut self, parsed: wpp::Parsed) -> usize {
+    fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<usize> {
         let count = parsed.formats.len();
         for format in parsed.formats {
-            let id = self.keep(format.schema);
+            let id = self.keep(format.schema)?;
             self.messages.insert((format.guid, format.number), id);
         }
-        count
+        Ok(count)
     }
 
     /// The name of a provider, as far as anything seen so far tells.
@@ -152,20 +156,31 @@ impl Decoder {
         self.names.get(provider).map(|n| &**n)
     }
 
-    fn keep(&mut self, schema: Schema) -> u32 {
+    /// Keeps a schema from outside, as long as there is room for what is derived from it.
+    fn keep(&mut self, schema: Schema) -> Result<u32> {
+        let derived = self.derived_bytes.saturating_add(Known::derived_bytes(&schema));
+        if derived > MAX_DERIVED_BYTES {
+            return Err(Error::Schema("names and messages are too large in sum"));
+        }
+        self.derived_bytes = derived;
+        Ok(self.push(schema))
+    }
+
+    fn push(&mut self, schema: Schema) -> u32 {
         self.known.push(Known::new(schema));
         u32::try_from(self.known.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn add_provider(&mut self, provider: ProviderSchemas, rank: Rank) {
+    fn add_provider(&mut self, provider: ProviderSchemas, rank: Rank) -> Result<()> {
         if let Some(name) = &provider.name {
             self.names.insert(provider.id, name.clone());
         }
         for event in provider.events {
             let (id, version) = (event.descriptor.id, event.descriptor.version);
-            let known = self.keep(event.schema);
+            let known = self.keep(event.schema)?;
             self.add_candidate(provider.id, id, Candidate { version, rank, known });
         }
+        Ok(())
     }
 
     fn add_candidate(&mut self, provider: Guid, id: u16, candidate: Candidate) {
@@ -218,7 +233,7 @@ impl Decoder {
     #[inline]
     fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         if record.items_damaged() {
-            let why = crate::Error::Schema("extended items leave the record");
+            let why = Error::Schema("extended items leave the record");
             return Err(Undecoded::BadMetadata(why));
         }
         let (mut traits, mut metadata) = (None, None);
@@ -301,7 +316,7 @@ impl Decoder {
         if let Some(id) = self.classic.get(&first).copied().flatten() {
             return Some(id);
         }
-        let id = kernel::schema(class, opcode, shape.version).map(|s| self.keep(s))?;
+        let id = kernel::schema(class, opcode, shape.version).map(|s| self.push(s))?;
         self.classic.insert(first, Some(id));
         Some(id)
     }

@@ -7,12 +7,13 @@ use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
 use super::wevt::build::Bytes;
 use super::*;
-use crate::schema::{Kind, Origin};
+use crate::schema::{Field, Kind, Origin};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 const OTHER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
@@ -435,6 +436,17 @@ fn embedded_schemas_cannot_fill_the_memory() {
     assert!((10..1000).contains(&decoder.known.len()), "{}", decoder.known.len());
     observe(&mut decoder, &chunks(&manifest(&[(1, 0, "late")]), 1)[0]);
     has(&mut decoder, &event(1, 0, &[]), &["f"]);
+}
+
+#[test]
+fn texts_that_many_fields_share_are_paid_for_by_each() {
+    let long: Arc<str> = "n".repeat(60_000).into();
+    let field = Field { name: long, ..Field::value("", InType::UINT8, OutType::NULL) };
+    let schema = Schema::default().seal(vec![field; 50], 50).unwrap();
+    let mut decoder = Decoder { derived_bytes: MAX_DERIVED_BYTES - 5_000_000, ..Decoder::default() };
+    assert!(decoder.keep(schema.clone()).is_ok(), "3 MB");
+    assert!(decoder.keep(schema).is_err());
+    assert!(fields(&mut decoder, &system(0x0301, 4, false)).is_ok(), "kernel tables need no room");
 }
 
 #[test]

@@ -1,0 +1,212 @@
+//! What `weir dump` says about the same trace.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{ChildStdout, Stdio};
+
+use serde_json::Value;
+
+use super::lines::Line;
+use super::names::{RUNDOWN, RUNTIME, by_trace_event};
+use super::values::number;
+use crate::util::weir_command;
+
+/// TraceEvent rounds to a thousandth of a millisecond.
+const TOLERANCE_MS: f64 = 0.000_51;
+
+/// One of our events that may be an EVENT line.
+pub(super) struct Ours {
+    /// Its place in the output.
+    pub(super) index: usize,
+    /// `provider/event` as TraceEvent names them.
+    pub(super) name: String,
+    /// The whole object, with names for enumerations.
+    pub(super) event: Value,
+    /// The fields, with numbers for enumerations.
+    pub(super) numbers: Value,
+}
+
+impl Ours {
+    /// A field by its name, without regard to case.
+    pub(super) fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a Value> {
+        fields.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// A field as a number; a missing one is a fault of the table that asks for it.
+    pub(super) fn number(&self, name: &str) -> i128 {
+        let value =
+            Self::field(&self.numbers, name).unwrap_or_else(|| panic!("{} has no field {name}", self.name));
+        number(value.to_string().trim_matches('"'))
+            .unwrap_or_else(|| panic!("{name} of {} is no number", self.name))
+    }
+
+    /// A field as text.
+    pub(super) fn text(&self, name: &str) -> &str {
+        let value = Self::field(&self.event["fields"], name).and_then(Value::as_str);
+        value.unwrap_or_else(|| panic!("{} has no text {name}", self.name))
+    }
+
+    /// The bytes that no field of the schema claims, or all of them where there is no schema.
+    pub(super) fn left_over(&self) -> Vec<u8> {
+        let hex = self.event["extra"].as_str().or(self.event["raw"].as_str()).unwrap_or_default();
+        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("two digits");
+        (0..hex.len()).step_by(2).map(byte).collect()
+    }
+
+    pub(super) fn is(&self, line: &Line) -> bool {
+        let ms = self.event["ms"].as_f64().expect("a time").max(0.0);
+        self.name == line.name
+            && (ms - line.ms).abs() <= TOLERANCE_MS
+            && self.event["cpu"] == line.cpu
+            && self.event["len"] == line.len
+    }
+}
+
+/// A trace through our eyes: what the EVENT lines need, and the counts.
+#[derive(Default)]
+pub(super) struct Trace {
+    pub(super) events: usize,
+    /// Events that TraceEvent prints, by its names.
+    pub(super) counts: BTreeMap<String, u64>,
+    /// Events that it does not print, by the reason.
+    pub(super) hidden: BTreeMap<&'static str, u64>,
+    pub(super) candidates: Vec<Ours>,
+    /// NT paths and what stands for them.
+    pub(super) volumes: Vec<(String, String)>,
+    /// Name of the file with this key.
+    pub(super) files: HashMap<i128, String>,
+    /// Name of the type with this id in this process.
+    pub(super) types: HashMap<(i64, i128), String>,
+    /// Raw clock at the start.
+    pub(super) anchor: i64,
+}
+
+impl Trace {
+    /// Reads a trace, and keeps the events that stand at the time of some line.
+    pub(super) fn read(path: &Path, schemas: &Path, lines: &[Line]) -> Self {
+        let mut times: Vec<f64> = lines.iter().map(|l| l.ms).collect();
+        times.sort_by(f64::total_cmp);
+        let mut trace = Self { anchor: anchor(path), ..Self::default() };
+        for_each_line(path, schemas, false, |index, line| trace.add(index, line, &times));
+        let mut next = 0;
+        for_each_line(path, schemas, true, |index, line| {
+            if let Some(ours) = trace.candidates.get_mut(next).filter(|o| o.index == index) {
+                ours.numbers = parse(line)["fields"].take();
+                next += 1;
+            }
+        });
+        assert_eq!(next, trace.candidates.len(), "--numeric prints the same events");
+        trace
+    }
+
+    fn add(&mut self, index: usize, line: &str, times: &[f64]) {
+        let event = parse(line);
+        self.events = index + 1;
+        self.learn(&event);
+        let name = by_trace_event(
+            event["provider"].as_str().unwrap_or_default(),
+            event["event"].as_str(),
+            event["id"].as_u64().expect("an id"),
+        );
+        if let Some(reason) = hidden(&event) {
+            *self.hidden.entry(reason).or_default() += 1;
+            return;
+        }
+        let ms = event["ms"].as_f64().expect("a time").max(0.0);
+        let near = times.partition_point(|t| *t < ms - TOLERANCE_MS);
+        if times.get(near).is_some_and(|t| *t <= ms + TOLERANCE_MS) {
+            self.candidates.push(Ours { index, name: name.clone(), event, numbers: Value::Null });
+        }
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    /// Keeps what TraceEvent looks up from other events.
+    fn learn(&mut self, event: &Value) {
+        let fields = &event["fields"];
+        let text = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
+        match event["event"].as_str().unwrap_or_default() {
+            "SysConfigEx/VolumeMapping" => self.volumes.push((text("NtPath"), text("DosPath"))),
+            name if name.starts_with("FileIo/") => {
+                if let Some(key) = number(&text("FileObject")) {
+                    self.files.insert(key, text("FileName"));
+                }
+            }
+            "Type/BulkType" => {
+                let pid = event["pid"].as_i64().expect("a process");
+                for value in fields["Values"].as_array().expect("an array") {
+                    let id = number(value["TypeID"].as_str().expect("an id")).expect("a number");
+                    self.types.insert((pid, id), value["Name"].as_str().expect("a name").to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why TraceEvent does not print an event, if it does not.
+fn hidden(event: &Value) -> Option<&'static str> {
+    const KERNEL: &[(&str, &[u64], &str)] = &[
+        ("3d6fa8d1-fe05-11d0-9dda-00c04fd7ba7c", &[3, 4], "thread rundown"),
+        ("90cbdc39-4a3e-11d1-84f4-0000f80464e3", &[0, 0x20, 0x23, 0x24], "file names"),
+        ("01853a65-418f-4f36-aefc-dc0f1d2fd235", &[0x12, 0x1C], "left to Windows' own decoder"),
+        ("2cb15d1d-5fc1-11d2-abe1-00a0c911f518", &[0x22], "left to Windows' own decoder"),
+        ("68fdd900-4a3e-11d1-84f4-0000f80464e3", &[0x50], "left to Windows' own decoder"),
+    ];
+    let (guid, id) = (event["guid"].as_str()?, event["id"].as_u64()?);
+    let (opcode, fields) = (event["opcode"].as_u64()?, &event["fields"]);
+    if let Some(row) = KERNEL.iter().find(|row| row.0 == guid && row.1.contains(&opcode)) {
+        return Some(row.2);
+    }
+    match event["provider"].as_str() {
+        _ if guid == "def2fe46-7bd6-4b80-bd94-f57fe20d0ce3" => Some("kernel stacks"),
+        _ if guid == "ce1dbfb4-137e-4da6-87b0-3f59aa102cbc" && opcode == 0x2E => {
+            let busy = fields["Flags"].as_u64().is_some_and(|f| f & 3 != 0);
+            (fields["ThreadId"] == 0 && !busy).then_some("samples of the idle thread")
+        }
+        Some(RUNTIME) => match id {
+            82 => Some("CLR stacks"),
+            190 => Some("CLR maps of IL to native code"),
+            143 | 144 => {
+                let flags = fields["MethodFlags"].as_str().unwrap_or_default();
+                let shown = flags.contains("Jitted") || (id == 143 && flags.contains("Dynamic"));
+                (!shown).then_some("CLR methods that are not jitted")
+            }
+            _ => None,
+        },
+        Some(RUNDOWN) if id == 144 => Some("CLR method rundown"),
+        Some(RUNDOWN) if id == 150 => Some("CLR maps of IL to native code"),
+        Some("DotNet") => Some("the provider named DotNet"),
+        _ => None,
+    }
+}
+
+fn parse(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
+
+/// Calls `each` for every line that `weir dump` prints, without holding them all.
+fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMut(usize, &str)) {
+    let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
+    command.arg(schemas).arg(path).args(numeric.then_some("--numeric"));
+    let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir starts");
+    let stdout: ChildStdout = weir.stdout.take().expect("piped");
+    for (index, line) in BufReader::new(stdout).lines().enumerate() {
+        each(index, &line.expect("output is UTF-8"));
+    }
+    assert_eq!(weir.wait().expect("weir ends").code(), Some(0), "{}", path.display());
+}
+
+/// The raw time of the first event: the trace's own zero.
+fn anchor(path: &Path) -> i64 {
+    const OFFSET: usize = 0x58;
+    let mut head = [0; OFFSET + 8];
+    let mut file = std::fs::File::open(path).expect("the sample opens");
+    if path.extension().is_some_and(|e| e == "zip") {
+        let mut archive = zip::ZipArchive::new(file).expect("an archive");
+        archive.by_index(0).expect("the trace").read_exact(&mut head).expect("a header");
+    } else {
+        file.read_exact(&mut head).expect("a header");
+    }
+    i64::from_le_bytes(head[OFFSET..].try_into().expect("eight bytes"))
+}

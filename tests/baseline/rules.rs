@@ -1,0 +1,123 @@
+//! The differences that remain, each with its reason. What no rule covers fails the test.
+
+use super::fields::{fits, little_endian};
+use super::ours::Ours;
+use super::values::{agree, date, number};
+
+/// Why a field differs, and when.
+pub(super) struct Rule {
+    pub(super) name: &'static str,
+    pub(super) reason: &'static str,
+    /// The event as TraceEvent names it; `*` stands for anything.
+    event: &'static str,
+    /// The field, or `*`.
+    field: &'static str,
+    /// Whether it explains this value of this field.
+    explains: fn(&str, &str, &Ours) -> bool,
+}
+
+impl Rule {
+    pub(super) fn covers(&self, event: &str, field: &str, value: &str, ours: &Ours) -> bool {
+        fits(self.event, event) && fits(self.field, field) && (self.explains)(field, value, ours)
+    }
+}
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "no schema at hand",
+        reason: "the manifest of .NET Core 3.1 lacks these events of .NET 8; their bytes are kept",
+        event: "Microsoft-Windows-DotNETRuntime*",
+        field: "*",
+        explains: |field, value, ours| {
+            let Some((at, size)) = known_place(&ours.name, field) else { return false };
+            let kept = little_endian(&ours.left_over(), at, size);
+            !ours.event["undecoded"].is_null() && number(value).is_none_or(|n| n == kept)
+        },
+    },
+    Rule {
+        name: "newer than the schema at hand",
+        reason: "the manifest knows an older version, without these fields at the end; their bytes are kept",
+        event: "Microsoft-Windows-DotNETRuntime/GC/*",
+        field: "*",
+        explains: |field, value, ours| {
+            let Some((at, size)) = known_place(&ours.name, field) else { return false };
+            let rest = ours.left_over();
+            ours.event["extra"].is_string() && number(value) == Some(little_endian(&rest, at, size))
+        },
+    },
+    Rule {
+        name: "entry without fields",
+        reason: "the manifest has version 2 of this event, but not one field of it; its bytes are kept",
+        event: "Microsoft-Windows-DotNETRuntimePrivate/GC/PerHeapHistory",
+        field: "*",
+        explains: |field, value, ours| {
+            let bytes = ours.left_over();
+            // The last byte is the instance; the others that TraceEvent prints are all 0.
+            let expected = if field == "ClrInstanceID" { bytes.last().copied() } else { Some(0) };
+            let expected = expected.map(i128::from);
+            ours.event["len"] == bytes.len() && (value == "not_specified" || number(value) == expected)
+        },
+    },
+    Rule {
+        name: "the process of ImageID",
+        reason: "TraceEvent reads it four bytes too early in 64-bit events, so that it is always 0",
+        event: "KernelTraceControl/ImageID",
+        field: "ProcessID",
+        explains: |_, value, ours| value == "0" && ours.event["pid"] == ours.event["fields"]["ProcessId"],
+    },
+    Rule {
+        name: "the milliseconds of SYSTEMTIME",
+        reason: "TraceEvent prints the seconds once more in their place",
+        event: "solar_system/PrimitiveTypesTest",
+        field: "system_time_type",
+        explains: |field, value, ours| {
+            let right = ours.event["fields"][field].as_str().and_then(date).unwrap_or_default();
+            let (Some(whole), Some(seconds)) = (right.get(..18), right.get(15..17)) else { return false };
+            agree(value, &format!("{whole}0{seconds}0000").into())
+        },
+    },
+    Rule {
+        name: "UDP read as version 0",
+        reason: "only that has context and dsize; here the first is the process and the size of version 2, joined",
+        event: "Windows Kernel/UdpIp/*",
+        field: "*",
+        explains: |field, value, ours| match field {
+            "context" => number(value) == Some(ours.number("size") << 32 | ours.number("PID")),
+            _ => field == "dsize",
+        },
+    },
+    Rule {
+        name: "create options as file attributes",
+        reason: "TraceEvent has the names of file attributes for the bits of create options",
+        event: "Microsoft-Windows-Kernel-File/Create",
+        field: "CreateOptions",
+        explains: |_, value, ours| {
+            value.starts_with("FILE_ATTRIBUTE_") && ours.number("CreateOptions") & 0xFF_FFFF != 0
+        },
+    },
+];
+
+/// Where a field that no schema describes stands in the bytes that are kept: offset and size.
+fn known_place(event: &str, field: &str) -> Option<(usize, usize)> {
+    Some(match (event.rsplit('/').next()?, field) {
+        ("HeapStats", "GenerationSize4") | ("AllocationTick", "ObjectSize") => (0, 8),
+        ("HeapStats", "TotalPromotedSize4") => (8, 8),
+        ("GlobalHeapHistory", "CondemnReasons0") => (0, 4),
+        ("GlobalHeapHistory", "CondemnReasons1") => (4, 4),
+        ("GlobalHeapHistory", "Count") => (8, 4),
+        ("FitBucketInfo" | "LOHCompact", "ClrInstanceID") => (0, 2),
+        ("FitBucketInfo", "BucketKind") => (2, 2),
+        ("FitBucketInfo", "TotalSize") => (4, 8),
+        ("FitBucketInfo", "Count") => (12, 2),
+        ("LOHCompact", "Count") => (2, 2),
+        ("SettingsRundown", "HardLimit") => (0, 8),
+        ("SettingsRundown", "LOHThreshold") => (8, 8),
+        ("SettingsRundown", "PhysicalMemoryConfig") => (16, 8),
+        ("SettingsRundown", "Gen0MinBudgetConfig") => (24, 8),
+        ("SettingsRundown", "Gen0MaxBudgetConfig") => (32, 8),
+        ("SettingsRundown", "HighMemPercentConfig") => (40, 4),
+        ("SettingsRundown", "BitSettings") => (44, 4),
+        ("SettingsRundown", "ClrInstanceID") => (48, 2),
+        _ => return None,
+    })
+}

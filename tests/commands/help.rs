@@ -1,0 +1,58 @@
+//! Help that teaches.
+
+use crate::util::weir;
+
+#[test]
+fn weir_alone_shows_its_commands() {
+    let run = weir::<&str>([]).expect(2);
+    for word in ["info", "dump", "stats", "check", "repair", "demo", "Examples:", "Exit status:"] {
+        assert!(run.stderr.contains(word), "{word} in {}", run.stderr);
+    }
+    assert_eq!(weir(["--help"]).expect(0).text(), run.stderr);
+    assert!(weir(["--version"]).expect(0).text().starts_with("weir "));
+}
+
+#[test]
+fn the_help_of_each_command_names_its_options() {
+    const SCHEMAS: [&str; 3] = ["--manifest", "--tmf", "--pdb"];
+    const FILTERS: [&str; 11] = [
+        "--provider",
+        "--event",
+        "--level",
+        "--keyword",
+        "--pid",
+        "--tid",
+        "--cpu",
+        "--from",
+        "--to",
+        "--head",
+        "--grep",
+    ];
+    let common: Vec<&str> = SCHEMAS.into_iter().chain(FILTERS).collect();
+    for (verb, own, shares) in [
+        ("info", &["--json", ".etl.zip"][..], false),
+        ("dump", &["--format", "jsonl", "csv", "xml", "--output", "--numeric"], true),
+        ("stats", &["--by", "--top", "--json"], true),
+        ("check", &["--json"], false),
+        ("repair", &["--output", "--force"], false),
+        ("demo", &["--output"], false),
+    ] {
+        let page = weir([verb, "--help"]).expect(0).text();
+        let shared = if shares { &common[..] } else { &[] };
+        for word in own.iter().chain(shared) {
+            assert!(page.contains(word), "{word} in the help of {verb}:\n{page}");
+        }
+    }
+}
+
+#[test]
+fn a_typo_is_answered_with_what_was_meant() {
+    let run = weir(["dmup", "x.etl"]).expect(2);
+    assert!(run.stderr.contains("'dump'"), "{}", run.stderr);
+    let run = weir(["dump", "x.etl", "--formt", "csv"]).expect(2);
+    assert!(run.stderr.contains("--format"), "{}", run.stderr);
+    for verb in ["info", "dump", "stats", "check", "repair"] {
+        let run = weir([verb]).expect(2);
+        assert!(run.stderr.contains("FILE"), "{verb}: {}", run.stderr);
+    }
+}

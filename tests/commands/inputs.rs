@@ -1,0 +1,216 @@
+//! What may be given as a trace, and what is said of the rest.
+
+use std::fs::{File, Permissions};
+use std::io::{Cursor, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use traceweir_format::time::FileTime;
+use zip::write::SimpleFileOptions;
+
+use super::{five_events, five_with, fixture, folder, names, store, text};
+use crate::golden::{finish, session, start_time};
+use crate::util::{skip, weir, weir_command};
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in members {
+        archive.start_file(*name, SimpleFileOptions::default().compression_level(Some(9))).unwrap();
+        archive.write_all(bytes).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+#[test]
+fn several_traces_are_merged_by_time_whatever_their_clocks() {
+    let folder = folder();
+    let first = store(&folder, "first.etl", &five_events());
+    // Twice the rate: events 50 µs apart, from 125 µs after the other's start.
+    let mut options = session("second");
+    options.perf_freq = 20_000_000;
+    options.start_time = FileTime(start_time().0 + 1250);
+    let second = store(&folder, "second.etl", &five_with(options));
+    let events = weir(["dump", "--format", "jsonl", text(&second), text(&first)]).expect(0).json();
+    let times: Vec<_> = events.iter().map(|e| e["ms"].as_f64().unwrap()).collect();
+    assert_eq!(times, [0.0, 0.1, 0.125, 0.175, 0.2, 0.225, 0.275, 0.3, 0.325, 0.375, 0.4, 0.5]);
+    let stamps: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
+    assert!(stamps.is_sorted(), "{stamps:?}");
+}
+
+#[test]
+fn archives_are_read_as_what_they_hold_whatever_their_names() {
+    let folder = folder();
+    let plain = names(&store(&folder, "five.etl", &five_events()), &[]);
+    assert_eq!(plain.len(), 6);
+    let gz = gzip(&five_events());
+    for name in ["five.etl.gz", "five.etlgz", "five.bin"] {
+        assert_eq!(names(&store(&folder, name, &gz), &[]), plain, "{name}");
+    }
+    let zip = zipped(&[("readme.txt", b"not a trace"), ("sub/FIVE.ETL", &five_events())]);
+    assert_eq!(names(&store(&folder, "five.etl.zip", &zip), &[]), plain);
+}
+
+#[test]
+fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
+    let folder = folder();
+    let zip = zipped(&[("a.etl", &five_events()), ("b.etl", &five_events())]);
+    let path = store(&folder, "two.zip", &zip);
+    assert_eq!(names(&path, &[]).len(), 12);
+    let infos = weir(["info", "--json", text(&path)]).expect(0).json();
+    let files: Vec<_> =
+        infos.iter().map(|i| i["file"].as_str().unwrap().rsplit_once(':').unwrap().1).collect();
+    assert_eq!(files, ["a.etl", "b.etl"]);
+}
+
+#[test]
+fn archives_that_expand_beyond_reason_are_refused() {
+    let folder = folder();
+    let zeros = vec![0; 80 << 20];
+    let gz = store(&folder, "bomb.etl.gz", &gzip(&zeros));
+    let one = store(&folder, "one.etl.zip", &zipped(&[("bomb.etl", &zeros)]));
+    // Neither member is too much alone.
+    let half = five_events_before(&zeros[..40 << 20]);
+    let two = store(&folder, "two.etl.zip", &zipped(&[("a.etl", &half), ("b.etl", &half)]));
+    for bomb in [&gz, &one, &two] {
+        let run = weir(["info", text(bomb)]).expect(1);
+        assert!(
+            run.stderr.contains("expands to more than") && run.stderr.contains("refused"),
+            "{}",
+            run.stderr
+        );
+        assert!(run.stderr.contains(text(bomb)), "{}", run.stderr);
+    }
+}
+
+/// A trace that was preallocated: zeros follow.
+fn five_events_before(zeros: &[u8]) -> Vec<u8> {
+    let mut file = five_events();
+    file.extend_from_slice(zeros);
+    file
+}
+
+#[test]
+fn a_cut_archive_gives_what_is_left_and_says_so() {
+    let folder = folder();
+    let whole = gzip(&five_events());
+    // Without its checksum everything is there, and still nothing vouches for it.
+    let path = store(&folder, "cut.etl.gz", &whole[..whole.len() - 4]);
+    let run = weir(["dump", "--format", "jsonl", text(&path)]).expect(3);
+    assert_eq!(run.json().len(), 6);
+    assert!(run.stderr.contains("the archive is damaged"), "{}", run.stderr);
+    weir(["check", text(&path)]).expect(3);
+}
+
+#[test]
+fn what_is_no_trace_is_an_error_that_says_why() {
+    let folder = folder();
+    let here = folder.path().join("folder.etl");
+    std::fs::create_dir(&here).unwrap();
+    let zip = zipped(&[("readme.txt", b"hello")]);
+    for (path, why) in [
+        (store(&folder, "empty.etl", b""), "shorter than a buffer header"),
+        (store(&folder, "note.etl", &b"Dear reader, ".repeat(40)), "log-file header"),
+        (store(&folder, "zeros.etl", &[0; 8192]), "log-file header"),
+        (store(&folder, "empty.gz", &gzip(b"")), "shorter than a buffer header"),
+        (store(&folder, "half.zip", &zip[..zip.len() / 2]), "unreadable ZIP archive"),
+        (store(&folder, "other.zip", &zip), "no .etl file"),
+        (folder.path().join("missing.etl"), "No such file"),
+        (here, "is a folder"),
+    ] {
+        for verb in ["info", "dump", "stats", "check"] {
+            let run = weir([verb, text(&path)]).expect(1);
+            assert!(run.stderr.starts_with("error: ") && run.stderr.contains(why), "{verb}: {}", run.stderr);
+            assert!(run.stderr.contains(text(&path)), "the file is named: {}", run.stderr);
+            assert!(run.stdout.is_empty(), "no data");
+        }
+    }
+}
+
+#[test]
+fn one_bad_file_among_several_is_named() {
+    let folder = folder();
+    let good = store(&folder, "good.etl", &five_events());
+    let bad = store(&folder, "bad.etl", b"");
+    let run = weir(["dump", text(&good), text(&bad)]).expect(1);
+    assert!(run.stderr.contains("bad.etl"), "{}", run.stderr);
+}
+
+#[test]
+fn a_file_that_may_not_be_read_ends_with_77() {
+    let folder = folder();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let path = store(&folder, "secret.etl", &five_events());
+    std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
+    let mut command = weir_command(["info", text(&path)]);
+    if File::open(&path).is_ok() {
+        // Root reads everything: ask as nobody.
+        command.uid(65_534).gid(65_534);
+        if command.output().is_err() {
+            return skip("unprivileged", "the user nobody cannot start weir here");
+        }
+    }
+    let run = finish(&mut command).expect(77);
+    assert!(run.stderr.contains("secret.etl") && run.stderr.contains("ermission"), "{}", run.stderr);
+}
+
+#[test]
+fn a_trace_may_come_through_a_pipe() {
+    for bytes in [five_events(), gzip(&five_events()), zipped(&[("five.etl", &five_events())])] {
+        let mut child = weir_command(["dump", "--format", "jsonl", "/dev/stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(&bytes).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 6);
+    }
+}
+
+#[test]
+fn unpacking_leaves_nothing_behind() {
+    let folder = folder();
+    let temporary = super::folder();
+    let path = store(&folder, "five.etl.gz", &gzip(&five_events()));
+    finish(weir_command(["info", text(&path)]).env("TMPDIR", temporary.path())).expect(0);
+    assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn schemas_come_from_files_and_folders() {
+    let manifests = crate::util::root().join("fixtures/manifests");
+    let trace = fixture("manifest");
+    let with_file = names(&trace, &["--manifest", text(&manifests.join("everything.man"))]);
+    assert!(with_file.contains(&"Connecting/Start".to_owned()), "{with_file:?}");
+    assert_eq!(names(&trace, &["--manifest", text(&manifests)]), with_file);
+    let formats = crate::util::root().join("fixtures/tmf");
+    assert!(names(&fixture("wpp"), &["--tmf", text(&formats)]).contains(&"queue_c41".to_owned()));
+}
+
+#[test]
+fn schemas_that_cannot_be_used_are_errors_that_name_the_file() {
+    let folder = folder();
+    let note = store(&folder, "note.man", b"no XML at all");
+    let missing = folder.path().join("missing.man");
+    for (option, path) in [
+        ("--manifest", note.as_path()),
+        ("--pdb", note.as_path()),
+        ("--manifest", missing.as_path()),
+        ("--tmf", missing.as_path()),
+        ("--pdb", missing.as_path()),
+    ] {
+        let run = weir([Path::new("dump"), &fixture("manifest"), Path::new(option), path]).expect(1);
+        assert!(run.stderr.contains(text(path)), "{option}: {}", run.stderr);
+    }
+}

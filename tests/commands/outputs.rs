@@ -1,0 +1,159 @@
+//! Where data and words go.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use traceweir_format::tracelogging::MetadataBuilder;
+
+use super::{dump, five_events, fixture, folder, store, text};
+use crate::golden::{Maker, SelfDescribing, session};
+use crate::util::{skip, weir, weir_command};
+
+#[test]
+fn data_goes_to_standard_output_and_nothing_else_does() {
+    let folder = folder();
+    let path = store(&folder, "five.etl", &five_events());
+    let run = dump(&path, &[]).expect(0);
+    assert_eq!((run.json().len(), run.stderr.as_str()), (6, ""));
+}
+
+#[test]
+fn minus_o_writes_the_same_bytes_to_a_file() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    for format in ["text", "jsonl", "csv", "xml"] {
+        let printed = weir(["dump", "--format", format, text(&fixture("tracelogging"))]).expect(0).stdout;
+        let run =
+            weir(["dump", "--format", format, text(&fixture("tracelogging")), "-o", text(&out)]).expect(0);
+        assert!(run.stdout.is_empty());
+        assert_eq!(std::fs::read(&out).unwrap(), printed, "{format}");
+    }
+}
+
+#[test]
+fn minus_o_never_overwrites_an_input() {
+    let folder = folder();
+    let bytes = five_events();
+    let path = store(&folder, "five.etl", &bytes);
+    let link = folder.path().join("link.etl");
+    std::fs::hard_link(&path, &link).unwrap();
+    for out in [&path, &link] {
+        let run = weir(["dump", text(&path), "-o", text(out)]).expect(1);
+        assert!(run.stderr.contains("is an input"), "{}", run.stderr);
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named() {
+    let folder = folder();
+    let out = folder.path().join("missing/out.txt");
+    let run = weir(["dump", text(&fixture("tracelogging")), "-o", text(&out)]).expect(1);
+    assert!(run.stderr.contains("cannot write") && run.stderr.contains("missing/out.txt"), "{}", run.stderr);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = folder();
+    let mut maker = Maker::new(session("long"));
+    let event = SelfDescribing::new("Shop.Long");
+    for _ in 0..20_000 {
+        event.write(&mut maker, 0, &mut MetadataBuilder::new("Tick", 0), &[], &[]);
+    }
+    let path = store(&folder, "long.etl", &maker.finish());
+    for format in ["text", "jsonl", "csv", "xml"] {
+        let mut child = weir_command(["dump", "--format", format, text(&path)])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::with_capacity(64, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(!line.is_empty());
+        let status = child.wait().unwrap();
+        let mut words = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+        assert_eq!((status.code(), words.as_str()), (Some(0), ""), "{format}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    const ESCAPE: &str = "\x1b[";
+    let trace = fixture("undecodable");
+    let piped = weir(["dump", text(&trace)]).expect(0);
+    assert!(!piped.text().contains(ESCAPE) && !piped.stderr.contains(ESCAPE), "no colours in a pipe");
+    let on_terminal = |no_color: Option<&str>| {
+        let command = format!("{} dump {}", env!("CARGO_BIN_EXE_weir"), text(&trace));
+        let mut script = Command::new("script");
+        script
+            .args(["-qec", &command, "/dev/null"])
+            .stdin(Stdio::null())
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR");
+        if let Some(value) = no_color {
+            script.env("NO_COLOR", value);
+        }
+        script
+            .output()
+            .ok()
+            .filter(|o| o.status.success())
+            .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
+    };
+    let (Some(plain), Some(wanted)) = (on_terminal(None), on_terminal(Some("1"))) else {
+        return skip("script", "there is no `script` to make a terminal with");
+    };
+    assert!(plain.contains(ESCAPE), "{plain}");
+    assert!(!wanted.contains(ESCAPE), "{wanted}");
+}
+
+#[test]
+fn hostile_names_cannot_reach_the_terminal() {
+    let folder = folder();
+    let mut maker = Maker::new(session("hostile"));
+    let event = SelfDescribing::new("Shop\x1b]0;owned\x07");
+    let mut metadata = MetadataBuilder::new("Evil\r\n\u{9b}2J", 0);
+    metadata.add_field("na\x1bme", 4, 2, 0).add_field("text", 2, 35, 0);
+    event.write(&mut maker, 0, &mut metadata, b"\x1b\xC2\x9B2J\x08\0", &[]);
+    let path = store(&folder, "hostile.etl", &maker.finish());
+    for verb in ["dump", "stats", "info"] {
+        let printed = weir([verb, text(&path)]).expect(0).text();
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!printed.contains(control), "{verb}: {printed:?}");
+    }
+    let lines = weir(["dump", text(&path)]).expect(0).text().lines().count();
+    assert_eq!(lines, 2, "one line an event");
+}
+
+#[test]
+fn what_could_not_be_decoded_is_counted_by_reason_in_every_format() {
+    for format in ["text", "jsonl", "csv", "xml"] {
+        let run = weir(["dump", "--format", format, text(&fixture("undecodable"))]).expect(0);
+        let words: Vec<_> = run.stderr.lines().map(str::trim).collect();
+        assert_eq!(words[0], "13 of 16 events could not be decoded:", "{format}");
+        for reason in [
+            "4  no schema: give the provider's manifest or binary with --manifest",
+            "3  damaged metadata in the event",
+            "4  payloads that do not fit their schema",
+            "1  kernel events without a published layout",
+            "1  WPP messages without a format: give --tmf or --pdb",
+        ] {
+            assert!(words.contains(&reason), "{format}: {reason} in {words:?}");
+        }
+    }
+    let run = weir(["dump", text(&fixture("undecodable")), "--event", "Long"]).expect(0);
+    assert_eq!(run.stderr, "", "what is not printed is not counted");
+}
+
+#[test]
+fn numeric_prints_numbers_for_names() {
+    let manifest = crate::util::root().join("fixtures/manifests/everything.man");
+    let states = |arguments: &[&str]| {
+        let mut all = vec!["--manifest", text(&manifest), "--event", "MapsEvent"];
+        all.extend(arguments);
+        let events = dump(&fixture("manifest"), &all).expect(0).json();
+        events.iter().map(|e| e["fields"]["State"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&[]), [serde_json::json!("Open"), "Closed".into(), 3.into(), 7.into()]);
+    assert_eq!(states(&["--numeric"]), [serde_json::json!(1), 2.into(), 3.into(), 7.into()]);
+}

@@ -1,0 +1,138 @@
+//! info, stats, check and demo; and exit codes that tell scripts how it went.
+
+use traceweir_format::etl::Summary;
+use traceweir_format::time::FileTime;
+
+use super::{dump, five, five_events, fixture, folder, store, text};
+use crate::golden::{Maker, finish, session, start_time};
+use crate::util::{weir, weir_command};
+
+fn lossy() -> Vec<u8> {
+    let mut maker = Maker::new(session("lossy"));
+    five(&mut maker);
+    let end_time = FileTime(start_time().0 + 10_000_000);
+    maker.finish_with(Summary { end_time, events_lost: 41, buffers_lost: 2 })
+}
+
+/// Makes the first record of the second buffer longer than its buffer.
+fn damage(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[0x1048..0x104A].copy_from_slice(&0xF000_u16.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn lost_events_end_with_4_and_are_told() {
+    let folder = folder();
+    let path = store(&folder, "lossy.etl", &lossy());
+    for verb in ["info", "dump", "stats"] {
+        let run = weir([verb, text(&path)]).expect(4);
+        assert!(run.stderr.contains("lost 41 events and 2 buffers"), "{verb}: {}", run.stderr);
+    }
+    weir(["check", text(&path)]).expect(4);
+    assert_eq!(dump(&path, &[]).expect(4).json().len(), 6, "all that is there is printed");
+}
+
+#[test]
+fn damage_ends_with_3_and_costs_only_the_damaged_buffer() {
+    let folder = folder();
+    let path = store(&folder, "damaged.etl", &damage(five_events()));
+    let run = dump(&path, &[]).expect(3);
+    assert!(run.stderr.contains("warning:") && run.stderr.contains("0x1048"), "{}", run.stderr);
+    let events = run.json();
+    let left: Vec<_> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
+    assert_eq!(left, ["EventTrace/Header", "Beta", "Gamma"], "the other processor's buffer is whole");
+    let check = weir(["check", text(&path)]).expect(3);
+    assert!(check.text().contains("0x00001048: record:"), "{}", check.text());
+}
+
+#[test]
+fn damage_weighs_more_than_loss() {
+    let folder = folder();
+    let path = store(&folder, "both.etl", &damage(lossy()));
+    for verb in ["info", "dump", "stats", "check"] {
+        weir([verb, text(&path)]).expect(3);
+    }
+}
+
+#[test]
+fn info_says_what_a_trace_is() {
+    let page = weir(["info", text(&fixture("compressed"))]).expect(0).text();
+    for fact in [
+        "fixture-compressed",
+        "2 CPUs at 2400 MHz",
+        "10,000,000 Hz",
+        "4 compressed",
+        "0 events, 0 buffers",
+        "Traceweir.Fixture.Counter",
+    ] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    let object = weir(["info", "--json", text(&fixture("compressed"))]).expect(0).json().remove(0);
+    assert_eq!(object["compressed"], true);
+    assert_eq!((object["events"].as_u64(), object["cpus"].as_u64()), (Some(61), Some(2)));
+    assert_eq!(object["start"], "2024-05-01T10:00:00.0000000Z");
+    assert_eq!(object["providers"].as_array().unwrap().len(), 2);
+    let crashed = weir(["info", "--json", text(&fixture("crashed"))]).expect(3).json().remove(0);
+    assert_eq!((&crashed["finalised"], &crashed["end"]), (&false.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn stats_tell_events_bytes_and_rate_by_provider_event_and_process() {
+    let path = fixture("kernel");
+    let page = weir(["stats", text(&path)]).expect(0).text();
+    for fact in [
+        "44 events",
+        "Windows Kernel (Thread)",
+        "Windows Kernel/Thread/CSwitch",
+        "child.exe (3000)",
+        "more (--top 0 shows all)",
+    ] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    let rows = weir(["stats", "--json", "--top", "0", text(&path)]).expect(0).json();
+    for by in ["provider", "event", "process"] {
+        let sum: u64 = rows.iter().filter(|r| r["by"] == by).map(|r| r["events"].as_u64().unwrap()).sum();
+        assert_eq!(sum, 44, "each event is counted once by {by}");
+    }
+    let only = weir(["stats", "--json", "--by", "process", "--top", "1", text(&path)]).expect(0).json();
+    assert_eq!((only.len(), &only[0]["pid"]), (1, &3000.into()));
+}
+
+#[test]
+fn check_is_quiet_about_sound_files_and_gives_offsets_for_others() {
+    for name in ["tracelogging", "kernel", "compressed", "merged"] {
+        let run = weir(["check", text(&fixture(name))]).expect(0);
+        assert!(run.stdout.is_empty() && run.stderr.contains("sound"), "{name}: {}", run.stderr);
+    }
+    let findings = weir(["check", "--json", text(&fixture("crashed"))]).expect(3).json();
+    let rules: Vec<_> = findings.iter().map(|f| f["rule"].as_str().unwrap()).collect();
+    assert_eq!(rules, ["not-finalised", "buffers-written", "buffer-sequence", "record"]);
+    assert!(findings.iter().all(|f| f["offset"].is_u64() && f["detail"].is_string()));
+}
+
+#[test]
+fn several_files_are_checked_one_by_one() {
+    let run = weir(["check", text(&fixture("kernel")), text(&fixture("crashed"))]).expect(3);
+    assert!(
+        run.stderr.contains("kernel.etl: sound") && run.stderr.contains("crashed.etl: 4 findings"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn the_demo_writes_a_sound_trace_and_prints_it() {
+    let folder = folder();
+    let path = folder.path().join("demo.etl");
+    let run = weir(["demo", "-o", text(&path)]).expect(0);
+    assert_eq!(run.text().lines().filter(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew")).count(), 4);
+    for verb in ["info", "dump", "stats", "check"] {
+        assert!(run.stderr.contains(&format!("weir {verb}")), "it says what to try next: {}", run.stderr);
+    }
+    weir(["check", text(&path)]).expect(0);
+    assert_eq!(dump(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
+    // Without -o it goes to the temporary folder.
+    let temporary = super::folder();
+    finish(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
+    assert!(temporary.path().join("weir-demo.etl").exists());
+}
