@@ -80,6 +80,7 @@ fn times_are_utc_or_offsets_from_the_start() {
     check(&["--from", "2024-05-01T10:00:00.0003Z"], &["Alpha", "Gamma", "Delta"]);
     check(&["--to", "2024-05-01 10:00:00.0001"], &[HEADER, "Alpha"]);
     check(&["--from", "2024-05-02"], &[]);
+    check(&["--from", "-1s", "--to", "-1ms"], &[]);
 }
 
 #[test]

@@ -87,10 +87,10 @@ pub(crate) struct Filters {
     #[arg(long)]
     pub(crate) cpu: Vec<u16>,
     /// Not before: UTC (2020-07-29T00:07:01.5) or offset from the start (1.5s, 200ms)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) from: Option<String>,
     /// Not after: as --from
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) to: Option<String>,
     /// Stop after N events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

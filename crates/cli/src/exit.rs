@@ -35,7 +35,8 @@ pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
             let style = anstyle::AnsiColor::Red.on_default().bold();
             eprintln!("{style}error:{style:#} {error:#}");
             let refused = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
-            let refused = refused.map(std::io::Error::kind).any(|k| k == std::io::ErrorKind::PermissionDenied);
+            let refused =
+                refused.map(std::io::Error::kind).any(|k| k == std::io::ErrorKind::PermissionDenied);
             if refused { ExitCode::from(77) } else { ExitCode::FAILURE }
         }
     }

@@ -1,6 +1,6 @@
 //! Which events a person asked for.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
@@ -148,8 +148,8 @@ fn parse_level(text: &str) -> Result<u8> {
         "warning" | "warn" => 3,
         "info" | "information" | "informational" => 4,
         "verbose" => 5,
-        number => number.parse().with_context(|| {
-            format!("`{text}` is no level: use 0 to 255, critical, error, warning, info or verbose")
+        number => number.parse().map_err(|_| {
+            anyhow!("`{text}` is no level: use 0 to 255, critical, error, warning, info or verbose")
         })?,
     })
 }
@@ -159,7 +159,7 @@ fn parse_mask(text: &str) -> Result<u64> {
         Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),
         None => text.parse(),
     };
-    number.with_context(|| format!("`{text}` is no keyword mask: use 0x… or a decimal number"))
+    number.map_err(|_| anyhow!("`{text}` is no keyword mask: use 0x… or a decimal number"))
 }
 
 /// A point in time: UTC, or an offset from the start of the trace with a unit.

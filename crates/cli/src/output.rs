@@ -13,6 +13,8 @@ const PIECE: usize = 256 << 10;
 pub(crate) struct Output {
     sink: Sink,
     buffer: Vec<u8>,
+    /// Whether a person looks on; asked once, for it takes a system call.
+    interactive: bool,
 }
 
 enum Sink {
@@ -24,17 +26,20 @@ impl Output {
     /// Standard output, or a new file.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let sink = match path {
-            Some(path) => Sink::File(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
+            Some(path) => {
+                Sink::File(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+            }
             None => Sink::Stdout(io::stdout()),
         };
-        Ok(Self { sink, buffer: Vec::with_capacity(2 * PIECE) })
+        let interactive = matches!(&sink, Sink::Stdout(out) if out.is_terminal());
+        Ok(Self { sink, buffer: Vec::with_capacity(2 * PIECE), interactive })
     }
 
     /// Whether a person is looking, and wants colours.
     pub(crate) fn is_colourful(&self) -> bool {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        matches!(&self.sink, Sink::Stdout(out) if out.is_terminal()) && wanted && !dumb
+        self.interactive && wanted && !dumb
     }
 
     /// Where the next piece is gathered; call [`Output::settle`] after each event.
@@ -43,15 +48,12 @@ impl Output {
     }
 
     /// Writes the gathered bytes once there are enough; at once for a terminal.
+    #[inline]
     pub(crate) fn settle(&mut self) -> Result<()> {
-        if self.buffer.len() >= PIECE || (!self.buffer.is_empty() && self.is_interactive()) {
+        if self.buffer.len() >= PIECE || (self.interactive && !self.buffer.is_empty()) {
             self.flush()?;
         }
         Ok(())
-    }
-
-    fn is_interactive(&self) -> bool {
-        matches!(&self.sink, Sink::Stdout(out) if out.is_terminal())
     }
 
     /// Writes what is left.

@@ -46,8 +46,9 @@ pub(crate) struct Event<'e> {
     /// Which trace it comes from.
     pub(crate) file: usize,
     pub(crate) time: FileTime,
-    /// Nanoseconds since the start of the first trace.
-    pub(crate) since_start: i64,
+    clock: &'e Clock,
+    /// When the first trace starts.
+    start: FileTime,
     pub(crate) found: std::result::Result<Found<'e, 'e>, Undecoded>,
     /// Whom it is about, where the header does not say so.
     pub(crate) attributed: Option<Actor>,
@@ -55,6 +56,14 @@ pub(crate) struct Event<'e> {
     pub(crate) process: Option<&'e str>,
     /// Name of its provider.
     pub(crate) provider: Option<&'e str>,
+}
+
+impl Event<'_> {
+    /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
+    pub(crate) fn since_start(&self) -> i64 {
+        let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
+        offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
+    }
 }
 
 /// Whether to go on.
@@ -109,7 +118,7 @@ impl Traces {
             else {
                 break;
             };
-            let Some(record) = stream.next()? else { continue };
+            let Some(record) = stream.next()? else { break };
             let clock = trace.clock();
             let time = clock.file_time(record.time());
             if !wanted(&record, time) {
@@ -137,8 +146,9 @@ impl Traces {
 /// The stream whose next event is the earliest; the first of several.
 #[inline]
 fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Result<Option<usize>> {
-    if let [only] = streams {
-        return Ok(only.peek_time()?.map(|_| 0));
+    if streams.len() == 1 {
+        // The one stream says itself when it ends.
+        return Ok(Some(0));
     }
     let mut best: Option<(FileTime, usize)> = None;
     for (index, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
@@ -190,7 +200,7 @@ fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors],
 fn describe<'e>(
     record: &Record<'e>,
     file: usize,
-    clock: &Clock,
+    clock: &'e Clock,
     time: FileTime,
     start: FileTime,
     decoder: &'e mut Decoder,
@@ -215,10 +225,7 @@ fn describe<'e>(
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
     // A kernel event is one even where nothing describes its fields.
     let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
-    // Nanoseconds from the first trace's start to this one's, then on by this trace's own clock.
-    let offset = clock.start.0.saturating_sub(start.0).saturating_mul(100);
-    let since_start = offset.saturating_add(clock.nanos_since_start(record.time()));
-    Event { record: *record, file, time, since_start, found, attributed, process, provider }
+    Event { record: *record, file, clock, start, time, found, attributed, process, provider }
 }
 
 fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {

@@ -24,6 +24,9 @@ use crate::walk::{Visitor, Walker};
 /// The most spans kept.
 const MAX_SPANS: usize = 1 << 20;
 
+/// The opcode of an image event when an image is loaded.
+const IMAGE_LOAD: u8 = 10;
+
 /// A time in which an id meant one thing.
 #[derive(Clone, Debug)]
 struct Span<T> {
@@ -180,6 +183,8 @@ impl Actors {
             (Some(pid), Some(tid)) => Actor { pid, tid },
             // The configuration names the process of a service, and its header the thread that asked.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
+            // An image is loaded by a thread of its process, or by another process that starts this one.
+            (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
             (None, None) => return None,
@@ -199,6 +204,10 @@ impl Actors {
     pub fn image_of(&self, pid: u32, time: i64) -> Option<&str> {
         self.processes.at(pid, time).map(|n| &**n)
     }
+}
+
+fn is_image_load(record: &Record<'_>) -> bool {
+    record.provider() == class::IMAGE && record.descriptor().opcode == IMAGE_LOAD
 }
 
 #[cfg(test)]

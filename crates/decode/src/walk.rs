@@ -58,10 +58,20 @@ impl Walker {
         }
         let allowance =
             payload.len().saturating_add(schema.fields().len()).saturating_mul(2).saturating_add(64);
-        let mut walk =
-            Walk { schema, payload, at: 0, pointer_size, allowance, known: &mut self.referenced, visitor };
-        walk.fields(0, schema.top().len(), true)?;
-        Ok(payload.get(walk.at..).unwrap_or_default())
+        let mut walk = Walk {
+            schema,
+            payload,
+            at: 0,
+            pointer_size,
+            allowance,
+            known: &mut self.referenced,
+            visitor,
+            fault: None,
+        };
+        match walk.top() {
+            Ok(()) => Ok(payload.get(walk.at..).unwrap_or_default()),
+            Err(Ended) => Err(walk.fault.map_or(Undecoded::NoSchema, |fault| *fault)),
+        }
     }
 }
 
@@ -76,22 +86,83 @@ struct Walk<'w, 'p, V> {
     allowance: usize,
     known: &'w mut Vec<Option<u64>>,
     visitor: &'w mut V,
+    /// Why the walk ended early.
+    fault: Option<Box<Undecoded>>,
 }
 
+/// A walk ended early. The reason is kept apart, so that the usual way does not carry room for it in each result.
+struct Ended;
+
+type Step<T> = Result<T, Ended>;
+
 impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
-    fn fields(&mut self, first: usize, count: usize, top: bool) -> Result<(), Undecoded> {
+    /// The fields of the payload itself, which may end before any of them.
+    #[inline(always)]
+    fn top(&mut self) -> Step<()> {
+        let schema = self.schema;
+        for (index, field) in schema.top().iter().enumerate() {
+            if self.at >= self.payload.len() && !self.is_empty_here(field) {
+                return Ok(());
+            }
+            if !self.plain(index, field)? {
+                self.field(index, field)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fields(&mut self, first: usize, count: usize) -> Step<()> {
         let schema = self.schema;
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
-            if top && self.at >= self.payload.len() && !self.is_empty_here(field) {
-                return Ok(());
-            }
             self.field(first.saturating_add(offset), field)?;
         }
         Ok(())
     }
 
+    /// Visits a field of one of the commonest kinds; false for others.
+    ///
+    /// Each kind has its own call, so that a visitor that is inlined here knows it.
+    #[inline(always)]
+    fn plain(&mut self, index: usize, field: &Field) -> Step<bool> {
+        let Kind::Value { input, .. } = field.kind else { return Ok(false) };
+        if field.count != Count::One || field.referenced {
+            return Ok(false);
+        }
+        match input {
+            InType::UINT32 => {
+                let value = u32::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::U32(value));
+            }
+            InType::UINT64 => {
+                let value = u64::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::U64(value));
+            }
+            InType::INT32 => {
+                let value = i32::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::I32(value));
+            }
+            InType::UINT16 => {
+                let value = u16::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::U16(value));
+            }
+            InType::ANSISTRING if field.length == Length::Natural && self.at < self.payload.len() => {
+                let text = until_nul8(self.rest());
+                self.skip(text.len().saturating_add(1));
+                self.visitor.value(index, field, Value::Text8(text));
+            }
+            InType::UNICODESTRING if field.length == Length::Natural && self.at < self.payload.len() => {
+                let text = until_nul16(self.rest());
+                self.skip(text.len().saturating_add(2));
+                self.visitor.value(index, field, Value::Text16(text));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// Whether a field needs no bytes: an array of no elements, or nothing at all.
+    #[cold]
     fn is_empty_here(&self, field: &Field) -> bool {
         match (field.count, &field.kind) {
             (Count::Fixed(0) | Count::ToEnd, _) => true,
@@ -109,8 +180,8 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
     }
 
-    #[inline]
-    fn field(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
+    #[inline(never)]
+    fn field(&mut self, index: usize, field: &Field) -> Step<()> {
         match (&field.kind, field.count) {
             (Kind::Value { input, output, .. }, Count::One) => {
                 let value = self.value(field, *input, *output)?;
@@ -129,22 +200,16 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
     }
 
-    fn structure(
-        &mut self,
-        index: usize,
-        field: &Field,
-        first: usize,
-        members: usize,
-    ) -> Result<(), Undecoded> {
+    fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
         let before = self.at;
         self.visitor.begin_struct(index, field);
-        let done = self.fields(first, members, false);
+        let done = self.fields(first, members);
         self.visitor.end_struct(index, field);
         done?;
         if self.at == before { self.spend(field) } else { Ok(()) }
     }
 
-    fn array(&mut self, index: usize, field: &Field, count: Count) -> Result<(), Undecoded> {
+    fn array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
         if count == Count::ToEnd {
             return self.array_to_end(index, field);
         }
@@ -176,7 +241,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         done
     }
 
-    fn array_to_end(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
+    fn array_to_end(&mut self, index: usize, field: &Field) -> Step<()> {
         let left = self.rest().len();
         let size = match &field.kind {
             Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
@@ -204,7 +269,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline]
-    fn element(&mut self, index: usize, field: &Field) -> Result<(), Undecoded> {
+    fn element(&mut self, index: usize, field: &Field) -> Step<()> {
         match &field.kind {
             Kind::Value { input, output, .. } => {
                 // The last string may lack its terminator, but a claimed count does not make strings of nothing.
@@ -222,7 +287,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     /// An array of characters is one text.
-    fn characters(&mut self, field: &Field, count: usize) -> Result<Option<Value<'p>>, Undecoded> {
+    fn characters(&mut self, field: &Field, count: usize) -> Step<Option<Value<'p>>> {
         let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
         let text = output == OutType::STRING;
         match input {
@@ -238,8 +303,8 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
     }
 
-    #[inline]
-    fn value(&mut self, field: &Field, input: InType, output: OutType) -> Result<Value<'p>, Undecoded> {
+    #[inline(always)]
+    fn value(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
         Ok(match input {
             InType::INT8 => Value::I8(i8::from_le_bytes(*self.take_array(field)?)),
             InType::UINT8 => Value::U8(u8::from_le_bytes(*self.take_array(field)?)),
@@ -271,7 +336,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     /// Values whose size the type alone does not give.
-    fn variable(&mut self, field: &Field, input: InType, output: OutType) -> Result<Value<'p>, Undecoded> {
+    fn variable(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
         Ok(match input {
             InType::NULL => Value::Null,
             InType::UNICODESTRING => match self.length(field)? {
@@ -316,7 +381,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         })
     }
 
-    fn length(&self, field: &Field) -> Result<Option<usize>, Undecoded> {
+    fn length(&mut self, field: &Field) -> Step<Option<usize>> {
         match field.length {
             Length::Natural => Ok(None),
             Length::Fixed(n) => Ok(Some(usize::from(n))),
@@ -324,19 +389,19 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
     }
 
-    fn reference(&self, field: &Field, index: u16) -> Result<usize, Undecoded> {
+    fn reference(&mut self, field: &Field, index: u16) -> Step<usize> {
         let value = self.known.get(usize::from(index)).copied().flatten();
         let value = value.ok_or_else(|| self.bad(field, "its count or length has not been read yet"))?;
         usize::try_from(value).map_err(|_| self.bad(field, "count or length is impossible"))
     }
 
-    fn counted(&mut self, field: &Field, reversed: bool) -> Result<&'p [u8], Undecoded> {
+    fn counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
         let prefix = *self.take_array::<2>(field)?;
         let length = if reversed { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
         self.take(field, usize::from(length))
     }
 
-    fn sid(&mut self, field: &Field) -> Result<&'p [u8], Undecoded> {
+    fn sid(&mut self, field: &Field) -> Step<&'p [u8]> {
         let count = self.rest().get(1).copied().ok_or_else(|| self.short(field))?;
         if count > 15 {
             return Err(self.bad(field, "a SID has at most 15 sub-authorities"));
@@ -345,7 +410,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     /// Four zero bytes, or two pointers without meaning and a SID.
-    fn sid_block(&mut self, field: &Field) -> Result<Value<'p>, Undecoded> {
+    fn sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
         let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.short(field))?;
         if *first == [0; 4] {
             self.skip(4);
@@ -366,22 +431,22 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline]
-    fn take(&mut self, field: &Field, n: usize) -> Result<&'p [u8], Undecoded> {
+    fn take(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
         let out = self.rest().get(..n).ok_or_else(|| self.short(field))?;
         self.at = self.at.saturating_add(n);
         Ok(out)
     }
 
-    #[inline]
-    fn take_array<const N: usize>(&mut self, field: &Field) -> Result<&'p [u8; N], Undecoded> {
+    #[inline(always)]
+    fn take_array<const N: usize>(&mut self, field: &Field) -> Step<&'p [u8; N]> {
         let out = chunk(self.payload, self.at).ok_or_else(|| self.short(field))?;
-        self.at = self.at.saturating_add(N);
+        self.at = self.at.wrapping_add(N);
         Ok(out)
     }
 
     /// Pays for something that took no bytes.
     #[cold]
-    fn spend(&mut self, field: &Field) -> Result<(), Undecoded> {
+    fn spend(&mut self, field: &Field) -> Step<()> {
         match self.allowance.checked_sub(1) {
             Some(left) => {
                 self.allowance = left;
@@ -392,13 +457,17 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[cold]
-    fn short(&self, field: &Field) -> Undecoded {
-        Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.at }
+    fn short(&mut self, field: &Field) -> Ended {
+        let fault = Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.at };
+        self.fault = Some(Box::new(fault));
+        Ended
     }
 
     #[cold]
-    fn bad(&self, field: &Field, why: &'static str) -> Undecoded {
-        Undecoded::BadField { field: field.name.to_string(), offset: self.at, why }
+    fn bad(&mut self, field: &Field, why: &'static str) -> Ended {
+        let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.at, why };
+        self.fault = Some(Box::new(fault));
+        Ended
     }
 }
 

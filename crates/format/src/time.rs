@@ -193,6 +193,9 @@ impl Clock {
     #[inline]
     fn scale(&self, raw: i64, per_second: i64) -> i64 {
         let rate = self.rate.max(1);
+        if rate == per_second.unsigned_abs() {
+            return raw.saturating_sub(self.anchor);
+        }
         // The usual case needs no 128-bit division: 10 MHz counters divide evenly, and short spans fit 64 bits.
         let product = raw.checked_sub(self.anchor).and_then(|ticks| ticks.checked_mul(per_second));
         if let (Some(product), Ok(rate)) = (product, i64::try_from(rate)) {

@@ -79,7 +79,8 @@ fn write(path: &PathBuf) -> Result<u64> {
     };
     let mut traits = TraitsBuilder::new(PROVIDER);
     let traits = traits.finish()?.to_vec();
-    let mut shop = Shop { writer: Writer::create(File::create(path)?, session)?, traits, events: 0, record: Vec::new() };
+    let mut shop =
+        Shop { writer: Writer::create(fresh(path)?, session)?, traits, events: 0, record: Vec::new() };
     for order in 0..4_u32 {
         shop.serve(order)?;
     }
@@ -87,6 +88,14 @@ fn write(path: &PathBuf) -> Result<u64> {
     let events = shop.events;
     shop.writer.finish(Summary { end_time, ..Summary::default() })?;
     Ok(events)
+}
+
+/// A new file. What stands there is removed first and never written through: others may write to the temporary folder.
+fn fresh(path: &PathBuf) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => File::options().write(true).create_new(true).open(path),
+    }
 }
 
 struct Shop {
@@ -155,7 +164,13 @@ impl Shop {
             process_id: std::process::id(),
             time,
             provider: Guid::from_provider_name(PROVIDER),
-            descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level, opcode, keyword: 1, ..Default::default() },
+            descriptor: EventDescriptor {
+                channel: CHANNEL_TRACELOGGING,
+                level,
+                opcode,
+                keyword: 1,
+                ..Default::default()
+            },
             activity,
             items: &items,
             ..EventHeader::default()

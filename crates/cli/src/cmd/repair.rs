@@ -38,7 +38,7 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
         done.end_time
     );
     if done.salvaged > 0 || done.dropped > 0 {
-        eprintln!("{} damaged buffers were saved in part, {} could not be", done.salvaged, done.dropped);
+        eprintln!("damaged buffers: {} saved in part, {} left out", done.salvaged, done.dropped);
     }
     Ok(if done.dropped > 0 { Outcome::Damaged } else { Outcome::Fine })
 }

@@ -24,16 +24,24 @@ pub(super) struct Csv {
 impl Csv {
     pub(super) fn new(style: Style) -> Self {
         let (walker, messages, cell) = (Walker::default(), Messages::default(), Vec::new());
-        Self { style, stamp: Stamp::default(), walker, messages, cell }
+        Self { style, stamp: Stamp::new(b'T'), walker, messages, cell }
     }
 
     /// Fills `cell` with the fields; says what is wrong with a payload that does not fit.
     fn fields(&mut self, event: &Event<'_>) -> Option<Undecoded> {
         self.cell.clear();
         let found = event.found.as_ref().ok()?;
-        let mut fields = TextFields::new(&mut self.cell, self.style);
+        let mut fields = TextFields::new(&mut self.cell, found.known, self.style);
         let schema = &found.known.schema;
-        self.walker.walk(schema, found.payload, event.record.pointer_size(), &mut fields).err()
+        match self.walker.walk(schema, found.payload, event.record.pointer_size(), &mut fields) {
+            Ok([]) => None,
+            Ok(extra) => {
+                self.cell.extend_from_slice(b" +0x");
+                push_hex(extra, &mut self.cell);
+                None
+            }
+            Err(reason) => Some(reason),
+        }
     }
 }
 
@@ -61,7 +69,7 @@ impl Sink for Csv {
         let d = record.descriptor();
         self.stamp.push(event.time, out);
         out.extend_from_slice(b"Z,");
-        push_milliseconds(event.since_start, out);
+        push_milliseconds(event.since_start(), out);
         out.push(b',');
         push_cell(event.provider.unwrap_or_default().as_bytes(), out);
         out.push(b',');

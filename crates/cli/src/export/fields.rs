@@ -1,11 +1,11 @@
 //! Visitors that write the fields of an event as text or JSON.
 
-use traceweir_decode::format::{Style, json, text};
+use traceweir_decode::format::{Style, decimal, is_plain_word, json, push_word, text};
 use traceweir_decode::schema::{Field, Kind, Origin};
 use traceweir_decode::source::Known;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
-use traceweir_format::spec::types::OutType;
+use traceweir_format::spec::types::{InType, OutType};
 
 /// Whether a field is not meant to be seen.
 pub(super) fn is_hidden(field: &Field) -> bool {
@@ -21,16 +21,22 @@ fn is_worded(field: &Field, value: &Value<'_>) -> bool {
         )
 }
 
-/// Which of the open brackets are arrays: one bit each, the innermost lowest.
+/// Whether a field shows as its in type does, without a map.
+#[inline]
+fn is_bare(field: &Field, bare: InType) -> bool {
+    matches!(&field.kind, Kind::Value { input, output: OutType::NULL, map: None } if *input == bare)
+}
+
+/// Which of the open brackets are arrays: two bits each, the innermost lowest; 0 outside all of them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nesting(u64);
 
 impl Nesting {
     fn push(&mut self, array: bool) {
-        self.0 = self.0 << 1 | u64::from(array);
+        self.0 = self.0 << 2 | 2 | u64::from(array);
     }
     fn pop(&mut self) {
-        self.0 >>= 1;
+        self.0 >>= 2;
     }
     fn in_array(self) -> bool {
         self.0 & 1 != 0
@@ -96,53 +102,60 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
 /// Writes `name=value` pairs for people.
 pub(super) struct TextFields<'a> {
     pub(super) out: &'a mut Vec<u8>,
+    known: &'a Known,
     style: Style,
     nesting: Nesting,
+    /// Words that may need quotes.
+    scratch: Vec<u8>,
 }
 
 impl<'a> TextFields<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, style: Style) -> Self {
-        Self { out, style, nesting: Nesting::default() }
+    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
+        Self { out, known, style, nesting: Nesting::default(), scratch: Vec::new() }
     }
 
     #[inline]
-    fn lead(&mut self, field: &Field) {
-        if !matches!(self.out.last(), Some(b'{' | b'[' | b' ')) {
-            self.out.push(b' ');
+    fn lead(&mut self, index: usize) {
+        if self.nesting.0 == 0 {
+            // At the top every field follows something.
+            return self.out.extend_from_slice(self.known.label(index));
         }
-        if !self.nesting.in_array() {
-            // TraceLogging names may hold anything.
-            let plain = !field.name.is_empty() && field.name.bytes().all(is_plain);
-            if plain {
-                self.out.extend_from_slice(field.name.as_bytes());
-            } else {
-                let start = self.out.len();
-                self.out.push(b'"');
-                self.out.extend_from_slice(field.name.as_bytes());
-                quote_if_needed(self.out, start);
+        let first = matches!(self.out.last(), Some(b'{' | b'['));
+        match (self.nesting.in_array(), first) {
+            (true, true) => {}
+            (true, false) => self.out.push(b' '),
+            (false, first) => {
+                let label = self.known.label(index);
+                self.out.extend_from_slice(if first { label.get(1..).unwrap_or_default() } else { label });
             }
-            self.out.push(b'=');
         }
+    }
+
+    fn words(&mut self, field: &Field, value: &Value<'_>) {
+        self.scratch.clear();
+        text(field, value, self.style, &mut self.scratch);
+        push_word(&self.scratch, self.out);
     }
 }
 
 impl<'p> Visitor<'p> for TextFields<'_> {
     #[inline]
-    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+    fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         if is_hidden(field) {
             return;
         }
-        self.lead(field);
-        if !is_worded(field, &value) {
-            return text(field, &value, self.style, self.out);
+        self.lead(index);
+        match value {
+            // The usual text is one plain word, the usual number has no other form.
+            Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
+            Value::U32(v) if is_bare(field, InType::UINT32) => decimal(v, self.out),
+            Value::U64(v) if is_bare(field, InType::UINT64) => decimal(v, self.out),
+            _ if is_worded(field, &value) => self.words(field, &value),
+            _ => text(field, &value, self.style, self.out),
         }
-        let start = self.out.len();
-        self.out.push(b'"');
-        text(field, &value, self.style, self.out);
-        quote_if_needed(self.out, start);
     }
-    fn begin_array(&mut self, _: usize, field: &Field, _: usize) {
-        self.lead(field);
+    fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
+        self.lead(index);
         self.out.push(b'[');
         self.nesting.push(true);
     }
@@ -150,8 +163,8 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         self.nesting.pop();
         self.out.push(b']');
     }
-    fn begin_struct(&mut self, _: usize, field: &Field) {
-        self.lead(field);
+    fn begin_struct(&mut self, index: usize, _: &Field) {
+        self.lead(index);
         self.out.push(b'{');
         self.nesting.push(false);
     }
@@ -159,30 +172,4 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         self.nesting.pop();
         self.out.push(b'}');
     }
-}
-
-/// Whether a byte may stand in a word without quotes.
-const fn is_plain(b: u8) -> bool {
-    b.is_ascii_graphic() && !matches!(b, b'"' | b'{' | b'}' | b'[' | b']' | b'=')
-}
-
-/// Closes the quotes opened at `start`, or takes them away from a single plain word. Control characters are escaped.
-fn quote_if_needed(out: &mut Vec<u8>, start: usize) {
-    let word = out.get(start + 1..).unwrap_or_default();
-    if !word.is_empty() && word.iter().copied().all(is_plain) {
-        out.copy_within(start + 1.., start);
-        out.pop();
-        return;
-    }
-    // 0xC2 leads the control characters beyond ASCII.
-    if word.iter().any(|b| *b < 0x20 || matches!(b, b'"' | 0x7F | 0xC2)) {
-        let word = out.split_off(start + 1);
-        for (index, piece) in word.split(|b| *b == b'"').enumerate() {
-            if index > 0 {
-                out.extend_from_slice(b"\\\"");
-            }
-            super::push_plain(piece, out);
-        }
-    }
-    out.push(b'"');
 }

@@ -29,7 +29,7 @@ pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
 impl Json {
     pub(super) fn new(style: Style) -> Self {
         let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
-        Self { style, stamp: Stamp::default(), walker, messages, message }
+        Self { style, stamp: Stamp::new(b'T'), walker, messages, message }
     }
 
     fn identity(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
@@ -38,7 +38,7 @@ impl Json {
         out.extend_from_slice(b"{\"time\":\"");
         self.stamp.push(event.time, out);
         out.extend_from_slice(b"Z\",\"ms\":");
-        push_milliseconds(event.since_start, out);
+        push_milliseconds(event.since_start(), out);
         out.extend_from_slice(b",\"provider\":");
         push_name(event.provider, out);
         out.extend_from_slice(b",\"guid\":\"");

@@ -62,28 +62,8 @@ fn push_id(id: u32, out: &mut Vec<u8>) {
 /// Text for a line that people read, whatever it holds.
 pub(crate) fn plain(text: &str) -> String {
     let mut out = Vec::new();
-    push_plain(text.as_bytes(), &mut out);
+    traceweir_decode::format::push_line(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Text on one line, whatever it holds: a control character could end the line or take over the terminal.
-fn push_plain(text: &[u8], out: &mut Vec<u8>) {
-    if text.iter().all(|b| (b' '..0x7F).contains(b)) {
-        return out.extend_from_slice(text);
-    }
-    for c in String::from_utf8_lossy(text).chars() {
-        match c {
-            '\n' => out.extend_from_slice(b"\\n"),
-            '\r' => out.extend_from_slice(b"\\r"),
-            '\t' => out.extend_from_slice(b"\\t"),
-            c if c.is_control() => {
-                out.extend_from_slice(b"\\x");
-                // Control characters end at U+009F.
-                push_hex(&[u8::try_from(u32::from(c)).unwrap_or(0)], out);
-            }
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
 }
 
 /// Bytes as pairs of hexadecimal digits.

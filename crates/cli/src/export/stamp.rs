@@ -5,39 +5,58 @@ use std::io::Write;
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 
 /// Remembers the text of the last second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stamp {
     second: Option<i64>,
+    /// The text, with room for the fraction at its end.
     text: Vec<u8>,
+    separator: u8,
 }
 
+/// Digits of a second.
+const FRACTION: usize = 7;
+
 impl Stamp {
+    /// Puts `separator` between date and time of day.
+    pub(crate) const fn new(separator: u8) -> Self {
+        Self { second: None, text: Vec::new(), separator }
+    }
+
     /// Appends `2020-07-29T00:07:00.6212345`.
     #[inline]
     pub(crate) fn push(&mut self, time: FileTime, out: &mut Vec<u8>) {
         let second = time.0.div_euclid(UNITS_PER_SECOND);
         if self.second != Some(second) {
-            self.second = Some(second);
-            self.text.clear();
-            // Writing to a vector cannot fail; the last eight characters are the fraction.
-            let _ = write!(self.text, "{}", FileTime(second.saturating_mul(UNITS_PER_SECOND)).civil());
-            self.text.truncate(self.text.len().saturating_sub(7));
+            self.start(second);
+        }
+        let units = time.0.wrapping_sub(second.wrapping_mul(UNITS_PER_SECOND));
+        if let Some(fraction) = self.text.last_chunk_mut::<FRACTION>() {
+            *fraction = digits(u32::try_from(units).unwrap_or(0));
         }
         out.extend_from_slice(&self.text);
-        push_digits(time.0.rem_euclid(UNITS_PER_SECOND).unsigned_abs(), 7, out);
+    }
+
+    #[cold]
+    fn start(&mut self, second: i64) {
+        self.second = Some(second);
+        self.text.clear();
+        // Writing to a vector cannot fail.
+        let _ = write!(self.text, "{}", FileTime(second.saturating_mul(UNITS_PER_SECOND)).civil());
+        if let Some(t) = self.text.iter_mut().find(|b| **b == b'T') {
+            *t = self.separator;
+        }
     }
 }
 
-/// Appends a number with leading zeros.
-#[inline]
-pub(crate) fn push_digits(mut value: u64, digits: usize, out: &mut Vec<u8>) {
-    let mut text = [b'0'; 20];
-    let digits = digits.min(text.len());
-    for place in (0..digits).rev() {
-        text[place] = b'0' + (value % 10) as u8;
+/// A number with leading zeros.
+#[inline(always)]
+fn digits<const N: usize>(mut value: u32) -> [u8; N] {
+    let mut text = [b'0'; N];
+    for digit in text.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
         value /= 10;
     }
-    out.extend_from_slice(&text[..digits]);
+    text
 }
 
 /// Appends nanoseconds as milliseconds with six decimals.
@@ -49,7 +68,7 @@ pub(crate) fn push_milliseconds(nanoseconds: i64, out: &mut Vec<u8>) {
     let n = nanoseconds.unsigned_abs();
     traceweir_decode::format::decimal(n / 1_000_000, out);
     out.push(b'.');
-    push_digits(n % 1_000_000, 6, out);
+    out.extend_from_slice(&digits::<6>((n % 1_000_000) as u32));
 }
 
 #[cfg(test)]
@@ -58,7 +77,7 @@ mod tests {
 
     #[test]
     fn times_have_seven_digits_of_a_second() {
-        let mut stamp = Stamp::default();
+        let mut stamp = Stamp::new(b'T');
         let mut out = Vec::new();
         let base = FileTime::from_unix(1_595_981_220, 0);
         for units in [0, 1, 9_999_999, 10_000_000] {

@@ -6,13 +6,13 @@
 //! ```
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::Style;
+use traceweir_decode::format::{Style, decimal, push_line};
 use traceweir_decode::schema::Origin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
 use super::message::Messages;
-use super::{Sink, Stamp, push_hex, push_id, push_plain, unnamed_event};
+use super::{Sink, Stamp, push_hex, push_id, unnamed_event};
 use crate::traces::Event;
 
 const DIM: &[u8] = b"\x1b[2m";
@@ -31,12 +31,26 @@ pub(crate) struct Text {
     walker: Walker,
     messages: Messages,
     message: Vec<u8>,
+    /// The last words of some processors.
+    last: Vec<Words>,
 }
+
+/// What stands between time and fields: processor, process, thread, provider and event.
+#[derive(Default)]
+struct Words {
+    cpu: u16,
+    pid: u32,
+    tid: u32,
+    words: Vec<u8>,
+}
+
+/// Processors whose last words are kept.
+const SLOTS: usize = 64;
 
 impl Text {
     pub(crate) fn new(style: Style, colour: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
-        Self { style, colour, stamp: Stamp::default(), walker, messages, message }
+        Self { style, colour, stamp: Stamp::new(b' '), walker, messages, message, last: Vec::new() }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {
@@ -45,31 +59,45 @@ impl Text {
         }
     }
 
-    /// Who did what: the line without its time.
-    fn who(&self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let record = &event.record;
+    /// Who did what. Events of one kind follow each other, so the last words for a processor often serve again.
+    fn who(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let (record, about) = (&event.record, event.attributed);
+        let (pid, tid) = about.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
+        let title = event.found.as_ref().ok().and_then(|f| f.known.title.as_deref());
+        let slot = usize::from(record.cpu()) % SLOTS;
+        if let (Some(title), None, Some(last)) = (title, event.process, self.last.get(slot)) {
+            if (last.cpu, last.pid, last.tid) == (record.cpu(), pid, tid) && last.words.ends_with(title) {
+                return out.extend_from_slice(&last.words);
+            }
+        }
+        let start = out.len();
+        self.words(event, (pid, tid), title, out);
+        if title.is_some() && event.process.is_none() && !self.colour {
+            self.last.resize_with(SLOTS, Words::default);
+            if let (Some(last), Some(words)) = (self.last.get_mut(slot), out.get(start..)) {
+                (last.cpu, last.pid, last.tid) = (record.cpu(), pid, tid);
+                last.words.clear();
+                last.words.extend_from_slice(words);
+            }
+        }
+    }
+
+    fn words(&self, event: &Event<'_>, (pid, tid): (u32, u32), title: Option<&[u8]>, out: &mut Vec<u8>) {
         out.extend_from_slice(b" [");
-        traceweir_decode::format::decimal(record.cpu(), out);
+        decimal(event.record.cpu(), out);
         out.extend_from_slice(b"] ");
-        let (pid, tid) =
-            event.attributed.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
         push_id(pid, out);
         out.push(b'/');
         push_id(tid, out);
         if let Some(process) = event.process {
             out.push(b' ');
-            push_plain(process.as_bytes(), out);
+            push_line(process.as_bytes(), out);
         }
         out.extend_from_slice(b"  ");
         self.paint(NAME, out);
-        match event.provider {
-            Some(name) => push_plain(name.as_bytes(), out),
-            None => out.extend_from_slice(&record.provider().to_ascii()),
-        }
-        out.push(b'/');
-        match event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref()) {
-            Some(name) => push_plain(name.as_bytes(), out),
-            None => out.extend_from_slice(unnamed_event(record).as_bytes()),
+        match title {
+            Some(title) => out.extend_from_slice(title),
+            None => untitled(event, out),
         }
         self.paint(PLAIN, out);
     }
@@ -87,7 +115,7 @@ impl Text {
             self.message.clear();
             if let Some(walked) = self.messages.expand(&event.record, found, self.style, &mut self.message) {
                 out.push(b' ');
-                push_plain(&self.message, out);
+                push_line(&self.message, out);
                 let misfit = walked.err();
                 if let Some(reason) = &misfit {
                     self.undecoded(reason, found.payload, out);
@@ -95,7 +123,7 @@ impl Text {
                 return misfit;
             }
         }
-        let mut fields = TextFields::new(out, self.style);
+        let mut fields = TextFields::new(out, found.known, self.style);
         let rest =
             self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
         match &rest {
@@ -119,21 +147,30 @@ impl Text {
             }
         }
         out.extend_from_slice(b" (");
-        push_plain(reason.to_string().as_bytes(), out);
+        push_line(reason.to_string().as_bytes(), out);
         out.push(b')');
         self.paint(PLAIN, out);
+    }
+}
+
+/// Provider and event, where not both have a name of their own.
+fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
+    let record = &event.record;
+    match event.provider {
+        Some(name) => push_line(name.as_bytes(), out),
+        None => out.extend_from_slice(&record.provider().to_ascii()),
+    }
+    out.push(b'/');
+    match event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref()) {
+        Some(name) => push_line(name.as_bytes(), out),
+        None => out.extend_from_slice(unnamed_event(record).as_bytes()),
     }
 }
 
 impl Sink for Text {
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         self.paint(DIM, out);
-        let start = out.len();
         self.stamp.push(event.time, out);
-        // People read a blank more easily than a T.
-        if let Some(t) = out.get_mut(start..).and_then(|s| s.iter_mut().find(|b| **b == b'T')) {
-            *t = b' ';
-        }
         self.paint(PLAIN, out);
         self.who(event, out);
         let misfit = self.what(event, out);

@@ -32,7 +32,7 @@ pub(super) struct Xml {
 impl Xml {
     pub(super) fn new(style: Style) -> Self {
         let (walker, messages, scratch) = (Walker::default(), Messages::default(), Vec::new());
-        Self { style, stamp: Stamp::default(), walker, messages, scratch }
+        Self { style, stamp: Stamp::new(b'T'), walker, messages, scratch }
     }
 
     fn system(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! A schema with what is derived from it once: the event's name, the parsed message, the JSON keys.
 
-use crate::format::json_string;
+use crate::format::{json_string, push_line, push_word};
 use crate::message::Message;
 use crate::schema::{Kind, Schema};
 
@@ -13,14 +13,17 @@ pub struct Known {
     pub event_name: Option<Box<str>>,
     /// The parsed message.
     pub message: Option<Message>,
+    /// `provider/event` on one line, where both are known.
+    pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
+    labels: Vec<Box<[u8]>>,
 }
 
 impl Known {
     /// About how many bytes [`Known::new`] derives. Texts of a schema may be shared by many fields and events; derived ones are not.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
-        const KEY: usize = 32;
-        let keys = schema.fields().iter().map(|f| f.name.len().saturating_add(KEY));
+        const KEY: usize = 64;
+        let keys = schema.fields().iter().map(|f| f.name.len().saturating_mul(2).saturating_add(KEY));
         let texts = [&schema.message, &schema.names.event, &schema.names.task, &schema.names.opcode];
         let texts = texts.into_iter().flatten().map(|t| t.len());
         keys.chain(texts).fold(0, usize::saturating_add)
@@ -29,10 +32,10 @@ impl Known {
     /// Derives what can be derived.
     #[must_use]
     pub fn new(schema: Schema) -> Self {
-        let event_name = schema.event_name().map(Into::into);
+        let event_name: Option<Box<str>> = schema.event_name().map(Into::into);
         let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
-        let keys = keys(&schema);
-        Self { schema, event_name, message, keys }
+        let (title, keys, labels) = (title(&schema, &event_name), keys(&schema), labels(&schema));
+        Self { schema, event_name, message, title, keys, labels }
     }
 
     /// The JSON key of a field, quoted, escaped and followed by a colon. Fields of the same name in one object are numbered.
@@ -41,6 +44,32 @@ impl Known {
     pub fn json_key(&self, index: usize) -> &[u8] {
         self.keys.get(index).map_or(b"\"?\":", |k| k)
     }
+
+    /// The name of a field as a line of words has it: a blank, the name, an equals sign.
+    #[inline]
+    #[must_use]
+    pub fn label(&self, index: usize) -> &[u8] {
+        self.labels.get(index).map_or(b" ?=", |l| l)
+    }
+}
+
+fn title(schema: &Schema, event_name: &Option<Box<str>>) -> Option<Box<[u8]>> {
+    let (provider, event) = (schema.names.provider.as_deref()?, event_name.as_deref()?);
+    let mut title = Vec::new();
+    push_line(provider.as_bytes(), &mut title);
+    title.push(b'/');
+    push_line(event.as_bytes(), &mut title);
+    Some(title.into())
+}
+
+fn labels(schema: &Schema) -> Vec<Box<[u8]>> {
+    let label = |name: &str| {
+        let mut label = vec![b' '];
+        push_word(name.as_bytes(), &mut label);
+        label.push(b'=');
+        label.into()
+    };
+    schema.fields().iter().map(|f| label(&f.name)).collect()
 }
 
 fn keys(schema: &Schema) -> Vec<Box<[u8]>> {

@@ -236,16 +236,24 @@ impl Decoder {
             let why = Error::Schema("extended items leave the record");
             return Err(Undecoded::BadMetadata(why));
         }
+        let items = record.items();
+        if let Some(index) = self.self_described.repeated(record.bytes(), items.bytes()) {
+            return Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() });
+        }
         let (mut traits, mut metadata) = (None, None);
-        for item in record.items() {
+        let mut alone = true;
+        for item in items {
             match item.kind {
                 ExtType::PROV_TRAITS => traits = Some(item.data),
                 ExtType::EVENT_SCHEMA_TL => metadata = Some(item.data),
-                _ => {}
+                _ => alone = false,
             }
         }
         if let Some(metadata) = metadata {
             let index = self.self_described.find(record.provider(), traits, metadata)?;
+            if alone {
+                self.self_described.expect(record.bytes(), record.items().bytes(), index);
+            }
             return Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() });
         }
         self.locate_manifest_event(record, traits)

@@ -12,7 +12,7 @@ use std::hash::Hasher;
 
 use rustc_hash::{FxHashMap, FxHasher};
 use traceweir_format::Guid;
-use traceweir_format::wire::u64_at;
+use traceweir_format::wire::{chunk, u64_at};
 
 use super::{Known, tracelogging};
 use crate::error::Undecoded;
@@ -40,9 +40,46 @@ pub(super) struct SelfDescribed {
     slots: Vec<u32>,
     by_hash: FxHashMap<u64, Vec<u32>>,
     bytes: usize,
+    repeats: Vec<Repeat>,
 }
 
+/// The items of an event as its record holds them, for events that have no others: most repeat those of an earlier event.
+#[derive(Clone, Debug, Default)]
+struct Repeat {
+    provider: [u8; 16],
+    items: Box<[u8]>,
+    index: usize,
+}
+
+const REPEATS: usize = 256;
+/// The longest items worth keeping for this.
+const MAX_ITEMS_BYTES: usize = 1024;
+
 impl SelfDescribed {
+    /// The schema of an earlier event of the same provider with the same items, if that is at hand.
+    #[inline(always)]
+    pub(super) fn repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
+        let repeat = self.repeats.get(repeat_slot(items))?;
+        let same = chunk::<16>(record, 0x18) == Some(&repeat.provider)
+            && *repeat.items == *items
+            && !items.is_empty();
+        same.then_some(repeat.index)
+    }
+
+    #[cold]
+    pub(super) fn expect(&mut self, record: &[u8], items: &[u8], index: usize) {
+        if items.len() > MAX_ITEMS_BYTES {
+            return;
+        }
+        if self.repeats.is_empty() {
+            self.repeats.resize(REPEATS, Repeat::default());
+        }
+        if let (Some(slot), Some(provider)) = (self.repeats.get_mut(repeat_slot(items)), chunk(record, 0x18))
+        {
+            *slot = Repeat { provider: *provider, items: items.into(), index };
+        }
+    }
+
     /// The index of a schema, valid until the next look-up.
     #[inline]
     pub(super) fn find(
@@ -128,6 +165,17 @@ impl Entry {
     fn is(&self, provider: &Guid, traits: &[u8], metadata: &[u8]) -> bool {
         self.provider == *provider && *self.metadata == *metadata && *self.traits == *traits
     }
+}
+
+/// Mixes the length and a few words from the middle and the end, where names of events and fields stand.
+#[inline(always)]
+fn repeat_slot(items: &[u8]) -> usize {
+    let end = items.len();
+    let mixed = u64_at(items, end.wrapping_sub(8))
+        ^ u64_at(items, end.wrapping_sub(24)).rotate_left(21)
+        ^ u64_at(items, (end >> 1) & !7).rotate_left(42)
+        ^ (end as u64);
+    usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56).unwrap_or(0)
 }
 
 /// Mixes the length and a few words: the comparison decides.

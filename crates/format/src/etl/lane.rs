@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 
 use super::load::Loaded;
 use crate::Result;
-use crate::header::{Measure, Record, measure, time_of};
-use crate::wire::align8;
+use crate::header::{Measure, Record, measure, measure_event, time_of};
+use crate::wire::{align8, i64_at};
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
@@ -94,7 +94,7 @@ impl Lane {
         self.next.is_none()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn record(&self) -> Option<Record<'_>> {
         Some(Record::new(self.loaded.bytes.get(self.at..)?, self.next?, self.cpu, self.time))
     }
@@ -117,6 +117,22 @@ impl Lane {
         self.next.is_some()
     }
 
+    /// Goes to the next record if it is an EVENT in the buffer's own order and its stamp, as an ascending number, is below `limit`.
+    /// Otherwise nothing changes, and [`Lane::step`] has to look closer.
+    #[inline(always)]
+    pub(super) fn step_before(&mut self, limit: u64) -> bool {
+        let Some(this) = self.next else { return false };
+        let at = self.at.saturating_add(align8(this.size));
+        let rest = self.rest(at);
+        let Some(next) = measure_event(rest).filter(|_| !self.shuffled) else { return false };
+        let time = i64_at(rest, 0x10);
+        if time.cast_unsigned() ^ (1 << 63) >= limit {
+            return false;
+        }
+        (self.at, self.next, self.time) = (at, Some(next), time);
+        true
+    }
+
     #[inline]
     fn look(&mut self) {
         self.next = self.measure_at(self.at);
@@ -125,7 +141,7 @@ impl Lane {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn rest(&self, at: usize) -> &[u8] {
         self.loaded.bytes.get(at..).unwrap_or_default()
     }

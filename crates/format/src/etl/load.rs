@@ -43,6 +43,7 @@ impl Loader {
             bytes.truncate(valid);
             return Ok((Loaded { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
         }
+        bytes.clear();
         if self.packed.capacity() > SPARE {
             self.packed = Vec::new();
         }
@@ -75,7 +76,6 @@ impl Loader {
         if bytes.capacity() < needed || bytes.capacity() / 4 > needed {
             bytes = Vec::new();
         }
-        bytes.clear();
         bytes
     }
 }

@@ -58,12 +58,34 @@ impl Damage {
 /// A place in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    time: i64,
-    cpu: u16,
-    /// Index of the buffer in the trace's index: file order within a processor.
-    buffer: usize,
-    /// The lane that has the buffer open.
-    slot: Option<usize>,
+    /// Time, processor and index of the buffer in the trace's index, as one number: the heap compares for each second event.
+    key: u128,
+    /// The lane that has the buffer open, or [`NOT_OPEN`].
+    slot: usize,
+}
+
+const NOT_OPEN: usize = usize::MAX;
+
+impl Turn {
+    #[inline]
+    fn new(time: i64, cpu: u16, buffer: usize, slot: usize) -> Self {
+        let ascending = time.cast_unsigned() ^ (1 << 63);
+        let place = u64::from(cpu) << 48 | (buffer as u64 & 0xFFFF_FFFF_FFFF);
+        Self { key: u128::from(ascending) << 64 | u128::from(place), slot }
+    }
+
+    #[inline]
+    fn time(&self) -> i64 {
+        ((self.key >> 64) as u64 ^ (1 << 63)).cast_signed()
+    }
+
+    fn cpu(&self) -> u16 {
+        (self.key >> 48) as u16
+    }
+
+    fn buffer(&self) -> usize {
+        (self.key as u64 & 0xFFFF_FFFF_FFFF) as usize
+    }
 }
 
 /// Yields the events of one file in time order.
@@ -77,8 +99,8 @@ pub struct Events<'t, R> {
     current: Option<usize>,
     /// Whether the current record has been given out.
     step: bool,
-    /// The first turn in the heap.
-    horizon: Option<Turn>,
+    /// The first turn in the heap; a lane may go on alone until then.
+    horizon: u128,
     loader: Loader,
     open_bytes: usize,
     budget: usize,
@@ -95,7 +117,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             free: Vec::new(),
             current: None,
             step: false,
-            horizon: None,
+            horizon: u128::MAX,
             loader: Loader::default(),
             open_bytes: 0,
             budget: 0,
@@ -117,9 +139,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// The next event; `None` after the last. Damage is skipped and kept for [`Events::damage`].
     #[allow(clippy::should_implement_trait)] // The record borrows from the reader.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
-        if !self.advance()? {
+        if !self.ready()? {
             return Ok(None);
         }
         self.step = true;
@@ -129,7 +151,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// The raw stamp of the event that [`Events::next`] gives next.
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<i64>> {
-        Ok(if self.advance()? {
+        Ok(if self.ready()? {
             self.current.and_then(|slot| self.lanes.get(slot)).map(|l| l.time)
         } else {
             None
@@ -148,8 +170,24 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.read_bytes
     }
 
+    /// Whether there is a next record; it is then that of the current lane.
+    #[inline(always)]
+    fn ready(&mut self) -> Result<bool> {
+        if self.go_on() {
+            self.step = false;
+            return Ok(true);
+        }
+        self.advance()
+    }
+
+    /// Steps within the current lane, if its next record is the next one of all.
+    #[inline(always)]
+    fn go_on(&mut self) -> bool {
+        let Some(lane) = self.current.and_then(|slot| self.lanes.get_mut(slot)) else { return false };
+        self.step && lane.step_before((self.horizon >> 64) as u64)
+    }
+
     /// Makes `current` the lane with the next record.
-    #[inline]
     fn advance(&mut self) -> Result<bool> {
         if let Some((slot, lane)) = self.current.and_then(|slot| Some((slot, self.lanes.get_mut(slot)?))) {
             if !self.step {
@@ -157,8 +195,11 @@ impl<'t, R: ReadAt> Events<'t, R> {
             }
             self.step = false;
             if lane.step() {
-                let turn = Turn { time: lane.time, cpu: lane.cpu, buffer: lane.buffer, slot: Some(slot) };
-                if self.horizon.is_none_or(|h| turn < h) {
+                let turn = Turn::new(lane.time, lane.cpu, lane.buffer, slot);
+                if turn.key < self.horizon {
+                    return Ok(true);
+                }
+                if self.change_places(turn) {
                     return Ok(true);
                 }
                 self.heap.push(Reverse(turn));
@@ -170,21 +211,36 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.choose()
     }
 
+    /// Goes on with the first turn of the heap and leaves `turn` in its place; false if its buffer is not in memory.
+    #[inline]
+    fn change_places(&mut self, turn: Turn) -> bool {
+        let Some(mut top) = self.heap.peek_mut() else { return false };
+        let slot = top.0.slot;
+        if !self.lanes.get(slot).is_some_and(|l| l.resident) {
+            return false;
+        }
+        top.0 = turn;
+        drop(top);
+        self.current = Some(slot);
+        self.horizon = self.heap.peek().map_or(u128::MAX, |r| r.0.key);
+        true
+    }
+
     /// Takes the first turn from the heap, opening its buffer if need be.
     #[cold]
     fn choose(&mut self) -> Result<bool> {
         while let Some(Reverse(turn)) = self.heap.pop() {
             let slot = match turn.slot {
-                Some(slot) => self.make_resident(slot)?,
-                None => self.open(turn)?,
+                NOT_OPEN => self.open(turn)?,
+                slot => self.make_resident(slot)?,
             };
             let Some((slot, lane)) = slot.and_then(|slot| Some((slot, self.lanes.get(slot)?))) else {
                 continue;
             };
-            let actual = Turn { time: lane.time, cpu: lane.cpu, buffer: lane.buffer, slot: Some(slot) };
-            self.horizon = self.heap.peek().map(|r| r.0);
+            let actual = Turn::new(lane.time, lane.cpu, lane.buffer, slot);
+            self.horizon = self.heap.peek().map_or(u128::MAX, |r| r.0.key);
             // A sorted buffer may begin earlier or later than its first record said.
-            if self.horizon.is_some_and(|h| actual > h) {
+            if actual.key > self.horizon {
                 self.heap.push(Reverse(actual));
                 continue;
             }
@@ -196,19 +252,19 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// Loads the buffer of a turn; `None` if it has no records.
     fn open(&mut self, turn: Turn) -> Result<Option<usize>> {
-        let Some(this) = self.trace.buffers().get(turn.buffer).copied() else { return Ok(None) };
-        let next = turn.buffer.saturating_add(1);
+        let Some(this) = self.trace.buffers().get(turn.buffer()).copied() else { return Ok(None) };
+        let next = turn.buffer().saturating_add(1);
         if this.stamped {
             self.queue_stamped(next, this.cpu);
         }
         if !this.has_records {
-            self.queue_unstamped(next, this.cpu, turn.time);
+            self.queue_unstamped(next, this.cpu, turn.time());
             return Ok(None);
         }
         let (loaded, damage) = self.load(&this)?;
         self.read_bytes = self.read_bytes.saturating_add(u64::from(this.size));
         let (lane, scanned) =
-            Lane::open((turn.buffer, turn.cpu), loaded, turn.time, self.trace.old_instances());
+            Lane::open((turn.buffer(), turn.cpu()), loaded, turn.time(), self.trace.old_instances());
         for defect in damage.into_iter().chain(scanned.err()) {
             self.damage.add(defect);
         }
@@ -245,14 +301,14 @@ impl<'t, R: ReadAt> Events<'t, R> {
     fn queue_stamped(&mut self, index: usize, cpu: u16) {
         let rest = self.trace.buffers().iter().enumerate().skip(index);
         if let Some((buffer, b)) = rest.take_while(|(_, b)| b.cpu == cpu).find(|(_, b)| b.stamped) {
-            self.heap.push(Reverse(Turn { time: b.first_time, cpu, buffer, slot: None }));
+            self.heap.push(Reverse(Turn::new(b.first_time, cpu, buffer, NOT_OPEN)));
         }
     }
 
     /// Queues the buffer at `index` if it is the processor's and has no stamp.
     fn queue_unstamped(&mut self, index: usize, cpu: u16, time: i64) {
         if self.trace.buffers().get(index).is_some_and(|b| b.cpu == cpu && !b.stamped) {
-            self.heap.push(Reverse(Turn { time, cpu, buffer: index, slot: None }));
+            self.heap.push(Reverse(Turn::new(time, cpu, index, NOT_OPEN)));
         }
     }
 

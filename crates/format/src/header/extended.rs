@@ -62,6 +62,13 @@ impl<'b> ExtendedItems<'b> {
         Self { rest }
     }
 
+    /// The items as the record holds them.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(&self) -> &'b [u8] {
+        self.rest
+    }
+
     /// The data of the first item of a type.
     #[inline]
     #[must_use]
@@ -97,7 +104,9 @@ impl<'b> Iterator for ExtendedItems<'b> {
     fn next(&mut self) -> Option<Item<'b>> {
         let head = chunk::<HEADER>(self.rest, 0)?;
         let kind = ExtType(u16::from_le_bytes([head[2], head[3]]));
-        let data = self.rest.get(HEADER..HEADER.checked_add(usize::from(u16::from_le_bytes([head[6], head[7]])))?)?;
+        let data = self
+            .rest
+            .get(HEADER..HEADER.checked_add(usize::from(u16::from_le_bytes([head[6], head[7]])))?)?;
         self.rest = self.rest.get(usize::from(u16::from_le_bytes([head[0], head[1]])).max(HEADER)..)?;
         Some(Item { kind, data })
     }
@@ -141,4 +150,3 @@ pub(super) fn encode(items: &[Item<'_>], out: &mut Vec<u8>) -> Result<()> {
     }
     Ok(())
 }
-

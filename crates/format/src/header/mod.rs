@@ -84,7 +84,8 @@ pub(crate) const MAX_HEADER: usize = 0x40;
 /// Family, pointer size, header bytes and record bytes as the first eight bytes give them; `None` for an unknown marker.
 #[inline]
 fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u16)> {
-    let (in_marker, behind) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
+    let (in_marker, behind) =
+        (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
     Some(match head[3] >> 4 {
         0xC..=0xF => match HeaderType(head[2]) {
             HeaderType::EVENT_HEADER64 => (Family::Event, 8, event::SIZE, in_marker),
@@ -115,11 +116,32 @@ pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
     if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|c| c.0) }
 }
 
+/// Reads the marker of an EVENT, by far the commonest kind; `None` for any other and for one that is wrong.
+#[inline(always)]
+pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
+    let head = chunk::<4>(bytes, 0)?;
+    let pointer_size = match (HeaderType(head[2]), head[3]) {
+        (HeaderType::EVENT_HEADER64, 0xC0) => 8,
+        (HeaderType::EVENT_HEADER32, 0xC0) => 4,
+        _ => return None,
+    };
+    let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
+    let whole = size >= event::SIZE && size <= bytes.len();
+    whole.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
+}
+
 /// Reads the marker at the start of `bytes`, which reach to the end of the buffer; `None` at filler or the end.
 ///
 /// `offset` is where they stand, for errors; `old_instances` selects the short INSTANCE header of layouts before 1.1.
 #[inline]
 pub fn measure(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
+    match measure_event(bytes) {
+        Some(event) => Ok(Some(event)),
+        None => measure_any(bytes, offset, old_instances),
+    }
+}
+
+fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
     let Some(head) = chunk::<8>(bytes, 0).filter(|h| !h.starts_with(&[0xFF; 4])) else {
         return Ok(None);
     };
@@ -166,7 +188,7 @@ impl<'b> Record<'b> {
     /// Views the record at the start of `bytes`, whose marker said `measure`.
     ///
     /// `inherited_time` stands in where the header has no stamp.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // A record has at most 65,535 bytes.
     pub fn new(bytes: &'b [u8], measure: Measure, cpu: u16, inherited_time: i64) -> Self {
@@ -180,7 +202,11 @@ impl<'b> Record<'b> {
                 None => items_damaged = true,
             }
         }
-        let time = time_of(bytes, family).unwrap_or(inherited_time);
+        let time = if family == Family::Event {
+            i64_at(bytes, 0x10)
+        } else {
+            time_of(bytes, family).unwrap_or(inherited_time)
+        };
         let old_instance = family == Family::Instance && header == classic::OLD_INSTANCE_SIZE;
         Self { bytes, time, family, pointer_size, items_damaged, old_instance, cpu, payload: payload as u16 }
     }
@@ -188,7 +214,8 @@ impl<'b> Record<'b> {
     /// Parses one record that stands alone, for instance in a test or a real-time stream.
     pub fn parse(bytes: &'b [u8], cpu: u16) -> Result<Self> {
         let measure = measure(bytes, 0, false)?;
-        let measure = measure.ok_or(Error::Invalid { what: "record", offset: 0, why: "filler instead of a marker" })?;
+        let measure =
+            measure.ok_or(Error::Invalid { what: "record", offset: 0, why: "filler instead of a marker" })?;
         Ok(Self::new(bytes, measure, cpu, 0))
     }
 
@@ -284,7 +311,9 @@ impl<'b> Record<'b> {
     pub fn descriptor(&self) -> EventDescriptor {
         let b = self.bytes;
         match self.family {
-            Family::Event => chunk(b, 0x28).map_or_else(EventDescriptor::default, EventDescriptor::from_bytes),
+            Family::Event => {
+                chunk(b, 0x28).map_or_else(EventDescriptor::default, EventDescriptor::from_bytes)
+            }
             Family::System | Family::Compact | Family::PerfInfo => {
                 EventDescriptor { version: u8_at(b, 0), opcode: u8_at(b, 6), ..EventDescriptor::default() }
             }

@@ -1,0 +1,95 @@
+//! Text on a line of words: what needs quotes, and what must not reach a terminal as it is.
+
+/// Bytes that need no quotes around them.
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        plain[byte as usize] = byte.is_ascii_graphic() && !matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b'=');
+        byte = byte.wrapping_add(1);
+    }
+    plain
+};
+
+#[inline]
+fn is_plain(byte: u8) -> bool {
+    PLAIN.get(usize::from(byte)).copied().unwrap_or(false)
+}
+
+/// Whether text is one word that needs no quotes.
+#[inline]
+#[must_use]
+pub fn is_plain_word(text: &[u8]) -> bool {
+    // Without a way out in the middle the loop needs no branch for each byte.
+    !text.is_empty() && text.iter().fold(true, |plain, b| plain & is_plain(*b))
+}
+
+/// Appends text that is a plain word as it is, and any other in quotes with control characters and quotes escaped.
+#[inline]
+pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
+    if is_plain_word(text) {
+        out.extend_from_slice(text);
+    } else {
+        push_quoted(text, out);
+    }
+}
+
+fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for (index, piece) in text.split(|b| *b == b'"').enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b"\\\"");
+        }
+        push_line(piece, out);
+    }
+    out.push(b'"');
+}
+
+/// Appends text on one line, whatever it holds: a control character could end the line or take over the terminal.
+#[inline]
+pub fn push_line(text: &[u8], out: &mut Vec<u8>) {
+    if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {
+        out.extend_from_slice(text);
+    } else {
+        escape(text, out);
+    }
+}
+
+fn escape(text: &[u8], out: &mut Vec<u8>) {
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '\n' => out.extend_from_slice(b"\\n"),
+            '\r' => out.extend_from_slice(b"\\r"),
+            '\t' => out.extend_from_slice(b"\\t"),
+            c if c.is_control() => {
+                out.extend_from_slice(b"\\x");
+                // Control characters end at U+009F.
+                super::number::bytes_lower(&[u8::try_from(u32::from(c)).unwrap_or(0)], out);
+            }
+            c => super::text::push_char(c, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_only_where_they_must_be() {
+        for (text, shown) in [
+            ("espresso", "espresso"),
+            (r"C:\Windows\", r"C:\Windows\"),
+            ("flat white", "\"flat white\""),
+            ("", "\"\""),
+            ("a=b", "\"a=b\""),
+            ("say \"hi\"\n", "\"say \\\"hi\\\"\\n\""),
+            ("é", "\"é\""),
+            ("\x1b[2J\u{9b}", "\"\\x1b[2J\\x9b\""),
+        ] {
+            let mut out = Vec::new();
+            push_word(text.as_bytes(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), shown, "{text:?}");
+        }
+    }
+}
