@@ -58,7 +58,8 @@ pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>)
 /// `samples`) their absence fails the test.
 #[track_caller]
 pub(crate) fn sample(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("TRACEWEIR_SAMPLES").map_or_else(|| root().join("../shared/data"), PathBuf::from);
+    let folder =
+        std::env::var_os("TRACEWEIR_SAMPLES").map_or_else(|| root().join("../shared/data"), PathBuf::from);
     let path = folder.join(name);
     if path.exists() {
         return Some(path);

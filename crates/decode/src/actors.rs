@@ -161,7 +161,9 @@ impl Actors {
         let names = self.names(record, found);
         let time = record.time();
         match (names.pid, names.tid, names.image) {
-            (Some(pid), _, Some(image)) if class == class::PROCESS => self.processes.note(pid, life, time, image),
+            (Some(pid), _, Some(image)) if class == class::PROCESS => {
+                self.processes.note(pid, life, time, image)
+            }
             (Some(pid), Some(tid), _) if class == class::THREAD => self.threads.note(tid, life, time, pid),
             _ => {}
         }
@@ -221,7 +223,10 @@ mod tests {
         spans.note(42, Life::End, 200, 7);
         spans.note(42, Life::Start, 300, 9);
         let at = |t| spans.at(42, t).copied();
-        assert_eq!((at(0), at(150), at(299), at(301), at(i64::MAX)), (Some(7), Some(7), Some(9), Some(9), Some(9)));
+        assert_eq!(
+            (at(0), at(150), at(299), at(301), at(i64::MAX)),
+            (Some(7), Some(7), Some(9), Some(9), Some(9))
+        );
         assert_eq!(spans.at(43, 0), None);
     }
 

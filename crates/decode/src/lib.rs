@@ -11,7 +11,13 @@
 //! walked without allocation and without copying. Everything from a file is hostile: schemas are checked when they are
 //! built, payloads while they are walked, and what cannot be decoded is said to be so with the reason.
 #![forbid(unsafe_code)]
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 pub mod actors;

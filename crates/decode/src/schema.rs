@@ -81,7 +81,7 @@ pub struct Schema {
 }
 
 /// One field of a payload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Field {
     /// Its name.
     pub name: Arc<str>,
@@ -95,6 +95,50 @@ pub struct Field {
     pub tags: u32,
     /// Whether a later field takes its count or length from this one. Set by [`Schema::seal`].
     pub referenced: bool,
+    /// The short way for the commonest kinds. Set by [`Schema::seal`].
+    pub(crate) short: Short,
+}
+
+impl PartialEq for Field {
+    /// Equal as a description; what sealing derives does not count.
+    fn eq(&self, other: &Self) -> bool {
+        let facts = |f: &Self| (f.count, f.length, f.tags, f.referenced);
+        self.name == other.name && self.kind == other.kind && facts(self) == facts(other)
+    }
+}
+
+/// A field that stands once, has its natural length and that nothing refers to, of one of the commonest types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// Any other field.
+    #[default]
+    No,
+    U8,
+    U16,
+    U32,
+    I32,
+    U64,
+    Text8,
+    Text16,
+}
+
+impl Short {
+    fn of(field: &Field) -> Self {
+        let plain = field.count == Count::One && field.length == Length::Natural && !field.referenced;
+        match field.kind {
+            Kind::Value { input, .. } if plain => match input {
+                InType::UINT8 => Self::U8,
+                InType::UINT16 => Self::U16,
+                InType::UINT32 => Self::U32,
+                InType::INT32 => Self::I32,
+                InType::UINT64 => Self::U64,
+                InType::ANSISTRING => Self::Text8,
+                InType::UNICODESTRING => Self::Text16,
+                _ => Self::No,
+            },
+            _ => Self::No,
+        }
+    }
 }
 
 /// What a field is.
@@ -192,7 +236,7 @@ impl Field {
     #[must_use]
     pub fn new(name: &str, kind: Kind) -> Self {
         let (count, length) = (Count::One, Length::Natural);
-        Self { name: name.into(), kind, count, length, tags: 0, referenced: false }
+        Self { name: name.into(), kind, count, length, tags: 0, referenced: false, short: Short::No }
     }
 
     /// The same field with another count.
@@ -265,6 +309,7 @@ impl Schema {
             }
         }
         self.has_references = fields.iter().any(|f| f.referenced);
+        fields.iter_mut().for_each(|f| f.short = Short::of(f));
         self.fields = fields;
         self.top = top;
         Ok(self)

@@ -19,7 +19,7 @@ use traceweir_format::text::{until_nul8, until_nul16};
 use traceweir_format::wire::chunk;
 
 use crate::error::Undecoded;
-use crate::schema::{Count, Field, Kind, Length, Schema};
+use crate::schema::{Count, Field, Kind, Length, Schema, Short};
 use crate::value::{Value, system_time};
 
 /// Receives the values of a payload in order. `index` is the field's place in [`Schema::fields`].
@@ -56,8 +56,8 @@ impl Walker {
             self.referenced.clear();
             self.referenced.resize(schema.fields().len(), None);
         }
-        let allowance =
-            payload.len().saturating_add(schema.fields().len()).saturating_mul(2).saturating_add(64);
+        // Both are far below the end of `usize`.
+        let allowance = payload.len().wrapping_add(schema.fields().len()).wrapping_mul(2).wrapping_add(64);
         let mut walk = Walk {
             schema,
             payload,
@@ -125,38 +125,38 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     /// Each kind has its own call, so that a visitor that is inlined here knows it.
     #[inline(always)]
     fn plain(&mut self, index: usize, field: &Field) -> Step<bool> {
-        let Kind::Value { input, .. } = field.kind else { return Ok(false) };
-        if field.count != Count::One || field.referenced {
-            return Ok(false);
-        }
-        match input {
-            InType::UINT32 => {
-                let value = u32::from_le_bytes(*self.take_array(field)?);
-                self.visitor.value(index, field, Value::U32(value));
+        match field.short {
+            Short::U8 => {
+                let value = u8::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::U8(value));
             }
-            InType::UINT64 => {
-                let value = u64::from_le_bytes(*self.take_array(field)?);
-                self.visitor.value(index, field, Value::U64(value));
-            }
-            InType::INT32 => {
-                let value = i32::from_le_bytes(*self.take_array(field)?);
-                self.visitor.value(index, field, Value::I32(value));
-            }
-            InType::UINT16 => {
+            Short::U16 => {
                 let value = u16::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::U16(value));
             }
-            InType::ANSISTRING if field.length == Length::Natural && self.at < self.payload.len() => {
+            Short::U32 => {
+                let value = u32::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::U32(value));
+            }
+            Short::I32 => {
+                let value = i32::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::I32(value));
+            }
+            Short::U64 => {
+                let value = u64::from_le_bytes(*self.take_array(field)?);
+                self.visitor.value(index, field, Value::U64(value));
+            }
+            Short::Text8 => {
                 let text = until_nul8(self.rest());
-                self.skip(text.len().saturating_add(1));
+                self.skip(text.len().wrapping_add(1));
                 self.visitor.value(index, field, Value::Text8(text));
             }
-            InType::UNICODESTRING if field.length == Length::Natural && self.at < self.payload.len() => {
+            Short::Text16 => {
                 let text = until_nul16(self.rest());
-                self.skip(text.len().saturating_add(2));
+                self.skip(text.len().wrapping_add(2));
                 self.visitor.value(index, field, Value::Text16(text));
             }
-            _ => return Ok(false),
+            Short::No => return Ok(false),
         }
         Ok(true)
     }
@@ -343,7 +343,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 Some(units) => Value::Text16(trim16(self.take(field, units.saturating_mul(2))?)),
                 None => {
                     let text = until_nul16(self.rest());
-                    self.skip(text.len().saturating_add(2));
+                    self.skip(text.len().wrapping_add(2));
                     Value::Text16(text)
                 }
             },
@@ -351,7 +351,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 Some(bytes) => Value::Text8(trim8(self.take(field, bytes)?)),
                 None => {
                     let text = until_nul8(self.rest());
-                    self.skip(text.len().saturating_add(1));
+                    self.skip(text.len().wrapping_add(1));
                     Value::Text8(text)
                 }
             },
@@ -427,7 +427,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
 
     #[inline]
     fn skip(&mut self, n: usize) {
-        self.at = self.at.saturating_add(n).min(self.payload.len());
+        self.at = self.at.wrapping_add(n).min(self.payload.len());
     }
 
     #[inline]

@@ -66,7 +66,9 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            Self::Truncated { .. } | Self::Invalid { .. } | Self::NotAnEtl { .. } => Status::ERROR_FILE_CORRUPT,
+            Self::Truncated { .. } | Self::Invalid { .. } | Self::NotAnEtl { .. } => {
+                Status::ERROR_FILE_CORRUPT
+            }
             Self::TooLarge { .. } => Status::ERROR_MORE_DATA,
             Self::Io { .. } => Status::ERROR_IO_DEVICE,
         }

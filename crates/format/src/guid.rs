@@ -63,7 +63,8 @@ impl Guid {
     /// The 16 bytes as a file or memory holds them.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
-        let (a, b, c, d) = (self.data1.to_le_bytes(), self.data2.to_le_bytes(), self.data3.to_le_bytes(), self.data4);
+        let (a, b, c, d) =
+            (self.data1.to_le_bytes(), self.data2.to_le_bytes(), self.data3.to_le_bytes(), self.data4);
         [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]
     }
 
@@ -113,8 +114,10 @@ impl Guid {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         /// Where each byte of the text order puts its two digits.
         const PLACE: [u8; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
-        let (a, b, c, d) = (self.data1.to_be_bytes(), self.data2.to_be_bytes(), self.data3.to_be_bytes(), self.data4);
-        let order = [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]];
+        let (a, b, c, d) =
+            (self.data1.to_be_bytes(), self.data2.to_be_bytes(), self.data3.to_be_bytes(), self.data4);
+        let order =
+            [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]];
         let mut out = [b'-'; 36];
         for (byte, place) in order.into_iter().zip(PLACE) {
             if let Some([hi, lo]) = out.get_mut(usize::from(place)..).and_then(|s| s.first_chunk_mut::<2>()) {
@@ -180,7 +183,11 @@ mod tests {
             ("PerfView", "a8a71ac1-040f-54a2-07ca-00a89b5ab761"),
         ] {
             assert_eq!(Guid::from_provider_name(name).to_string(), id, "{name}");
-            assert_eq!(Guid::from_provider_name(&name.to_lowercase()).to_string(), id, "{name} in lower case");
+            assert_eq!(
+                Guid::from_provider_name(&name.to_lowercase()).to_string(),
+                id,
+                "{name} in lower case"
+            );
         }
     }
 
@@ -197,7 +204,13 @@ mod tests {
 
     #[test]
     fn what_is_not_a_guid_is_refused() {
-        for bad in ["", "68fdd900", "68fdd900-4a3e-11d1-84f4-0000f80464eg", "68fdd900a4a3e-11d1-84f4-0000f80464e3", "é"] {
+        for bad in [
+            "",
+            "68fdd900",
+            "68fdd900-4a3e-11d1-84f4-0000f80464eg",
+            "68fdd900a4a3e-11d1-84f4-0000f80464e3",
+            "é",
+        ] {
             assert_eq!(bad.parse::<Guid>(), Err(ParseGuidError), "{bad}");
         }
     }

@@ -11,7 +11,13 @@
 //! writer and tests. All input is treated as hostile: wrong sizes are errors with an offset, never panics.
 #![no_std]
 #![forbid(unsafe_code)]
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 extern crate alloc;

@@ -6,7 +6,25 @@ use alloc::string::String;
 #[inline]
 #[must_use]
 pub fn until_nul8(bytes: &[u8]) -> &[u8] {
-    memchr::memchr(0, bytes).and_then(|n| bytes.get(..n)).unwrap_or(bytes)
+    nul_of(bytes).and_then(|n| bytes.get(..n)).unwrap_or(bytes)
+}
+
+/// Where the first NUL stands. Most texts are short: the first words are looked at one by one, without a call.
+#[inline]
+fn nul_of(bytes: &[u8]) -> Option<usize> {
+    const WORDS: usize = 6;
+    for (index, word) in bytes.as_chunks::<8>().0.iter().take(WORDS).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // The lowest byte that is zero is the lowest whose high bit is set here.
+        let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+        if zeros != 0 {
+            return Some(index.wrapping_mul(8).wrapping_add((zeros.trailing_zeros() / 8) as usize));
+        }
+    }
+    let seen = (bytes.len() & !7).min(8 * WORDS);
+    let rest = bytes.get(seen..)?;
+    let nul = if rest.len() < 8 { rest.iter().position(|b| *b == 0) } else { memchr::memchr(0, rest) };
+    nul.map(|n| n.wrapping_add(seen))
 }
 
 /// The bytes before the first 16-bit NUL unit, or all whole units.
@@ -37,14 +55,15 @@ pub fn utf16(bytes: &[u8]) -> String {
 #[must_use]
 pub fn cp1252(byte: u8) -> char {
     const HIGH: [u16; 32] = [
-        0x20AC, 0x81, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0x8D,
-        0x017D, 0x8F, 0x90, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A,
-        0x0153, 0x9D, 0x017E, 0x0178,
+        0x20AC, 0x81, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152,
+        0x8D, 0x017D, 0x8F, 0x90, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122,
+        0x0161, 0x203A, 0x0153, 0x9D, 0x017E, 0x0178,
     ];
     match byte {
-        0x80..=0x9F => {
-            HIGH.get(usize::from(byte & 0x1F)).and_then(|&u| char::from_u32(u32::from(u))).unwrap_or(char::from(byte))
-        }
+        0x80..=0x9F => HIGH
+            .get(usize::from(byte & 0x1F))
+            .and_then(|&u| char::from_u32(u32::from(u)))
+            .unwrap_or(char::from(byte)),
         _ => char::from(byte),
     }
 }
@@ -58,6 +77,17 @@ pub fn ansi(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_nul_is_found_wherever_it_stands() {
+        for length in 0..80 {
+            for nul in 0..=length {
+                let mut bytes = std::vec![0x80_u8 | 1; length];
+                bytes[nul.min(length)..].fill(0);
+                assert_eq!(until_nul8(&bytes).len(), nul, "{nul} of {length}");
+            }
+        }
+    }
 
     #[test]
     fn broken_utf16_is_replaced_not_refused() {

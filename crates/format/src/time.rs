@@ -49,7 +49,8 @@ impl FileTime {
     #[must_use]
     pub fn from_civil(c: &Civil) -> Option<Self> {
         let days = days_to(c.year, c.month, c.day)?;
-        let in_day = i64::from(c.hour).checked_mul(3600)?.checked_add(i64::from(c.minute).checked_mul(60)?)?;
+        let in_day =
+            i64::from(c.hour).checked_mul(3600)?.checked_add(i64::from(c.minute).checked_mul(60)?)?;
         let seconds = days.checked_mul(86_400)?.checked_add(in_day)?.checked_add(i64::from(c.second))?;
         Some(Self(seconds.checked_mul(UNITS_PER_SECOND)?.checked_add(i64::from(c.units))?))
     }
@@ -131,7 +132,8 @@ fn days_to(year: i32, month: u8, day: u8) -> Option<i64> {
     let y = y.checked_sub(i64::from(month <= 2))?;
     let (era, in_era) = (y.div_euclid(400), y.rem_euclid(400));
     let march_month = m.checked_add(9)?.rem_euclid(12);
-    let day_of_year = march_month.checked_mul(153)?.checked_add(2)?.div_euclid(5).checked_add(d)?.checked_sub(1)?;
+    let day_of_year =
+        march_month.checked_mul(153)?.checked_add(2)?.div_euclid(5).checked_add(d)?.checked_sub(1)?;
     let leaps = in_era.div_euclid(4).checked_sub(in_era.div_euclid(100))?;
     let day_of_era = in_era.checked_mul(365)?.checked_add(leaps)?.checked_add(day_of_year)?;
     era.checked_mul(DAYS_IN_400_YEARS)?.checked_add(day_of_era)?.checked_sub(DAYS_BEFORE_1601)
@@ -220,7 +222,10 @@ mod tests {
     fn known_dates_print_as_rfc_3339() {
         assert_eq!(FileTime(0).to_string(), "1601-01-01T00:00:00.0000000Z");
         assert_eq!(FileTime(UNIX_EPOCH).to_string(), "1970-01-01T00:00:00.0000000Z");
-        assert_eq!(FileTime::from_unix(1_582_934_400, 123_456_789).to_string(), "2020-02-29T00:00:00.1234567Z");
+        assert_eq!(
+            FileTime::from_unix(1_582_934_400, 123_456_789).to_string(),
+            "2020-02-29T00:00:00.1234567Z"
+        );
         assert_eq!(FileTime(-1).to_string(), "1600-12-31T23:59:59.9999999Z");
     }
 

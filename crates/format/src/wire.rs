@@ -6,9 +6,12 @@ use crate::guid::Guid;
 use crate::{Error, Result};
 
 /// Rounds up to the next multiple of eight, the alignment of every record and extended item.
+///
+/// Sizes of records and of memory come nowhere near the end of `usize`, where this would wrap.
+#[inline]
 #[must_use]
 pub const fn align8(n: usize) -> usize {
-    n.saturating_add(7) & !7
+    n.wrapping_add(7) & !7
 }
 
 /// The `N` bytes at `offset`, if they are there.

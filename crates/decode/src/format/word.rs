@@ -1,19 +1,17 @@
 //! Text on a line of words: what needs quotes, and what must not reach a terminal as it is.
 
-/// Bytes that need no quotes around them.
-static PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        plain[byte as usize] = byte.is_ascii_graphic() && !matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b'=');
-        byte = byte.wrapping_add(1);
-    }
-    plain
-};
-
+/// Whether a byte needs no quotes around it.
 #[inline]
-fn is_plain(byte: u8) -> bool {
-    PLAIN.get(usize::from(byte)).copied().unwrap_or(false)
+const fn is_plain(byte: u8) -> bool {
+    // Without short cuts the compiler looks at many bytes at once.
+    (byte > b' ')
+        & (byte < 0x7F)
+        & (byte != b'"')
+        & (byte != b'=')
+        & (byte != b'{')
+        & (byte != b'}')
+        & (byte != b'[')
+        & (byte != b']')
 }
 
 /// Whether text is one word that needs no quotes.

@@ -191,14 +191,14 @@ impl Decoder {
     }
 
     /// The schema of an event.
-    #[inline]
+    #[inline(always)]
     pub fn find<'d, 'p>(&'d mut self, record: &Record<'p>) -> Result<Found<'d, 'p>, Undecoded> {
         let located = self.locate(record)?;
         Ok(self.get(&located))
     }
 
     /// A located schema. It must have been located after the last change to the decoder.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get<'d, 'p>(&'d self, located: &Located<'p>) -> Found<'d, 'p> {
         let known = match located.place {
@@ -211,8 +211,23 @@ impl Decoder {
     }
 
     /// Where the schema of an event is kept, for callers that need the decoder in between.
-    #[inline]
+    #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
+        match self.repeated(record) {
+            Some(index) => Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() }),
+            None => self.look_up(record),
+        }
+    }
+
+    /// The schema of a self-describing event whose like has just been seen: the way of most events, so it has no call in it.
+    #[inline(always)]
+    fn repeated(&self, record: &Record<'_>) -> Option<usize> {
+        let described = record.family() == Family::Event && !record.items_damaged();
+        if described { self.self_described.repeated(record.bytes(), record.items().bytes()) } else { None }
+    }
+
+    #[inline(never)]
+    fn look_up<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         let payload = record.payload();
         let kept = match record.family() {
             Family::Event => return self.locate_event(record),
@@ -230,19 +245,14 @@ impl Decoder {
         Ok(Located { place: Place::Kept(kept), payload })
     }
 
-    #[inline]
     fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         if record.items_damaged() {
             let why = Error::Schema("extended items leave the record");
             return Err(Undecoded::BadMetadata(why));
         }
-        let items = record.items();
-        if let Some(index) = self.self_described.repeated(record.bytes(), items.bytes()) {
-            return Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() });
-        }
         let (mut traits, mut metadata) = (None, None);
         let mut alone = true;
-        for item in items {
+        for item in record.items() {
             match item.kind {
                 ExtType::PROV_TRAITS => traits = Some(item.data),
                 ExtType::EVENT_SCHEMA_TL => metadata = Some(item.data),

@@ -122,7 +122,7 @@ impl Lane {
     #[inline(always)]
     pub(super) fn step_before(&mut self, limit: u64) -> bool {
         let Some(this) = self.next else { return false };
-        let at = self.at.saturating_add(align8(this.size));
+        let at = self.at.wrapping_add(align8(this.size));
         let rest = self.rest(at);
         let Some(next) = measure_event(rest).filter(|_| !self.shuffled) else { return false };
         let time = i64_at(rest, 0x10);
@@ -161,6 +161,13 @@ impl Lane {
         let (mut at, mut time, mut ordered) = (loaded.start, None, true);
         loop {
             let rest = loaded.bytes.get(at..).unwrap_or_default();
+            if let Some(event) = measure_event(rest) {
+                let stamp = i64_at(rest, 0x10);
+                ordered &= time.is_none_or(|before| before <= stamp);
+                time = Some(stamp);
+                at = at.wrapping_add(align8(event.size));
+                continue;
+            }
             match measure(rest, loaded.base.saturating_add(at as u64), self.old_instances) {
                 Ok(Some(m)) => {
                     let stamp = time_of(rest, m.family).or(time).unwrap_or(self.inherited);

@@ -42,9 +42,17 @@ pub struct Instance {
 impl Instance {
     pub(super) fn read(record: &[u8], old: bool) -> Self {
         if old {
-            return Self { id: u32_at(record, 0x20), parent_id: u32_at(record, 0x24), parent_class: Guid::NULL };
+            return Self {
+                id: u32_at(record, 0x20),
+                parent_id: u32_at(record, 0x24),
+                parent_class: Guid::NULL,
+            };
         }
-        Self { id: u32_at(record, 0x30), parent_id: u32_at(record, 0x34), parent_class: guid_at(record, 0x38) }
+        Self {
+            id: u32_at(record, 0x30),
+            parent_id: u32_at(record, 0x34),
+            parent_class: guid_at(record, 0x38),
+        }
     }
 }
 
@@ -83,7 +91,12 @@ impl ClassicHeader {
             (Some(_), 4) => HeaderType::INSTANCE32,
             (Some(_), _) => HeaderType::INSTANCE64,
         };
-        out.put_u16(0).put_u8(kind.0).put_u8(0xC0).put_u8(self.opcode).put_u8(self.level).put_u16(self.version);
+        out.put_u16(0)
+            .put_u8(kind.0)
+            .put_u8(0xC0)
+            .put_u8(self.opcode)
+            .put_u8(self.level)
+            .put_u16(self.version);
         out.put_u32(self.thread_id).put_u32(self.process_id).put_i64(self.time).put_guid(&self.class);
         out.put_u32(self.cpu_times.0).put_u32(self.cpu_times.1);
         if let Some(instance) = &self.instance {

@@ -72,7 +72,8 @@ impl EventHeader<'_> {
     /// Appends the record, padded to a multiple of eight.
     pub fn encode(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        let kind = if self.pointer_size == 4 { HeaderType::EVENT_HEADER32 } else { HeaderType::EVENT_HEADER64 };
+        let kind =
+            if self.pointer_size == 4 { HeaderType::EVENT_HEADER32 } else { HeaderType::EVENT_HEADER64 };
         let extended = if self.items.is_empty() { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
         out.put_u16(0).put_u8(kind.0).put_u8(0xC0).put_u16(self.flags | extended).put_u16(0);
         out.put_u32(self.thread_id).put_u32(self.process_id).put_i64(self.time).put_guid(&self.provider);

@@ -120,7 +120,8 @@ pub struct MessageHeader {
 
 impl MessageHeader {
     fn flags(&self) -> u16 {
-        let mut flags = if self.pointer_size == 4 { TRACE_MESSAGE_POINTER32 } else { TRACE_MESSAGE_POINTER64 };
+        let mut flags =
+            if self.pointer_size == 4 { TRACE_MESSAGE_POINTER32 } else { TRACE_MESSAGE_POINTER64 };
         for (present, flag) in [
             (self.sequence.is_some(), TRACE_MESSAGE_SEQUENCE),
             (self.guid.is_some(), TRACE_MESSAGE_GUID),

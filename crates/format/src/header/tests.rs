@@ -20,7 +20,8 @@ fn encoded(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
 
 #[test]
 fn an_event_with_items_reads_back() {
-    let descriptor = EventDescriptor { id: 3, version: 1, channel: 11, level: 4, opcode: 2, task: 9, keyword: 1 << 63 };
+    let descriptor =
+        EventDescriptor { id: 3, version: 1, channel: 11, level: 4, opcode: 2, task: 9, keyword: 1 << 63 };
     let items = [
         Item { kind: ExtType::PROV_TRAITS, data: b"abc" },
         Item { kind: ExtType::STACK_TRACE64, data: &[7, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0] },
@@ -41,7 +42,10 @@ fn an_event_with_items_reads_back() {
         let bytes = encoded(|out| header.encode(b"payload", out));
         let record = Record::parse(&bytes, 3).unwrap();
         assert_eq!((record.thread_id(), record.process_id(), record.time(), record.cpu()), (5, 6, -7, 3));
-        assert_eq!((record.provider(), record.descriptor(), record.activity()), (PROVIDER, descriptor, Some(PROVIDER)));
+        assert_eq!(
+            (record.provider(), record.descriptor(), record.activity()),
+            (PROVIDER, descriptor, Some(PROVIDER))
+        );
         assert_eq!((record.payload(), record.pointer_size()), (&b"payload"[..], usize::from(pointer_size)));
         assert!(record.items().eq(items));
         let stack = record.items().stack().unwrap();
@@ -62,8 +66,14 @@ fn kernel_events_read_back() {
     };
     let bytes = encoded(|out| system.encode(b"xy", out));
     let record = Record::parse(&bytes, 0).unwrap();
-    assert_eq!((record.family(), record.hook(), record.provider()), (Family::System, Some(0x030A), class::IMAGE));
-    assert_eq!((record.descriptor().opcode, record.descriptor().version, record.payload()), (10, 4, &b"xy"[..]));
+    assert_eq!(
+        (record.family(), record.hook(), record.provider()),
+        (Family::System, Some(0x030A), class::IMAGE)
+    );
+    assert_eq!(
+        (record.descriptor().opcode, record.descriptor().version, record.payload()),
+        (10, 4, &b"xy"[..])
+    );
     assert_eq!(record.cpu_times(), Some((8, 9)));
 
     let bytes = encoded(|out| SystemHeader { cpu_times: None, pointer_size: 8, ..system }.encode(b"xy", out));

@@ -47,7 +47,10 @@ impl EventDescriptor {
     pub fn to_bytes(&self) -> [u8; 16] {
         let (i, t, k) = (self.id.to_le_bytes(), self.task.to_le_bytes(), self.keyword.to_le_bytes());
         let Self { version, channel, level, opcode, .. } = *self;
-        [i[0], i[1], version, channel, level, opcode, t[0], t[1], k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]]
+        [
+            i[0], i[1], version, channel, level, opcode, t[0], t[1], k[0], k[1], k[2], k[3], k[4], k[5],
+            k[6], k[7],
+        ]
     }
 }
 

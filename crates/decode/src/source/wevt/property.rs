@@ -60,7 +60,9 @@ impl Property {
             // The size that is given for a pointer is that of the machine which wrote the schema, not the event's.
             _ => Length::Natural,
         };
-        Field { name: self.name, kind: self.kind, count, length, tags: self.tags, referenced: false }
+        let mut field = Field::new("", self.kind).times(count).long(length);
+        (field.name, field.tags) = (self.name, self.tags);
+        field
     }
 }
 
