@@ -38,10 +38,17 @@ pub(crate) struct Text {
 /// What stands between time and fields: processor, process, thread, provider and event.
 #[derive(Default)]
 struct Words {
-    cpu: u16,
-    pid: u32,
-    tid: u32,
+    /// Processor, process and thread.
+    who: (u16, u32, u32),
+    /// Bytes of the title at the end of the words.
+    title: usize,
     words: Vec<u8>,
+}
+
+impl Words {
+    fn are(&self, who: (u16, u32, u32), title: &[u8]) -> bool {
+        self.who == who && self.title == title.len() && self.words.ends_with(title)
+    }
 }
 
 /// Processors whose last words are kept.
@@ -65,17 +72,17 @@ impl Text {
         let (pid, tid) = about.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
         let title = event.found.as_ref().ok().and_then(|f| f.known.title.as_deref());
         let slot = usize::from(record.cpu()) % SLOTS;
-        if let (Some(title), None, Some(last)) = (title, event.process, self.last.get(slot)) {
-            if (last.cpu, last.pid, last.tid) == (record.cpu(), pid, tid) && last.words.ends_with(title) {
-                return out.extend_from_slice(&last.words);
-            }
+        let kept = title.filter(|_| event.process.is_none()).zip(self.last.get(slot));
+        if let Some((_, last)) = kept.filter(|(title, last)| last.are((record.cpu(), pid, tid), title)) {
+            return out.extend_from_slice(&last.words);
         }
         let start = out.len();
         self.words(event, (pid, tid), title, out);
         if title.is_some() && event.process.is_none() && !self.colour {
             self.last.resize_with(SLOTS, Words::default);
             if let (Some(last), Some(words)) = (self.last.get_mut(slot), out.get(start..)) {
-                (last.cpu, last.pid, last.tid) = (record.cpu(), pid, tid);
+                last.who = (record.cpu(), pid, tid);
+                last.title = title.map_or(0, <[u8]>::len);
                 last.words.clear();
                 last.words.extend_from_slice(words);
             }
