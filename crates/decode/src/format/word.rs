@@ -1,17 +1,20 @@
 //! Text on a line of words: what needs quotes, and what must not reach a terminal as it is.
 
-/// Whether a byte needs no quotes around it.
+/// Which bytes need no quotes around them.
+#[allow(clippy::indexing_slicing)] // The index is a byte.
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'"' | b'=' | b'{' | b'}' | b'[' | b']');
+        byte = byte.wrapping_add(1);
+    }
+    plain
+};
+
 #[inline]
-const fn is_plain(byte: u8) -> bool {
-    // Without short cuts the compiler looks at many bytes at once.
-    (byte > b' ')
-        & (byte < 0x7F)
-        & (byte != b'"')
-        & (byte != b'=')
-        & (byte != b'{')
-        & (byte != b'}')
-        & (byte != b'[')
-        & (byte != b']')
+fn is_plain(byte: u8) -> bool {
+    PLAIN.get(usize::from(byte)).copied().unwrap_or(false)
 }
 
 /// Whether text is one word that needs no quotes.
