@@ -250,6 +250,10 @@ fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
         if all > 0 {
             reading.outcome = reading.outcome.max(Outcome::Damaged);
         }
+        if !trace.is_finalised() {
+            // Nothing is missing for that alone: a log that is still being written looks the same.
+            reading.warnings.push(format!("{}: the session never finalised the file", input.name));
+        }
         let header = trace.header();
         if header.events_lost > 0 || header.buffers_lost > 0 {
             let (events, buffers) = (header.events_lost, header.buffers_lost);
