@@ -8,9 +8,9 @@
 //! A rundown event at the start or end of a session says that something was alive all along, so a span that only such an event
 //! opens or closes reaches to the ends of time. What a hostile trace can make this keep is bounded.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::OutType;
@@ -21,8 +21,9 @@ use crate::source::Found;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most spans kept.
-const MAX_SPANS: usize = 1 << 20;
+/// The most memory for spans of one kind, and what one takes without its text.
+const MAX_BYTES: usize = 24 << 20;
+const SPAN_BYTES: usize = 96;
 
 /// The opcode of an image event when an image is loaded.
 const IMAGE_LOAD: u8 = 10;
@@ -35,47 +36,56 @@ struct Span<T> {
     what: T,
 }
 
-/// All spans of one kind of id.
+/// All spans of one kind of id, each id's in order of time.
 #[derive(Debug)]
 struct Spans<T> {
-    by_id: FxHashMap<u32, Vec<Span<T>>>,
-    count: usize,
+    by_id: HashMap<u32, Vec<Span<T>>>,
+    bytes: usize,
 }
 
 impl<T> Default for Spans<T> {
     fn default() -> Self {
-        Self { by_id: FxHashMap::default(), count: 0 }
+        Self { by_id: HashMap::default(), bytes: 0 }
     }
 }
 
 impl<T: Clone + PartialEq> Spans<T> {
-    fn note(&mut self, id: u32, life: Life, time: i64, what: T) {
-        let spans = self.by_id.entry(id).or_default();
-        let open = spans.last_mut().filter(|s| s.until == i64::MAX && s.what == what);
-        match (life, open) {
-            (Life::End, Some(span)) => span.until = time,
-            (Life::Start, Some(span)) => {
-                span.until = time;
-                spans.push(Span { from: time, until: i64::MAX, what });
-                self.count = self.count.saturating_add(1);
-            }
-            (Life::Rundown, Some(_)) => {}
-            (_, None) if self.count >= MAX_SPANS => {}
-            (life, None) => {
-                let from = if life == Life::Start { time } else { i64::MIN };
-                let until = if life == Life::End { time } else { i64::MAX };
-                spans.push(Span { from, until, what });
-                self.count = self.count.saturating_add(1);
+    /// Takes in what an event says; events come in order of time. `size` is the memory that `what` holds.
+    fn note(&mut self, id: u32, life: Life, time: i64, what: T, size: usize) {
+        let cost = SPAN_BYTES.saturating_add(size);
+        let has_room = self.bytes.saturating_add(cost) <= MAX_BYTES;
+        let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
+        let known = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.what == what);
+        // What nobody saw the start of began when the id was last free, or before the trace.
+        let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
+        if let Some(span) = last.filter(|s| s.until == i64::MAX) {
+            match life {
+                Life::End if known => span.until = time,
+                Life::Rundown if known => {}
+                // The end of the one before was not seen.
+                _ => span.until = time,
             }
         }
+        if (known && life != Life::Start) || !has_room {
+            return;
+        }
+        let from = if life == Life::Start { time } else { free_since };
+        let until = if life == Life::End { time } else { i64::MAX };
+        self.bytes = self.bytes.saturating_add(cost);
+        self.by_id.entry(id).or_default().push(Span { from, until, what });
     }
 
     /// What the id meant at a time; failing that, the span that is nearest.
     fn at(&self, id: u32, time: i64) -> Option<&T> {
         let spans = self.by_id.get(&id)?;
-        let inside = spans.iter().rev().find(|s| s.from <= time && time <= s.until);
-        let distance = |s: &&Span<T>| s.from.abs_diff(time).min(s.until.abs_diff(time));
-        inside.or_else(|| spans.iter().min_by_key(distance)).map(|s| &s.what)
+        let after = spans.partition_point(|s| s.from <= time);
+        let before = after.checked_sub(1).and_then(|i| spans.get(i));
+        let next = spans.get(after);
+        let nearest = match (before, next) {
+            (Some(b), Some(n)) if time > b.until && n.from.abs_diff(time) < time.abs_diff(b.until) => Some(n),
+            (b, n) => b.or(n),
+        };
+        nearest.map(|s| &s.what)
     }
 }
 
@@ -162,9 +172,12 @@ impl Actors {
         let time = record.time();
         match (names.pid, names.tid, names.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
-                self.processes.note(pid, life, time, image)
+                {
+                let size = image.len();
+                self.processes.note(pid, life, time, image, size);
             }
-            (Some(pid), Some(tid), _) if class == class::THREAD => self.threads.note(tid, life, time, pid),
+            }
+            (Some(pid), Some(tid), _) if class == class::THREAD => self.threads.note(tid, life, time, pid, 0),
             _ => {}
         }
     }
@@ -219,9 +232,9 @@ mod tests {
     #[test]
     fn an_id_used_again_means_what_it_meant_then() {
         let mut spans = Spans::default();
-        spans.note(42, Life::Rundown, 100, 7);
-        spans.note(42, Life::End, 200, 7);
-        spans.note(42, Life::Start, 300, 9);
+        spans.note(42, Life::Rundown, 100, 7, 0);
+        spans.note(42, Life::End, 200, 7, 0);
+        spans.note(42, Life::Start, 300, 9, 0);
         let at = |t| spans.at(42, t).copied();
         assert_eq!(
             (at(0), at(150), at(299), at(301), at(i64::MAX)),
@@ -233,15 +246,32 @@ mod tests {
     #[test]
     fn a_missed_end_does_not_hide_the_next_start() {
         let mut spans = Spans::default();
-        spans.note(1, Life::Start, 10, "a");
-        spans.note(1, Life::Start, 20, "b");
+        spans.note(1, Life::Start, 10, "a", 0);
+        spans.note(1, Life::Start, 20, "b", 0);
         assert_eq!((spans.at(1, 15), spans.at(1, 25)), (Some(&"a"), Some(&"b")));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_found_quickly() {
+        let mut spans = Spans::default();
+        for time in 0..1_000_000_i64 {
+            spans.note(7, Life::Start, time, time, 0);
+        }
+        assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() == 1);
+        let kept = spans.by_id[&7].len() as i64;
+        for time in (0..kept).step_by(997) {
+            assert_eq!(spans.at(7, time), Some(&time));
+        }
+        for id in 0..1_000_000 {
+            spans.note(id, Life::End, 0, 0, 1 << 10);
+        }
+        assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() < 1000, "no empty lists either");
     }
 
     #[test]
     fn an_end_alone_reaches_back_to_the_beginning() {
         let mut spans = Spans::default();
-        spans.note(5, Life::End, 10, 3);
+        spans.note(5, Life::End, 10, 3, 0);
         assert_eq!(spans.at(5, -1), Some(&3));
     }
 }

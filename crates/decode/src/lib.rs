@@ -1,7 +1,7 @@
 //! What event payload bytes mean.
 //!
 //! ```text
-//!   Record ──▶ source::Decoder ──▶ &Schema ──▶ walk::walk ──▶ Visitor (value, array, struct)
+//!   Record ──▶ source::Decoder ──▶ &Schema ──▶ Walker::walk ──▶ Visitor (value, array, struct)
 //!                   ▲                                              │
 //!   TraceLogging metadata · manifests in the trace, in XML,        ▼
 //!   PE and ELF files · merged schemas · kernel tables · TMF    format::{text, json}

@@ -1,9 +1,9 @@
 //! `weir stats`: who wrote how much.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use anyhow::Result;
-use rustc_hash::FxHashMap;
 use traceweir_decode::format::Style;
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
@@ -46,9 +46,9 @@ impl Key {
 #[derive(Default)]
 struct Counts {
     all: Count,
-    rows: FxHashMap<Key, Count>,
-    providers: FxHashMap<Guid, Box<str>>,
-    processes: FxHashMap<u32, Box<str>>,
+    rows: HashMap<Key, Count>,
+    providers: HashMap<Guid, Box<str>>,
+    processes: HashMap<u32, Box<str>>,
     first: Option<i64>,
     last: i64,
 }

@@ -18,7 +18,7 @@
 //!
 //! Offsets count from the start of the structure, 0 is "none", texts are terminated UTF-16. Maps arrive in
 //! records of their own, before or after the events that use them: an [`EmbeddedEvent`] keeps their names
-//! until [`attach`](EmbeddedEvent::attach) brings the map.
+//! until the decoder has seen the map.
 //!
 //! Texts are shared and may not exceed the payload in sum; properties are bounded by what the payload holds.
 //! BinXML is not read.
@@ -84,28 +84,6 @@ impl EmbeddedEvent {
     #[must_use]
     pub fn is_classic(&self) -> bool {
         self.decoding_source == DECODING_SOURCE_WBEM
-    }
-
-    /// Gives a map to every field that names it, and says whether there was one.
-    pub fn attach(&mut self, name: &str, map: &Arc<ValueMap>) -> bool {
-        if !self.map_names.iter().any(|(_, n)| **n == *name) {
-            return false;
-        }
-        let top = self.schema.top().len();
-        let mut fields = self.schema.fields().to_vec();
-        for (index, _) in self.map_names.iter().filter(|(_, n)| **n == *name) {
-            if let Some(Field { kind: Kind::Value { map: place, .. }, .. }) = fields.get_mut(*index) {
-                *place = Some(map.clone());
-            }
-        }
-        // A map changes nothing that sealing checks, so what passed once passes again.
-        match self.schema.clone().seal(fields, top) {
-            Ok(schema) => {
-                self.schema = schema;
-                true
-            }
-            Err(_) => false,
-        }
     }
 }
 

@@ -14,10 +14,10 @@
 //!
 //! Source: chunks Observed in traces of .NET 4.5; the embedded forms are told in [`super::embedded`].
 
-use std::hash::Hasher;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use traceweir_format::Guid;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
@@ -47,13 +47,13 @@ type MapKey = (Guid, Arc<str>);
 /// What was learned from the trace besides finished schemas.
 #[derive(Debug, Default)]
 pub(super) struct InTrace {
-    senders: FxHashMap<Guid, Chunks>,
+    senders: HashMap<Guid, Chunks>,
     /// Bytes of all manifests that are not complete yet.
     arriving: usize,
-    embedded: FxHashSet<EmbeddedKey>,
-    maps: FxHashMap<MapKey, Arc<ValueMap>>,
+    embedded: HashSet<EmbeddedKey>,
+    maps: HashMap<MapKey, Arc<ValueMap>>,
     /// Schemas and fields that lack the map of a name.
-    waiting: FxHashMap<MapKey, Vec<(u32, usize)>>,
+    waiting: HashMap<MapKey, Vec<(u32, usize)>>,
     kept: usize,
 }
 
@@ -119,7 +119,7 @@ impl InTrace {
         }
         let xml = std::mem::take(&mut chunks.xml);
         self.arriving = self.arriving.saturating_sub(xml.len());
-        let mut hasher = FxHasher::default();
+        let mut hasher = DefaultHasher::default();
         hasher.write(&xml);
         let identity = Some((xml.len(), hasher.finish()));
         (std::mem::replace(&mut chunks.done, identity) != identity).then_some(xml)

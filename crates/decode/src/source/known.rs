@@ -1,5 +1,7 @@
 //! A schema with what is derived from it once: the event's name, the parsed message, the JSON keys.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::format::{json_string, push_line, push_word};
 use crate::message::Message;
 use crate::schema::{Kind, Schema};
@@ -20,13 +22,17 @@ pub struct Known {
 }
 
 impl Known {
-    /// About how many bytes [`Known::new`] derives. Texts of a schema may be shared by many fields and events; derived ones are not.
+    /// How many bytes [`Known::new`] may derive. Texts of a schema may be shared by many fields and events; derived ones are not.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
-        const KEY: usize = 64;
-        let keys = schema.fields().iter().map(|f| f.name.len().saturating_mul(2).saturating_add(KEY));
-        let texts = [&schema.message, &schema.names.event, &schema.names.task, &schema.names.opcode];
-        let texts = texts.into_iter().flatten().map(|t| t.len());
-        keys.chain(texts).fold(0, usize::saturating_add)
+        /// Two allocations and their places.
+        const FIELD: usize = 96;
+        /// A control character takes six bytes as JSON and four as text.
+        const ESCAPED: usize = 10;
+        let fields = schema.fields().iter().map(|f| f.name.len().saturating_mul(ESCAPED).saturating_add(FIELD));
+        let n = &schema.names;
+        let texts = [&schema.message, &n.provider, &n.event, &n.task, &n.opcode];
+        let texts = texts.into_iter().flatten().map(|t| t.len().saturating_mul(ESCAPED));
+        fields.chain(texts).fold(0, usize::saturating_add)
     }
 
     /// Derives what can be derived.
@@ -84,8 +90,8 @@ fn keys(schema: &Schema) -> Vec<Box<[u8]>> {
 }
 
 fn name_scope(schema: &Schema, first: usize, count: usize, keys: &mut [Box<[u8]>]) {
-    let mut taken = rustc_hash::FxHashSet::default();
-    let mut repeats = rustc_hash::FxHashMap::<&str, u32>::default();
+    let mut taken = HashSet::new();
+    let mut repeats = HashMap::<&str, u32>::new();
     for (index, field) in schema.fields().iter().enumerate().skip(first).take(count) {
         let repeat = repeats.entry(&field.name).or_insert(0);
         let mut name = field.name.to_string();

@@ -18,9 +18,9 @@
 //! Source: Documented ("MESSAGE_RESOURCE_DATA", "MESSAGE_RESOURCE_ENTRY"), Observed in the CLR's event
 //! resources.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use traceweir_format::text;
 use traceweir_format::wire::Cursor;
 
@@ -38,7 +38,7 @@ const ENTRY_HEADER: usize = 4;
 /// The texts of one message table.
 #[derive(Clone, Debug, Default)]
 pub struct MessageTable {
-    texts: FxHashMap<u32, Arc<str>>,
+    texts: HashMap<u32, Arc<str>>,
 }
 
 impl MessageTable {

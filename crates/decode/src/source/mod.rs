@@ -30,9 +30,9 @@ pub mod wpp;
 pub use known::Known;
 pub use provider::{EventSchema, ProviderSchemas};
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
 use traceweir_format::spec::event::{
@@ -99,13 +99,13 @@ pub struct Decoder {
     known: Vec<Known>,
     self_described: SelfDescribed,
     /// Manifest events by provider and id.
-    events: FxHashMap<(Guid, u16), Vec<Candidate>>,
+    events: HashMap<(Guid, u16), Vec<Candidate>>,
     /// What (provider, id, version) led to last time.
-    resolved: FxHashMap<(Guid, u16, u8), Option<u32>>,
+    resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// Kernel and other classic events by class, type and version.
-    classic: FxHashMap<(Guid, u8, u8), Option<u32>>,
-    messages: FxHashMap<(Guid, u16), u32>,
-    names: FxHashMap<Guid, Arc<str>>,
+    classic: HashMap<(Guid, u8, u8), Option<u32>>,
+    messages: HashMap<(Guid, u16), u32>,
+    names: HashMap<Guid, Arc<str>>,
     in_trace: InTrace,
     builtin: builtin::Builtin,
     derived_bytes: usize,

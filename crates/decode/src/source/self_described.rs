@@ -1,6 +1,7 @@
 //! The cache of TraceLogging schemas: found by the bytes of their metadata, compared in full.
 //!
 //! ```text
+//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema          (the usual way: no item is looked at)
 //!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema      (the usual way, some nanoseconds)
 //!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
 //! ```
@@ -8,9 +9,9 @@
 //! A trace that invents metadata for each event fills the cache; it is then emptied and fills again, so memory stays bounded. So does
 //! the time of a look-up: metadata made to collide empties the cache too.
 
-use std::hash::Hasher;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 
-use rustc_hash::{FxHashMap, FxHasher};
 use traceweir_format::Guid;
 use traceweir_format::wire::{chunk, u64_at};
 
@@ -38,7 +39,7 @@ struct Entry {
 pub(super) struct SelfDescribed {
     entries: Vec<Entry>,
     slots: Vec<u32>,
-    by_hash: FxHashMap<u64, Vec<u32>>,
+    by_hash: HashMap<u64, Vec<u32>>,
     bytes: usize,
     repeats: Vec<Repeat>,
 }
@@ -142,10 +143,10 @@ impl SelfDescribed {
     ) -> Result<u32, Undecoded> {
         let usable = (!traits.is_empty()).then_some(traits);
         let schema = tracelogging::schema(provider, usable, metadata)?;
-        // The bytes are kept once as such and once as names.
-        let bytes =
-            metadata.len().saturating_add(traits.len()).saturating_mul(2).saturating_add(SCHEMA_BYTES);
-        let size = schema.fields().len().saturating_mul(FIELD_BYTES).saturating_add(bytes);
+        // The metadata itself, the fields, and what is derived from both.
+        let blobs = metadata.len().saturating_add(traits.len()).saturating_add(SCHEMA_BYTES);
+        let fields = schema.fields().len().saturating_mul(FIELD_BYTES);
+        let size = blobs.saturating_add(fields).saturating_add(Known::derived_bytes(&schema));
         let collisions = self.by_hash.get(&hash).map_or(0, Vec::len);
         let full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES;
         if full || collisions >= MAX_COLLISIONS {
@@ -191,7 +192,7 @@ fn cheap_hash(provider: &Guid, metadata: &[u8]) -> usize {
 }
 
 fn full_hash(provider: &Guid, traits: &[u8], metadata: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
+    let mut hasher = DefaultHasher::default();
     hasher.write(&provider.to_bytes());
     hasher.write(metadata);
     hasher.write(traits);

@@ -40,9 +40,9 @@ mod template;
 mod tests;
 pub(in crate::source) mod texts;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::Cursor;
@@ -101,8 +101,8 @@ struct Reader<'a> {
     blob: &'a [u8],
     messages: &'a MessageTable,
     texts: Texts<'a>,
-    maps: FxHashMap<u32, Arc<ValueMap>>,
-    templates: FxHashMap<u32, Schema>,
+    maps: HashMap<u32, Arc<ValueMap>>,
+    templates: HashMap<u32, Schema>,
     bytes_left: usize,
     fields_left: usize,
     map_text_left: usize,
@@ -115,8 +115,8 @@ impl<'a> Reader<'a> {
             blob,
             messages,
             texts: Texts::new("compiled manifest text", blob),
-            maps: FxHashMap::default(),
-            templates: FxHashMap::default(),
+            maps: HashMap::default(),
+            templates: HashMap::default(),
             bytes_left: size,
             // Events share templates, texts are shared by map entries: these may exceed the blob, but not by much.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),

@@ -133,18 +133,13 @@ fn keywords_are_paired_with_bits_only_when_that_is_certain() {
 }
 
 #[test]
-fn maps_are_attached_by_name() {
-    let mut event = event_info(&info(&ROWS, 5, 0, &[])).unwrap();
+fn maps_have_a_name_and_fields_name_them() {
+    let event = event_info(&info(&ROWS, 5, 0, &[])).unwrap();
     let (provider, map) = event_map(&map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
     assert_eq!((provider, &*map.name, map.bits), (PROVIDER, "SizeMap", false));
     assert_eq!((map.value(2), map.value(7), map.value(1)), (Some("Small"), Some("Large"), None));
-    let map = Arc::new(map);
-    assert!(!event.attach("Other", &map));
-    assert!(event.attach("SizeMap", &map));
-    let mapped: Vec<_> =
-        event.schema.fields().iter().map(|f| matches!(f.kind, Kind::Value { map: Some(_), .. })).collect();
-    assert_eq!(mapped, [true, false, false, false, false, true, false]);
-    assert!(event.schema.fields()[0].referenced, "what sealing found is kept");
+    let named: Vec<_> = event.map_names.iter().map(|(index, name)| (*index, &**name)).collect();
+    assert_eq!(named, [(0, "SizeMap"), (5, "SizeMap")]);
     assert_eq!(event.schema.names.task.as_deref(), Some("Work"));
 }
 

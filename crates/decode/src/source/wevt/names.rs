@@ -20,9 +20,9 @@
 //!
 //! Source: Observed on the CLR's event resources; CHAN from public descriptions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::{Cursor, u32_at, u64_at};
 
@@ -42,8 +42,8 @@ pub(super) struct Tables {
 /// One kind of names, by the offset of their entry and by their value.
 #[derive(Default)]
 pub(super) struct Table {
-    entries: FxHashMap<u32, (u64, Arc<str>)>,
-    values: FxHashMap<u64, Arc<str>>,
+    entries: HashMap<u32, (u64, Arc<str>)>,
+    values: HashMap<u64, Arc<str>>,
 }
 
 /// Where an entry holds what.

@@ -11,9 +11,9 @@
 //!
 //! Source: Observed (string records of compiled manifests), Documented (offsets of "TRACE_EVENT_INFO").
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use traceweir_format::text;
 use traceweir_format::wire::Cursor;
 
@@ -26,14 +26,14 @@ const PREDEFINED: &[u8] = b"w\0i\0n\0:\0";
 pub(in crate::source) struct Texts<'a> {
     what: &'static str,
     bytes: &'a [u8],
-    known: FxHashMap<usize, Arc<str>>,
+    known: HashMap<usize, Arc<str>>,
     budget: usize,
 }
 
 impl<'a> Texts<'a> {
     /// Texts within `bytes`, which hold a `what`.
     pub(in crate::source) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
-        Self { what, bytes, known: FxHashMap::default(), budget: bytes.len() }
+        Self { what, bytes, known: HashMap::default(), budget: bytes.len() }
     }
 
     /// The terminated text at an offset.

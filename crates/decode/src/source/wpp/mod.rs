@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   file.tmf ──▶ tmf::parse ──┐
-//!                             ├──▶ MessageFormat (guid, number, Schema) ──▶ Formats::get(guid, number)
+//!                             ├──▶ MessageFormat (guid, number, Schema) ──▶ the decoder, by (guid, number)
 //!   file.pdb ──▶ pdb::load ───┘        ▲                  ▲
 //!                                items: types       inserts: %10 → %1
 //! ```
@@ -19,7 +19,6 @@
 //! Source: Documented ("Trace Message Format File", "Trace Message Prefix", "What are the WPP extended format
 //! specification strings?"); the text of TMF files is not published and is taken from public readers of them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use traceweir_format::Guid;
@@ -86,75 +85,5 @@ impl Parsed {
         if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push((line, why));
         }
-    }
-}
-
-/// All message formats known to a reader, by GUID and number.
-#[derive(Clone, Debug, Default)]
-pub struct Formats {
-    // Keys come from files: the standard hasher cannot be driven into collisions by them.
-    known: HashMap<(Guid, u16), Arc<MessageFormat>>,
-}
-
-impl Formats {
-    /// None yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a format. One that was there for the same GUID and number is replaced and returned.
-    pub fn add(&mut self, format: MessageFormat) -> Option<Arc<MessageFormat>> {
-        self.known.insert((format.guid, format.number), Arc::new(format))
-    }
-
-    /// The format of a message.
-    #[must_use]
-    pub fn get(&self, guid: Guid, number: u16) -> Option<&Arc<MessageFormat>> {
-        self.known.get(&(guid, number))
-    }
-
-    /// How many are known.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Whether none is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
-    }
-}
-
-impl Extend<MessageFormat> for Formats {
-    fn extend<I: IntoIterator<Item = MessageFormat>>(&mut self, formats: I) {
-        for format in formats {
-            self.add(format);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn formats_are_found_by_guid_and_number_and_the_later_one_wins() {
-        let guid = Guid::from_u128(1);
-        let format = |number, name: &str| MessageFormat {
-            guid,
-            number,
-            schema: Schema::default(),
-            info: WppInfo { type_name: Some(name.into()), ..WppInfo::default() },
-        };
-        let mut formats = Formats::new();
-        assert!(formats.is_empty());
-        formats.extend([format(10, "a"), format(11, "b")]);
-        let replaced = formats.add(format(10, "c")).unwrap();
-        assert_eq!(replaced.info.type_name.as_deref(), Some("a"));
-        assert_eq!(formats.len(), 2);
-        assert_eq!(formats.get(guid, 10).unwrap().info.type_name.as_deref(), Some("c"));
-        assert!(formats.get(guid, 12).is_none() && formats.get(Guid::NULL, 10).is_none());
     }
 }
