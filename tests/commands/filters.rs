@@ -118,6 +118,44 @@ fn grep_finds_text_in_every_format_without_regard_to_case() {
 }
 
 #[test]
+fn grep_sees_what_is_there_not_how_it_is_written() {
+    // The value holds a quote and a line end, which every form of output escapes.
+    let path = fixture("tracelogging");
+    for wanted in ["b \"c\" <d>", "one\r\ntwo", "\u{1b}[31m"] {
+        for format in ["text", "jsonl", "csv", "xml"] {
+            let run = weir(["dump", text(&path), "--format", format, "--grep", wanted]).expect(0);
+            assert!(run.text().contains("HardTexts"), "{format}: {wanted:?}");
+        }
+    }
+    // Without its manifest nothing describes these events; their bytes are searched in either width.
+    for wanted in ["Ünïcode", "ver1.2"] {
+        let run = weir(["dump", text(&fixture("manifest")), "--format", "jsonl", "--grep", wanted]).expect(0);
+        let found = run.json();
+        assert!(!found.is_empty() && found.iter().all(|e| e["undecoded"].is_string()), "{wanted}");
+    }
+}
+
+#[test]
+fn names_of_other_views_and_parts_of_names_select_events() {
+    let kernel = fixture("kernel");
+    let count = |arguments: &[&str]| {
+        let mut all = vec!["dump", text(&kernel), "--format", "jsonl"];
+        all.extend(arguments);
+        weir(&all).expect(0).json().len()
+    };
+    let processes = count(&["--event", "Process/*"]);
+    assert!(processes > 0);
+    assert_eq!(count(&["--provider", "Windows Kernel (Process)"]), processes);
+    assert!(count(&["--event", "Start"]) > 0, "the last part of a name");
+    assert_eq!(
+        count(&["--event", "80"]),
+        count(&["--event", "PartitionInfoExtension"]),
+        "the type of a kernel event"
+    );
+    assert!(weir(["dump", text(&kernel), "--grep=-nowhere"]).expect(0).stderr.contains("no event matched"));
+}
+
+#[test]
 fn stats_count_what_the_filters_let_through() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
@@ -141,12 +179,12 @@ fn values_that_mean_nothing_are_refused_with_what_to_write_instead() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
     for (arguments, code, hint) in [
-        (["--level", "loud"], 1, "critical, error, warning"),
-        (["--level", "256"], 1, "0 to 255"),
-        (["--keyword", "network"], 1, "0x"),
-        (["--from", "yesterday"], 1, "1.5s"),
-        (["--to", "12"], 1, "200ms"),
-        (["--from", "2024-02-30"], 1, "2020-07-29T"),
+        (["--level", "loud"], 2, "critical, error, warning"),
+        (["--level", "256"], 2, "0 to 255"),
+        (["--keyword", "network"], 2, "0x"),
+        (["--from", "yesterday"], 2, "1.5s"),
+        (["--to", "12"], 2, "200ms"),
+        (["--from", "2024-02-30"], 2, "2020-07-29T"),
         (["--pid", "shell"], 2, "--pid"),
         (["--cpu", "70000"], 2, "--cpu"),
         (["--head", "0"], 2, "--head"),

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::filter::{Moment, parse_level, parse_mask, parse_moment};
+
 const AFTER_HELP: &str = "\
 Examples:
   weir dump trace.etl                            every event, decoded, in time order
@@ -27,7 +29,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
     Info(Info),
-    /// Print every event, decoded, in time order
+    /// Print every event, decoded, in time order; several traces are merged
     Dump(Box<Dump>),
     /// Count events and bytes by provider, event and process
     Stats(Box<Stats>),
@@ -41,7 +43,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Files {
-    /// Traces: .etl, .etl.zip, .etl.gz or .etlgz; several are merged by time
+    /// Traces: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -68,15 +70,16 @@ pub(crate) struct Filters {
     /// Only this provider: name (without regard to case, * and ? as wildcards) or GUID; may be repeated
     #[arg(long, value_name = "NAME|GUID")]
     pub(crate) provider: Vec<String>,
-    /// Only this event: name (wildcards as above) or id; may be repeated
+    /// Only this event: name (Task/Opcode or its last part, wildcards as above), or id (type of kernel events); may be repeated
     #[arg(long, value_name = "NAME|ID")]
     pub(crate) event: Vec<String>,
-    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose
-    #[arg(long)]
-    pub(crate) level: Option<String>,
+    /// Only events of this level or more severe, and those of level 0, which always count: 0 to 255, critical, error, warning,
+    /// info, verbose
+    #[arg(long, value_parser = parse_level)]
+    pub(crate) level: Option<u8>,
     /// Only events with any of these keyword bits: hexadecimal with 0x, or decimal
-    #[arg(long, value_name = "MASK")]
-    pub(crate) keyword: Option<String>,
+    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
+    pub(crate) keyword: Option<u64>,
     /// Only this process, by the event's header or by what it is about; may be repeated
     #[arg(long)]
     pub(crate) pid: Vec<u32>,
@@ -87,16 +90,16 @@ pub(crate) struct Filters {
     #[arg(long)]
     pub(crate) cpu: Vec<u16>,
     /// Not before: UTC (2020-07-29T00:07:01.5) or offset from the start (1.5s, 200ms)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) from: Option<String>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_moment)]
+    pub(crate) from: Option<Moment>,
     /// Not after: as --from
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) to: Option<String>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_moment)]
+    pub(crate) to: Option<Moment>,
     /// Stop after N events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) head: Option<u64>,
-    /// Only events whose text contains this, without regard to case
-    #[arg(long, value_name = "TEXT")]
+    /// Only events whose names, values or message contain this, without regard to case
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) grep: Option<String>,
 }
 
@@ -107,6 +110,8 @@ pub(crate) struct Info {
     /// One JSON object for each file
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) schemas: Schemas,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -140,6 +145,14 @@ pub(crate) struct Dump {
     pub(crate) schemas: Schemas,
     #[command(flatten)]
     pub(crate) filters: Filters,
+}
+
+impl Dump {
+    /// Everything that is read and so must not be written.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
+        let Schemas { manifest, tmf, pdb } = &self.schemas;
+        self.files.files.iter().chain(manifest).chain(tmf).chain(pdb)
+    }
 }
 
 #[derive(Debug, Args)]

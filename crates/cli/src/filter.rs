@@ -1,8 +1,8 @@
 //! Which events a person asked for.
 
-use anyhow::{Result, anyhow, bail};
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
+use traceweir_format::kernel;
 use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 
 use crate::cli::Filters;
@@ -34,9 +34,8 @@ enum Name {
 }
 
 impl Filter {
-    /// Understands what was typed; times count from `start`.
-    pub(crate) fn new(typed: &Filters, start: FileTime) -> Result<Self> {
-        let time = |text: &Option<String>| text.as_deref().map(|t| parse_time(t, start)).transpose();
+    /// Takes what was typed; offsets count from `start`.
+    pub(crate) fn new(typed: &Filters, start: FileTime) -> Self {
         let provider = |text: &String| match text.parse() {
             Ok(guid) => Name::Guid(guid),
             Err(_) => Name::Pattern(text.to_lowercase()),
@@ -45,19 +44,25 @@ impl Filter {
             Ok(id) => Name::Id(id),
             Err(_) => Name::Pattern(text.to_lowercase()),
         };
-        Ok(Self {
+        Self {
             providers: typed.provider.iter().map(provider).collect(),
             events: typed.event.iter().map(event).collect(),
-            level: typed.level.as_deref().map(parse_level).transpose()?,
-            keyword: typed.keyword.as_deref().map(parse_mask).transpose()?,
+            level: typed.level,
+            keyword: typed.keyword,
             pids: typed.pid.clone(),
             tids: typed.tid.clone(),
             cpus: typed.cpu.clone(),
-            from: time(&typed.from)?,
-            to: time(&typed.to)?,
+            from: typed.from.map(|m| m.after(start)),
+            to: typed.to.map(|m| m.after(start)),
             head: typed.head,
             grep: typed.grep.as_ref().map(|t| t.to_lowercase()),
-        })
+        }
+    }
+
+    /// Whether events are chosen by what only their schema tells.
+    pub(crate) fn goes_by_names(&self) -> bool {
+        let by_pattern = |names: &[Name]| names.iter().any(|n| matches!(n, Name::Pattern(_)));
+        by_pattern(&self.providers) || by_pattern(&self.events) || self.grep.is_some()
     }
 
     /// What can be told without decoding.
@@ -98,17 +103,28 @@ impl Name {
     fn is_provider(&self, event: &Event<'_>) -> bool {
         match self {
             Self::Guid(guid) => event.record.provider() == *guid,
-            Self::Pattern(pattern) => event.provider.is_some_and(|n| matches(pattern, &n.to_lowercase())),
+            Self::Pattern(pattern) => event.provider.is_some_and(|name| {
+                let name = name.to_lowercase();
+                // Kernel events share one name; other views tell them apart by their class.
+                let class = || kernel::class_name(&event.record.provider()).map(str::to_lowercase);
+                matches(pattern, &name) || class().is_some_and(|c| matches(pattern, &format!("{name} ({c})")))
+            }),
             Self::Id(_) => false,
         }
     }
 
     fn is_event(&self, event: &Event<'_>) -> bool {
         match self {
-            Self::Id(id) => event.record.descriptor().id == *id && event.record.hook().is_none(),
+            Self::Id(id) => {
+                let d = event.record.descriptor();
+                *id == if event.record.hook().is_some() { u16::from(d.opcode) } else { d.id }
+            }
             Self::Pattern(pattern) => {
                 let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
-                name.is_some_and(|n| matches(pattern, &n.to_lowercase()))
+                name.map(str::to_lowercase).is_some_and(|name| {
+                    let part = name.rsplit_once('/').map(|(_, part)| part);
+                    matches(pattern, &name) || part.is_some_and(|part| matches(pattern, part))
+                })
             }
             Self::Guid(_) => false,
         }
@@ -141,40 +157,59 @@ fn matches(pattern: &str, text: &str) -> bool {
     pattern.iter().skip(p).all(|c| *c == '*')
 }
 
-fn parse_level(text: &str) -> Result<u8> {
+/// A level by name or number, as typed.
+pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     Ok(match text.to_ascii_lowercase().as_str() {
         "critical" => 1,
         "error" => 2,
         "warning" | "warn" => 3,
         "info" | "information" | "informational" => 4,
         "verbose" => 5,
-        number => number.parse().map_err(|_| {
-            anyhow!("`{text}` is no level: use 0 to 255, critical, error, warning, info or verbose")
-        })?,
+        number => {
+            number.parse().map_err(|_| format!("use 0 to 255, critical, error, warning, info or verbose"))?
+        }
     })
 }
 
-fn parse_mask(text: &str) -> Result<u64> {
+/// A keyword mask, as typed.
+pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),
         None => text.parse(),
     };
-    number.map_err(|_| anyhow!("`{text}` is no keyword mask: use 0x… or a decimal number"))
+    number.map_err(|_| "use 0x… or a decimal number".to_owned())
 }
 
-/// A point in time: UTC, or an offset from the start of the trace with a unit.
-fn parse_time(text: &str, start: FileTime) -> Result<FileTime> {
-    for (unit, nanoseconds) in [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9)] {
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Wall time.
+    Utc(FileTime),
+    /// Units of 100 ns since the start of the trace.
+    Offset(i64),
+}
+
+impl Moment {
+    fn after(self, start: FileTime) -> FileTime {
+        match self {
+            Self::Utc(time) => time,
+            Self::Offset(units) => FileTime(start.0.saturating_add(units)),
+        }
+    }
+}
+
+/// A point in time, as typed: UTC, or an offset with a unit.
+pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
+    for (unit, nanoseconds) in [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9), ("min", 6e10)]
+    {
         let number = text.strip_suffix(unit).and_then(|n| n.trim().parse::<f64>().ok());
         let units = number.map(|n| (n * nanoseconds / 100.0).round());
         if let Some(units) = units.filter(|u| u.abs() < 9e18) {
-            return Ok(FileTime(start.0.saturating_add(units as i64)));
+            return Ok(Moment::Offset(units as i64));
         }
     }
-    match parse_utc(text) {
-        Some(time) => Ok(time),
-        None => bail!("`{text}` is no time: use 2020-07-29T00:07:01.5Z or an offset such as 1.5s or 200ms"),
-    }
+    let hint = || "use 2020-07-29T00:07:01.5Z or an offset such as 1.5s or 200ms".to_owned();
+    parse_utc(text).map(Moment::Utc).ok_or_else(hint)
 }
 
 fn parse_utc(text: &str) -> Option<FileTime> {
@@ -221,13 +256,13 @@ mod tests {
     #[test]
     fn times_are_absolute_or_offsets() {
         let start = FileTime::from_unix(1_000_000_000, 0);
-        assert_eq!(parse_time("1.5s", start).unwrap().0 - start.0, 15_000_000);
-        assert_eq!(parse_time("200ms", start).unwrap().0 - start.0, 2_000_000);
-        assert_eq!(parse_time("2001-09-09T01:46:40Z", start).unwrap(), start);
-        assert_eq!(parse_time("2001-09-09 01:46:40.25", start).unwrap().0 - start.0, 2_500_000);
-        assert_eq!(parse_time("2001-09-09", start).unwrap().0, start.0 - 6400 * UNITS_PER_SECOND);
+        assert_eq!(parse_moment("1.5s").unwrap().after(start).0 - start.0, 15_000_000);
+        assert_eq!(parse_moment("200ms").unwrap().after(start).0 - start.0, 2_000_000);
+        assert_eq!(parse_moment("2001-09-09T01:46:40Z").unwrap().after(start), start);
+        assert_eq!(parse_moment("2001-09-09 01:46:40.25").unwrap().after(start).0 - start.0, 2_500_000);
+        assert_eq!(parse_moment("2001-09-09").unwrap().after(start).0, start.0 - 6400 * UNITS_PER_SECOND);
         for bad in ["", "yesterday", "2001-02-30", "2001-09-09T25:00:00", "1.5"] {
-            assert!(parse_time(bad, start).is_err(), "{bad}");
+            assert!(parse_moment(bad).is_err(), "{bad}");
         }
     }
 

@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use traceweir_format::etl::Trace;
+
+use crate::export::plain;
 
 /// Unpacked bytes for each packed byte. Traces full of filler reach a few hundred.
 const MAX_RATIO: u64 = 1000;
@@ -29,8 +31,15 @@ pub(crate) struct Input {
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     for path in paths {
-        open(path, &mut inputs).with_context(|| path.display().to_string())?;
+        inputs.extend(open_one(path)?);
     }
+    Ok(inputs)
+}
+
+/// Opens one path.
+pub(crate) fn open_one(path: &Path) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    open(path, &mut inputs).with_context(|| plain(&path.display().to_string()))?;
     Ok(inputs)
 }
 
@@ -41,9 +50,13 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
 }
 
 fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
-    let mut file = File::open(path)?;
+    let standard_input = path.as_os_str() == "-";
+    let mut file = File::open(if standard_input { Path::new("/dev/stdin") } else { path })?;
     if file.metadata()?.is_dir() {
         bail!("is a folder; name the traces in it");
+    }
+    if file.metadata()?.file_type().is_char_device() || file.metadata()?.file_type().is_block_device() {
+        bail!("is a device, not a trace");
     }
     if !file.metadata()?.is_file() {
         // Reading at offsets needs a real file; what comes through a pipe is stored first.
@@ -57,7 +70,7 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     let mut magic = [0; 4];
     let got = read_up_to(&mut file, &mut magic)?;
     file.seek(SeekFrom::Start(0))?;
-    let name = path.display().to_string();
+    let name = plain(&path.display().to_string());
     match magic.get(..got).unwrap_or_default() {
         [b'P', b'K', 3 | 5, ..] => open_zip(file, &name, inputs),
         [0x1F, 0x8B, ..] => {
@@ -80,7 +93,7 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
     let before = inputs.len();
     for index in 0..archive.len() {
         let member = archive.by_index(index).context("unreadable ZIP member")?;
-        let member_name = member.name().context("unreadable ZIP member")?.into_owned();
+        let member_name = plain(&member.name().context("unreadable ZIP member")?);
         if !member_name.to_ascii_lowercase().ends_with(".etl") {
             continue;
         }

@@ -1,4 +1,5 @@
 //! `weir`: event traces on the command line.
+#![forbid(unsafe_code)]
 
 mod cli;
 mod cmd;

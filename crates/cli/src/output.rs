@@ -23,13 +23,13 @@ enum Sink {
 }
 
 impl Output {
-    /// Standard output, or a new file.
+    /// Standard output, also by the name `-`, or a new file.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let sink = match path {
-            Some(path) => {
+            Some(path) if path.as_os_str() != "-" => {
                 Sink::File(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
             }
-            None => Sink::Stdout(io::stdout()),
+            _ => Sink::Stdout(io::stdout()),
         };
         let interactive = matches!(&sink, Sink::Stdout(out) if out.is_terminal());
         Ok(Self { sink, buffer: Vec::with_capacity(2 * PIECE), interactive })

@@ -3,14 +3,15 @@
 //! ```text
 //!   traces ──each in time order──▶ merged by wall time ──▶ schema? who? ──▶ Event
 //!                                                     │
-//!                 first event that does not describe itself: survey, one pass over all
-//!                 traces for the schemas and the processes and threads they hold
+//!                 survey: one pass ahead over all traces for the schemas and the
+//!                 processes and threads they hold
 //! ```
 //!
-//! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed; a trace of self-describing
-//! events is spared it.
+//! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed: at once for short traces and those with
+//! kernel events, else at the first event that does not describe itself. A long trace of self-describing events is spared it.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,9 @@ use crate::progress::Progress;
 
 /// The largest manifest, PE, ELF or TMF file that is read.
 const MAX_SCHEMA_FILE: u64 = 512 << 20;
+
+/// Traces up to this size are read twice without a second thought.
+const SHORT: u64 = 32 << 20;
 
 /// Opened traces and all that is known about their events.
 pub(crate) struct Traces {
@@ -110,30 +114,24 @@ impl Traces {
         let Self { inputs, decoder, actors, surveyed, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
+        if !*surveyed && survey_pays(&traces, total) {
+            *surveyed = true;
+            survey(&traces, decoder, actors, *data_on_terminal)?;
+        }
         let mut progress = Progress::new(total, "reading", *data_on_terminal);
         while let Some(file) = earliest(&mut streams, &traces)? {
             progress.at(|| streams.iter().map(Events::bytes_read).sum());
-            let (Some(stream), Some(trace), Some(who)) =
-                (streams.get_mut(file), traces.get(file), actors.get_mut(file))
-            else {
-                break;
-            };
+            let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
             let Some(record) = stream.next()? else { break };
             let clock = trace.clock();
             let time = clock.file_time(record.time());
-            if !wanted(&record, time) {
-                continue;
-            }
+            // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(&record) {
                 *surveyed = true;
                 survey(&traces, decoder, actors, *data_on_terminal)?;
-                let event = describe(&record, file, clock, time, start, decoder, actors.get_mut(file));
-                if each(&event)? == Flow::Stop {
-                    break;
-                }
-                continue;
             }
-            let event = describe(&record, file, clock, time, start, decoder, Some(who));
+            let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
+            let event = describe(&record, file, clock, time, start, decoder, who);
             if each(&event)? == Flow::Stop {
                 break;
             }
@@ -143,6 +141,9 @@ impl Traces {
     }
 }
 
+/// Memory for open buffers of all traces together.
+const TOGETHER: usize = 256 << 20;
+
 /// The stream whose next event is the earliest; the first of several.
 #[inline]
 fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Result<Option<usize>> {
@@ -151,7 +152,13 @@ fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Result
         return Ok(Some(0));
     }
     let mut best: Option<(FileTime, usize)> = None;
+    let mut resident = 0_usize;
     for (index, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
+        // One buffer of each of many traces is more than memory should hold.
+        resident = resident.saturating_add(stream.resident_bytes());
+        if resident > TOGETHER {
+            stream.park();
+        }
         if let Some(raw) = stream.peek_time()? {
             let time = trace.clock().file_time(raw);
             if best.is_none_or(|(earliest, _)| time < earliest) {
@@ -160,6 +167,12 @@ fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Result
         }
     }
     Ok(best.map(|b| b.1))
+}
+
+/// Whether to look ahead before the first event: a short trace costs next to nothing, and one with kernel events names its
+/// processes and threads in them.
+fn survey_pays(traces: &[&Trace<File>], total: u64) -> bool {
+    total <= SHORT || traces.iter().any(|t| t.seems_to_hold_kernel_events())
 }
 
 /// Whether decoding the event may take something that stands elsewhere in the trace.
@@ -204,20 +217,15 @@ fn describe<'e>(
     time: FileTime,
     start: FileTime,
     decoder: &'e mut Decoder,
-    actors: Option<&'e mut Actors>,
+    actors: &'e mut Actors,
 ) -> Event<'e> {
     decoder.observe(record);
     let located = decoder.locate(record);
     let decoder: &'e Decoder = decoder;
     let found = located.map(|l| decoder.get(&l));
-    let (mut attributed, mut process) = (None, None);
-    if let Some(actors) = actors {
-        if let Ok(found) = &found {
-            attributed = actors.attribute(record, found);
-        }
-        let pid = attributed.map_or(record.process_id(), |a| a.pid);
-        process = actors.image_of(pid, record.time());
-    }
+    let attributed = found.as_ref().ok().and_then(|found| actors.attribute(record, found));
+    let pid = attributed.map_or(record.process_id(), |a| a.pid);
+    let process = actors.image_of(pid, record.time());
     let provider = match &found {
         Ok(found) => found.known.schema.names.provider.as_deref(),
         Err(_) => None,
@@ -254,6 +262,15 @@ fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
             // Nothing is missing for that alone: a log that is still being written looks the same.
             reading.warnings.push(format!("{}: the session never finalised the file", input.name));
         }
+        if let Some((said, there)) = trace.missing_buffers() {
+            let gone = format!("{}: the header counts {said} buffers, {there} are there", input.name);
+            reading.warnings.push(gone);
+            reading.outcome = reading.outcome.max(Outcome::Damaged);
+        }
+        if trace.loss_flags() != 0 {
+            reading.warnings.push(format!("{}: buffers say that events were lost before them", input.name));
+            reading.outcome = reading.outcome.max(Outcome::EventsLost);
+        }
         let header = trace.header();
         if header.events_lost > 0 || header.buffers_lost > 0 {
             let (events, buffers) = (header.events_lost, header.buffers_lost);
@@ -283,17 +300,30 @@ fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
     for path in &schemas.tmf {
         for file in files_of(path, &["tmf"])? {
             let bytes = read_schema_file(&file)?;
-            decoder.add_tmf(&bytes).with_context(|| format!("cannot use {}", file.display()))?;
+            let added = decoder.add_tmf(&bytes).with_context(|| format!("cannot use {}", file.display()))?;
+            warn_of_lines(&file, &added.warnings);
         }
     }
     for path in &schemas.pdb {
         let file = File::open(path).with_context(|| path.display().to_string())?;
-        let found = decoder.add_pdb(file).with_context(|| format!("cannot use {}", path.display()))?;
-        if found == 0 {
+        let added = decoder.add_pdb(file).with_context(|| format!("cannot use {}", path.display()))?;
+        warn_of_lines(path, &added.warnings);
+        if added.formats == 0 {
             bail!("{} holds no WPP message formats", path.display());
         }
     }
     Ok(())
+}
+
+/// Says which lines of a file of message formats could not be used: the first few, and how many more.
+fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
+    const SHOWN: usize = 5;
+    for (line, why) in warnings.iter().take(SHOWN) {
+        anstream::eprintln!("warning: {}:{line}: {why}", file.display());
+    }
+    if warnings.len() > SHOWN {
+        anstream::eprintln!("warning: {}: and {} more", file.display(), warnings.len() - SHOWN);
+    }
 }
 
 /// The file itself, or the files of a folder with one of the endings, sorted by name.
@@ -319,5 +349,13 @@ fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     if size > MAX_SCHEMA_FILE {
         bail!("{} is too large to hold manifests ({size} bytes)", path.display());
     }
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    let about = || format!("cannot read {}", path.display());
+    let mut bytes = Vec::new();
+    // What is no plain file has no size to go by.
+    File::open(path)
+        .with_context(about)?
+        .take(MAX_SCHEMA_FILE)
+        .read_to_end(&mut bytes)
+        .with_context(about)?;
+    Ok(bytes)
 }

@@ -25,6 +25,9 @@ use crate::walk::{Visitor, Walker};
 const MAX_BYTES: usize = 24 << 20;
 const SPAN_BYTES: usize = 96;
 
+/// The longest image name that is kept.
+const MAX_IMAGE: usize = 1024;
+
 /// The opcode of an image event when an image is loaded.
 const IMAGE_LOAD: u8 = 10;
 
@@ -143,6 +146,7 @@ impl<'p> Visitor<'p> for Names {
             _ if &*field.name == "ImageFileName" => {
                 let mut name = Vec::new();
                 text(field, &value, Style::default(), &mut name);
+                name.truncate(MAX_IMAGE);
                 self.image = Some(String::from_utf8_lossy(&name).into());
             }
             _ => {}
@@ -172,10 +176,8 @@ impl Actors {
         let time = record.time();
         match (names.pid, names.tid, names.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
-                {
                 let size = image.len();
                 self.processes.note(pid, life, time, image, size);
-            }
             }
             (Some(pid), Some(tid), _) if class == class::THREAD => self.threads.note(tid, life, time, pid, 0),
             _ => {}

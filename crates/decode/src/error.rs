@@ -91,6 +91,9 @@ pub enum Undecoded {
         /// What is wrong.
         why: &'static str,
     },
+    /// What the payload says is larger than its receiver takes.
+    #[error("too large to show")]
+    TooLarge,
     /// The record type has no published layout.
     #[error("record type {0} has no published layout")]
     UnknownRecord(u8),
@@ -105,6 +108,7 @@ impl Undecoded {
                 Status::ERROR_NOT_FOUND
             }
             Self::BadMetadata(e) => e.status(),
+            Self::TooLarge => Status::ERROR_MORE_DATA,
             Self::PayloadTooShort { .. } | Self::BadField { .. } => Status::ERROR_EVT_INVALID_EVENT_DATA,
         }
     }

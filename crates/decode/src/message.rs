@@ -33,6 +33,9 @@
 #[cfg(test)]
 mod tests;
 
+/// A message that grows beyond this is cut: it may repeat a long insert very often.
+const MAX_EXPANDED: usize = 1 << 20;
+
 /// A message, parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
@@ -153,8 +156,13 @@ impl Message {
     /// returns true. When it returns false, what it appended is taken back and the insert stands as written.
     pub fn expand(&self, out: &mut Vec<u8>, insert: &mut Supply<'_>) {
         let mut start = 0;
+        let end = out.len().saturating_add(MAX_EXPANDED);
         for part in &self.parts {
             let before = out.len();
+            if before > end {
+                out.extend_from_slice("…".as_bytes());
+                return;
+            }
             let supplied =
                 part.insert.as_ref().is_some_and(|i| insert(usize::from(i.number), i.spec.as_ref(), out));
             if !supplied {

@@ -34,6 +34,12 @@ pub trait Visitor<'p> {
     fn begin_struct(&mut self, index: usize, field: &Field);
     /// The structure is complete.
     fn end_struct(&mut self, index: usize, field: &Field);
+    /// Whether it has had enough: the walk then ends with [`Undecoded::TooLarge`]. A few bytes can say very much, so whoever
+    /// gathers values in memory sets a bound.
+    #[inline]
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 /// Walks payloads; keeps the memory for referenced values between events.
@@ -107,6 +113,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             if !self.plain(index, field)? {
                 self.field(index, field)?;
             }
+            self.check_room()?;
         }
         Ok(())
     }
@@ -116,8 +123,14 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
             self.field(first.saturating_add(offset), field)?;
+            self.check_room()?;
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn check_room(&mut self) -> Step<()> {
+        if self.visitor.is_full() { Err(self.full()) } else { Ok(()) }
     }
 
     /// Visits a field of one of the commonest kinds; false for others.
@@ -278,7 +291,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 }
                 let value = self.value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
-                Ok(())
+                self.check_room()
             }
             Kind::Struct { first, members } => {
                 self.structure(index, field, usize::from(*first), usize::from(*members))
@@ -454,6 +467,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             }
             None => Err(self.bad(field, TOO_MANY)),
         }
+    }
+
+    #[cold]
+    fn full(&mut self) -> Ended {
+        self.fault = Some(Box::new(Undecoded::TooLarge));
+        Ended
     }
 
     #[cold]

@@ -18,14 +18,37 @@ use crate::{Error, Result};
 /// Bytes of the header.
 pub const HEADER_SIZE: usize = 0x48;
 
-/// The largest buffer that a session may have, and the largest a reader allocates for.
+/// The smallest buffer that a session may have; every session's buffer size is a multiple of it.
+pub const MIN_BUFFER: u32 = 1024;
+
+/// The largest buffer that a session may have, and the largest that a compressed one unpacks to.
+///
+/// A reader takes plain buffers that claim up to four times as much, as far as the file really holds them.
 pub const MAX_BUFFER: u32 = 16 << 20;
+
+/// The highest processor index: it has eleven bits.
+pub const MAX_PROCESSOR: u16 = 0x7FF;
 
 /// The byte that fills a plain buffer behind its last record.
 pub const FILLER: u8 = 0xFF;
 
 /// The state of every buffer in a file.
-const STATE_FLUSH: u32 = 3;
+pub const STATE_FLUSH: u32 = 3;
+
+/// Offsets of the header's fields.
+pub(crate) mod at {
+    pub(crate) const BUFFER_SIZE: usize = 0x00;
+    pub(crate) const SAVED_OFFSET: usize = 0x04;
+    pub(crate) const CURRENT_OFFSET: usize = 0x08;
+    pub(crate) const TIME_STAMP: usize = 0x10;
+    pub(crate) const SEQUENCE_NUMBER: usize = 0x18;
+    pub(crate) const PROCESSOR_INDEX: usize = 0x28;
+    pub(crate) const LOGGER_ID: usize = 0x2A;
+    pub(crate) const STATE: usize = 0x2C;
+    pub(crate) const OFFSET: usize = 0x30;
+    pub(crate) const FLAGS: usize = 0x34;
+    pub(crate) const TYPE: usize = 0x36;
+}
 
 /// The header of one buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +67,7 @@ pub struct BufferHeader {
     pub processor_index: u16,
     /// The session's number.
     pub logger_id: u16,
-    /// 3 in files.
+    /// [`STATE_FLUSH`] in files; 0 is written as that.
     pub state: u32,
     /// Valid bytes of the buffer in memory, header included.
     pub offset: u32,
@@ -58,20 +81,24 @@ impl BufferHeader {
     /// From its bytes.
     #[must_use]
     pub fn parse(b: &[u8; HEADER_SIZE]) -> Self {
-        let flags = u16_at(b, 0x34);
-        let wide = flags & BUFFER_FLAG_PROC_INDEX != 0;
+        let flags = u16_at(b, at::FLAGS);
+        let processor_index = if flags & BUFFER_FLAG_PROC_INDEX != 0 {
+            u16_at(b, at::PROCESSOR_INDEX) & MAX_PROCESSOR
+        } else {
+            u16::from(u8_at(b, at::PROCESSOR_INDEX))
+        };
         Self {
-            buffer_size: u32_at(b, 0x00),
-            saved_offset: u32_at(b, 0x04),
-            current_offset: u32_at(b, 0x08),
-            time_stamp: i64_at(b, 0x10),
-            sequence_number: i64_at(b, 0x18),
-            processor_index: if wide { u16_at(b, 0x28) & 0x7FF } else { u16::from(u8_at(b, 0x28)) },
-            logger_id: u16_at(b, 0x2A),
-            state: u32_at(b, 0x2C),
-            offset: u32_at(b, 0x30),
+            buffer_size: u32_at(b, at::BUFFER_SIZE),
+            saved_offset: u32_at(b, at::SAVED_OFFSET),
+            current_offset: u32_at(b, at::CURRENT_OFFSET),
+            time_stamp: i64_at(b, at::TIME_STAMP),
+            sequence_number: i64_at(b, at::SEQUENCE_NUMBER),
+            processor_index,
+            logger_id: u16_at(b, at::LOGGER_ID),
+            state: u32_at(b, at::STATE),
+            offset: u32_at(b, at::OFFSET),
             flags,
-            buffer_type: u16_at(b, 0x36),
+            buffer_type: u16_at(b, at::TYPE),
         }
     }
 
@@ -80,21 +107,21 @@ impl BufferHeader {
     pub fn to_bytes(&self) -> [u8; HEADER_SIZE] {
         let mut b = [0; HEADER_SIZE];
         for (at, value) in [
-            (0x00, self.buffer_size),
-            (0x04, self.saved_offset),
-            (0x08, self.current_offset),
-            (0x2C, if self.state == 0 { STATE_FLUSH } else { self.state }),
-            (0x30, self.offset),
+            (at::BUFFER_SIZE, self.buffer_size),
+            (at::SAVED_OFFSET, self.saved_offset),
+            (at::CURRENT_OFFSET, self.current_offset),
+            (at::STATE, if self.state == 0 { STATE_FLUSH } else { self.state }),
+            (at::OFFSET, self.offset),
         ] {
             header::patch(&mut b, at, &value.to_le_bytes());
         }
-        header::patch(&mut b, 0x10, &self.time_stamp.to_le_bytes());
-        header::patch(&mut b, 0x18, &self.sequence_number.to_le_bytes());
+        header::patch(&mut b, at::TIME_STAMP, &self.time_stamp.to_le_bytes());
+        header::patch(&mut b, at::SEQUENCE_NUMBER, &self.sequence_number.to_le_bytes());
         for (at, value) in [
-            (0x28, self.processor_index),
-            (0x2A, self.logger_id),
-            (0x34, self.flags),
-            (0x36, self.buffer_type),
+            (at::PROCESSOR_INDEX, self.processor_index),
+            (at::LOGGER_ID, self.logger_id),
+            (at::FLAGS, self.flags),
+            (at::TYPE, self.buffer_type),
         ] {
             header::patch(&mut b, at, &value.to_le_bytes());
         }

@@ -16,16 +16,57 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
 use crate::header::Record;
 use crate::text::{until_nul16, utf16};
 use crate::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
-use crate::wire::{Put, i64_at, u8_at, u16_at, u32_at};
+use crate::wire::{Put, i64_at, u16_at, u32_at};
 use crate::{Error, Result};
 
 /// Hook id of the log-file header event.
 pub const HOOK: u16 = 0x0000;
 
 const TIME_ZONE_SIZE: usize = 172;
+
+/// Offsets of the header's fields in the 32-bit column; [`in_payload`](at::in_payload) gives those of the other one.
+pub(crate) mod at {
+    use crate::{buffer, header};
+
+    pub(crate) const BUFFER_SIZE: usize = 0x00;
+    pub(crate) const VERSIONS: usize = 0x04;
+    pub(crate) const PROVIDER_VERSION: usize = 0x08;
+    pub(crate) const PROCESSORS: usize = 0x0C;
+    pub(crate) const END_TIME: usize = 0x10;
+    pub(crate) const TIMER_RESOLUTION: usize = 0x18;
+    pub(crate) const MAXIMUM_FILE_SIZE: usize = 0x1C;
+    pub(crate) const LOG_FILE_MODE: usize = 0x20;
+    pub(crate) const BUFFERS_WRITTEN: usize = 0x24;
+    pub(crate) const START_BUFFERS: usize = 0x28;
+    pub(crate) const POINTER_SIZE: usize = 0x2C;
+    pub(crate) const EVENTS_LOST: usize = 0x30;
+    pub(crate) const CPU_SPEED: usize = 0x34;
+    pub(crate) const TIME_ZONE: usize = 0x40;
+    pub(crate) const BOOT_TIME: usize = 0xF0;
+    pub(crate) const PERF_FREQ: usize = 0xF8;
+    pub(crate) const START_TIME: usize = 0x100;
+    pub(crate) const CLOCK_TYPE: usize = 0x108;
+    pub(crate) const BUFFERS_LOST: usize = 0x10C;
+    /// Where the fixed part ends and the names begin.
+    pub(crate) const NAMES: usize = 0x110;
+
+    /// Where in a file the payload of its first event begins.
+    pub(crate) const PAYLOAD_IN_FILE: u64 = (buffer::HEADER_SIZE + header::system::SIZE) as u64;
+
+    /// Where a field stands in the payload: behind the two pointers, the 64-bit column lies eight bytes further on.
+    pub(crate) const fn in_payload(field: usize, wide: bool) -> usize {
+        field.saturating_add(if wide && field >= TIME_ZONE { 8 } else { 0 })
+    }
+
+    /// Where a field stands in the file.
+    pub(crate) const fn in_file(field: usize, wide: bool) -> u64 {
+        PAYLOAD_IN_FILE.saturating_add(in_payload(field, wide) as u64)
+    }
+}
 
 /// The log-file header and the two names behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,41 +139,41 @@ impl LogFileHeader {
     pub fn parse(record: &Record<'_>) -> Result<Self> {
         let wide = record.pointer_size() == 8;
         let p = record.payload();
-        let fixed = if wide { 0x118_usize } else { 0x110 };
+        let fixed = at::in_payload(at::NAMES, wide);
         if p.len() < fixed {
             let (needed, available) = (fixed as u64, p.len() as u64);
-            return Err(Error::Truncated { what: "log-file header", offset: 0x68, needed, available });
+            let (what, offset) = ("log-file header", at::PAYLOAD_IN_FILE);
+            return Err(Error::Truncated { what, offset, needed, available });
         }
-        // Behind the two pointers the 64-bit column lies eight bytes further on.
-        let late = |off32: usize| if wide { off32.saturating_add(8) } else { off32 };
+        let late = |field| at::in_payload(field, wide);
         let names = p.get(fixed..).unwrap_or_default();
         let session = until_nul16(names);
         let file = names.get(session.len().saturating_add(2)..).map_or(&[][..], until_nul16);
-        let pointer_size = match u32_at(p, 0x2C) {
+        let pointer_size = match u32_at(p, at::POINTER_SIZE) {
             size @ (4 | 8) => size,
             _ if wide => 8,
             _ => 4,
         };
         Ok(Self {
-            buffer_size: u32_at(p, 0x00),
-            versions: [u8_at(p, 4), u8_at(p, 5), u8_at(p, 6), u8_at(p, 7)],
-            provider_version: u32_at(p, 0x08),
-            processors: u32_at(p, 0x0C),
-            end_time: FileTime(i64_at(p, 0x10)),
-            timer_resolution: u32_at(p, 0x18),
-            maximum_file_size: u32_at(p, 0x1C),
-            log_file_mode: u32_at(p, 0x20),
-            buffers_written: u32_at(p, 0x24),
-            start_buffers: u32_at(p, 0x28),
+            buffer_size: u32_at(p, at::BUFFER_SIZE),
+            versions: u32_at(p, at::VERSIONS).to_le_bytes(),
+            provider_version: u32_at(p, at::PROVIDER_VERSION),
+            processors: u32_at(p, at::PROCESSORS),
+            end_time: FileTime(i64_at(p, at::END_TIME)),
+            timer_resolution: u32_at(p, at::TIMER_RESOLUTION),
+            maximum_file_size: u32_at(p, at::MAXIMUM_FILE_SIZE),
+            log_file_mode: u32_at(p, at::LOG_FILE_MODE),
+            buffers_written: u32_at(p, at::BUFFERS_WRITTEN),
+            start_buffers: u32_at(p, at::START_BUFFERS),
             pointer_size,
-            events_lost: u32_at(p, 0x30),
-            cpu_speed_mhz: u32_at(p, 0x34),
-            time_zone: TimeZone::parse(p.get(late(0x40)..).unwrap_or_default()),
-            boot_time: FileTime(i64_at(p, late(0xF0))),
-            perf_freq: i64_at(p, late(0xF8)),
-            start_time: FileTime(i64_at(p, late(0x100))),
-            clock_type: u32_at(p, late(0x108)),
-            buffers_lost: u32_at(p, late(0x10C)),
+            events_lost: u32_at(p, at::EVENTS_LOST),
+            cpu_speed_mhz: u32_at(p, at::CPU_SPEED),
+            time_zone: TimeZone::parse(p.get(late(at::TIME_ZONE)..).unwrap_or_default()),
+            boot_time: FileTime(i64_at(p, late(at::BOOT_TIME))),
+            perf_freq: i64_at(p, late(at::PERF_FREQ)),
+            start_time: FileTime(i64_at(p, late(at::START_TIME))),
+            clock_type: u32_at(p, late(at::CLOCK_TYPE)),
+            buffers_lost: u32_at(p, late(at::BUFFERS_LOST)),
             session_name: utf16(session),
             file_name: utf16(file),
         })
@@ -190,7 +231,7 @@ impl LogFileHeader {
     /// The session's buffer size, if a session can have it.
     #[must_use]
     pub const fn plausible_buffer_size(&self) -> Option<u32> {
-        if self.buffer_size >= 1024 && self.buffer_size <= crate::buffer::MAX_BUFFER {
+        if self.buffer_size >= MIN_BUFFER && self.buffer_size <= MAX_BUFFER {
             Some(self.buffer_size)
         } else {
             None
@@ -244,6 +285,8 @@ impl TimeZone {
 mod tests {
     use super::*;
     use crate::header::system::SystemHeader;
+    use crate::kernel;
+    use crate::spec::event::class;
 
     fn record_of(header: &LogFileHeader) -> Vec<u8> {
         let mut out = Vec::new();
@@ -297,6 +340,45 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(Record::parse(&record_of(&header), 0).unwrap().bytes().len(), 0x18E);
+    }
+
+    #[test]
+    fn the_shape_of_the_kernel_event_has_the_same_offsets() {
+        let (shape, _) = kernel::shape_of(&class::EVENT_TRACE, 0, 0).unwrap();
+        let named = [
+            ("BufferSize", at::BUFFER_SIZE),
+            ("Version", at::VERSIONS),
+            ("ProviderVersion", at::PROVIDER_VERSION),
+            ("NumberOfProcessors", at::PROCESSORS),
+            ("EndTime", at::END_TIME),
+            ("TimerResolution", at::TIMER_RESOLUTION),
+            ("MaxFileSize", at::MAXIMUM_FILE_SIZE),
+            ("LogFileMode", at::LOG_FILE_MODE),
+            ("BuffersWritten", at::BUFFERS_WRITTEN),
+            ("StartBuffers", at::START_BUFFERS),
+            ("PointerSize", at::POINTER_SIZE),
+            ("EventsLost", at::EVENTS_LOST),
+            ("CPUSpeed", at::CPU_SPEED),
+            ("TimeZoneInformation", at::TIME_ZONE),
+            ("BootTime", at::BOOT_TIME),
+            ("PerfFreq", at::PERF_FREQ),
+            ("StartTime", at::START_TIME),
+            ("ReservedFlags", at::CLOCK_TYPE),
+            ("BuffersLost", at::BUFFERS_LOST),
+            ("SessionNameString", at::NAMES),
+        ];
+        for wide in [false, true] {
+            let (mut offset, mut seen) = (0, 0);
+            for field in shape.fields {
+                if let Some((name, expected)) = named.iter().find(|(name, _)| *name == field.name) {
+                    assert_eq!(offset, at::in_payload(*expected, wide), "{name}, wide: {wide}");
+                    seen += 1;
+                }
+                offset += field.size(if wide { 8 } else { 4 }).unwrap_or(0);
+            }
+            assert_eq!(seen, named.len());
+        }
+        assert_eq!(at::in_file(at::NAMES, true), 0x68 + 0x118);
     }
 
     #[test]

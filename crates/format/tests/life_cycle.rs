@@ -16,7 +16,10 @@ use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
-use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use traceweir_format::spec::session::{
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_RTBACKUP_CORRUPT,
+    EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_CIRCULAR,
+};
 use traceweir_format::time::{ClockKind, FileTime};
 use traceweir_format::wire::Put;
 
@@ -89,6 +92,8 @@ mod crashed {
             assert!(!Trace::open(&sink).unwrap().is_finalised());
             assert_eq!(data(&sink).len(), 20);
             repairs(&sink);
+            let (done, _) = repaired(&sink);
+            assert_eq!(Trace::open(&done).unwrap().header().processors, 2, "the writer had begun with one");
         }
     }
 
@@ -155,8 +160,9 @@ mod crashed {
                 let length = file.len();
                 file.resize(length + tail, 0);
                 let trace = Trace::open(&file).unwrap();
-                assert_eq!(trace.has_zero_tail(), tail >= HEADER_SIZE, "{tail}");
                 assert_eq!(trace.defects().len(), 1);
+                let zeros = trace.defects()[0].to_string().contains("zeros to the end");
+                assert_eq!(zeros, tail >= HEADER_SIZE, "{tail}");
                 assert!(findings(&file).contains(&(Rule::BufferSequence, length as u64)));
                 let done = repairs(&file);
                 assert_eq!((done.bytes, done.dropped), (length as u64, 0));
@@ -309,9 +315,10 @@ mod modes {
         let mut unsaid = mixed.clone();
         put(&mut unsaid, MODE, &1_u32.to_le_bytes());
         assert_eq!(data(&unsaid), data(&mixed));
-        assert_eq!(findings(&unsaid), []);
-        crash(&mut unsaid);
-        repairs(&unsaid);
+        let first = (buffers(&mixed)[1].0 + 0x34) as u64;
+        assert_eq!(findings(&unsaid), [(Rule::Compression, first)], "once a file");
+        let (again, done) = repaired(&unsaid);
+        assert_eq!((again, done.salvaged), (unsaid, 0), "repair does not change the mode");
     }
 
     #[test]
@@ -491,6 +498,74 @@ mod old_layouts {
     }
 }
 
+mod seen_in_passing {
+    use super::*;
+
+    #[test]
+    fn flags_of_loss_are_gathered_from_all_buffers() {
+        for compressed in [false, true] {
+            let mut file = small(compressed);
+            let all = buffers(&file);
+            assert_eq!(Trace::open(&file).unwrap().loss_flags(), 0);
+            for (index, flag) in [(0, 0x08), (3, 0x02), (12, 0x04)] {
+                let (at, head) = all[index];
+                put(&mut file, at + 0x34, &(head.flags | flag).to_le_bytes());
+            }
+            let trace = Trace::open(&file).unwrap();
+            assert_eq!(
+                trace.loss_flags(),
+                BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST | BUFFER_FLAG_RTBACKUP_CORRUPT
+            );
+        }
+    }
+
+    #[test]
+    fn flags_that_cannot_be_trusted_tell_of_no_loss() {
+        let mut unknown = small(false);
+        put(&mut unknown, 1024 + 0x34, &0x0126_u16.to_le_bytes());
+        assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "an unknown flag among them");
+        let mut old = small(false);
+        put(&mut old, LOG_FILE_HEADER + 4, &[5, 1, 1, 5]);
+        put(&mut old, 1024 + 0x34, &[0x26]);
+        assert_eq!(Trace::open(&old).unwrap().loss_flags(), 0, "Windows XP had no flags");
+    }
+
+    #[test]
+    fn kernel_events_show_at_the_start_of_a_buffer() {
+        let system = |cpu_times| SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: 0x0301,
+            thread_id: 1,
+            process_id: 2,
+            time: ANCHOR + 1,
+            cpu_times,
+        };
+        let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: ANCHOR, counters: &[] };
+        let kinds = [
+            (true, encode(|out| system(Some((0, 0))).encode(&[0; 600], out))),
+            (true, encode(|out| system(None).encode(&[0; 600], out))),
+            (true, encode(|out| perf.encode(&[0; 600], out))),
+            (false, event(ANCHOR + 1, 2, 600)),
+        ];
+        for compressed in [false, true] {
+            for (expected, record) in &kinds {
+                let plan = [(0, vec![event(ANCHOR, 1, 600)]), (1, vec![record.clone()])];
+                let bytes = file(Options { compressed, ..options() }, &plan);
+                let trace = Trace::open(&bytes).unwrap();
+                assert_eq!(trace.seems_to_hold_kernel_events(), *expected, "{:x?}", &record[..8]);
+            }
+        }
+    }
+
+    #[test]
+    fn header_buffers_do_not_count_as_kernel_events() {
+        let mut both = small(false);
+        both.extend(small(false));
+        assert!(!Trace::open(&both).unwrap().seems_to_hold_kernel_events(), "two sessions");
+    }
+}
+
 mod rules {
     use super::*;
 
@@ -580,6 +655,79 @@ mod rules {
     }
 
     #[test]
+    fn a_state_that_is_not_flush() {
+        breaks(Rule::BufferState, FOURTH + 0x2C, FOURTH + 0x2C, &[1]);
+        breaks(Rule::BufferState, 0x2C, 0x2C, &[0]);
+    }
+
+    #[test]
+    fn a_first_buffer_that_is_no_header_buffer() {
+        breaks(Rule::FirstBuffer, 0x36, 0x36, &[0]);
+    }
+
+    #[test]
+    fn a_processor_that_the_machine_does_not_have() {
+        breaks(Rule::Processor, LAST + 0x28, LAST + 0x28, &[3]);
+        let mut unknown = small(false);
+        put(&mut unknown, LOG_FILE_HEADER + 0x0C, &[0]);
+        put(&mut unknown, LAST + 0x28, &[3]);
+        assert_eq!(findings(&unknown), [], "nobody says how many there are");
+    }
+
+    #[test]
+    fn a_session_number_of_another_session() {
+        breaks(Rule::LoggerId, FOURTH + 0x2A, FOURTH + 0x2A, &[8]);
+        let mut every_other = small(false);
+        for (at, _) in buffers(&every_other).into_iter().skip(1).step_by(2) {
+            put(&mut every_other, at + 0x2A, &[8]);
+        }
+        assert_eq!(findings(&every_other), [(Rule::LoggerId, 2 * 1024 + 0x2A)], "once a file");
+        let mut header = small(false);
+        put(&mut header, 0x2A, &[8]);
+        assert_eq!(findings(&header), []);
+    }
+
+    #[test]
+    fn flags_of_loss_break_none() {
+        for flag in [0x02, 0x04, 0x08, 0x10] {
+            let mut file = small(false);
+            put(&mut file, FOURTH + 0x34, &[0x20 | flag]);
+            assert_eq!(findings(&file), [], "{flag:#x}");
+        }
+    }
+
+    #[test]
+    fn filler_that_is_none() {
+        let end = FOURTH + buffers(&small(false))[3].1.offset as usize;
+        for at in [end, end + 5, FOURTH + 1023] {
+            breaks(Rule::Filler, at, at, &[0]);
+        }
+        let mut many = small(false);
+        put(&mut many, end + 1, &[7; 20]);
+        put(&mut many, 1020, &[7; 4]);
+        assert_eq!(findings(&many), [(Rule::Filler, 1020), (Rule::Filler, end as u64 + 1)], "once a buffer");
+    }
+
+    #[test]
+    fn a_pointer_size_that_no_machine_has() {
+        for size in [0, 5, 16] {
+            breaks(Rule::LogFileHeader, 0x94, LOG_FILE_HEADER + 0x2C, &[size]);
+        }
+    }
+
+    #[test]
+    fn names_that_do_not_end() {
+        let names = LOG_FILE_HEADER + 0x118;
+        let file_name = names + 2 * "fake\0".len();
+        let file_end = file_name + 2 * "fake.etl".len();
+        breaks(Rule::LogFileHeader, file_name, file_end, b"x");
+        let mut neither = small(false);
+        put(&mut neither, file_name - 2, b"x");
+        put(&mut neither, file_end, b"x");
+        assert_eq!(findings(&neither), [(Rule::LogFileHeader, names as u64)]);
+    }
+
+    #[test]
     fn a_sequence_number_used_twice() {
         breaks(Rule::SequenceNumber, 4 * 1024 + 0x18, FOURTH + 0x18, &[4]);
     }
@@ -595,6 +743,33 @@ mod rules {
         assert_eq!(findings(&damaged), [(Rule::Compression, at as u64)], "a copy from before the first byte");
         let (seen, damage) = salvage(&damaged);
         assert_eq!((seen.len(), damage), (1 + 22, 1));
+    }
+
+    #[test]
+    fn a_compressed_buffer_that_nobody_announced() {
+        let file = small(true);
+        let first = buffers(&file)[1].0;
+        breaks_in(file, Rule::Compression, first + 0x34, MODE, &1_u32.to_le_bytes());
+    }
+
+    #[test]
+    fn a_compressed_buffer_larger_than_its_contents() {
+        // A stream of literals only: four bytes of flags for each 32.
+        let record = event(ANCHOR + 1, 1, 8);
+        let mut stream = Vec::new();
+        for part in record.chunks(32) {
+            stream.put_u32(0).put(part);
+        }
+        let mut bytes = file(Options { compressed: true, ..options() }, &[(0, vec![record])]);
+        let (at, head) = buffers(&bytes)[1];
+        bytes.truncate(at + HEADER_SIZE);
+        bytes.put(&stream);
+        let size = (HEADER_SIZE + stream.len()) as u32;
+        assert!(size > head.offset);
+        put(&mut bytes, at, &size.to_le_bytes());
+        put(&mut bytes, at + 0x34, &(0x61_u16).to_le_bytes());
+        assert_eq!(findings(&bytes), [(Rule::Compression, at as u64)]);
+        assert_eq!(data(&bytes).len(), 1, "it is read all the same");
     }
 
     #[test]
@@ -648,8 +823,14 @@ mod rules {
             Rule::HeaderTimes,
             Rule::ClockType,
             Rule::SessionBufferSize,
+            Rule::LogFileHeader,
             Rule::BufferSequence,
+            Rule::FirstBuffer,
             Rule::BufferOffset,
+            Rule::BufferState,
+            Rule::Processor,
+            Rule::LoggerId,
+            Rule::Filler,
             Rule::BufferKind,
             Rule::SequenceNumber,
             Rule::Compression,

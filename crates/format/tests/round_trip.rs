@@ -262,6 +262,25 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
+fn options_that_no_session_has_are_refused_with_the_reason() {
+    let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0042, time: ANCHOR, counters: &[] };
+    let mut unpadded = encode(|out| perf.encode(b"build", out));
+    unpadded.pop();
+    for (wrong, reason) in [
+        (Options { buffer_size: 1025, ..options() }, "multiple of 1,024"),
+        (Options { logger_id: 0, ..options() }, "session number is 0"),
+        (Options { cpu_speed_mhz: 0, ..options() }, "processor speed is 0"),
+        (Options { header_records: unpadded, ..options() }, "multiple of eight"),
+    ] {
+        let mut sink = Vec::new();
+        let error = Writer::create(&mut sink, wrong).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(sink.is_empty(), "nothing is written");
+    }
+    assert!(Writer::create(Vec::new(), Options::default()).is_ok());
+}
+
+#[test]
 fn the_longest_names_come_back() {
     let name = "\u{e9}".repeat(1023);
     for compressed in [false, true] {

@@ -1,12 +1,14 @@
 //! `weir check`: every rule of the format that a file breaks.
 
+use std::path::Path;
+
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir_format::etl;
 
 use super::grouped;
 use crate::cli::Check;
-use crate::exit::Outcome;
+use crate::exit::{self, Outcome};
 use crate::export::write_json_string;
 use crate::input;
 use crate::output::Output;
@@ -17,8 +19,12 @@ const SHOWN: u64 = 100_000;
 /// Runs the command.
 pub(super) fn run(options: &Check) -> Result<Outcome> {
     let mut output = Output::open(None)?;
+    exit::for_each(&options.files.files, |path| check(path, options.json, &mut output))
+}
+
+fn check(path: &Path, json: bool, output: &mut Output) -> Result<Outcome> {
     let mut outcome = Outcome::Fine;
-    for file in input::open_all(&options.files.files)? {
+    for file in input::open_one(path)? {
         let mut findings = 0_u64;
         let mut failed = Ok(());
         let events = etl::check(&file.trace, &mut |finding| {
@@ -27,7 +33,7 @@ pub(super) fn run(options: &Check) -> Result<Outcome> {
                 return;
             }
             let out = output.buffer();
-            if options.json {
+            if json {
                 out.extend_from_slice(b"{\"file\":");
                 write_json_string(&file.name, out);
                 let tail =

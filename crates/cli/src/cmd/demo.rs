@@ -36,7 +36,12 @@ const OPCODE_STOP: u8 = 2;
 
 /// Runs the command.
 pub(super) fn run(options: &Demo) -> Result<Outcome> {
-    let path = options.output.clone().unwrap_or_else(|| std::env::temp_dir().join("weir-demo.etl"));
+    let folder = std::env::temp_dir();
+    let usual = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
+    // In a folder that many share, the usual name may be another person's.
+    let own = || folder.join(format!("weir-demo-{}.etl", std::process::id()));
+    let taken = options.output.is_none() && fresh(&usual).is_err();
+    let path = if taken { own() } else { usual };
     let events = write(&path).with_context(|| format!("cannot write {}", path.display()))?;
     eprintln!("wrote {events} events to {}; reading them back:\n", path.display());
     let outcome = print(&path)?;

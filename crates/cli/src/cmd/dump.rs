@@ -10,7 +10,7 @@ use traceweir_decode::format::Style;
 
 use super::grep::Grep;
 use super::{grouped, warn};
-use crate::cli::{Dump, Format};
+use crate::cli::Dump;
 use crate::exit::Outcome;
 use crate::export;
 use crate::filter::Filter;
@@ -22,32 +22,27 @@ use crate::traces::{Event, Flow, Traces};
 pub(super) fn run(options: &Dump) -> Result<Outcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
     let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
-    let filter = Filter::new(&options.filters, traces.start())?;
+    let filter = Filter::new(&options.filters, traces.start());
     if let Some(output) = &options.output
-        && options.files.files.iter().any(|input| is_same_file(input, output))
+        && options.inputs().any(|input| is_same_file(input, output))
     {
         bail!("{} is an input; name another file with -o", output.display());
     }
     let mut output = Output::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
     let mut sink = export::sink(options.format, style, output.is_colourful());
-    let written_is_text = options.format == Format::Text && !output.is_colourful();
-    let mut grep = Grep::new(&filter, style, written_is_text);
+    let mut grep = Grep::new(&filter, style);
     let mut left = filter.head.unwrap_or(u64::MAX);
     let mut tally = Tally::default();
     sink.begin(output.buffer());
     let reading = traces.read(
         |record, time| filter.wants(record, time),
         |event| {
-            if !filter.accepts(event) {
+            if !filter.accepts(event) || !grep.accepts(event) {
+                tally.pass_over(event);
                 return Ok(Flow::Continue);
             }
-            let start = output.buffer().len();
             let misfit = sink.event(event, output.buffer());
-            if !grep.accepts(event, &output.buffer()[start..]) {
-                output.buffer().truncate(start);
-                return Ok(Flow::Continue);
-            }
             tally.count(event, misfit.as_ref());
             output.settle()?;
             left -= 1;
@@ -56,7 +51,7 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     )?;
     sink.end(output.buffer());
     output.flush()?;
-    tally.report();
+    tally.report(filter.goes_by_names());
     warn(&reading);
     Ok(reading.outcome)
 }
@@ -67,6 +62,8 @@ struct Tally {
     events: u64,
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
+    /// Events that no filter let through, though nothing says what they are called.
+    nameless: u64,
 }
 
 impl Tally {
@@ -78,7 +75,20 @@ impl Tally {
         }
     }
 
-    fn report(&self) {
+    fn pass_over(&mut self, event: &Event<'_>) {
+        self.nameless += u64::from(event.found.is_err());
+    }
+
+    fn report(&self, by_names: bool) {
+        if by_names && self.events == 0 {
+            eprintln!("no event matched");
+        }
+        if by_names && self.nameless > 0 {
+            let nameless = grouped(self.nameless);
+            eprintln!(
+                "{nameless} events without a schema were not compared by name or decoded text: --manifest may help"
+            );
+        }
         if self.undecoded == 0 {
             return;
         }

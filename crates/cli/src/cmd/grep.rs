@@ -1,39 +1,101 @@
 //! Looks for text in events, whatever the form in which they are written.
+//!
+//! What is searched is what an event says: names, values without any escapes, the message, and for an event that cannot be decoded its
+//! payload, read as 8-bit and as 16-bit text.
 
 use memchr::memmem;
-use traceweir_decode::format::Style;
+use traceweir_decode::format::{Style, text, text_of_utf16};
+use traceweir_decode::schema::Field;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
 
-use crate::export::{Sink, Text};
+use crate::export::{MAX_FIELDS, Messages};
 use crate::filter::Filter;
 use crate::traces::Event;
 
-/// Finds the text of `--grep`, without regard to case, in the line of text that an event makes.
+/// Finds the text of `--grep`, without regard to case.
 pub(super) struct Grep<'f> {
     finder: Option<memmem::Finder<'f>>,
-    /// Renders events that are not written as plain text.
-    text: Option<Text>,
-    line: Vec<u8>,
+    walker: Walker,
+    messages: Messages,
+    words: Words,
 }
 
 impl<'f> Grep<'f> {
-    /// With `written_is_text` the bytes given to [`Grep::accepts`] are the line itself.
-    pub(super) fn new(filter: &'f Filter, style: Style, written_is_text: bool) -> Self {
+    pub(super) fn new(filter: &'f Filter, style: Style) -> Self {
         let finder = filter.grep.as_ref().map(|t| memmem::Finder::new(t.as_bytes()));
-        let text = (finder.is_some() && !written_is_text).then(|| Text::new(style, false));
-        Self { finder, text, line: Vec::new() }
+        let words = Words { text: Vec::new(), style };
+        Self { finder, walker: Walker::default(), messages: Messages::default(), words }
     }
 
-    /// Whether an event, written as `written`, holds the text.
-    pub(super) fn accepts(&mut self, event: &Event<'_>, written: &[u8]) -> bool {
+    /// Whether an event holds the text.
+    #[inline]
+    pub(super) fn accepts(&mut self, event: &Event<'_>) -> bool {
+        self.finder.is_none() || self.searches(event)
+    }
+
+    fn searches(&mut self, event: &Event<'_>) -> bool {
         let Some(finder) = &self.finder else { return true };
-        self.line.clear();
-        match &mut self.text {
-            Some(text) => {
-                text.event(event, &mut self.line);
-            }
-            None => self.line.extend_from_slice(written),
+        let out = &mut self.words;
+        out.text.clear();
+        let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
+        for (name, end) in [(event.process, b'\n'), (event.provider, b'/'), (name, b'\n')] {
+            out.text.extend_from_slice(name.unwrap_or_default().as_bytes());
+            out.text.push(end);
         }
-        let lower = String::from_utf8_lossy(&self.line).to_lowercase();
+        match &event.found {
+            Ok(found) => {
+                let schema = &found.known.schema;
+                let fits = self.walker.walk(schema, found.payload, event.record.pointer_size(), out);
+                if !matches!(fits, Ok([])) {
+                    out.bytes(found.payload);
+                }
+                self.messages.expand(&event.record, found, out.style, &mut out.text);
+            }
+            Err(_) => out.bytes(event.record.payload()),
+        }
+        let lower = String::from_utf8_lossy(&out.text).to_lowercase();
         finder.find(lower.as_bytes()).is_some()
+    }
+}
+
+/// Everything an event says, a line each.
+struct Words {
+    text: Vec<u8>,
+    style: Style,
+}
+
+impl Words {
+    /// Bytes of unknown meaning, as text of either width; 16-bit text may start at an odd place.
+    fn bytes(&mut self, payload: &[u8]) {
+        self.text.extend_from_slice(payload);
+        for start in [0, 1] {
+            self.text.push(b'\n');
+            text_of_utf16(payload.get(start..).unwrap_or_default(), &mut self.text);
+        }
+        self.text.push(b'\n');
+    }
+
+    fn name(&mut self, field: &Field) {
+        self.text.extend_from_slice(field.name.as_bytes());
+        self.text.push(b'=');
+    }
+}
+
+impl<'p> Visitor<'p> for Words {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        self.name(field);
+        text(field, &value, self.style, &mut self.text);
+        self.text.push(b'\n');
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, field: &Field) {
+        self.name(field);
+        self.text.push(b'\n');
+    }
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+    fn is_full(&self) -> bool {
+        self.text.len() > MAX_FIELDS
     }
 }

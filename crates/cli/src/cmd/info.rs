@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use traceweir_format::Guid;
@@ -11,12 +12,12 @@ use traceweir_format::spec::session::LOG_FILE_MODES;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
 use super::{grouped, warn};
-use crate::cli::{Info, Schemas};
-use crate::exit::Outcome;
+use crate::cli::Info;
+use crate::exit::{self, Outcome};
 use crate::export::{plain, write_json_string};
 use crate::input::Input;
 use crate::output::Output;
-use crate::traces::{Flow, Traces};
+use crate::traces::{Event, Flow, Traces};
 
 /// What a pass over the events tells.
 #[derive(Default)]
@@ -31,35 +32,41 @@ struct Survey {
 /// Runs the command.
 pub(super) fn run(options: &Info) -> Result<Outcome> {
     let mut output = Output::open(None)?;
-    let mut outcome = Outcome::Fine;
-    for path in &options.files.files {
-        let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), false)?;
-        let mut surveys: Vec<Survey> = traces.inputs.iter().map(|_| Survey::default()).collect();
-        let reading = traces.read(
-            |_, _| true,
-            |event| {
-                let Some(survey) = surveys.get_mut(event.file) else { return Ok(Flow::Continue) };
-                survey.events += 1;
-                survey.first.get_or_insert(event.time);
-                survey.last = survey.last.max(Some(event.time));
-                let (name, count) = survey.providers.entry(event.record.provider()).or_default();
-                if name.is_empty() {
-                    event.provider.unwrap_or_default().clone_into(name);
-                }
-                *count += 1;
-                Ok(Flow::Continue)
-            },
-        )?;
-        for (input, survey) in traces.inputs.iter().zip(&surveys) {
-            let text = if options.json { json(input, survey) } else { page(input, survey) };
-            output.buffer().extend_from_slice(text.as_bytes());
-            output.settle()?;
-        }
-        output.flush()?;
-        warn(&reading);
-        outcome = outcome.max(reading.outcome);
+    exit::for_each(&options.files.files, |path| inform(path, options, &mut output))
+}
+
+fn inform(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outcome> {
+    let mut traces = Traces::open(std::slice::from_ref(path), &options.schemas, false)?;
+    let mut surveys: Vec<Survey> = traces.inputs.iter().map(|_| Survey::default()).collect();
+    let reading = traces.read(
+        |_, _| true,
+        |event| {
+            if let Some(survey) = surveys.get_mut(event.file) {
+                survey.count(event);
+            }
+            Ok(Flow::Continue)
+        },
+    )?;
+    for (input, survey) in traces.inputs.iter().zip(&surveys) {
+        let text = if options.json { json(input, survey) } else { page(input, survey) };
+        output.buffer().extend_from_slice(text.as_bytes());
     }
-    Ok(outcome)
+    output.flush()?;
+    warn(&reading);
+    Ok(reading.outcome)
+}
+
+impl Survey {
+    fn count(&mut self, event: &Event<'_>) {
+        self.events += 1;
+        self.first.get_or_insert(event.time);
+        self.last = self.last.max(Some(event.time));
+        let (name, count) = self.providers.entry(event.record.provider()).or_default();
+        if name.is_empty() {
+            event.provider.unwrap_or_default().clone_into(name);
+        }
+        *count += 1;
+    }
 }
 
 fn page(input: &Input, survey: &Survey) -> String {
@@ -76,7 +83,7 @@ fn page(input: &Input, survey: &Survey) -> String {
     line("Clock", &clock(trace.clock()));
     line("Started", &format!("{}, machine up since {}", h.start_time, h.boot_time));
     if trace.is_finalised() {
-        let span = (h.end_time.0 - h.start_time.0) as f64 / 1e7;
+        let span = h.end_time.0.saturating_sub(h.start_time.0) as f64 / 1e7;
         line("Ended", &format!("{}, after {span:.3} s", h.end_time));
     } else {
         line("Ended", "never finalised (weir repair writes a finalised copy)");
@@ -113,11 +120,11 @@ fn modes(mode: u32) -> String {
 fn machine(h: &LogFileHeader) -> String {
     let [major, minor, ..] = h.versions;
     let (build, cpus, mhz, bits) = (h.provider_version, h.processors, h.cpu_speed_mhz, h.pointer_size * 8);
-    let zone = -(h.time_zone.bias + h.time_zone.standard_bias);
+    let zone = h.time_zone.bias.saturating_add(h.time_zone.standard_bias).saturating_neg();
     let (sign, zone) = (if zone < 0 { '-' } else { '+' }, zone.unsigned_abs());
     let (hours, minutes) = (zone / 60, zone % 60);
     format!(
-        "Windows {major}.{minor} build {build}, {cpus} CPUs at {mhz} MHz, {bits}-bit, UTC{sign}{hours:02}:{minutes:02}"
+        "Windows {major}.{minor} build {build}, {cpus} CPUs at {mhz} MHz, {bits}-bit, standard time UTC{sign}{hours:02}:{minutes:02}"
     )
 }
 

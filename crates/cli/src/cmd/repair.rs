@@ -1,6 +1,7 @@
 //! `weir repair`: finalises a file that a crash left behind.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
@@ -40,5 +41,22 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
     if done.salvaged > 0 || done.dropped > 0 {
         eprintln!("damaged buffers: {} saved in part, {} left out", done.salvaged, done.dropped);
     }
-    Ok(if done.dropped > 0 { Outcome::Damaged } else { Outcome::Fine })
+    let remaining = remaining(&options.output)?;
+    if remaining > 0 {
+        eprintln!(
+            "{path}: {} findings remain that repairing does not touch (weir check lists them)",
+            grouped(remaining)
+        );
+    }
+    // Half a buffer at the end is what crashes leave; its whole records are saved and the copy is sound.
+    let damaged = done.dropped > 0 || file.damage.is_some() || remaining > 0;
+    Ok(if damaged { Outcome::Damaged } else { Outcome::Fine })
+}
+
+/// Rules that the new file breaks; one that cannot be opened is an error.
+fn remaining(path: &Path) -> Result<u64> {
+    let trace = etl::Trace::open(File::open(path)?).context("what was repaired cannot be read")?;
+    let mut findings = 0;
+    etl::check(&trace, &mut |_| findings += 1)?;
+    Ok(findings)
 }

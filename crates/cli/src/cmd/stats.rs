@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use anyhow::Result;
 use traceweir_decode::format::Style;
@@ -25,10 +26,10 @@ struct Count {
 }
 
 /// What a row is about; the text is made when it is printed.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
     Provider(Guid),
-    Event(Guid, Box<str>, u16, u8),
+    Event(Guid, Arc<str>, u16, u8),
     Process(u32),
 }
 
@@ -50,21 +51,28 @@ struct Counts {
     providers: HashMap<Guid, Box<str>>,
     processes: HashMap<u32, Box<str>>,
     first: Option<i64>,
-    last: i64,
+    last: Option<i64>,
+}
+
+/// The longest name in a table, in characters.
+const LONGEST: usize = 256;
+
+fn cut(name: &str) -> String {
+    name.chars().take(LONGEST).collect()
 }
 
 /// Runs the command.
 pub(super) fn run(options: &Stats) -> Result<Outcome> {
     let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
-    let filter = Filter::new(&options.filters, traces.start())?;
+    let filter = Filter::new(&options.filters, traces.start());
     let mut counts = Counts::default();
     let mut left = filter.head.unwrap_or(u64::MAX);
-    let mut grep = Grep::new(&filter, Style::default(), false);
+    let mut grep = Grep::new(&filter, Style::default());
     let by = options.by;
     let reading = traces.read(
         |record, time| filter.wants(record, time),
         |event| {
-            if filter.accepts(event) && grep.accepts(event, &[]) {
+            if filter.accepts(event) && grep.accepts(event) {
                 counts.add(event, by);
                 left -= 1;
             }
@@ -85,14 +93,14 @@ impl Counts {
         let bytes = record.bytes().len() as u64;
         let guid = record.provider();
         self.first.get_or_insert(event.time.0);
-        self.last = self.last.max(event.time.0);
+        self.last = self.last.max(Some(event.time.0));
         let one = |count: &mut Count| {
             count.events += 1;
             count.bytes += bytes;
         };
         one(&mut self.all);
         if let Some(name) = event.provider {
-            self.providers.entry(guid).or_insert_with(|| name.into());
+            self.providers.entry(guid).or_insert_with(|| cut(name).into());
         }
         if matches!(by, GroupBy::All | GroupBy::Provider) {
             one(self.rows.entry(Key::Provider(guid)).or_default());
@@ -101,6 +109,7 @@ impl Counts {
             let d = record.descriptor();
             let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.clone());
             let name = name.unwrap_or_else(|| format!("{} v{}", unnamed_event(record), d.version).into());
+            let name = if name.len() > LONGEST { cut(&name).into() } else { name };
             let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
             one(self.rows.entry(Key::Event(guid, name, id, d.version)).or_default());
         }
@@ -114,7 +123,7 @@ impl Counts {
     }
 
     fn seconds(&self) -> f64 {
-        self.first.map_or(0.0, |first| (self.last - first) as f64 / 1e7)
+        self.first.zip(self.last).map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e7)
     }
 
     fn print(&self, options: &Stats) -> String {
@@ -128,7 +137,9 @@ impl Counts {
             if rows.is_empty() {
                 continue;
             }
-            rows.sort_by_key(|(key, count)| (std::cmp::Reverse(count.events), self.label(key)));
+            rows.sort_by_cached_key(|(key, count)| {
+                (std::cmp::Reverse(count.events), self.label(key), (*key).clone())
+            });
             let shown = if options.top == 0 { rows.len() } else { options.top };
             self.table(name, &rows, shown, options.json, &mut page);
         }

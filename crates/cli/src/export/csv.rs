@@ -1,7 +1,7 @@
 //! Comma-separated values (RFC 4180) with a header line; the fields of an event share one column.
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, hex_lower};
+use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
@@ -10,7 +10,7 @@ use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, push_hex, push_id};
 use crate::traces::Event;
 
-const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded\r\n";
+const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack\r\n";
 
 /// Writes rows.
 pub(super) struct Csv {
@@ -45,7 +45,46 @@ impl Csv {
     }
 }
 
+/// Whom the event is about, its activities, and its stack as addresses with blanks between them; each empty where there is none.
+fn circumstances(event: &Event<'_>, out: &mut Vec<u8>) {
+    if let Some(actor) = event.attributed {
+        push_id(actor.pid, out);
+    }
+    out.push(b',');
+    if let Some(actor) = event.attributed {
+        push_id(actor.tid, out);
+    }
+    for activity in [event.record.activity(), event.record.items().related_activity()] {
+        out.push(b',');
+        if let Some(id) = activity {
+            out.extend_from_slice(&id.to_ascii());
+        }
+    }
+    out.push(b',');
+    let frames = event.record.items().stack();
+    for (index, frame) in frames.into_iter().flat_map(|s| s.frames()).enumerate() {
+        out.extend_from_slice(if index == 0 { b"0x" } else { b" 0x" });
+        hex_lower(frame, out);
+    }
+}
+
+/// A cell; control characters other than line ends and tabs are escaped, for some terminals obey them.
 fn push_cell(text: &[u8], out: &mut Vec<u8>) {
+    let obeyed = |b: &u8| matches!(b, 0..=8 | 11 | 12 | 14..=31 | 0x7F | 0xC2 | 0xE2);
+    if text.iter().any(obeyed) {
+        let mut clean = Vec::new();
+        for (index, line) in text.split(|b| *b == b'\n').enumerate() {
+            if index > 0 {
+                clean.push(b'\n');
+            }
+            push_line(line, &mut clean);
+        }
+        return push_quoted(&clean, out);
+    }
+    push_quoted(text, out);
+}
+
+fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
     if !text.iter().any(|b| matches!(b, b',' | b'"' | b'\r' | b'\n')) {
         return out.extend_from_slice(text);
     }
@@ -114,6 +153,8 @@ impl Sink for Csv {
         if let Some((reason, _)) = undecoded {
             push_cell(reason.to_string().as_bytes(), out);
         }
+        out.push(b',');
+        circumstances(event, out);
         out.extend_from_slice(b"\r\n");
         misfit
     }

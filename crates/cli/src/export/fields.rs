@@ -7,6 +7,9 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
 
+/// The most bytes that the fields of one event may take; a few bytes of metadata can repeat a long name very often.
+pub(crate) const MAX_FIELDS: usize = 4 << 20;
+
 /// Whether a field is not meant to be seen.
 pub(super) fn is_hidden(field: &Field) -> bool {
     matches!(field.kind, Kind::Value { output: OutType::NOPRINT, .. })
@@ -50,13 +53,15 @@ pub(super) struct JsonFields<'a> {
     style: Style,
     hide: bool,
     nesting: Nesting,
+    limit: usize,
 }
 
 impl<'a> JsonFields<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
         // Padding of kernel events is nobody's data; what a provider marks so is still data for programs.
         let hide = known.schema.origin == Origin::Kernel;
-        Self { out, known, style, hide, nesting: Nesting::default() }
+        let limit = out.len().saturating_add(MAX_FIELDS);
+        Self { out, known, style, hide, nesting: Nesting::default(), limit }
     }
 
     #[inline]
@@ -97,6 +102,10 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
         self.nesting.pop();
         self.out.push(b'}');
     }
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.out.len() > self.limit
+    }
 }
 
 /// Writes `name=value` pairs for people.
@@ -107,11 +116,13 @@ pub(super) struct TextFields<'a> {
     nesting: Nesting,
     /// Words that may need quotes.
     scratch: Vec<u8>,
+    limit: usize,
 }
 
 impl<'a> TextFields<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
-        Self { out, known, style, nesting: Nesting::default(), scratch: Vec::new() }
+        let limit = out.len().saturating_add(MAX_FIELDS);
+        Self { out, known, style, nesting: Nesting::default(), scratch: Vec::new(), limit }
     }
 
     #[inline]
@@ -171,5 +182,9 @@ impl<'p> Visitor<'p> for TextFields<'_> {
     fn end_struct(&mut self, _: usize, _: &Field) {
         self.nesting.pop();
         self.out.push(b'}');
+    }
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.out.len() > self.limit
     }
 }

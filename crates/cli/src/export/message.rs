@@ -9,9 +9,11 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
 
+use super::fields::MAX_FIELDS;
+
 /// Expands messages; keeps its memory between events.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(crate) struct Messages {
     walker: Walker,
     inserts: Inserts,
 }
@@ -28,7 +30,7 @@ struct Inserts {
 
 impl Messages {
     /// Appends the message of an event, if it has one, and says whether the payload fits the schema.
-    pub(super) fn expand(
+    pub(crate) fn expand(
         &mut self,
         record: &Record<'_>,
         found: &Found<'_, '_>,
@@ -104,6 +106,9 @@ impl<'p> Visitor<'p> for Inserts {
     }
     fn end_struct(&mut self, _: usize, _: &Field) {
         self.leave(b'}');
+    }
+    fn is_full(&self) -> bool {
+        self.text.len() > MAX_FIELDS
     }
 }
 

@@ -8,9 +8,11 @@ mod stamp;
 mod text;
 mod xml;
 
+pub(crate) use fields::MAX_FIELDS;
 pub(crate) use json::write_json_string;
-pub(crate) use stamp::Stamp;
-pub(crate) use text::Text;
+pub(crate) use message::Messages;
+use stamp::Stamp;
+use text::Text;
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;

@@ -11,8 +11,9 @@ use traceweir_decode::source::Found;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
+use traceweir_format::spec::event::class;
 
-use super::fields::is_hidden;
+use super::fields::{MAX_FIELDS, is_hidden};
 use super::message::Messages;
 use super::{Sink, Stamp, push_hex};
 use crate::traces::Event;
@@ -39,12 +40,14 @@ impl Xml {
         let record = &event.record;
         let d = record.descriptor();
         out.extend_from_slice(b"\t<System>\r\n\t\t<Provider");
-        if let Some(name) = event.provider {
+        // Kernel events belong to one provider; their class stands at the end.
+        let kernel = record.hook().is_some();
+        if let Some(name) = event.provider.filter(|_| !kernel) {
             out.extend_from_slice(b" Name=\"");
             escape(name.as_bytes(), out);
             out.push(b'"');
         }
-        let guid = record.provider();
+        let guid = if kernel { class::SYSTEM_TRACE_CONTROL } else { record.provider() };
         let _ = write!(out, " Guid=\"{{{guid}}}\" />\r\n\t\t<EventID>{}</EventID>\r\n", d.id);
         let _ = write!(out, "\t\t<Version>{}</Version>\r\n\t\t<Level>{}</Level>\r\n", d.version, d.level);
         let _ = write!(out, "\t\t<Task>{}</Task>\r\n\t\t<Opcode>{}</Opcode>\r\n", d.task, d.opcode);
@@ -85,8 +88,9 @@ impl Xml {
         out.extend_from_slice(b"\t<EventData>\r\n");
         // Padding of kernel events is nobody's data.
         let hide = found.known.schema.origin == Origin::Kernel;
+        let limit = out.len().saturating_add(MAX_FIELDS);
         let mut data =
-            Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide };
+            Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide, limit };
         let rest =
             self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
         out.extend_from_slice(b"\t</EventData>\r\n");
@@ -113,24 +117,31 @@ impl Xml {
         let names = &found.known.schema.names;
         out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
         for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
-            if let Some(name) = name {
+            // The class of a kernel event is its name, not a task.
+            let told = !(event.record.hook().is_some() && tag == "Task");
+            if let Some(name) = name.as_ref().filter(|_| told) {
                 element("\t\t", tag, name, out);
             }
         }
         if !names.keywords.is_empty() {
             out.extend_from_slice(b"\t\t<Keywords>\r\n");
+            let limit = out.len().saturating_add(MAX_FIELDS);
             for (_, name) in &names.keywords {
-                element("\t\t\t", "Keyword", name, out);
+                if out.len() < limit {
+                    element("\t\t\t", "Keyword", name, out);
+                }
             }
             out.extend_from_slice(b"\t\t</Keywords>\r\n");
         }
         if let Some(channel) = &names.channel {
             element("\t\t", "Channel", channel, out);
         }
+        let kernel = event.record.hook().is_some();
         if let Some(provider) = event.provider {
-            element("\t\t", "Provider", provider, out);
+            element("\t\t", "Provider", if kernel { "MSNT_SystemTrace" } else { provider }, out);
         }
-        if let Some(name) = &found.known.event_name {
+        let class = names.task.as_deref().filter(|_| kernel);
+        if let Some(name) = class.or(found.known.event_name.as_deref()) {
             let _ = write!(out, "\t\t<EventName xmlns=\"{TRACE_NAMESPACE}\">");
             escape(name.as_bytes(), out);
             out.extend_from_slice(b"</EventName>\r\n");
@@ -177,6 +188,7 @@ struct Data<'a> {
     depth: usize,
     array: Option<usize>,
     hide: bool,
+    limit: usize,
 }
 
 impl Data<'_> {
@@ -225,6 +237,9 @@ impl<'p> Visitor<'p> for Data<'_> {
         self.depth = self.depth.saturating_sub(1);
         self.indent();
         self.out.extend_from_slice(b"</ComplexData>\r\n");
+    }
+    fn is_full(&self) -> bool {
+        self.out.len() > self.limit
     }
 }
 

@@ -138,15 +138,27 @@ fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
 /// Appends valid UTF-8 with JSON's escapes.
 #[inline]
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
-    let plain = |b: &u8| *b >= 0x20 && *b != b'"' && *b != b'\\';
+    // 0xC2 leads the control characters beyond ASCII, which some terminals obey.
+    let plain = |b: &u8| *b >= 0x20 && !matches!(*b, b'"' | b'\\' | 0x7F | 0xC2);
     let mut rest = bytes;
     while let Some(at) = rest.iter().position(|b| !plain(b)) {
         let (before, after) = rest.split_at(at);
         out.extend_from_slice(before);
-        if let Some((special, after)) = after.split_first() {
-            escape_byte(*special, out);
-            rest = after;
-        }
+        rest = match after {
+            [0xC2, control @ 0x80..=0x9F, after @ ..] => {
+                escape_byte(*control, out);
+                after
+            }
+            [0xC2, after @ ..] => {
+                out.push(0xC2);
+                after
+            }
+            [special, after @ ..] => {
+                escape_byte(*special, out);
+                after
+            }
+            [] => &[],
+        };
     }
     out.extend_from_slice(rest);
 }
@@ -170,12 +182,12 @@ fn escape_char(c: char, out: &mut Vec<u8>) {
 }
 
 fn escape16(bytes: &[u8], out: &mut Vec<u8>) {
-    let clean = |u: &[u8]| matches!(u, [lo, 0] if (0x20..0x80).contains(lo) && *lo != b'"' && *lo != b'\\');
+    let clean = |u: &[u8]| matches!(u, [lo, 0] if (0x20..0x7F).contains(lo) && *lo != b'"' && *lo != b'\\');
     if bytes.chunks_exact(2).all(clean) {
         text_of_utf16(bytes, out);
     } else {
         chars16(bytes).for_each(|c| {
-            if c < ' ' || c == '"' || c == '\\' { escape_char(c, out) } else { push_char(c, out) }
+            if c.is_control() || c == '"' || c == '\\' { escape_char(c, out) } else { push_char(c, out) }
         });
     }
 }

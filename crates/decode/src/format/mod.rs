@@ -73,6 +73,9 @@ const fn suits_integers(output: OutType) -> bool {
     }
 }
 
+/// The longest list of names that stands for a number.
+const MAX_NAMES: usize = 4096;
+
 /// Appends the names that a map gives a value, joined by `|`; unnamed bits follow in hexadecimal. `false` if there is none.
 fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
     let Some(bits) = value.bits() else { return false };
@@ -91,6 +94,11 @@ fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
             }
             out.extend_from_slice(name.as_bytes());
             left &= !mask;
+            // A map may give one bit a thousand names: the number says more.
+            if out.len().saturating_sub(start) > MAX_NAMES {
+                out.truncate(start);
+                return false;
+            }
         }
     }
     if out.len() > start && left != 0 {

@@ -62,6 +62,12 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
             '\n' => out.extend_from_slice(b"\\n"),
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
+            // Marks that turn the direction of what follows, and separators that some terminals take for line ends.
+            '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
+                out.extend_from_slice(b"\\u{");
+                super::hex_lower(u64::from(u32::from(c)), out);
+                out.push(b'}');
+            }
             c if c.is_control() => {
                 out.extend_from_slice(b"\\x");
                 // Control characters end at U+009F.
@@ -87,6 +93,7 @@ mod tests {
             ("say \"hi\"\n", "\"say \\\"hi\\\"\\n\""),
             ("é", "\"é\""),
             ("\x1b[2J\u{9b}", "\"\\x1b[2J\\x9b\""),
+            ("a\u{202e}b", "\"a\\u{202e}b\""),
         ] {
             let mut out = Vec::new();
             push_word(text.as_bytes(), &mut out);

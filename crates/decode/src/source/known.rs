@@ -1,6 +1,7 @@
 //! A schema with what is derived from it once: the event's name, the parsed message, the JSON keys.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::format::{json_string, push_line, push_word};
 use crate::message::Message;
@@ -12,7 +13,7 @@ pub struct Known {
     /// The layout and names.
     pub schema: Schema,
     /// The name a person knows the event by.
-    pub event_name: Option<Box<str>>,
+    pub event_name: Option<Arc<str>>,
     /// The parsed message.
     pub message: Option<Message>,
     /// `provider/event` on one line, where both are known.
@@ -28,7 +29,8 @@ impl Known {
         const FIELD: usize = 96;
         /// A control character takes six bytes as JSON and four as text.
         const ESCAPED: usize = 10;
-        let fields = schema.fields().iter().map(|f| f.name.len().saturating_mul(ESCAPED).saturating_add(FIELD));
+        let fields =
+            schema.fields().iter().map(|f| f.name.len().saturating_mul(ESCAPED).saturating_add(FIELD));
         let n = &schema.names;
         let texts = [&schema.message, &n.provider, &n.event, &n.task, &n.opcode];
         let texts = texts.into_iter().flatten().map(|t| t.len().saturating_mul(ESCAPED));
@@ -38,7 +40,7 @@ impl Known {
     /// Derives what can be derived.
     #[must_use]
     pub fn new(schema: Schema) -> Self {
-        let event_name: Option<Box<str>> = schema.event_name().map(Into::into);
+        let event_name: Option<Arc<str>> = schema.event_name().map(Into::into);
         let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
         let (title, keys, labels) = (title(&schema, &event_name), keys(&schema), labels(&schema));
         Self { schema, event_name, message, title, keys, labels }
@@ -59,7 +61,7 @@ impl Known {
     }
 }
 
-fn title(schema: &Schema, event_name: &Option<Box<str>>) -> Option<Box<[u8]>> {
+fn title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8]>> {
     let (provider, event) = (schema.names.provider.as_deref()?, event_name.as_deref()?);
     let mut title = Vec::new();
     push_line(provider.as_bytes(), &mut title);

@@ -78,6 +78,15 @@ pub struct Found<'d, 'p> {
     pub payload: &'p [u8],
 }
 
+/// What a file of message formats gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Formats that can be used.
+    pub formats: usize,
+    /// Lines that cannot, and why.
+    pub warnings: Vec<(usize, &'static str)>,
+}
+
 /// Where a decoder keeps the schema of an event, and the payload it describes.
 #[derive(Clone, Copy, Debug)]
 pub struct Located<'p> {
@@ -131,23 +140,23 @@ impl Decoder {
         Ok(events)
     }
 
-    /// Adds the message formats of a TMF file. Returns their number.
-    pub fn add_tmf(&mut self, bytes: &[u8]) -> Result<usize> {
+    /// Adds the message formats of a TMF file.
+    pub fn add_tmf(&mut self, bytes: &[u8]) -> Result<Added> {
         self.add_formats(wpp::tmf::parse(bytes)?)
     }
 
-    /// Adds the message formats of a PDB file. Returns their number.
-    pub fn add_pdb<R: std::io::Read + std::io::Seek + Send>(&mut self, file: R) -> Result<usize> {
+    /// Adds the message formats of a PDB file.
+    pub fn add_pdb<R: std::io::Read + std::io::Seek + Send>(&mut self, file: R) -> Result<Added> {
         self.add_formats(wpp::pdb::load(file)?)
     }
 
-    fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<usize> {
-        let count = parsed.formats.len();
+    fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<Added> {
+        let added = Added { formats: parsed.formats.len(), warnings: parsed.warnings };
         for format in parsed.formats {
             let id = self.keep(format.schema)?;
             self.messages.insert((format.guid, format.number), id);
         }
-        Ok(count)
+        Ok(added)
     }
 
     /// The name of a provider, as far as anything seen so far tells.

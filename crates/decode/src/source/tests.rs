@@ -586,7 +586,7 @@ fn messages_need_their_format() {
     let mut decoder = Decoder::new();
     let known = message(10, Some(guid));
     assert_eq!(fields(&mut decoder, &known), Err(Undecoded::NoMessageFormat));
-    assert_eq!(decoder.add_tmf(TMF), Ok(5));
+    assert_eq!(decoder.add_tmf(TMF).unwrap().formats, 5);
     let found = decoder.find(&Record::parse(&known, 0).unwrap()).unwrap();
     assert_eq!((found.known.schema.origin, found.payload.len()), (Origin::Wpp, 8));
     assert!(found.known.message.is_some());

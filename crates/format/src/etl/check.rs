@@ -1,6 +1,24 @@
 //! Every rule of the format that a file breaks, with the place.
 //!
-//! The reader forgives what it can; this says what it forgave. One finding is one broken rule at one offset, in file order.
+//! The reader forgives what it can; this says what it forgave. One finding is one broken rule at one offset. They come in
+//! this order, each group in file order unless it says otherwise:
+//!
+//! ```text
+//!   log-file header   rule by rule
+//!   row of buffers    gaps, spoilt sizes, a cut end
+//!   buffer headers    buffer by buffer; last, sequence numbers used twice, by number
+//!   contents          buffer by buffer, of circular files by sequence number: unpacking, records, filler
+//! ```
+//!
+//! Buffers from before Windows Vista lack or misuse most header fields: of those only `Offset`, processor, records and
+//! stamps are checked. Where `Offset` is impossible, nobody knows where filler begins.
+//!
+//! Not checked, because good files differ in it or readers do not depend on it: `SavedOffset`, `CurrentOffset` and time of a
+//! buffer, gaps in sequence numbers, padding behind records, reserved bytes, the session number of header buffers, stamps
+//! against start and end of the session, and payloads. Flags and counts of lost events are facts about the session, not
+//! findings.
+
+mod heads;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,8 +29,8 @@ use core::fmt;
 use super::load::{Loaded, Loader};
 use super::reader::Trace;
 use super::{BufferRef, ReadAt};
-use crate::buffer::{BufferHeader, HEADER_SIZE};
-use crate::spec::session::{BUFFER_FLAG_FLUSH_MARKER, BufferType, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE};
+use crate::spec::session::{BufferType, EVENT_TRACE_FILE_MODE_CIRCULAR};
 use crate::{Error, Result, header};
 
 /// A rule that a file can break.
@@ -29,20 +47,33 @@ pub enum Rule {
     ClockType,
     /// The session buffer size lies between 1 KiB and 16 MiB.
     SessionBufferSize,
+    /// The pointer size is 4 or 8, and both names end inside the log-file header event.
+    LogFileHeader,
     /// Buffers follow each other without gaps to the end of the file.
     BufferSequence,
+    /// The first buffer is of type HEADER.
+    FirstBuffer,
     /// `Offset` lies inside the buffer and is a multiple of eight.
     BufferOffset,
+    /// Buffers in files have the state "flush".
+    BufferState,
     /// Flags and type of a buffer are known ones.
     BufferKind,
+    /// The processor index is below `NumberOfProcessors`, where that is known and the file finalised.
+    Processor,
+    /// The data buffers of a session have one session number; one finding a file.
+    LoggerId,
     /// Sequence numbers are unique.
     SequenceNumber,
-    /// A compressed buffer unpacks to exactly its `Offset`.
+    /// A compressed buffer unpacks to exactly its `Offset` and is not larger than that, and the log-file mode announces
+    /// such buffers (one finding a file).
     Compression,
     /// The last buffer, and no other data buffer, ends a flush batch.
     FlushMarker,
     /// A record has a known marker, a possible size and lies inside its buffer.
     Record,
+    /// A plain buffer holds nothing but 0xFF behind its records; the first other byte counts.
+    Filler,
     /// Extended items lie inside their record.
     ExtendedItems,
     /// Stamps do not decrease within a buffer.
@@ -61,6 +92,12 @@ impl Rule {
             Self::HeaderTimes => "header-times",
             Self::ClockType => "clock-type",
             Self::SessionBufferSize => "session-buffer-size",
+            Self::LogFileHeader => "log-file-header",
+            Self::FirstBuffer => "first-buffer",
+            Self::BufferState => "buffer-state",
+            Self::Processor => "processor",
+            Self::LoggerId => "logger-id",
+            Self::Filler => "filler",
             Self::BufferSequence => "buffer-sequence",
             Self::BufferOffset => "buffer-offset",
             Self::BufferKind => "buffer-kind",
@@ -95,11 +132,11 @@ pub struct Finding {
 /// Reports each broken rule to `report`, and returns the number of events that can be read.
 pub fn check<R: ReadAt>(trace: &Trace<R>, report: &mut dyn FnMut(Finding)) -> Result<u64> {
     let mut checker = Checker { trace, report, loader: Loader::default(), events: 0, last: BTreeMap::new() };
-    checker.log_file_header();
+    checker.log_file_header()?;
     for defect in trace.defects() {
         let offset = match defect {
             Error::Truncated { offset, .. } | Error::Invalid { offset, .. } => *offset,
-            _ => trace.zero_tail_start(),
+            _ => trace.end_of_buffers(),
         };
         checker.found(Rule::BufferSequence, offset, defect.to_string());
     }
@@ -119,45 +156,6 @@ struct Checker<'a, R> {
 impl<R: ReadAt> Checker<'_, R> {
     fn found(&mut self, rule: Rule, offset: u64, detail: String) {
         (self.report)(Finding { rule, offset, detail });
-    }
-
-    fn log_file_header(&mut self) {
-        let h = self.trace.header();
-        if !self.trace.is_finalised() {
-            let detail = "EndTime is 0: the session never finalised the file (weir repair does)";
-            self.found(Rule::NotFinalised, 0x78, detail.to_string());
-        }
-        let there = self.trace.buffers().len() as u64;
-        let circular = h.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
-        let said = u64::from(h.buffers_written);
-        if said != there && !(circular && said > there) {
-            let detail = format!("BuffersWritten is {said}, the file has {there} buffers");
-            self.found(Rule::BuffersWritten, 0x8C, detail);
-        }
-        if h.end_time.0 != 0 && h.end_time < h.start_time {
-            let detail = format!("the session ends ({}) before it starts ({})", h.end_time, h.start_time);
-            self.found(Rule::HeaderTimes, 0x78, detail);
-        }
-        if h.boot_time > h.start_time {
-            let detail =
-                format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
-            self.found(Rule::HeaderTimes, self.trace.header_offset(0xF0), detail);
-        }
-        let rated = match h.clock_type {
-            1 => h.perf_freq > 0,
-            2 => true,
-            3 => h.cpu_speed_mhz > 0,
-            _ => h.versions[0] < 6 && h.clock_type == 0,
-        };
-        if !rated {
-            let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
-            let detail =
-                format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
-            self.found(Rule::ClockType, self.trace.header_offset(0x108), detail);
-        }
-        if h.plausible_buffer_size().is_none() {
-            self.found(Rule::SessionBufferSize, 0x68, format!("session buffer size is {}", h.buffer_size));
-        }
     }
 
     fn buffers(&mut self) -> Result<()> {
@@ -183,6 +181,7 @@ impl<R: ReadAt> Checker<'_, R> {
             if buffer.has_records {
                 self.records(buffer, head, &loaded);
             }
+            self.filler(buffer, head)?;
             self.loader.recycle(loaded);
         }
         Ok(())
@@ -192,86 +191,32 @@ impl<R: ReadAt> Checker<'_, R> {
         self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0
     }
 
-    /// The rules for headers, of buffers in file order.
-    fn buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
-        let modern = self.trace.header().has_modern_buffers();
-        let mut sequences = Vec::with_capacity(buffers.len());
-        let mut session = 0_u32;
-        for (index, (buffer, head)) in buffers.iter().enumerate() {
-            self.buffer_offset(head, buffer);
-            if !modern {
-                continue;
-            }
-            self.buffer_kind(head, buffer);
-            let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
-            self.flush_marker(head, buffer.offset, next);
-            // An appended session counts from the start again.
-            session = session.saturating_add(u32::from(head.kind() == BufferType::HEADER));
-            sequences.push((session, head.sequence_number, buffer.offset));
-        }
-        self.sequence_numbers(sequences);
-    }
-
-    fn buffer_offset(&mut self, head: &BufferHeader, buffer: &BufferRef) {
-        let offset = u64::from(head.offset);
-        let past = !buffer.compressed && offset > u64::from(head.within(buffer.size).buffer_size);
-        if offset < HEADER_SIZE as u64 || offset % 8 != 0 || past {
-            let detail = format!("Offset {:#x} in a buffer of {:#x} bytes", head.offset, head.buffer_size);
-            self.found(Rule::BufferOffset, buffer.offset.saturating_add(0x30), detail);
-        }
-    }
-
-    fn buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
-        let at = buffer.offset;
-        if head.is_compressed() && !buffer.compressed {
-            self.found(
-                Rule::BufferKind,
-                at.saturating_add(0x34),
-                "the header buffer is marked as compressed".to_string(),
-            );
-        }
-        if head.flags & !0x7F != 0 {
-            self.found(
-                Rule::BufferKind,
-                at.saturating_add(0x34),
-                format!("unknown flags {:#06x}", head.flags),
-            );
-        }
-        if head.buffer_type > BufferType::DBG_INFO.0 {
-            self.found(
-                Rule::BufferKind,
-                at.saturating_add(0x36),
-                format!("unknown type {}", head.buffer_type),
-            );
-        }
-    }
-
-    /// The last buffer of a session has the marker: the last one of the file, or before another session's header.
-    fn flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
-        let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
-        let is_last = next.is_none();
-        let may_be_marked = is_last || head.kind() == BufferType::HEADER || next == Some(BufferType::HEADER);
-        if !self.trace.is_finalised()
-            || self.is_circular()
-            || (marked || !is_last) && (!marked || may_be_marked)
+    /// What stands between `Offset` and the end of a plain buffer.
+    fn filler(&mut self, buffer: &BufferRef, head: &BufferHeader) -> Result<()> {
+        if buffer.compressed
+            || heads::has_bad_offset(head, buffer)
+            || !self.trace.header().has_modern_buffers()
         {
-            return;
+            return Ok(());
         }
-        let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
-        let detail = format!("{which} {} the flush marker", if marked { "has" } else { "lacks" });
-        self.found(Rule::FlushMarker, at.saturating_add(0x34), detail);
-    }
-
-    fn sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
-        sequences.sort_unstable();
-        for pair in sequences.windows(2) {
-            if let [(before, first, _), (session, second, offset)] = pair
-                && (before, first) == (session, second)
-            {
-                let detail = format!("number {second} again");
-                self.found(Rule::SequenceNumber, offset.saturating_add(0x18), detail);
+        let end = buffer.offset.saturating_add(u64::from(buffer.size));
+        let mut at = buffer.offset.saturating_add(u64::from(head.offset));
+        let mut block = [0; 4096];
+        while at < end {
+            let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+            let part = block.get_mut(..left.min(4096)).unwrap_or_default();
+            let got = self.trace.source().read_at(at, part)?;
+            if let Some(bad) = part.iter().take(got).position(|&byte| byte != FILLER) {
+                let detail = "a byte other than 0xFF behind the records of the buffer".to_string();
+                self.found(Rule::Filler, at.saturating_add(bad as u64), detail);
+                break;
             }
+            if got == 0 {
+                break;
+            }
+            at = at.saturating_add(got as u64);
         }
+        Ok(())
     }
 
     fn records(&mut self, buffer: &BufferRef, head: &BufferHeader, loaded: &Loaded) {

@@ -12,10 +12,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::ReadAt;
-use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
-use crate::header;
+use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER};
+use crate::header::{self, Family};
 use crate::logfile::LogFileHeader;
-use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use crate::spec::session::{
+    BUFFER_FLAGS_OF_LOSS, BufferType, EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR,
+    KNOWN_BUFFER_FLAGS,
+};
 use crate::{Error, Result, xpress};
 
 /// The largest buffer size a header may claim; beyond, it is damage.
@@ -47,17 +50,28 @@ pub struct BufferRef {
 /// What the walk found.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Buffers in reading order of their processor: by time, ties in file order.
+    /// Buffers by processor, then time; equal times by sequence number in circular files, in file order in others.
     pub(super) buffers: Vec<BufferRef>,
     /// Where the walk met something wrong, in file order; long lists are cut.
     pub(super) defects: Vec<Error>,
     /// End of the last whole or partial buffer.
     pub(super) end: u64,
-    /// Bytes behind `end` that are all zero.
-    pub(super) zero_tail: bool,
+    /// The flags of loss that any buffer has.
+    pub(super) loss_flags: u16,
+    /// Whether a buffer of data starts with a kernel event.
+    pub(super) kernel_events: bool,
 }
 
-const MAX_DEFECTS: usize = 1000;
+/// How many defects are kept, of the index and of a pass over the events.
+pub(super) const MAX_DEFECTS: usize = 1000;
+
+/// What can be told of a buffer from its first bytes.
+struct First {
+    /// Whether there is something to read.
+    has_records: bool,
+    family: Option<Family>,
+    time: Option<i64>,
+}
 
 impl Index {
     pub(super) fn build<R: ReadAt + ?Sized>(
@@ -170,8 +184,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         if believable {
             return Ok(Some(claimed));
         }
-        self.index.zero_tail = self.is_zero(at, left)?;
-        let why = if self.index.zero_tail { "zeros to the end of the file" } else { "size is impossible" };
+        let zero = self.is_zero(at, left)?;
+        let why = if zero { "zeros to the end of the file" } else { "size is impossible" };
         self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
         Ok(None)
     }
@@ -204,7 +218,14 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     fn add(&mut self, offset: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<()> {
         // The first buffer has been read already, and was plain.
         let compressed = self.modern && buffer.is_compressed() && offset != 0;
-        let (has_records, time) = self.first_record(offset, size, compressed, buffer, body)?;
+        let First { has_records, family, time } =
+            self.first_record(offset, size, compressed, buffer, body)?;
+        let is_header = offset == 0 || self.modern && buffer.kind() == BufferType::HEADER;
+        self.index.kernel_events |= !is_header && family.is_some_and(Family::has_hook);
+        // Unknown flags are damage, in which a flag of loss means nothing.
+        if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 {
+            self.index.loss_flags |= buffer.flags & BUFFER_FLAGS_OF_LOSS;
+        }
         let cpu = if self.modern { buffer.processor_index } else { buffer.processor_index & 0xFF };
         let inherited = self.last_times.get(&cpu).copied().unwrap_or(self.anchor);
         let first_time = time.unwrap_or(inherited);
@@ -218,7 +239,6 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(())
     }
 
-    /// Whether there is something to read, and the stamp of the first record if it has one.
     fn first_record(
         &mut self,
         offset: u64,
@@ -226,7 +246,7 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         compressed: bool,
         buffer: &BufferHeader,
         body: &[u8],
-    ) -> Result<(bool, Option<i64>)> {
+    ) -> Result<First> {
         let valid =
             if compressed { buffer.offset as usize } else { buffer.within(size).valid_bytes(size as usize) };
         let valid = valid.saturating_sub(HEADER_SIZE);
@@ -249,21 +269,22 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         };
         let holds_events = !self.modern || buffer.kind().holds_events();
         let Some(marker) = first.first_chunk::<8>() else {
-            return Ok((compressed && holds_events, None));
+            return Ok(First { has_records: compressed && holds_events, family: None, time: None });
         };
         // The record reaches past the bytes read here: only its header is looked at.
         let mut padded = [0; header::MAX_HEADER];
         header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_HEADER)).unwrap_or_default());
-        match header::family_of(marker) {
-            // A buffer of an unknown kind counts as one with events if its first record can be read.
-            Some(family) => Ok((true, header::time_of(&padded, family))),
-            // An unknown marker is damage, which loading the buffer reports.
-            None => Ok((holds_events && !marker.starts_with(&[0xFF; 4]), None)),
-        }
+        let family = header::family_of(marker);
+        let time = family.and_then(|family| header::time_of(&padded, family));
+        // A buffer of an unknown kind counts as one with events if its first record can be read. An unknown marker is
+        // damage, which loading the buffer reports.
+        let has_records = family.is_some() || holds_events && !marker.starts_with(&[FILLER; 4]);
+        Ok(First { has_records, family, time })
     }
 
     fn finish(mut self) -> Index {
-        // A wrapped file holds newer buffers before older ones; the acquisition number gives the order back.
+        // A wrapped file holds newer buffers before older ones: where times are equal, the acquisition number gives the
+        // order back.
         let acquired = |b: &BufferRef| if self.circular { b.sequence } else { 0 };
         self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, acquired(b)));
         self.index

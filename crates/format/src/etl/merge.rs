@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::ReadAt;
-use super::index::BufferRef;
+use super::index::{BufferRef, MAX_DEFECTS};
 use super::lane::Lane;
 use super::load::{Loaded, Loader};
 use super::reader::Trace;
@@ -34,6 +34,11 @@ use crate::{Error, Result};
 const SLACK: usize = 4 << 20;
 /// Beyond this, open buffers may take a few times the length of the file only.
 const AMPLE: usize = 256 << 20;
+/// An ordinary file has no buffer that is loaded twice. One that is made to have may cost so much and no more.
+const RELOAD_BYTES: u64 = 1 << 30;
+const RELOADS: u64 = 16;
+/// Plain buffers that overlap may all be open, as far as this goes.
+const OVERLAP: u64 = 48 << 20;
 /// Whole files pack to a twentieth at best; what unpacks to more is made to.
 const BEST_PACKING: usize = 20;
 
@@ -49,7 +54,7 @@ pub struct Damage {
 impl Damage {
     fn add(&mut self, error: Error) {
         self.count = self.count.saturating_add(1);
-        if self.defects.len() < 1000 {
+        if self.defects.len() < MAX_DEFECTS {
             self.defects.push(error);
         }
     }
@@ -105,6 +110,8 @@ pub struct Events<'t, R> {
     open_bytes: usize,
     budget: usize,
     read_bytes: u64,
+    /// Bytes that may still be loaded again before the order gives way.
+    reloads: u64,
     damage: Damage,
 }
 
@@ -122,6 +129,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             open_bytes: 0,
             budget: 0,
             read_bytes: 0,
+            reloads: RELOAD_BYTES.saturating_add(trace.file_size().saturating_mul(RELOADS)),
             damage: Damage::default(),
         };
         let buffers = trace.buffers();
@@ -238,7 +246,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
                 continue;
             };
             let actual = Turn::new(lane.time, lane.cpu, lane.buffer, slot);
-            self.horizon = self.heap.peek().map_or(u128::MAX, |r| r.0.key);
+            // Without reloads left, a lane is read to its end at once.
+            let next = self.heap.peek().filter(|_| self.reloads > 0);
+            self.horizon = next.map_or(u128::MAX, |r| r.0.key);
             // A sorted buffer may begin earlier or later than its first record said.
             if actual.key > self.horizon {
                 self.heap.push(Reverse(actual));
@@ -332,6 +342,36 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
+    /// Counts bytes that were loaded again; says so when they become too many.
+    fn charge(&mut self, bytes: usize, offset: u64) {
+        let before = self.reloads;
+        self.reloads = before.saturating_sub(bytes as u64);
+        if before > 0 && self.reloads == 0 {
+            let why = "too many large buffers overlap in time; from here on events are in order within a buffer only";
+            self.damage.add(Error::Invalid { what: "order of buffers", offset, why });
+        }
+    }
+
+    /// Memory that open buffers take.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        self.open_bytes
+    }
+
+    /// Gives the memory of open buffers back; they are loaded again when they are needed. For readers of many files at once.
+    pub fn park(&mut self) {
+        if self.step {
+            return;
+        }
+        if let Some((slot, lane)) = self.current.take().and_then(|slot| Some((slot, self.lanes.get(slot)?))) {
+            self.heap.push(Reverse(Turn::new(lane.time, lane.cpu, lane.buffer, slot)));
+        }
+        for lane in self.lanes.iter_mut().filter(|l| l.resident) {
+            self.open_bytes = self.open_bytes.saturating_sub(lane.cost());
+            drop(lane.empty());
+        }
+    }
+
     /// Loads the bytes of a lane again if they were taken; `None` if the file has changed meanwhile.
     fn make_resident(&mut self, slot: usize) -> Result<Option<usize>> {
         let missing = self.lanes.get(slot).filter(|l| !l.resident).map(|l| l.buffer);
@@ -339,6 +379,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             return Ok(Some(slot));
         };
         let (loaded, _) = self.load(&this)?;
+        self.charge(loaded.bytes.len(), this.offset);
         let Some(lane) = self.lanes.get_mut(slot) else { return Ok(None) };
         let same = lane.refill(loaded);
         self.open_bytes = self.open_bytes.saturating_add(lane.cost());
@@ -352,9 +393,12 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Bytes of open buffers to allow: a buffer for each processor, as far as the file's length makes that believable.
+/// Bytes of open buffers to allow: a buffer for each processor, as far as the file's length makes that believable, or some of the
+/// file's own bytes.
 fn budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let believable = length.saturating_mul(BEST_PACKING).min(AMPLE.max(length.saturating_mul(4)));
-    SLACK.saturating_add(largest).saturating_add(cpus.saturating_mul(largest).min(believable))
+    let overlapping = usize::try_from(file_size.min(OVERLAP)).unwrap_or(usize::MAX);
+    let open = cpus.saturating_mul(largest).min(believable).max(overlapping);
+    SLACK.saturating_add(largest).saturating_add(open)
 }

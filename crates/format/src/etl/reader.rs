@@ -1,13 +1,18 @@
 //! An opened file: its log-file header, its clock and the index of its buffers.
 
+use alloc::vec::Vec;
+
 use super::ReadAt;
 use super::index::{BufferRef, Index};
 use super::merge::Events;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
 use crate::header::{Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};
-use crate::spec::session::EVENT_TRACE_COMPRESSED_MODE;
+use crate::spec::session::{
+    EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_USE_KBYTES_FOR_SIZE,
+};
 use crate::time::Clock;
+use crate::wire::align8;
 use crate::{Error, Result};
 
 /// Bytes to read for the first event: no record is larger.
@@ -44,9 +49,7 @@ impl<R: ReadAt> Trace<R> {
     /// Reads the header and indexes the buffers. Damage behind the header does not fail: see [`Trace::defects`].
     pub fn open(source: R) -> Result<Self> {
         let length = source.len();
-        let mut head = alloc::vec![0; FIRST_EVENT];
-        let got = source.read_at(0, &mut head)?;
-        head.truncate(got);
+        let head = read_head(&source)?;
         let first = first_event(&head)?;
         let header = LogFileHeader::parse(&first)?;
         let clock = header.clock(first.time());
@@ -96,16 +99,43 @@ impl<R: ReadAt> Trace<R> {
         &self.index.defects
     }
 
-    /// Whether the file ends in zeros, as one does that was preallocated and never finalised.
+    /// The flags of loss (`BUFFER_FLAG_EVENTS_LOST`, `BUFFER_FLAG_BUFFER_LOST`, `BUFFER_FLAG_RTBACKUP_CORRUPT`) that any
+    /// buffer has.
+    ///
+    /// They tell of loss even where the counts of the log-file header were never written. Files from before Windows Vista
+    /// have none.
     #[must_use]
-    pub fn has_zero_tail(&self) -> bool {
-        self.index.zero_tail
+    pub fn loss_flags(&self) -> u16 {
+        self.index.loss_flags
+    }
+
+    /// Whether any buffer but a header buffer starts with a kernel event (SYSTEM, COMPACT or PERFINFO).
+    ///
+    /// Kernel events behind others in their buffers are not seen: this is a guess that costs nothing.
+    #[must_use]
+    pub fn seems_to_hold_kernel_events(&self) -> bool {
+        self.index.kernel_events
     }
 
     /// Whether the session said that it was done with the file.
     #[must_use]
     pub fn is_finalised(&self) -> bool {
         self.header.end_time.0 != 0
+    }
+
+    /// How many buffers a finalised file says it has and how many are there, if some are missing.
+    ///
+    /// A circular log counts all it ever wrote, so there only a file that cannot have wrapped yet lacks any.
+    #[must_use]
+    pub fn missing_buffers(&self) -> Option<(u64, u64)> {
+        let h = &self.header;
+        let (said, there) = (u64::from(h.buffers_written), self.index.buffers.len() as u64);
+        let unit = if h.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 1 << 10 } else { 1 << 20 };
+        let limit = u64::from(h.maximum_file_size).saturating_mul(unit);
+        let written = said.saturating_mul(u64::from(h.buffer_size));
+        let wrapped =
+            h.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && (limit == 0 || written >= limit);
+        (self.is_finalised() && said > there && !wrapped).then_some((said, there))
     }
 
     /// Bytes of the file.
@@ -120,10 +150,21 @@ impl<R: ReadAt> Trace<R> {
         &self.source
     }
 
-    /// Whether the file says that its buffers are compressed.
+    /// Whether the log-file mode says that buffers are compressed, or any buffer is.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
         self.header.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0 || self.compressed_buffers() > 0
+    }
+
+    /// The log-file header event, wherever its buffer claims to end.
+    pub(super) fn first_record(&self) -> Result<Vec<u8>> {
+        let mut bytes = alloc::vec![0; FIRST_EVENT];
+        let got = self.source.read_at(HEADER_SIZE as u64, &mut bytes)?;
+        bytes.truncate(got);
+        let size = measure(&bytes, HEADER_SIZE as u64, false)?.map_or(0, |m| m.size);
+        bytes.truncate(size);
+        bytes.resize(align8(size), 0);
+        Ok(bytes)
     }
 
     pub(super) fn session_buffer_size(&self) -> u32 {
@@ -134,14 +175,30 @@ impl<R: ReadAt> Trace<R> {
         self.header.has_old_instances()
     }
 
-    pub(super) fn zero_tail_start(&self) -> u64 {
+    /// Where the walk over the buffers ended: at the end of the file, or at what is no buffer.
+    pub(super) fn end_of_buffers(&self) -> u64 {
         self.index.end
     }
 
-    /// Where in the file a header field behind the two pointers stands, given its offset in the 32-bit layout.
-    pub(super) fn header_offset(&self, narrow: u64) -> u64 {
-        narrow.saturating_add(if self.wide { 0x70 } else { 0x68 })
+    /// Where in the file a field of the log-file header stands, by its name in [`logfile::at`].
+    pub(super) fn header_offset(&self, field: usize) -> u64 {
+        logfile::at::in_file(field, self.wide)
     }
+
+    /// The payload of the first event, and where in it the names begin.
+    pub(super) fn header_payload(&self) -> Result<(Vec<u8>, usize)> {
+        let head = read_head(&self.source)?;
+        let payload = first_event(&head)?.payload().to_vec();
+        Ok((payload, logfile::at::in_payload(logfile::at::NAMES, self.wide)))
+    }
+}
+
+/// The bytes that hold the first event.
+fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
+    let mut head = alloc::vec![0; FIRST_EVENT];
+    let got = source.read_at(0, &mut head)?;
+    head.truncate(got);
+    Ok(head)
 }
 
 /// The record that holds the log-file header.

@@ -7,16 +7,19 @@
 //! ```
 //!
 //! Whole buffers are copied as they are. A buffer cut short keeps the records that are whole, in a plain buffer of the
-//! session's size. The header keeps everything but the fields that finalising sets.
+//! session's size. The header keeps everything but the fields that finalising sets; a number of processors that is
+//! too low for the buffers, as a writer leaves one that learns of processors as it goes, is raised.
 
 use alloc::vec::Vec;
 
 use super::load::Loader;
 use super::reader::Trace;
+use super::writer::set_flush_marker;
 use super::{BufferRef, ReadAt, WriteAt};
 use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE};
 use crate::header::{self, patch};
-use crate::spec::session::{BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER};
+use crate::logfile::at;
+use crate::spec::session::BUFFER_FLAG_COMPRESSED;
 use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result};
@@ -38,10 +41,6 @@ pub struct Repair {
     pub bytes: u64,
 }
 
-/// Offsets within the file of the header fields that finalising sets; the log-file header's payload starts at 0x68.
-const END_TIME: u64 = 0x68 + 0x10;
-const BUFFERS_WRITTEN: u64 = 0x68 + 0x24;
-
 /// Writes a finalised copy of `trace` to `sink`.
 pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Repair> {
     let mut in_file_order: Vec<&BufferRef> = trace.buffers().iter().collect();
@@ -49,11 +48,10 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Re
     let mut done = Repair::default();
     let mut loader = Loader::default();
     let mut image = Vec::new();
-    let mut last: Option<(u64, u16)> = None;
-    let mut latest = trace.clock().anchor;
+    let mut copied = Copied { last: None, latest: trace.clock().anchor, highest_cpu: 0 };
     for buffer in in_file_order {
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
-        let found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
+        let mut found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
         image.resize(buffer.size as usize, 0);
         let got = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(got);
@@ -67,12 +65,17 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Re
             }
             // The padding of the last record may be cut off.
             let end = found.end.min(loaded.bytes.len());
-            rebuild(trace, &mut head, loaded.bytes.get(loaded.start..end).unwrap_or_default(), &mut image);
+            let whole = loaded.bytes.get(loaded.start..end).unwrap_or_default();
+            // A file is none without its log-file header, even if the header buffer ends before that does.
+            let first = if found.records == 0 { trace.first_record()? } else { Vec::new() };
+            rebuild(trace, &mut head, if first.is_empty() { whole } else { &first }, &mut image);
+            found.records = found.records.max(u64::from(!first.is_empty()));
             done.salvaged = done.salvaged.saturating_add(1);
         }
         sink.write_at(done.bytes, &image)?;
-        last = Some((done.bytes, head.flags));
-        latest = latest.max(found.last_time.unwrap_or(latest));
+        copied.last = Some((done.bytes, head.flags));
+        copied.latest = copied.latest.max(found.last_time.unwrap_or(copied.latest));
+        copied.highest_cpu = copied.highest_cpu.max(buffer.cpu);
         done.bytes = done.bytes.saturating_add(image.len() as u64);
         done.buffers = done.buffers.saturating_add(1);
         done.events = done.events.saturating_add(found.records);
@@ -81,15 +84,38 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Re
     if done.buffers == 0 {
         return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
     }
-    if let Some((at, flags)) = last.filter(|_| trace.header().has_modern_buffers()) {
-        sink.write_at(at.saturating_add(0x34), &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())?;
+    finalise(trace, &mut sink, &copied, &mut done)?;
+    Ok(done)
+}
+
+/// What the copied buffers tell about the fields that finalising sets.
+struct Copied {
+    /// Place and flags of the last buffer.
+    last: Option<(u64, u16)>,
+    /// The latest stamp.
+    latest: i64,
+    highest_cpu: u16,
+}
+
+fn finalise<R: ReadAt, W: WriteAt>(
+    trace: &Trace<R>,
+    sink: &mut W,
+    copied: &Copied,
+    done: &mut Repair,
+) -> Result<()> {
+    if let Some((buffer, flags)) = copied.last.filter(|_| trace.header().has_modern_buffers()) {
+        set_flush_marker(sink, buffer, flags)?;
     }
     // An end of 0 would be no end at all.
-    let end_time = || trace.clock().file_time(latest).max(trace.header().start_time).max(FileTime(1));
+    let end_time = || trace.clock().file_time(copied.latest).max(trace.header().start_time).max(FileTime(1));
     done.end_time = if trace.is_finalised() { trace.header().end_time } else { end_time() };
-    sink.write_at(END_TIME, &done.end_time.0.to_le_bytes())?;
-    sink.write_at(BUFFERS_WRITTEN, &done.buffers.to_le_bytes())?;
-    Ok(done)
+    sink.write_at(trace.header_offset(at::END_TIME), &done.end_time.0.to_le_bytes())?;
+    sink.write_at(trace.header_offset(at::BUFFERS_WRITTEN), &done.buffers.to_le_bytes())?;
+    let (said, needed) = (trace.header().processors, u32::from(copied.highest_cpu).saturating_add(1));
+    if said != 0 && said < needed {
+        sink.write_at(trace.header_offset(at::PROCESSORS), &needed.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 /// Whether size, offset and compression of a buffer can stay as they are.

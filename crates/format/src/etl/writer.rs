@@ -14,7 +14,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::WriteAt;
-use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER};
+use crate::buffer::{
+    self, BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER, MAX_PROCESSOR, MIN_BUFFER, STATE_FLUSH,
+};
 use crate::header::system::SystemHeader;
 use crate::logfile::{self, LogFileHeader, TimeZone};
 use crate::spec::session::{
@@ -25,10 +27,6 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header, xpress};
 
-/// The highest processor index.
-const MAX_CPU: u16 = 0x7FF;
-/// The smallest session buffer.
-const MIN_BUFFER: u32 = 1024;
 /// The header buffer of a compressed file grows in steps of this.
 const COMPRESSED_HEADER_STEP: usize = 0x200;
 
@@ -41,7 +39,7 @@ pub struct Options {
     pub compressed: bool,
     /// Log-file mode besides "compressed".
     pub log_file_mode: u32,
-    /// Session number in buffer headers.
+    /// Session number in buffer headers; must not be 0.
     pub logger_id: u16,
     /// Session name.
     pub session_name: String,
@@ -67,7 +65,7 @@ pub struct Options {
     pub starter: (u32, u32),
     /// Limit recorded in the header, MB; 0 = none.
     pub maximum_file_size: u32,
-    /// Records besides the log-file header for the header buffer, encoded.
+    /// Records besides the log-file header for the header buffer, encoded and padded to eight bytes.
     pub header_records: Vec<u8>,
 }
 
@@ -100,6 +98,25 @@ impl Options {
     const fn needs_layout_2(&self) -> bool {
         self.compressed || self.buffer_size > 1 << 20 || self.processors > 256
     }
+
+    /// Refuses what no session has and readers stumble over.
+    fn check(&self) -> Result<()> {
+        let invalid = |why| Err(Error::Invalid { what: "options", offset: 0, why });
+        let size = self.buffer_size;
+        if !size.is_multiple_of(MIN_BUFFER) || !(MIN_BUFFER..=MAX_BUFFER).contains(&size) {
+            return invalid("buffer size is not a multiple of 1,024 from 1 KiB to 16 MiB");
+        }
+        if self.logger_id == 0 {
+            return invalid("the session number is 0");
+        }
+        if self.cpu_speed_mhz == 0 {
+            return invalid("the processor speed is 0");
+        }
+        if self.header_records.len() != align8(self.header_records.len()) {
+            return invalid("records for the header buffer are not padded to a multiple of eight");
+        }
+        Ok(())
+    }
 }
 
 /// What the session counted, written when the file is finalised.
@@ -116,13 +133,19 @@ pub struct Summary {
 /// Refuses what would read back as something else.
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
     let invalid = |why| Err(Error::Invalid { what: "records to be written", offset: 0, why });
-    if cpu > MAX_CPU {
+    if cpu > MAX_PROCESSOR {
         return invalid("the processor index has eleven bits");
     }
     if records.len() != align8(records.len()) {
         return invalid("not padded to a multiple of eight");
     }
     Ok(())
+}
+
+/// Marks a written buffer, whose flags so far are given, as the end of a flush batch.
+pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16) -> Result<()> {
+    let at = buffer.saturating_add(buffer::at::FLAGS as u64);
+    sink.write_at(at, &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())
 }
 
 /// Records of one processor that wait for their buffer to fill.
@@ -150,11 +173,7 @@ pub struct Writer<W> {
 impl<W: WriteAt> Writer<W> {
     /// Writes the header buffer of a file that is not finalised yet.
     pub fn create(sink: W, options: Options) -> Result<Self> {
-        let size = options.buffer_size;
-        if !size.is_multiple_of(1024) || !(MIN_BUFFER..=MAX_BUFFER).contains(&size) {
-            let why = "buffer size is not a multiple of 1,024 from 1 KiB to 16 MiB";
-            return Err(Error::Invalid { what: "options", offset: 0, why });
-        }
+        options.check()?;
         let mut writer = Self {
             sink,
             options,
@@ -241,7 +260,7 @@ impl<W: WriteAt> Writer<W> {
             sequence_number: self.sequence,
             processor_index: cpu,
             logger_id: self.options.logger_id,
-            state: 3,
+            state: STATE_FLUSH,
             offset,
             flags: BUFFER_FLAG_PROC_INDEX,
             buffer_type: BufferType::GENERIC.0,
@@ -284,8 +303,7 @@ impl<W: WriteAt> Writer<W> {
     pub fn finish(mut self, summary: Summary) -> Result<W> {
         self.flush()?;
         if let Some((at, flags)) = self.last_buffer {
-            let marked = flags | BUFFER_FLAG_FLUSH_MARKER;
-            self.sink.write_at(at.saturating_add(0x34), &marked.to_le_bytes())?;
+            set_flush_marker(&mut self.sink, at, flags)?;
         }
         let summary = Summary {
             // An end before the start would be no end at all.
@@ -347,7 +365,7 @@ impl<W: WriteAt> Writer<W> {
             saved_offset: offset,
             current_offset: offset,
             logger_id: o.logger_id,
-            state: 3,
+            state: STATE_FLUSH,
             offset,
             flags: BUFFER_FLAG_FLUSH_MARKER | wide,
             buffer_type: BufferType::HEADER.0,

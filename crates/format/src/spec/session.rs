@@ -68,6 +68,15 @@ pub const BUFFER_FLAG_RTBACKUP: u16 = 0x0010;
 pub const BUFFER_FLAG_PROC_INDEX: u16 = 0x0020;
 /// What follows the header is compressed.
 pub const BUFFER_FLAG_COMPRESSED: u16 = 0x0040;
+/// The flags that tell of loss.
+pub const BUFFER_FLAGS_OF_LOSS: u16 =
+    BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST | BUFFER_FLAG_RTBACKUP_CORRUPT;
+/// All flags that are known.
+pub const KNOWN_BUFFER_FLAGS: u16 = BUFFER_FLAG_FLUSH_MARKER
+    | BUFFER_FLAGS_OF_LOSS
+    | BUFFER_FLAG_RTBACKUP
+    | BUFFER_FLAG_PROC_INDEX
+    | BUFFER_FLAG_COMPRESSED;
 
 /// What a buffer holds (WMI_BUFFER_HEADER.BufferType).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -113,6 +113,8 @@ impl OutType {
     pub const NOPRINT: Self = Self(301);
 
     /// The out type that a TraceLogging out byte means for a value of type `input`.
+    ///
+    /// The bytes 19 to 31 have no meaning and give the default; from 32 on the numbers are those of manifests.
     #[must_use]
     pub const fn from_tracelogging(out: u8, input: InType) -> Self {
         let width = match input.0 {
@@ -152,7 +154,8 @@ impl OutType {
                 3 => Self::UNSIGNEDLONG,
                 _ => Self::UNSIGNEDINT,
             },
-            other => Self(other as u16),
+            19..=31 => Self::NULL,
+            32.. => Self(out as u16),
         }
     }
 }
@@ -171,7 +174,13 @@ mod tests {
             (4, InType::BINARY, OutType::HEXBINARY),
             (17, InType::UINT16, OutType::SHORT),
             (18, InType::INT64, OutType::UNSIGNEDLONG),
+            (19, InType::UINT64, OutType::NULL),
+            (20, InType::UINT32, OutType::NULL),
+            (31, InType::INT32, OutType::NULL),
+            (32, InType::INT32, OutType::HRESULT),
+            (35, InType::ANSISTRING, OutType::UTF8),
             (38, InType::FILETIME, OutType::DATETIME_UTC),
+            (255, InType::UINT8, OutType(255)),
         ] {
             assert_eq!(OutType::from_tracelogging(out, input), expected, "{out} on {input:?}");
         }

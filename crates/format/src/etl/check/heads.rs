@@ -1,0 +1,238 @@
+//! The rules for the two kinds of header: the log-file header and those of buffers.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::{Checker, Rule};
+use crate::buffer::{self, BufferHeader, HEADER_SIZE, STATE_FLUSH};
+use crate::etl::{BufferRef, ReadAt};
+use crate::spec::session::{
+    BUFFER_FLAG_FLUSH_MARKER, BufferType, EVENT_TRACE_COMPRESSED_MODE, KNOWN_BUFFER_FLAGS,
+};
+use crate::text::until_nul16;
+use crate::wire::u32_at;
+use crate::{Result, logfile};
+
+/// What the rules about several buffers remember from one to the next.
+#[derive(Default)]
+struct Row {
+    /// How many sessions have begun: an appended one counts its buffers from the start again.
+    session: u32,
+    /// Session, sequence number and offset of each buffer.
+    sequences: Vec<(u32, i64, u64)>,
+    /// The number that the data buffers of the session have.
+    logger_id: Option<u16>,
+    logger_id_reported: bool,
+    compression_reported: bool,
+}
+
+/// Whether `Offset` is impossible in itself or for the bytes of the buffer.
+pub(super) fn has_bad_offset(head: &BufferHeader, buffer: &BufferRef) -> bool {
+    let past = !buffer.compressed && head.offset > head.within(buffer.size).buffer_size;
+    (head.offset as usize) < HEADER_SIZE || !head.offset.is_multiple_of(8) || past
+}
+
+impl<R: ReadAt> Checker<'_, R> {
+    pub(super) fn log_file_header(&mut self) -> Result<()> {
+        let h = self.trace.header();
+        if !self.trace.is_finalised() {
+            let detail = "EndTime is 0: the session never finalised the file (weir repair does)";
+            self.header_found(Rule::NotFinalised, logfile::at::END_TIME, detail.to_string());
+        }
+        let there = self.trace.buffers().len() as u64;
+        let said = u64::from(h.buffers_written);
+        // A wrapped circular log has fewer than it ever wrote.
+        let excused = self.is_circular() && said > there && self.trace.missing_buffers().is_none();
+        if said != there && !excused {
+            let detail = format!("BuffersWritten is {said}, the file has {there} buffers");
+            self.header_found(Rule::BuffersWritten, logfile::at::BUFFERS_WRITTEN, detail);
+        }
+        if h.end_time.0 != 0 && h.end_time < h.start_time {
+            let detail = format!("the session ends ({}) before it starts ({})", h.end_time, h.start_time);
+            self.header_found(Rule::HeaderTimes, logfile::at::END_TIME, detail);
+        }
+        if h.boot_time > h.start_time {
+            let detail =
+                format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
+            self.header_found(Rule::HeaderTimes, logfile::at::BOOT_TIME, detail);
+        }
+        self.clock_type();
+        if h.plausible_buffer_size().is_none() {
+            let detail = format!("session buffer size is {}", h.buffer_size);
+            self.header_found(Rule::SessionBufferSize, logfile::at::BUFFER_SIZE, detail);
+        }
+        self.pointers_and_names()
+    }
+
+    fn header_found(&mut self, rule: Rule, field: usize, detail: String) {
+        self.found(rule, self.trace.header_offset(field), detail);
+    }
+
+    fn clock_type(&mut self) {
+        let h = self.trace.header();
+        let rated = match h.clock_type {
+            1 => h.perf_freq > 0,
+            2 => true,
+            3 => h.cpu_speed_mhz > 0,
+            _ => h.versions[0] < 6 && h.clock_type == 0,
+        };
+        if !rated {
+            let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
+            let detail =
+                format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
+            self.header_found(Rule::ClockType, logfile::at::CLOCK_TYPE, detail);
+        }
+    }
+
+    /// What the parsed header no longer shows: it has a pointer size that makes sense, and names cut where they end.
+    fn pointers_and_names(&mut self) -> Result<()> {
+        let (payload, names) = self.trace.header_payload()?;
+        let pointer_size = u32_at(&payload, logfile::at::POINTER_SIZE);
+        if !matches!(pointer_size, 4 | 8) {
+            let detail = format!("pointer size is {pointer_size}");
+            self.header_found(Rule::LogFileHeader, logfile::at::POINTER_SIZE, detail);
+        }
+        let mut start = names;
+        for what in ["session", "file"] {
+            let rest = payload.get(start..).unwrap_or_default();
+            let behind = until_nul16(rest).len().saturating_add(2);
+            if behind > rest.len() {
+                let at = logfile::at::PAYLOAD_IN_FILE.saturating_add(start as u64);
+                self.found(Rule::LogFileHeader, at, format!("the {what} name does not end"));
+                break;
+            }
+            start = start.saturating_add(behind);
+        }
+        Ok(())
+    }
+
+    /// The rules for headers, of buffers in file order.
+    pub(super) fn buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
+        let modern = self.trace.header().has_modern_buffers();
+        let mut row = Row { sequences: Vec::with_capacity(buffers.len()), ..Row::default() };
+        for (index, (buffer, head)) in buffers.iter().enumerate() {
+            self.buffer_offset(head, buffer);
+            self.processor(buffer);
+            if !modern {
+                continue;
+            }
+            self.buffer_state(head, buffer.offset);
+            self.buffer_kind(head, buffer);
+            self.compression(head, buffer, &mut row);
+            let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
+            self.flush_marker(head, buffer.offset, next);
+            self.logger_id(head, buffer.offset, &mut row);
+            row.sequences.push((row.session, head.sequence_number, buffer.offset));
+        }
+        self.sequence_numbers(row.sequences);
+    }
+
+    fn buffer_found(&mut self, rule: Rule, buffer: u64, field: usize, detail: String) {
+        self.found(rule, buffer.saturating_add(field as u64), detail);
+    }
+
+    fn buffer_offset(&mut self, head: &BufferHeader, buffer: &BufferRef) {
+        if has_bad_offset(head, buffer) {
+            let detail = format!("Offset {:#x} in a buffer of {:#x} bytes", head.offset, head.buffer_size);
+            self.buffer_found(Rule::BufferOffset, buffer.offset, buffer::at::OFFSET, detail);
+        }
+    }
+
+    /// Writers may learn how many processors there are as they go: the number counts once the file is finalised.
+    fn processor(&mut self, buffer: &BufferRef) {
+        let processors = self.trace.header().processors;
+        if self.trace.is_finalised() && processors != 0 && u32::from(buffer.cpu) >= processors {
+            let detail = format!("processor {} of {processors}", buffer.cpu);
+            self.buffer_found(Rule::Processor, buffer.offset, buffer::at::PROCESSOR_INDEX, detail);
+        }
+    }
+
+    fn buffer_state(&mut self, head: &BufferHeader, at: u64) {
+        if head.state != STATE_FLUSH {
+            let detail = format!("state {}", head.state);
+            self.buffer_found(Rule::BufferState, at, buffer::at::STATE, detail);
+        }
+    }
+
+    fn buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
+        let at = buffer.offset;
+        if head.is_compressed() && !buffer.compressed {
+            let detail = "the header buffer is marked as compressed".to_string();
+            self.buffer_found(Rule::BufferKind, at, buffer::at::FLAGS, detail);
+        }
+        if head.flags & !KNOWN_BUFFER_FLAGS != 0 {
+            let detail = format!("unknown flags {:#06x}", head.flags);
+            self.buffer_found(Rule::BufferKind, at, buffer::at::FLAGS, detail);
+        }
+        if head.buffer_type > BufferType::DBG_INFO.0 {
+            let detail = format!("unknown type {}", head.buffer_type);
+            self.buffer_found(Rule::BufferKind, at, buffer::at::TYPE, detail);
+        }
+        if at == 0 && head.kind() != BufferType::HEADER {
+            let detail = format!("the first buffer has type {}", head.buffer_type);
+            self.buffer_found(Rule::FirstBuffer, at, buffer::at::TYPE, detail);
+        }
+    }
+
+    fn compression(&mut self, head: &BufferHeader, buffer: &BufferRef, row: &mut Row) {
+        if !buffer.compressed {
+            return;
+        }
+        let announced = self.trace.header().log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0;
+        if !announced && !row.compression_reported {
+            row.compression_reported = true;
+            let detail = "a compressed buffer, which the log-file mode does not announce".to_string();
+            self.buffer_found(Rule::Compression, buffer.offset, buffer::at::FLAGS, detail);
+        }
+        if head.buffer_size > head.offset {
+            let (packed, unpacked) = (head.buffer_size, head.offset);
+            let detail = format!("{packed:#x} bytes compressed, {unpacked:#x} unpacked");
+            self.buffer_found(Rule::Compression, buffer.offset, buffer::at::BUFFER_SIZE, detail);
+        }
+    }
+
+    /// The last buffer of a session has the marker: the last one of the file, or before another session's header.
+    fn flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
+        let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
+        let is_last = next.is_none();
+        let is_header = at == 0 || head.kind() == BufferType::HEADER;
+        let may_be_marked = is_last || is_header || next == Some(BufferType::HEADER);
+        if !self.trace.is_finalised()
+            || self.is_circular()
+            || (marked || !is_last) && (!marked || may_be_marked)
+        {
+            return;
+        }
+        let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
+        let detail = format!("{which} {} the flush marker", if marked { "has" } else { "lacks" });
+        self.buffer_found(Rule::FlushMarker, at, buffer::at::FLAGS, detail);
+    }
+
+    /// Also counts the sessions, each of which has a number of its own.
+    fn logger_id(&mut self, head: &BufferHeader, at: u64, row: &mut Row) {
+        if at == 0 || head.kind() == BufferType::HEADER {
+            row.session = row.session.saturating_add(1);
+            row.logger_id = None;
+            return;
+        }
+        let expected = *row.logger_id.get_or_insert(head.logger_id);
+        if head.logger_id != expected && !row.logger_id_reported {
+            row.logger_id_reported = true;
+            let detail = format!("session number {} after {expected}", head.logger_id);
+            self.buffer_found(Rule::LoggerId, at, buffer::at::LOGGER_ID, detail);
+        }
+    }
+
+    fn sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
+        sequences.sort_unstable();
+        for pair in sequences.windows(2) {
+            if let [(before, first, _), (session, second, offset)] = pair
+                && (before, first) == (session, second)
+            {
+                let detail = format!("number {second} again");
+                self.buffer_found(Rule::SequenceNumber, *offset, buffer::at::SEQUENCE_NUMBER, detail);
+            }
+        }
+    }
+}
