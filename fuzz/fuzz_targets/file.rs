@@ -25,5 +25,7 @@ fuzz_target!(|data: &[u8]| {
         findings += 1;
     });
     let mut repaired = Vec::new();
-    let _ = repair(&trace, &mut repaired);
+    if repair(&trace, &mut repaired).is_ok() {
+        assert!(Trace::open(repaired).is_ok(), "a repaired file opens");
+    }
 });

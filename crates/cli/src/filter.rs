@@ -165,9 +165,9 @@ pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
         "warning" | "warn" => 3,
         "info" | "information" | "informational" => 4,
         "verbose" => 5,
-        number => {
-            number.parse().map_err(|_| format!("use 0 to 255, critical, error, warning, info or verbose"))?
-        }
+        number => number
+            .parse()
+            .map_err(|_| "use 0 to 255, critical, error, warning, info or verbose".to_owned())?,
     })
 }
 

@@ -119,10 +119,16 @@ impl Traces {
             survey(&traces, decoder, actors, *data_on_terminal)?;
         }
         let mut progress = Progress::new(total, "reading", *data_on_terminal);
-        while let Some(file) = earliest(&mut streams, &traces)? {
+        while let Some(file) = earliest(&mut streams, &traces) {
             progress.at(|| streams.iter().map(Events::bytes_read).sum());
             let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
-            let Some(record) = stream.next()? else { break };
+            let Some(record) = stream.next()? else {
+                // The last buffers of a stream may turn out to be empty; the other streams go on.
+                if traces.len() == 1 {
+                    break;
+                }
+                continue;
+            };
             let clock = trace.clock();
             let time = clock.file_time(record.time());
             // What an event looks like must not depend on the filter, so the filter comes second.
@@ -146,27 +152,29 @@ const TOGETHER: usize = 256 << 20;
 
 /// The stream whose next event is the earliest; the first of several.
 #[inline]
-fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Result<Option<usize>> {
+fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Option<usize> {
     if streams.len() == 1 {
         // The one stream says itself when it ends.
-        return Ok(Some(0));
+        return Some(0);
     }
     let mut best: Option<(FileTime, usize)> = None;
     let mut resident = 0_usize;
     for (index, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
+        let Some(raw) = stream.likely_time() else { continue };
+        if stream.is_hurried() && stream.resident_bytes() > 0 {
+            return Some(index);
+        }
         // One buffer of each of many traces is more than memory should hold.
         resident = resident.saturating_add(stream.resident_bytes());
         if resident > TOGETHER {
             stream.park();
         }
-        if let Some(raw) = stream.peek_time()? {
-            let time = trace.clock().file_time(raw);
-            if best.is_none_or(|(earliest, _)| time < earliest) {
-                best = Some((time, index));
-            }
+        let time = trace.clock().file_time(raw);
+        if best.is_none_or(|(earliest, _)| time < earliest) {
+            best = Some((time, index));
         }
     }
-    Ok(best.map(|b| b.1))
+    best.map(|b| b.1)
 }
 
 /// Whether to look ahead before the first event: a short trace costs next to nothing, and one with kernel events names its

@@ -152,6 +152,18 @@ mod crashed {
     }
 
     #[test]
+    fn a_header_buffer_that_claims_to_end_inside_its_event_is_rebuilt() {
+        let mut file = small(false);
+        for offset in [0x04, 0x30] {
+            put(&mut file, offset, &0x50_u32.to_le_bytes());
+        }
+        let (sink, done) = repaired(&file);
+        assert!(done.salvaged >= 1);
+        assert_eq!(Trace::open(&sink).unwrap().header().session_name, "fake");
+        assert_eq!(data(&sink), data(&file), "no data buffer is touched");
+    }
+
+    #[test]
     fn a_preallocated_tail_of_zeros_is_left_out() {
         for compressed in [false, true] {
             for tail in [1, 7, 0x47, 0x48, 1023, 1024, 1025, 4096, 100_000] {
@@ -205,6 +217,16 @@ mod modes {
     fn a_circular_file_that_did_not_wrap_reads_as_any_other() {
         assert_eq!(findings(&circular()), []);
         assert_eq!(ids(&data(&circular())), (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_circular_file_that_lost_its_newest_buffers_is_not_taken_for_a_wrapped_one() {
+        let whole = circular();
+        let cut = &whole[..6 * 1024];
+        assert_eq!(Trace::open(cut).unwrap().missing_buffers(), Some((11, 6)));
+        assert_eq!(findings(cut), [(Rule::BuffersWritten, BUFFERS_WRITTEN as u64)]);
+        assert_eq!(Trace::open(&whole[..]).unwrap().missing_buffers(), None);
+        assert_eq!(Trace::open(&wrapped(&whole, 3)[..]).unwrap().missing_buffers(), None);
     }
 
     #[test]

@@ -231,7 +231,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let first_time = time.unwrap_or(inherited);
         self.last_times.insert(cpu, first_time);
         let sequence = if self.modern { buffer.sequence_number } else { 0 };
-        let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { size };
+        let valid = u32::try_from(buffer.within(size).valid_bytes(size as usize)).unwrap_or(size);
+        let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { valid };
         let stamped = time.is_some();
         let found =
             BufferRef { offset, first_time, size, cpu, memory, sequence, has_records, stamped, compressed };

@@ -38,7 +38,7 @@ impl Loader {
     ) -> Result<(Loaded, Option<Error>)> {
         let mut bytes = self.memory(buffer.memory as usize);
         if !buffer.compressed {
-            read_whole(source, buffer, &mut bytes)?;
+            read(source, buffer.offset, buffer.memory, &mut bytes)?;
             let valid = header_of(&bytes).map_or(0, |h| h.within(buffer.size).valid_bytes(bytes.len()));
             bytes.truncate(valid);
             return Ok((Loaded { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
@@ -47,7 +47,7 @@ impl Loader {
         if self.packed.capacity() > SPARE {
             self.packed = Vec::new();
         }
-        read_whole(source, buffer, &mut self.packed)?;
+        read(source, buffer.offset, buffer.size, &mut self.packed)?;
         let limit = header_of(&self.packed).map_or(0, |h| h.offset);
         let what = "compressed buffer";
         let loaded =
@@ -84,9 +84,9 @@ fn header_of(bytes: &[u8]) -> Option<BufferHeader> {
     bytes.first_chunk().map(BufferHeader::parse)
 }
 
-fn read_whole<R: ReadAt + ?Sized>(source: &R, buffer: &BufferRef, into: &mut Vec<u8>) -> Result<()> {
-    into.resize(buffer.size as usize, 0);
-    let got = source.read_at(buffer.offset, into)?;
+fn read<R: ReadAt + ?Sized>(source: &R, offset: u64, size: u32, into: &mut Vec<u8>) -> Result<()> {
+    into.resize(size as usize, 0);
+    let got = source.read_at(offset, into)?;
     into.truncate(got);
     Ok(())
 }

@@ -35,8 +35,8 @@ const SLACK: usize = 4 << 20;
 /// Beyond this, open buffers may take a few times the length of the file only.
 const AMPLE: usize = 256 << 20;
 /// An ordinary file has no buffer that is loaded twice. One that is made to have may cost so much and no more.
-const RELOAD_BYTES: u64 = 1 << 30;
-const RELOADS: u64 = 16;
+const RELOAD_BYTES: u64 = 256 << 20;
+const RELOADS: u64 = 8;
 /// Plain buffers that overlap may all be open, as far as this goes.
 const OVERLAP: u64 = 48 << 20;
 /// Whole files pack to a twentieth at best; what unpacks to more is made to.
@@ -343,13 +343,39 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 
     /// Counts bytes that were loaded again; says so when they become too many.
-    fn charge(&mut self, bytes: usize, offset: u64) {
+    fn charge(&mut self, bytes: u32, offset: u64) {
         let before = self.reloads;
-        self.reloads = before.saturating_sub(bytes as u64);
+        self.reloads = before.saturating_sub(u64::from(bytes));
         if before > 0 && self.reloads == 0 {
             let why = "too many large buffers overlap in time; from here on events are in order within a buffer only";
             self.damage.add(Error::Invalid { what: "order of buffers", offset, why });
         }
+    }
+
+    /// The stamp of the next event as far as it is known without loading anything: exact but for a buffer whose stamps decrease.
+    pub fn likely_time(&mut self) -> Option<i64> {
+        if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.step)) {
+            let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
+            match lane.map(|lane| Turn::new(lane.time, lane.cpu, lane.buffer, slot)) {
+                Some(turn) if turn.key < self.horizon => {}
+                Some(turn) => {
+                    self.heap.push(Reverse(turn));
+                    self.current = None;
+                }
+                None => {
+                    self.close(slot);
+                    self.current = None;
+                }
+            }
+        }
+        let current = self.current.and_then(|slot| self.lanes.get(slot)).map(|l| l.time);
+        current.or_else(|| self.heap.peek().map(|r| r.0.time()))
+    }
+
+    /// Whether buffers may not be loaded again any more, so that this file had better be read to its end.
+    #[must_use]
+    pub fn is_hurried(&self) -> bool {
+        self.reloads == 0
     }
 
     /// Memory that open buffers take.
@@ -379,7 +405,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             return Ok(Some(slot));
         };
         let (loaded, _) = self.load(&this)?;
-        self.charge(loaded.bytes.len(), this.offset);
+        self.charge(this.size.max(this.memory), this.offset);
         let Some(lane) = self.lanes.get_mut(slot) else { return Ok(None) };
         let same = lane.refill(loaded);
         self.open_bytes = self.open_bytes.saturating_add(lane.cost());

@@ -8,9 +8,7 @@ use super::merge::Events;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
 use crate::header::{Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};
-use crate::spec::session::{
-    EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_USE_KBYTES_FOR_SIZE,
-};
+use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
 use crate::time::Clock;
 use crate::wire::align8;
 use crate::{Error, Result};
@@ -125,16 +123,14 @@ impl<R: ReadAt> Trace<R> {
 
     /// How many buffers a finalised file says it has and how many are there, if some are missing.
     ///
-    /// A circular log counts all it ever wrote, so there only a file that cannot have wrapped yet lacks any.
+    /// A circular log counts all it ever wrote and keeps the newest: it lacks some if the newest is not there.
     #[must_use]
     pub fn missing_buffers(&self) -> Option<(u64, u64)> {
         let h = &self.header;
         let (said, there) = (u64::from(h.buffers_written), self.index.buffers.len() as u64);
-        let unit = if h.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 1 << 10 } else { 1 << 20 };
-        let limit = u64::from(h.maximum_file_size).saturating_mul(unit);
-        let written = said.saturating_mul(u64::from(h.buffer_size));
-        let wrapped =
-            h.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && (limit == 0 || written >= limit);
+        let newest = self.index.buffers.iter().map(|b| b.sequence).max().unwrap_or(0);
+        let has_newest = u64::try_from(newest).is_ok_and(|n| n.saturating_add(1) >= said);
+        let wrapped = h.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && has_newest;
         (self.is_finalised() && said > there && !wrapped).then_some((said, there))
     }
 
