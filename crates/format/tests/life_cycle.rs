@@ -160,7 +160,7 @@ mod crashed {
         let (sink, done) = repaired(&file);
         assert!(done.salvaged >= 1);
         assert_eq!(Trace::open(&sink).unwrap().header().session_name, "fake");
-        assert_eq!(data(&sink), data(&file), "no data buffer is touched");
+        assert_eq!(data(&sink), data(&small(false)), "no data buffer is touched");
     }
 
     #[test]
