@@ -136,3 +136,36 @@ fn the_demo_writes_a_sound_trace_and_prints_it() {
     finish(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
     assert!(temporary.path().join("weir-demo.etl").exists());
 }
+
+#[test]
+fn one_file_that_cannot_be_opened_does_not_hide_the_others() {
+    for verb in ["info", "check"] {
+        let files = [text(&fixture("kernel")), "no-such.etl", text(&fixture("wpp"))].map(str::to_owned);
+        let run = weir([verb, &files[0], &files[1], &files[2]]).expect(1);
+        let words = run.text() + &run.stderr;
+        for name in ["kernel.etl", "no-such.etl", "wpp.etl"] {
+            assert!(words.contains(name), "{verb}: {name} in {words}");
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_between_two_buffers_is_said_to_lack_the_rest() {
+    let folder = folder();
+    let whole = std::fs::read(fixture("kernel")).unwrap();
+    let path = store(&folder, "cut.etl", &whole[..0x2000]);
+    for verb in ["dump", "info", "stats", "check"] {
+        let run = weir([verb, text(&path)]).expect(3);
+        assert!(run.text().contains("buffers") || run.stderr.contains("buffers"), "{verb}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn what_an_event_looks_like_does_not_depend_on_the_filter() {
+    let path = fixture("kernel");
+    let all = dump(&path, &[]).expect(0).json();
+    for filter in [["--cpu", "0"], ["--event", "Process/*"], ["--grep", "explorer"], ["--head", "3"]] {
+        let some = dump(&path, &filter).expect(0).json();
+        assert!(some.iter().all(|event| all.contains(event)), "{filter:?}");
+    }
+}

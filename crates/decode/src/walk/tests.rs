@@ -49,6 +49,34 @@ fn sealed(fields: Vec<Field>, top: usize) -> Schema {
     Schema::default().seal(fields, top).unwrap()
 }
 
+/// Takes so many values and no more.
+struct Sated(usize);
+
+impl<'p> Visitor<'p> for Sated {
+    fn value(&mut self, _: usize, _: &Field, _: Value<'p>) {
+        self.0 = self.0.saturating_sub(1);
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+    fn is_full(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[test]
+fn a_visitor_that_has_had_enough_ends_the_walk() {
+    let row = flat(vec![of(InType::UINT8), of(InType::UINT8), of(InType::UINT8)]);
+    let array = flat(vec![of(InType::UINT8).times(Count::ToEnd)]);
+    let nested = sealed(vec![structure(1, 1).times(Count::Fixed(9)), of(InType::UINT8)], 1);
+    for schema in [row, array, nested] {
+        let ended = Walker::default().walk(&schema, &[0; 9], 8, &mut Sated(2));
+        assert_eq!(ended, Err(Undecoded::TooLarge));
+        assert!(Walker::default().walk(&schema, &[0; 9], 8, &mut Sated(10)).is_ok());
+    }
+}
+
 /// All fields on the top level.
 fn flat(fields: Vec<Field>) -> Schema {
     let top = fields.len();
