@@ -318,8 +318,8 @@ fn wide(text: &str) -> Vec<u8> {
 
 #[test]
 fn text_is_escaped_in_json_and_raw_in_text() {
-    let raw = "a\"b\\c\n\r\t\u{1}\u{1f} \u{7f}€😀/";
-    let json = "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f \u{7f}€😀/\"";
+    let raw = "a\"b\\c\n\r\t\u{1}\u{1f} \u{7f}\u{9b}\u{a0}€😀/";
+    let json = "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f \\u007f\\u009b\u{a0}€😀/\"";
     row(InType::UNICODESTRING, DEFAULT, &wide(raw), raw, json);
     row(InType::ANSISTRING, OutType::UTF8, raw.as_bytes(), raw, json);
     row(InType::ANSISTRING, OutType::JSON, b"{\"a\":1}", "{\"a\":1}", "\"{\\\"a\\\":1}\"");
