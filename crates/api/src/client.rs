@@ -1,0 +1,1 @@
+//! Skeleton: the lazy link to the daemons (provider side).

@@ -1,0 +1,81 @@
+//! What can go wrong between processes.
+
+use traceweir_format::spec::status::Status;
+
+/// The result of anything here that can fail.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// A failure between processes.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("{operation}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A message that cannot be understood.
+    #[error("message is not valid: {0}")]
+    Message(#[from] traceweir_format::Error),
+    /// A message of an unknown kind, or one that has no place here.
+    #[error("message of kind {0} is not expected here")]
+    Unexpected(u16),
+    /// Both sides speak, but no common version.
+    #[error("the other side speaks versions {theirs:?} of the control protocol, this one speaks {ours:?}")]
+    Version {
+        /// Lowest and highest version of the other side.
+        theirs: (u16, u16),
+        /// Lowest and highest version of this side.
+        ours: (u16, u16),
+    },
+    /// A region, queue or size that contradicts itself.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The other side is gone.
+    #[error("the connection was closed")]
+    Closed,
+    /// No answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+}
+
+impl Error {
+    /// Wraps the error of a system call.
+    pub fn system(operation: &'static str, source: impl Into<std::io::Error>) -> Self {
+        Self::System { operation, source: source.into() }
+    }
+
+    /// The Win32 status that the published API returns for this error.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::System { source, .. } => status_of(source),
+            Self::Message(_) | Self::Unexpected(_) | Self::Invalid(_) => Status::ERROR_INVALID_PARAMETER,
+            Self::Version { .. } => Status::ERROR_NOT_SUPPORTED,
+            Self::Closed => Status::ERROR_IO_DEVICE,
+            Self::TimedOut => Status::ERROR_TIMEOUT,
+        }
+    }
+}
+
+/// The Win32 status for an error of the system.
+#[must_use]
+pub fn status_of(error: &std::io::Error) -> Status {
+    match error.raw_os_error().unwrap_or(0) {
+        libc::EPERM | libc::EACCES => Status::ERROR_ACCESS_DENIED,
+        libc::ENOENT => Status::ERROR_FILE_NOT_FOUND,
+        libc::ENOMEM => Status::ERROR_NOT_ENOUGH_MEMORY,
+        libc::ENOSPC | libc::EDQUOT => Status::ERROR_DISK_FULL,
+        libc::EEXIST => Status::ERROR_ALREADY_EXISTS,
+        libc::EBUSY | libc::ETXTBSY => Status::ERROR_SHARING_VIOLATION,
+        libc::EINVAL => Status::ERROR_INVALID_PARAMETER,
+        libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO => Status::ERROR_NOT_SUPPORTED,
+        libc::EMFILE | libc::ENFILE | libc::ENOBUFS => Status::ERROR_NO_SYSTEM_RESOURCES,
+        libc::ETIMEDOUT => Status::ERROR_TIMEOUT,
+        libc::ENAMETOOLONG | libc::ENOTDIR | libc::EISDIR => Status::ERROR_BAD_PATHNAME,
+        _ => Status::ERROR_IO_DEVICE,
+    }
+}

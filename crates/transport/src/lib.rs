@@ -1,0 +1,29 @@
+//! Between processes: rings in shared memory, control messages over a Unix socket, and the counter both sides read.
+//!
+//! ```text
+//!   provider process                               owner: the daemon, or the same process for a private session
+//!   ────────────────                               ─────────────────────────────────────────────────────────────
+//!   ring::Outlet ──records──▶ region (memory file) ──▶ ring::RegionReader ──▶ session
+//!        └──────── wake (eventfd) ─────────────────▶
+//!   socket::Connection ◀────── message::Message, descriptors, peer identity ──────▶ socket::Listener
+//!
+//!   consumer process
+//!   live::QueueReader ◀── finished buffers (memory file, read only) ── live::QueueWriter
+//! ```
+//!
+//! Nothing here knows what an event means: a record is bytes with a length and a stamp.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod abi;
+pub mod clock;
+pub mod cpu;
+pub mod error;
+pub mod live;
+pub mod map;
+pub mod message;
+pub mod ring;
+pub mod runtime;
+pub mod socket;
+mod sync;
+
+pub use error::{Error, Result};

@@ -1,0 +1,2 @@
+//! Memory that two parties share: created, sealed, mapped, bounds-checked, given back.
+
