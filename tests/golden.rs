@@ -74,7 +74,8 @@ pub(crate) fn finish(command: &mut Command) -> Run {
     Run { code, stdout: output.stdout, stderr }
 }
 
-fn differs(path: &Path, new: &[u8]) -> bool {
+/// Whether a file holds something else; with `BLESS=1` it is rewritten instead.
+pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
     let old = std::fs::read(path);
     if old.as_ref().is_ok_and(|old| old == new) {
         return false;

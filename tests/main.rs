@@ -3,5 +3,6 @@
 mod baseline;
 mod commands;
 mod golden;
+mod live;
 mod samples;
 mod util;

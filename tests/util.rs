@@ -1,10 +1,13 @@
 //! What every end-to-end test needs: a folder of its own, the binary, the samples, and honest skips.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// The root of the project.
 pub(crate) fn root() -> PathBuf {
@@ -76,4 +79,141 @@ pub(crate) fn skip(extra: &str, why: &str) {
     // The harness captures `eprintln!` but not the stream itself.
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "skipped {}: {why}", thread.name().unwrap_or("a test"));
+}
+
+/// Waits for something that must come; the limit is for machines that are busy with other things.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process of the test's own, killed if the test ends first.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("the program starts"))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).expect("the process is there");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.0.try_wait().expect("it can be waited for").is_none()
+    }
+
+    /// Its standard output, to be read while it runs.
+    pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
+        self.0.stdout.take().expect("standard output is a pipe")
+    }
+
+    /// Waits for its end, and reads what it wrote to pipes.
+    pub(crate) fn finish(mut self) -> Run {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let out = self.0.stdout.take().map(|mut out| {
+            std::thread::spawn(move || {
+                out.read_to_end(&mut stdout).expect("standard output can be read");
+                stdout
+            })
+        });
+        if let Some(mut err) = self.0.stderr.take() {
+            err.read_to_end(&mut stderr).expect("standard error can be read");
+        }
+        let stdout = out.map(|out| out.join().expect("standard output was read")).unwrap_or_default();
+        let status = self.0.wait().expect("it can be waited for");
+        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        let code = status.code().unwrap_or_else(|| panic!("it was killed ({status}): {stderr}"));
+        Run { code, stdout, stderr }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A folder of the test's own in which a daemon and its providers meet; the daemon is stopped at the end.
+pub(crate) struct Daemon {
+    folder: TempDir,
+    process: Option<Process>,
+}
+
+impl Daemon {
+    /// A folder without a daemon.
+    pub(crate) fn absent() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), process: None }
+    }
+
+    /// A running daemon.
+    pub(crate) fn start() -> Self {
+        let mut daemon = Self::absent();
+        daemon.process = Some(Process::start(daemon.command(["daemon"]).stderr(Stdio::null())));
+        eventually("an answer of the daemon", || daemon.answers().then_some(()));
+        daemon
+    }
+
+    /// The folder, which may also hold the test's files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A path in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder().join(name)
+    }
+
+    /// Whether a daemon answers.
+    pub(crate) fn answers(&self) -> bool {
+        let run = self.weir(["list"]);
+        run.code == 0 && !run.stderr.contains("no daemon")
+    }
+
+    /// `weir` in this folder, not yet run.
+    pub(crate) fn command<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
+        let mut command = weir_command(args);
+        command.env("TRACEWEIR_RUNTIME_DIR", self.folder());
+        command
+    }
+
+    /// Runs `weir` in this folder to its end.
+    pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Run {
+        let mut command = self.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process::start(&mut command).finish()
+    }
+
+    /// Starts `weir` in this folder, its output to be read by the test.
+    pub(crate) fn begin<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Process {
+        Process::start(self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Ends the daemon as a service manager does, and waits for it.
+    pub(crate) fn stop(&mut self) -> Option<Run> {
+        let process = self.process.take()?;
+        process.signal(Signal::TERM);
+        Some(process.finish())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
 }

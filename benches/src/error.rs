@@ -20,6 +20,12 @@ pub(crate) enum Error {
     /// A program that was started.
     #[error("{program}: {why}")]
     Program { program: String, why: String },
+    /// A call to the library under measurement.
+    #[error(transparent)]
+    Traceweir(#[from] traceweir::Error),
+    /// A side did not do what it was to be measured at.
+    #[error("{0}")]
+    Unfit(String),
     /// Both sides must have the same events; they have not.
     #[error("{who} does not give the events that were written: {why}")]
     Unequal { who: &'static str, why: String },

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Ours and the peer take turns, so that a slow minute of the machine is in both. The ratio is that of the medians; the
-//! spread is the distance between the best and the worst round's own ratio, relative to the middle one. Larger is better,
-//! always: where less is wanted, as for memory, `peer` is the limit and the ratio how many times we fit into it.
+//! spread is the distance between the best and the worst round's own ratio, relative to the middle one. Whether a larger or a
+//! smaller ratio is the better one is part of what is [`Wanted`]. For the memory of reading, `peer` is the limit and the ratio
+//! how many times we fit into it.
 
 use std::fmt::Write;
 
@@ -28,12 +29,18 @@ impl Rounds {
         }
     }
 
+    /// Tells of a round that was thrown away and repeated.
+    pub(crate) fn discard(&mut self) {
+        self.lossy += 1;
+    }
+
     /// The figure; `None` without a single good round.
     pub(crate) fn figure(&self, name: &'static str, unit: Unit, wanted: Wanted) -> Option<Figure> {
         let side = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
         let (ours, peer) = (median(&side(|p| p.0))?, median(&side(|p| p.1))?);
         let ratios = side(|p| p.0 / p.1);
-        let spread = (ratios.last()? - ratios.first()?) / median(&ratios)?;
+        let middle = median(&ratios)?;
+        let spread = if middle == 0.0 { 0.0 } else { (ratios.last()? - ratios.first()?) / middle };
         let rounds = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         Some(Figure {
             name,
@@ -70,13 +77,79 @@ pub(crate) enum Unit {
     BytesPerSecond,
     /// MiB; `peer` is the limit.
     Mebibytes,
+    /// KiB; `peer` is the limit.
+    Kibibytes,
+    /// Nanoseconds of processor time for an event.
+    Nanoseconds,
+    /// Events in a second by the clock on the wall.
+    PacedEventsPerSecond,
+    /// Machine instructions of one pass.
+    Instructions,
+    /// How many times as much one thing costs as another.
+    Times,
+    /// A plain number; `peer` is the limit.
+    Count,
 }
 
 /// The ratio that must be reached, and the one to aim for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    pub(crate) accept: f64,
-    pub(crate) target: f64,
+    better: Better,
+    accept: Option<f64>,
+    target: Option<f64>,
+}
+
+/// Which way is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Better {
+    Larger,
+    Smaller,
+}
+
+impl Wanted {
+    /// At least `accept`, better `target`.
+    pub(crate) const fn at_least(accept: f64, target: f64) -> Self {
+        Self { better: Better::Larger, accept: Some(accept), target: Some(target) }
+    }
+
+    /// At most `accept`, better `target`.
+    pub(crate) const fn at_most(accept: f64, target: f64) -> Self {
+        Self { better: Better::Smaller, accept: Some(accept), target: Some(target) }
+    }
+
+    /// No bound, but a small one is aimed for.
+    pub(crate) const fn towards(target: f64) -> Self {
+        Self { better: Better::Smaller, accept: None, target: Some(target) }
+    }
+
+    /// Told, and held to nothing.
+    pub(crate) const fn told() -> Self {
+        Self { better: Better::Smaller, accept: None, target: None }
+    }
+
+    fn reached(self, ratio: f64, bound: Option<f64>) -> bool {
+        bound.is_some_and(|b| if self.better == Better::Larger { ratio >= b } else { ratio <= b })
+    }
+
+    fn verdict(self, ratio: f64) -> &'static str {
+        match (self.reached(ratio, self.target), self.accept) {
+            (true, _) => "target reached",
+            (false, Some(_)) if self.reached(ratio, self.accept) => "accepted",
+            (false, Some(_)) if self.better == Better::Larger => "too low",
+            (false, Some(_)) => "too high",
+            (false, None) if self.target.is_some() => "target missed",
+            (false, None) => "",
+        }
+    }
+
+    fn show(self) -> String {
+        let sign = if self.better == Better::Larger { '≥' } else { '≤' };
+        match (self.accept, self.target) {
+            (Some(accept), Some(target)) => format!("{sign} {accept}/{target}"),
+            (None, Some(target)) => format!("{sign} –/{target}"),
+            _ => String::new(),
+        }
+    }
 }
 
 /// One measured figure.
@@ -104,13 +177,7 @@ impl Figure {
     }
 
     fn verdict(&self) -> &'static str {
-        if self.ratio >= self.wanted.target {
-            "target reached"
-        } else if self.ratio >= self.wanted.accept {
-            "accepted"
-        } else {
-            "too low"
-        }
+        self.wanted.verdict(self.ratio)
     }
 }
 
@@ -120,6 +187,12 @@ impl Unit {
             Self::EventsPerSecond => format!("{:.2} M events/s", value / 1e6),
             Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
             Self::Mebibytes => format!("{value:.1} MiB"),
+            Self::Kibibytes => format!("{value:.1} KiB"),
+            Self::Nanoseconds => format!("{value:.1} ns"),
+            Self::PacedEventsPerSecond => format!("{:.2} M/s paced", value / 1e6),
+            Self::Instructions => format!("{value:.2} instr."),
+            Self::Times => format!("{value:.3} x"),
+            Self::Count => format!("{value}"),
         }
     }
 }
@@ -143,7 +216,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
         };
         let (ours, peer) = (f.unit.show(f.ours), f.unit.show(f.peer));
         let (ratio, spread) = (format!("{:.2}", f.ratio), format!("{:.0} %", f.spread * 100.0));
-        let wanted = format!("{}/{}", f.wanted.accept, f.wanted.target);
+        let wanted = f.wanted.show();
         row(&mut out, [f.name, &ours, &peer, &ratio, &spread, &rounds, &wanted, f.verdict()]);
     }
     out
@@ -153,7 +226,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { accept: 5.0, target: 10.0 };
+    const WANTED: Wanted = Wanted::at_least(5.0, 10.0);
 
     #[test]
     fn a_figure_is_the_ratio_of_medians_and_the_spread_of_ratios() {
@@ -181,5 +254,15 @@ mod tests {
             r#"{"name":"x","ours":7.000,"peer":2.000,"ratio":3.5000,"spread":0.2857,"rounds":2,"lossy_rounds":1}"#
         );
         assert_eq!(f.verdict(), "too low");
+    }
+
+    #[test]
+    fn where_less_is_better_a_small_ratio_reaches_the_target() {
+        let wanted = Wanted::at_most(0.4, 0.2);
+        assert_eq!(wanted.verdict(0.2), "target reached");
+        assert_eq!(wanted.verdict(0.3), "accepted");
+        assert_eq!(wanted.verdict(0.41), "too high");
+        assert_eq!((Wanted::towards(1.5).verdict(1.6), Wanted::told().verdict(9.0)), ("target missed", ""));
+        assert_eq!((wanted.show(), Wanted::told().show()), ("≤ 0.4/0.2".to_owned(), String::new()));
     }
 }

@@ -3,13 +3,15 @@
 //! ```text
 //!   cargo build --release -p traceweir-cli          (once: `weir` is looked for beside this program)
 //!   cargo run --release -p traceweir-bench -- read [--json] [--record]
+//!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
+//!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
 //! ```
 //!
 //! Absolute figures do not travel from machine to machine; ratios of one run do. So every figure is a ratio: ours and the
 //! peer take turns on the same core, and a round in which either side did not see every event counts for nothing, as losing
 //! an event is cheaper than handling it. Nothing is installed: a peer that is not there is named, and its figures are left out.
 //!
-//! What is measured, and how fair it is, is told in [`read`]; how a figure is made of rounds, in [`figure`].
+//! What is measured, and how fair it is, is told in [`read`], [`write`] and [`presence`]; how a figure is made of rounds, in [`figure`].
 #![forbid(unsafe_code)]
 
 mod consume;
@@ -20,10 +22,12 @@ mod figure;
 mod machine;
 mod memory;
 mod peer;
+mod presence;
 mod process;
 mod read;
 mod record;
 mod sample;
+mod write;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +46,10 @@ struct Arguments {
 enum Command {
     /// Decoding and printing a trace beside babeltrace2 and memcpy, and the memory it takes.
     Read(read::Arguments),
+    /// Writing events beside LTTng-UST and the floor: cost, two threads, a disabled site, sustained rate.
+    Write(write::Arguments),
+    /// What being there costs: memory and wake-ups of quiet providers.
+    Presence(presence::Arguments),
     /// Writes the traces of `read` into a folder and keeps them, for a profiler.
     Make {
         /// The folder, which is made.
@@ -62,14 +70,51 @@ enum Command {
         /// The trace.
         file: PathBuf,
     },
+    /// Writes a load into a session of its own. What `write` times.
+    #[command(hide = true)]
+    Ours {
+        /// The session's file.
+        file: PathBuf,
+        /// The load.
+        load: Vec<String>,
+    },
+    /// Passes a disabled site. What `write` counts.
+    #[command(hide = true)]
+    Disabled {
+        /// What is in the loop.
+        site: write::disabled::Site,
+        /// How often.
+        passes: u64,
+    },
+    /// Starts a session and keeps it until its input ends. What `presence` enables providers with.
+    #[command(hide = true)]
+    Hold {
+        /// The session's file.
+        file: PathBuf,
+    },
+    /// Registers providers and stays until its input ends. What `presence` looks at.
+    #[command(hide = true)]
+    Present {
+        /// How many.
+        registrations: u32,
+        /// Whether an event is written.
+        #[arg(long)]
+        write: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Read(arguments) => read::run(&arguments),
+        Command::Write(arguments) => write::run(&arguments),
+        Command::Presence(arguments) => presence::run(&arguments),
         Command::Make { folder, events } => read::make(&folder, events).map(drop),
         Command::Decode { file } => consume::decode_and_report(&file),
         Command::Print { file } => consume::print(&file),
+        Command::Ours { file, load } => write::ours::run_round(&file, &load),
+        Command::Disabled { site, passes } => write::disabled::run_loop(site, passes),
+        Command::Hold { file } => presence::hold(&file),
+        Command::Present { registrations, write } => presence::stay(registrations, write),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -123,7 +123,7 @@ pub(crate) fn decode(trace: &Path) -> Result<(Ended, Tally, u64)> {
     }
 }
 
-fn this_program() -> Result<PathBuf> {
+pub(crate) fn this_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(Error::file(Path::new("this program")))
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             ("text", bench.printer.describe().to_owned()),
             ("events", arguments.events.to_string()),
         ];
-        let path = record::write(&record::default_folder(), &machine, &circumstances, &figures)?;
+        let path = record::write(&record::default_folder(), "read", &machine, &circumstances, &figures)?;
         eprintln!("recorded in {}", path.display());
     }
     Ok(())
@@ -185,7 +185,7 @@ impl Bench {
         let mut add = |rounds: &Rounds, name, unit, accept, target| match rounds.figure(
             name,
             unit,
-            Wanted { accept, target },
+            Wanted::at_least(accept, target),
         ) {
             Some(figure) => figures.push(figure),
             None => eprintln!("{name} left out: no round in which both sides saw every event"),

@@ -1,4 +1,4 @@
-//! Figures that are kept: `recorded/read-<date>.jsonl`, a line about the machine and then one for each figure.
+//! Figures that are kept: `recorded/<command>-<date>.jsonl`, a line about the machine and then one for each figure.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,9 +13,10 @@ use crate::machine::Machine;
 /// What the figures depend on besides the machine: names and values.
 pub(crate) type Circumstances<'a> = &'a [(&'a str, String)];
 
-/// Writes the file of today into `folder`, replacing one of the same day.
+/// Writes today's file of one command into `folder`, replacing one of the same day.
 pub(crate) fn write(
     folder: &Path,
+    command: &str,
     machine: &Machine,
     circumstances: Circumstances<'_>,
     figures: &[Figure],
@@ -30,7 +31,7 @@ pub(crate) fn write(
     }
     text.push('\n');
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
-    let path = folder.join(format!("read-{date}.jsonl"));
+    let path = folder.join(format!("{command}-{date}.jsonl"));
     std::fs::write(&path, text).map_err(Error::file(&path))?;
     Ok(path)
 }

@@ -1,6 +1,7 @@
 //! Help that teaches.
 
-use crate::util::weir;
+use crate::golden::{differs, finish};
+use crate::util::{root, weir, weir_command};
 
 #[test]
 fn weir_alone_shows_its_commands() {
@@ -55,4 +56,16 @@ fn a_typo_is_answered_with_what_was_meant() {
         let run = weir([verb]).expect(2);
         assert!(run.stderr.contains("FILE"), "{verb}: {}", run.stderr);
     }
+}
+
+#[test]
+fn the_help_of_each_verb_about_sessions_reads_as_agreed() {
+    let mut wrong = 0;
+    for verb in
+        ["record", "watch", "start", "stop", "query", "list", "enable", "disable", "flush", "demo", "daemon"]
+    {
+        let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
+        wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));
+    }
+    assert_eq!(wrong, 0, "help pages differ; BLESS=1 writes them");
 }

@@ -1,1 +1,427 @@
-//! Skeleton: the lazy link to the daemons (provider side).
+//! The lazy link of a traced process to the daemons, and what all registrations of the process share.
+//!
+//! ```text
+//!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
+//!        ▲ waits for Registered, at most 1 s            │  ◀──Region, Enable, CloseSession──
+//!        └──────────────── changed ─────────────────────┘
+//!                                                       └──▶ slots (entries, hot words), outlets, callbacks
+//! ```
+//!
+//! | File | What it knows |
+//! |---|---|
+//! | `control` | the thread: sockets, greeting, announcing |
+//! | `orders` | what daemons ask for, and what follows when one is gone |
+//! | `outlets` | which session is written to through which outlet |
+//! | `fork` | whether this is still the process that made all this |
+//! | `process` | signals, fork and exit handlers, staying loaded |
+//!
+//! Invariants
+//!
+//! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit.
+//! 2. Entries of slots and the table of outlets change under the lock of `shared`. It is never held while a callback runs or a socket is waited for.
+//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`].
+//! 4. A process uses only the client it made itself; see `fork`.
+
+pub(crate) mod control;
+pub(crate) mod fork;
+mod link;
+mod orders;
+pub(crate) mod outlets;
+pub(crate) mod process;
+pub(crate) mod promise;
+
+use std::cell::Cell;
+use std::hash::BuildHasher;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use traceweir_format::Guid;
+use traceweir_transport::message::Filter;
+
+use crate::error::Result;
+use crate::private::Running;
+use crate::provider::{EnableCallback, Handle, Traits};
+use outlets::{Open, Owner, Table};
+use promise::Promise;
+
+/// The longest that a registration waits for daemons.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest that `fork` waits in a child whose parent was traced.
+const FORK_PATIENCE: Duration = Duration::from_millis(200);
+/// A child whose parent was not traced registers after this: most children call `exec` before.
+const FORK_DELAY: Duration = Duration::from_millis(20);
+
+static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
+
+thread_local! {
+    static ON_CONTROL_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What the registrations of this process share.
+#[derive(Debug)]
+pub(crate) struct Client {
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    /// Wakes the control thread; missing where the system refused it, and then there is no thread either.
+    wake: Option<OwnedFd>,
+    /// Tells this process's library from that of one with the same id.
+    instance: u64,
+    /// Not a forked child of a process that used the library.
+    first: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    thread: Thread,
+    /// The control thread has not yet tried all daemons.
+    starting: bool,
+    /// Daemons that we connected to and that have not answered yet.
+    greeting: u32,
+    /// Registrations that daemons have not confirmed: connection (0: not yet sent) and number.
+    awaited: Vec<(u64, u32)>,
+    /// A daemon let a registration wait for too long: until it answers, nobody waits for it.
+    silent: bool,
+    commands: Vec<Command>,
+    pub(crate) table: Table,
+    traits: Vec<&'static Traits>,
+    /// Filters that came for registrations whose threads will call the callback themselves.
+    filters: Vec<(u32, Filter)>,
+    /// Provider sockets, to be removed at exit.
+    sockets: Vec<PathBuf>,
+    /// Private sessions that run, and how many were started.
+    pub(crate) private: Vec<Running>,
+    pub(crate) private_started: u64,
+    /// Daemons that welcomed us.
+    daemons: u32,
+    /// For people: each folder and what became of it.
+    links: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+enum Thread {
+    #[default]
+    None,
+    Running,
+    Failed(String),
+}
+
+/// What other threads ask of the control thread.
+#[derive(Debug)]
+enum Command {
+    Register(u32),
+    Unregister(u32),
+    /// Run callbacks.
+    Tell {
+        changed: Vec<Handle>,
+        source: Guid,
+        filter: Option<Filter>,
+        done: Promise<()>,
+    },
+}
+
+/// For people: how this process reaches daemons, or why it does not.
+#[must_use]
+pub fn link_state() -> Vec<String> {
+    let Some(client) = CLIENT.get() else { return vec!["nothing was registered in this process".to_owned()] };
+    let shared = client.lock();
+    let mut lines = shared.links.clone();
+    lines.push(format!("daemons that know this process: {}", shared.daemons));
+    match &shared.thread {
+        Thread::Failed(reason) => lines.push(format!("no control thread: {reason}")),
+        Thread::None => lines.push("the control thread was not started yet".to_owned()),
+        Thread::Running => {}
+    }
+    lines
+}
+
+/// Registers a provider and waits until every daemon that answers knows it.
+pub(crate) fn register(
+    provider: Guid,
+    traits: Option<&[u8]>,
+    callback: Option<EnableCallback>,
+) -> Result<Handle> {
+    let client = Client::get();
+    let traits = traits.map(|t| client.intern(t));
+    let handle = Handle::claim(provider, traits, callback)?;
+    let filter = client.announce(handle);
+    handle.slot().registered(filter.as_ref());
+    Ok(handle)
+}
+
+/// Ends a registration; `false` when it was gone already.
+pub(crate) fn unregister(handle: Handle) -> bool {
+    if !handle.retire() {
+        return false;
+    }
+    // A forked child that unregisters its last provider need not first register it anew.
+    if fork::is_forked() && Handle::all().next().is_none() {
+        handle.slot().unwish(u64::MAX);
+    } else {
+        Client::get().renounce(handle);
+    }
+    handle.release();
+    true
+}
+
+impl Client {
+    /// The client of this process; made where there is none.
+    pub(crate) fn get() -> &'static Self {
+        let client = CLIENT.get_or_make(Self::new);
+        if client.first && !fork::is_ready() {
+            fork::set_ready();
+        }
+        client
+    }
+
+    /// The client of this process, if it has one.
+    pub(crate) fn existing() -> Option<&'static Self> {
+        CLIENT.get()
+    }
+
+    fn new(first: bool) -> Self {
+        process::watch(after_fork, at_exit);
+        process::pin();
+        if !first {
+            process::close_inherited();
+            Handle::all().for_each(|h| h.slot().abandon_registering());
+        }
+        let wake = rustix::event::eventfd(
+            0,
+            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+        );
+        Self { shared: Mutex::default(), changed: Condvar::new(), wake: wake.ok(), instance: random(), first }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock, unless somebody holds it for too long: in exit handlers, which may have interrupted the holder.
+    pub(crate) fn lock_for(&self, within: Duration) -> Option<MutexGuard<'_, Shared>> {
+        let deadline = Instant::now() + within;
+        loop {
+            match self.shared.try_lock() {
+                Ok(shared) => return Some(shared),
+                Err(TryLockError::Poisoned(e)) => return Some(e.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(TryLockError::WouldBlock) => return None,
+            }
+        }
+    }
+
+    /// Traits for the life of the process, each kind once.
+    fn intern(&self, traits: &[u8]) -> &'static Traits {
+        let mut shared = self.lock();
+        if let Some(known) = shared.traits.iter().find(|t| *t.0 == *traits) {
+            return known;
+        }
+        let new: &'static Traits = Box::leak(Box::new(Traits(traits.into())));
+        shared.traits.push(new);
+        new
+    }
+
+    /// Announces a registration and waits for the daemons. The filter that came along for its callback.
+    fn announce(&'static self, handle: Handle) -> Option<Filter> {
+        let number = handle.number();
+        let mut shared = self.lock();
+        shared.apply_private(handle);
+        self.start_thread(&mut shared, Duration::ZERO);
+        if matches!(shared.thread, Thread::Running) {
+            shared.awaited.push((0, number));
+            shared.commands.push(Command::Register(number));
+            self.wake();
+            if !ON_CONTROL_THREAD.get() {
+                shared = self.await_registered(shared, number);
+            }
+        }
+        let found = shared.filters.iter().position(|(n, _)| *n == number);
+        found.map(|at| shared.filters.swap_remove(at).1)
+    }
+
+    fn await_registered<'s>(
+        &'s self,
+        mut shared: MutexGuard<'s, Shared>,
+        number: u32,
+    ) -> MutexGuard<'s, Shared> {
+        let deadline = Instant::now() + PATIENCE;
+        while !shared.silent && shared.is_pending(number) {
+            match deadline.checked_duration_since(Instant::now()) {
+                Some(left) => shared = self.wait(shared, left),
+                None => shared.silent = true,
+            }
+        }
+        shared.awaited.retain(|(_, n)| *n != number);
+        shared
+    }
+
+    fn wait<'s>(&'s self, shared: MutexGuard<'s, Shared>, left: Duration) -> MutexGuard<'s, Shared> {
+        self.changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// A retired registration: its sessions are forgotten, the daemons told.
+    fn renounce(&'static self, handle: Handle) {
+        let mut shared = self.lock();
+        handle.slot().unwish(u64::MAX);
+        shared.awaited.retain(|(_, n)| *n != handle.number());
+        if !fork::is_ready() {
+            self.start_thread(&mut shared, Duration::ZERO);
+        }
+        if matches!(shared.thread, Thread::Running) {
+            shared.commands.push(Command::Unregister(handle.number()));
+            self.wake();
+        }
+    }
+
+    fn start_thread(&'static self, shared: &mut Shared, delay: Duration) {
+        if matches!(shared.thread, Thread::Running) {
+            return;
+        }
+        let started = match &self.wake {
+            Some(_) => process::spawn_quiet("traceweir", move || {
+                ON_CONTROL_THREAD.set(true);
+                std::thread::sleep(delay);
+                control::run(self);
+            }),
+            None => Err(std::io::Error::other("the system refuses an eventfd")),
+        };
+        match started {
+            Ok(()) => (shared.thread, shared.starting) = (Thread::Running, true),
+            Err(e) => {
+                shared.thread = Thread::Failed(e.to_string());
+                shared.drop_inherited();
+            }
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            // A counter that is full wakes as well.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Runs callbacks on the control thread and waits for them a while; on this thread where there is no other.
+    pub(crate) fn tell(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
+        if changed.is_empty() {
+            return;
+        }
+        let elsewhere = !ON_CONTROL_THREAD.get() && matches!(self.lock().thread, Thread::Running);
+        if !elsewhere {
+            return tell_all(&changed, source, filter.as_ref());
+        }
+        let done = Promise::new();
+        self.lock().commands.push(Command::Tell { changed, source, filter, done: done.clone() });
+        self.wake();
+        let _ = done.wait(PATIENCE);
+    }
+
+    /// Has the control thread run callbacks, without waiting.
+    pub(crate) fn tell_later(&'static self, changed: Vec<Handle>) {
+        if !changed.is_empty() {
+            let done = Promise::new();
+            self.lock().commands.push(Command::Tell { changed, source: Guid::NULL, filter: None, done });
+            self.wake();
+        }
+    }
+
+    /// Ends sessions: no entry names them and no writer publishes to them any more. The registrations whose callbacks are to be told.
+    pub(crate) fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Vec<Handle> {
+        let mut shared = self.lock();
+        let outlets = shared.table.take(which);
+        let changed = Handle::all().filter(|h| outlets != 0 && h.slot().unwish(outlets)).collect();
+        drop(shared);
+        for outlet in outlets::numbers(outlets) {
+            outlets::get(outlet).close();
+        }
+        self.lock().table.free(outlets);
+        changed
+    }
+}
+
+/// Tells callbacks what changed.
+fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
+    for handle in changed {
+        if handle.is_current() {
+            handle.slot().notify(source, filter);
+        }
+    }
+}
+
+impl Shared {
+    fn is_pending(&self, number: u32) -> bool {
+        self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number)
+    }
+
+    /// Private sessions of this process may want a new registration.
+    fn apply_private(&mut self, handle: Handle) {
+        let provider = handle.slot().provider();
+        for open in self.table.open.iter().filter(|o| o.owner == Owner::Private) {
+            for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
+                handle.slot().wish(open.outlet, open.ticket, params);
+            }
+        }
+    }
+
+    /// In a forked child, when its own sessions are known: those of the parent are forgotten. The registrations for which that is a change.
+    fn drop_inherited(&mut self) -> Vec<Handle> {
+        if fork::is_ready() {
+            return Vec::new();
+        }
+        let inherited = fork::inherited();
+        let mut changed = Vec::new();
+        for handle in Handle::all() {
+            let before = handle.slot().combined(inherited);
+            handle.slot().unwish(inherited);
+            if handle.slot().combined(u64::MAX) == before {
+                handle.slot().forget_changes();
+            } else {
+                changed.push(handle);
+            }
+        }
+        fork::set_ready();
+        changed
+    }
+}
+
+/// A number that another process with the same id will not have.
+fn random() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    std::hash::RandomState::new().hash_one((now.tv_sec, now.tv_nsec, fork::thread_id()))
+}
+
+/// In the child of `fork`.
+extern "C" fn after_fork() {
+    fork::wipe();
+    process::close_inherited();
+    if !fork::is_forked() || Handle::all().next().is_none() {
+        return;
+    }
+    let traced = Handle::all().any(|h| h.slot().is_active());
+    let client = Client::get();
+    let mut shared = client.lock();
+    client.start_thread(&mut shared, if traced { Duration::ZERO } else { FORK_DELAY });
+    if traced {
+        let deadline = Instant::now() + FORK_PATIENCE;
+        while !fork::is_ready()
+            && let Some(left) = deadline.checked_duration_since(Instant::now())
+        {
+            shared = client.wait(shared, left);
+        }
+    }
+}
+
+/// At the exit of the process. A forked child that has no client of its own does nothing: all it sees is its parent's.
+extern "C" fn at_exit() {
+    let Some(client) = CLIENT.get() else { return };
+    crate::private::finish_all();
+    // The exiting thread may have been interrupted inside the lock; leaving a socket file behind is no harm, a daemon removes it.
+    if let Some(shared) = client.lock_for(Duration::from_millis(100)) {
+        for socket in &shared.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}

@@ -1,48 +1,281 @@
-//! Skeleton: sessions inside this process.
+//! Sessions inside this process.
+//!
+//! ```text
+//!   Provider::write ──▶ outlet ──▶ region in this process's own memory ──▶ session (two threads of this process) ──▶ file
+//! ```
+//!
+//! The same write path, rings and engine as with a daemon, without one: no root, no socket, no configuration. A private session sees the
+//! events of its own process only.
+//!
+//! 1. The file is finalised by [`stop`](PrivateSession::stop), on drop, or at the exit of the process, whichever comes first. After `abort` or SIGKILL it is
+//!    valid to its last flushed buffer, and `weir repair` finalises it.
+//! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
+//! 3. No real-time delivery and no provider groups, as published for private loggers.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_session::{Config, Place, Session};
+use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Properties, SessionConfig};
 
-use crate::error::Result;
+use crate::client::outlets::{Open, Owner};
+use crate::client::promise::Promise;
+use crate::client::{Client, Shared, fork};
+use crate::error::{Error, Result};
+use crate::provider::{Handle, for_provider};
+
+/// Private sessions in one process.
+pub const MAX_PRIVATE: usize = 3;
+
+/// EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC.
+const PRIVATE_MODES: u32 = 0x0000_0800 | 0x0002_0000;
+/// EVENT_ENABLE_PROPERTY_PROVIDER_GROUP.
+const PROVIDER_GROUP: u32 = 0x20;
+
+/// How long a stop waits for the disk before it gives up.
+const STOP: Duration = Duration::from_secs(3600);
+/// The same at the exit of the process.
+const EXIT: Duration = Duration::from_secs(10);
 
 /// A session in this process: needs no daemon. Finalised by `stop`, on drop, or at the exit of the process.
 #[derive(Debug)]
 pub struct PrivateSession {
-    _private: (),
+    id: u64,
+    /// The process that started it.
+    serial: u32,
+    running: bool,
+}
+
+/// What the process remembers of a private session.
+pub(crate) struct Running {
+    id: u64,
+    /// Missing while it starts.
+    session: Option<Session>,
+    /// Device and inode of its log file.
+    file: Option<(u64, u64)>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("id", &self.id).field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 impl PrivateSession {
     /// Starts it; PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC are added to the mode. At most three in a process.
     pub fn start(config: &SessionConfig) -> Result<Self> {
-        let _ = config;
-        todo!()
+        let client = Client::get();
+        let mut raw = config.clone();
+        raw.log_file_mode |= PRIVATE_MODES;
+        if let Some(path) = &mut raw.log_file {
+            *path =
+                std::path::absolute(&*path).map_err(|source| Error::File { path: path.clone(), source })?;
+        }
+        let path = raw.log_file.clone();
+        let config = Config::new(raw, cpu::possible())?;
+        let file = path.map(|p| open_log(&p)).transpose()?;
+        let id = begin(client, config, file)?;
+        Ok(Self { id, serial: fork::serial(), running: true })
     }
 
     /// Enables a provider of this process, registered or to be registered.
     pub fn enable(&self, provider: Guid, params: &EnableParams) -> Result<()> {
-        let _ = (provider, params);
-        todo!()
+        let client = self.client()?;
+        if provider.is_null() || params.property & PROVIDER_GROUP != 0 {
+            let why = "a private session enables providers by their GUID, not groups";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        open.enables.retain(|(p, _)| *p != provider);
+        // Applied to later registrations, whose callbacks get no source.
+        open.enables.push((provider, params.clone()));
+        let (outlet, ticket) = (open.outlet, open.ticket);
+        let mut changed = Vec::new();
+        for handle in Handle::all().filter(|h| h.slot().provider() == provider) {
+            if shared.enable(handle, outlet, ticket, params) {
+                changed.push(handle);
+            }
+        }
+        drop(shared);
+        client.tell(changed, params.source, for_provider(&params.filters).cloned());
+        Ok(())
     }
 
     /// Disables it.
     pub fn disable(&self, provider: Guid) -> Result<()> {
-        let _ = provider;
-        todo!()
+        let client = self.client()?;
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        open.enables.retain(|(p, _)| *p != provider);
+        let outlet = open.outlet;
+        let changed = Handle::all()
+            .filter(|h| h.slot().provider() == provider && h.slot().unwish(1 << outlet))
+            .collect();
+        drop(shared);
+        client.tell(changed, Guid::NULL, None);
+        Ok(())
     }
 
-    /// How it is.
+    /// How it is. In a forked child: nothing.
     #[must_use]
     pub fn query(&self) -> Properties {
-        todo!()
+        self.session().map(|s| s.properties()).unwrap_or_default()
     }
 
     /// Writes out what is buffered.
     pub fn flush(&self) -> Result<Properties> {
-        todo!()
+        let answer = Promise::new();
+        let keep = answer.clone();
+        self.session()?.flush(None, Box::new(move |result| keep.keep(result)));
+        Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
     }
 
     /// Collects everything and finalises the file.
-    pub fn stop(self) -> Result<Properties> {
-        todo!()
+    pub fn stop(mut self) -> Result<Properties> {
+        let client = self.client()?;
+        self.running = false;
+        finish(client, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
+    }
+
+    fn client(&self) -> Result<&'static Client> {
+        let mine = Client::existing().filter(|_| fork::serial() == self.serial);
+        mine.ok_or_else(|| {
+            let why = "a private session belongs to the process that started it";
+            Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
+        })
+    }
+
+    fn session(&self) -> Result<Session> {
+        let shared = self.client()?.lock();
+        let found = shared.private.iter().find(|r| r.id == self.id);
+        found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
+    }
+}
+
+impl Drop for PrivateSession {
+    fn drop(&mut self) {
+        if self.running
+            && let Ok(client) = self.client()
+        {
+            let _ = finish(client, self.id, STOP);
+        }
+    }
+}
+
+/// Opens a log file with the rights of the caller; the session empties it.
+fn open_log(path: &Path) -> Result<File> {
+    let failed = |source| Error::File { path: PathBuf::from(path), source };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(Error::refused(
+            Status::ERROR_BAD_PATHNAME,
+            format!("{}: not a regular file", path.display()),
+        ));
+    }
+    Ok(file)
+}
+
+/// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.
+fn begin(client: &'static Client, config: Config, file: Option<File>) -> Result<u64> {
+    let identity = file.as_ref().and_then(|f| f.metadata().ok()).map(|m| (m.dev(), m.ino()));
+    let id = client.lock().reserve_private(identity)?;
+    let starter = (std::process::id(), fork::thread_id());
+    let on_end = Box::new(move |_| {
+        let changed = client.end_sessions(is_private(id));
+        client.tell_later(changed);
+    });
+    let begun = Session::start(config, Place { id, file, starter, on_end }).map_err(Error::from).and_then(
+        |session| {
+            client
+                .lock()
+                .private
+                .iter_mut()
+                .filter(|r| r.id == id)
+                .for_each(|r| r.session = Some(session.clone()));
+            open_outlet(client, id, &session)
+        },
+    );
+    if let Err(e) = begun {
+        finish(client, id, STOP);
+        return Err(e);
+    }
+    Ok(id)
+}
+
+fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
+    let (params, wake) = session.region_params()?;
+    let reader =
+        client.lock().table.open(Owner::Private, id, |outlet| Ok(outlet.open_private(&params, wake)?))?;
+    session.attach_private(reader, std::process::id())?;
+    Ok(())
+}
+
+fn is_private(id: u64) -> impl Fn(&Open) -> bool {
+    move |open| open.owner == Owner::Private && open.session == id
+}
+
+/// Shuts writers out, tells callbacks, collects the rest, finalises the file. `None` when it did not end in time, or was ended by another thread.
+fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<Properties>> {
+    let changed = client.end_sessions(is_private(id));
+    let session = {
+        let mut shared = client.lock();
+        let at = shared.private.iter().position(|r| r.id == id)?;
+        shared.private.swap_remove(at).session?
+    };
+    let answer = Promise::new();
+    let keep = answer.clone();
+    session.stop(Box::new(move |result| keep.keep(result)));
+    client.tell(changed, Guid::NULL, None);
+    answer.wait(within).map(|result| result.map_err(Error::from))
+}
+
+/// At the exit of the process: finalises what is still running.
+pub(crate) fn finish_all() {
+    let Some(client) = Client::existing() else { return };
+    let deadline = Instant::now() + EXIT;
+    let Some(ids) =
+        client.lock_for(Duration::from_secs(1)).map(|s| s.private.iter().map(|r| r.id).collect::<Vec<_>>())
+    else {
+        return;
+    };
+    for id in ids {
+        let _ = finish(client, id, deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Shared {
+    /// Room and a number for a private session, where there is room for one and nobody writes its file.
+    fn reserve_private(&mut self, file: Option<(u64, u64)>) -> Result<u64> {
+        if self.private.len() >= MAX_PRIVATE {
+            let why = format!("this process has {MAX_PRIVATE} private sessions already");
+            return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
+        if file.is_some() && self.private.iter().any(|r| r.file == file) {
+            return Err(Error::refused(
+                Status::ERROR_BAD_PATHNAME,
+                "another private session writes this file",
+            ));
+        }
+        self.private_started += 1;
+        // The logger id is the lowest that is free; what is above tells sessions of one logger id apart.
+        let taken = |logger: u64| self.private.iter().any(|r| r.id & 0xFFFF == logger);
+        let logger = (1..).find(|l| !taken(*l)).unwrap_or(1);
+        let id = self.private_started << 16 | logger;
+        self.private.push(Running { id, session: None, file });
+        Ok(id)
     }
 }

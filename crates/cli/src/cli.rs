@@ -1,13 +1,24 @@
 //! The flags of `weir`, as typed.
 
+mod sessions;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use sessions::{
+    ClockName, Daemon, Demo, DemoShop, Disable, Enable, Flush, List, Mode, Query, Record, Shape, Start, Stop,
+    Watch, Whose,
+};
 
 use crate::filter::{Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
 Examples:
+  weir demo                                      a minute of everything, with a sample program
+  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
+  weir record -p MyCompany.App -o app.etl        running programs, until Ctrl-C
+  weir watch -p MyCompany.App:0x10:warning       live, decoded
   weir dump trace.etl                            every event, decoded, in time order
   weir dump trace.etl --provider MyCompany.App --level warning
   weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
@@ -15,9 +26,9 @@ Examples:
   weir stats trace.etl                           who wrote how much
   weir check trace.etl                           what is wrong with the file, with offsets
 
-Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 the trace says that events were lost, 77 not permitted.";
+Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 events were lost, 77 not permitted; weir record -- CMD: that of CMD.";
 
-/// Opens, decodes, checks and repairs event traces (.etl), recorded on Windows or here.
+/// Records, watches, decodes, checks and repairs event traces (.etl), made here or on Windows.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -27,6 +38,24 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Record providers to a file, while a program runs or until Ctrl-C
+    Record(Box<Record>),
+    /// Show live events, decoded
+    Watch(Box<Watch>),
+    /// Start a session that runs until it is stopped
+    Start(Box<Start>),
+    /// Stop a session and finalise its file
+    Stop(Stop),
+    /// Show a session: configuration, buffers, losses by cause
+    Query(Query),
+    /// List the sessions, or the providers
+    List(List),
+    /// Enable a provider in a session
+    Enable(Box<Enable>),
+    /// Disable a provider in a session
+    Disable(Disable),
+    /// Write out what a session has buffered
+    Flush(Flush),
     /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
     Info(Info),
     /// Print every event, decoded, in time order; several traces are merged
@@ -37,8 +66,12 @@ pub(crate) enum Command {
     Check(Check),
     /// Finalise a file that a crash left behind
     Repair(Repair),
-    /// Write a small trace and print it back, decoded
+    /// Record a sample program in other processes and show its events, live and from the file
     Demo(Demo),
+    /// Run the daemon that owns the sessions; it is started on demand, so this is for services
+    Daemon(Daemon),
+    #[command(hide = true)]
+    DemoShop(DemoShop),
 }
 
 #[derive(Debug, Args)]
@@ -206,11 +239,4 @@ pub(crate) struct Repair {
     /// Replace OUT if it exists
     #[arg(long)]
     pub(crate) force: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// Where the trace is written [default: weir-demo.etl in the temporary folder]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
 }

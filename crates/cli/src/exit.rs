@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anstream::eprintln;
+use traceweir::Status;
 
 /// What a command that ran to its end has to say. Later ones are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +15,8 @@ pub(crate) enum Outcome {
     EventsLost,
     /// The input is damaged; what could be read was.
     Damaged,
+    /// The exit status of a program that was run, or of running it.
+    Status(u8),
 }
 
 impl Outcome {
@@ -22,6 +25,7 @@ impl Outcome {
             Self::Fine => 0,
             Self::EventsLost => 4,
             Self::Damaged => 3,
+            Self::Status(status) => status,
         }
     }
 }
@@ -47,9 +51,32 @@ pub(crate) fn for_each(
     result
 }
 
-fn print(error: &anyhow::Error) {
+/// Prints an error, and what to do about it where that can be told.
+pub(crate) fn print(error: &anyhow::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     eprintln!("{style}error:{style:#} {error:#}");
+    if let Some(hint) = status_of(error).and_then(hint) {
+        eprintln!("  {hint}");
+    }
+}
+
+/// The Win32 status of an answer of the tracing library.
+fn status_of(error: &anyhow::Error) -> Option<Status> {
+    error.chain().find_map(|e| e.downcast_ref::<traceweir::Error>()).map(traceweir::Error::status)
+}
+
+/// What a person can do.
+fn hint(status: Status) -> Option<&'static str> {
+    Some(match status {
+        Status::ERROR_ACCESS_DENIED | Status::ERROR_PRIVILEGE_NOT_HELD => {
+            "your own daemon serves your own programs without any privilege: try --user"
+        }
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND => "weir list shows the sessions that run",
+        Status::ERROR_ALREADY_EXISTS => "weir list shows the sessions that run; weir stop NAME ends one",
+        Status::ERROR_BAD_PATHNAME => "name a log file in a folder that is there, used by no other session",
+        Status::ERROR_DISK_FULL => "make room, or name a log file on another disk",
+        _ => return None,
+    })
 }
 
 /// Prints the error, if there is one, and gives the exit code.
@@ -59,12 +86,16 @@ pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             print(&error);
-            let refused = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
-            let refused =
-                refused.map(std::io::Error::kind).any(|k| k == std::io::ErrorKind::PermissionDenied);
-            if refused { ExitCode::from(77) } else { ExitCode::FAILURE }
+            if is_not_permitted(&error) { ExitCode::from(77) } else { ExitCode::FAILURE }
         }
     }
+}
+
+fn is_not_permitted(error: &anyhow::Error) -> bool {
+    let io = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
+    let refused = [Status::ERROR_ACCESS_DENIED, Status::ERROR_PRIVILEGE_NOT_HELD];
+    io.map(std::io::Error::kind).any(|k| k == std::io::ErrorKind::PermissionDenied)
+        || status_of(error).is_some_and(|status| refused.contains(&status))
 }
 
 /// Whoever reads our output has seen enough: that is not an error.

@@ -1,12 +1,14 @@
 //! Which events a person asked for.
 
+use std::time::Duration;
+
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::kernel;
 use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 
 use crate::cli::Filters;
-use crate::traces::Event;
+use crate::event::Event;
 
 /// Filters, understood. Those on the header are cheap and come first.
 #[derive(Debug, Default)]
@@ -200,16 +202,30 @@ impl Moment {
 
 /// A point in time, as typed: UTC, or an offset with a unit.
 pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
-    for (unit, nanoseconds) in [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9), ("min", 6e10)]
-    {
-        let number = text.strip_suffix(unit).and_then(|n| n.trim().parse::<f64>().ok());
-        let units = number.map(|n| (n * nanoseconds / 100.0).round());
-        if let Some(units) = units.filter(|u| u.abs() < 9e18) {
-            return Ok(Moment::Offset(units as i64));
-        }
+    let units = parse_span(text).map(|n| (n / 100.0).round());
+    if let Some(units) = units.filter(|u| u.abs() < 9e18) {
+        return Ok(Moment::Offset(units as i64));
     }
     let hint = || "use 2020-07-29T00:07:01.5Z or an offset such as 1.5s or 200ms".to_owned();
     parse_utc(text).map(Moment::Utc).ok_or_else(hint)
+}
+
+/// A length of time, as typed; seconds where no unit is given.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.trim().parse::<f64>().ok().or_else(|| parse_span(text).map(|n| n / 1e9));
+    let duration = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    duration.ok_or_else(|| "use a time such as 10s, 500ms or 2min".to_owned())
+}
+
+/// Nanoseconds of a number with a unit.
+fn parse_span(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 7] =
+        [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)];
+    let mut spans = UNITS.iter().filter_map(|(unit, nanoseconds)| {
+        let number = text.strip_suffix(unit)?.trim().parse::<f64>().ok()?;
+        Some(number * nanoseconds)
+    });
+    spans.next()
 }
 
 fn parse_utc(text: &str) -> Option<FileTime> {
@@ -263,6 +279,18 @@ mod tests {
         assert_eq!(parse_moment("2001-09-09").unwrap().after(start).0, start.0 - 6400 * UNITS_PER_SECOND);
         for bad in ["", "yesterday", "2001-02-30", "2001-09-09T25:00:00", "1.5"] {
             assert!(parse_moment(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_have_units_or_are_seconds() {
+        for (text, milliseconds) in
+            [("10s", 10_000), ("500ms", 500), ("2min", 120_000), ("1.5", 1500), ("1h", 3_600_000), ("0s", 0)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for bad in ["", "-1s", "soon", "NaN", "1e300s", "10 parsecs"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }
 

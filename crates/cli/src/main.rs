@@ -3,12 +3,19 @@
 
 mod cli;
 mod cmd;
+mod event;
 mod exit;
 mod export;
 mod filter;
+mod grep;
 mod input;
+mod live;
 mod output;
+mod printer;
 mod progress;
+mod providers;
+mod sessions;
+mod signals;
 mod traces;
 
 use clap::Parser;

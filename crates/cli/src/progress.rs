@@ -1,9 +1,12 @@
-//! A progress bar on standard error, for people who wait.
+//! Progress on standard error, for people who wait: a bar over input, a line about a recording.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use traceweir::controller::Properties;
+
+use crate::cmd::grouped;
 
 /// Work shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -52,5 +55,39 @@ impl Progress {
     /// Removes the bar.
     pub(crate) fn done(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Shows how a recording goes, in one line that changes.
+pub(crate) struct Counter {
+    line: ProgressBar,
+}
+
+impl Counter {
+    /// A line for a terminal; nothing where `wanted` is not set.
+    pub(crate) fn new(wanted: bool) -> Self {
+        let shown = wanted && std::io::stderr().is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let line = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} recording {elapsed}: {msg} (Ctrl-C ends)")
+        {
+            line.set_style(style);
+        }
+        Self { line }
+    }
+
+    /// The session now.
+    pub(crate) fn show(&self, now: &Properties) {
+        let lost = now.events_lost.saturating_add(now.real_time_events_lost);
+        let (events, lost) = (grouped(now.events), grouped(lost));
+        self.line.set_message(format!("{events} events from {} processes, {lost} lost", now.processes));
+        self.line.tick();
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
     }
 }

@@ -15,15 +15,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use traceweir_decode::actors::{Actor, Actors};
-use traceweir_decode::source::Found;
-use traceweir_decode::{Decoder, Undecoded};
+use traceweir_decode::Decoder;
+use traceweir_decode::actors::Actors;
 use traceweir_format::etl::{Events, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
-use traceweir_format::time::{Clock, FileTime};
+use traceweir_format::time::FileTime;
 
 use crate::cli::Schemas;
+use crate::event::{Event, Flow, Place, describe};
 use crate::exit::Outcome;
 use crate::input::{self, Input};
 use crate::progress::Progress;
@@ -42,39 +42,6 @@ pub(crate) struct Traces {
     surveyed: bool,
     /// Whether data goes to the terminal, where a bar would be in the way.
     data_on_terminal: bool,
-}
-
-/// One event of the stream.
-pub(crate) struct Event<'e> {
-    pub(crate) record: Record<'e>,
-    /// Which trace it comes from.
-    pub(crate) file: usize,
-    pub(crate) time: FileTime,
-    clock: &'e Clock,
-    /// When the first trace starts.
-    start: FileTime,
-    pub(crate) found: std::result::Result<Found<'e, 'e>, Undecoded>,
-    /// Whom it is about, where the header does not say so.
-    pub(crate) attributed: Option<Actor>,
-    /// Image name of its process.
-    pub(crate) process: Option<&'e str>,
-    /// Name of its provider.
-    pub(crate) provider: Option<&'e str>,
-}
-
-impl Event<'_> {
-    /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
-    pub(crate) fn since_start(&self) -> i64 {
-        let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
-        offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
-    }
-}
-
-/// Whether to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Continue,
-    Stop,
 }
 
 /// What reading told besides the events.
@@ -137,7 +104,8 @@ impl Traces {
                 survey(&traces, decoder, actors, *data_on_terminal)?;
             }
             let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
-            let event = describe(&record, file, clock, time, start, decoder, who);
+            let place = Place { file, clock, time, start };
+            let event = describe(&record, place, decoder, who);
             if each(&event)? == Flow::Stop {
                 break;
             }
@@ -218,32 +186,6 @@ fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors],
     Ok(())
 }
 
-fn describe<'e>(
-    record: &Record<'e>,
-    file: usize,
-    clock: &'e Clock,
-    time: FileTime,
-    start: FileTime,
-    decoder: &'e mut Decoder,
-    actors: &'e mut Actors,
-) -> Event<'e> {
-    decoder.observe(record);
-    let located = decoder.locate(record);
-    let decoder: &'e Decoder = decoder;
-    let found = located.map(|l| decoder.get(&l));
-    let attributed = found.as_ref().ok().and_then(|found| actors.attribute(record, found));
-    let pid = attributed.map_or(record.process_id(), |a| a.pid);
-    let process = actors.image_of(pid, record.time());
-    let provider = match &found {
-        Ok(found) => found.known.schema.names.provider.as_deref(),
-        Err(_) => None,
-    };
-    let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
-    // A kernel event is one even where nothing describes its fields.
-    let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
-    Event { record: *record, file, clock, start, time, found, attributed, process, provider }
-}
-
 fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
     let mut reading = Reading::default();
     for (input, stream) in inputs.iter().zip(streams) {
@@ -290,7 +232,8 @@ fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
     reading
 }
 
-fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
+/// Takes in what was named on the command line.
+pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
         for file in files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])? {

@@ -1,6 +1,9 @@
-//! Why a daemon cannot run.
+//! Why a daemon cannot run, and why it refuses a request.
 
 use std::path::PathBuf;
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::Message;
 
 /// The result of anything here that can fail.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -18,4 +21,49 @@ pub enum Error {
     /// Signals could not be taken over.
     #[error("signals: {0}")]
     Signals(std::io::Error),
+}
+
+impl Error {
+    /// Wraps the error of a system call.
+    pub(crate) fn system(operation: &'static str, source: impl Into<std::io::Error>) -> Self {
+        Self::Transport(traceweir_transport::Error::system(operation, source))
+    }
+
+    /// The Win32 status that the published API returns for this error.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::AlreadyRunning(_) => Status::ERROR_ALREADY_EXISTS,
+            Self::Transport(e) => e.status(),
+            Self::Signals(e) => traceweir_transport::error::status_of(e),
+        }
+    }
+}
+
+/// Why a request is refused: what its sender is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct Refusal {
+    /// Win32 status.
+    pub(crate) status: Status,
+    /// For people.
+    pub(crate) reason: String,
+}
+
+impl Refusal {
+    /// A refusal for a reason.
+    pub(crate) fn new(status: Status, reason: impl Into<String>) -> Self {
+        Self { status, reason: reason.into() }
+    }
+
+    /// As a message.
+    pub(crate) fn message(self) -> Message {
+        Message::Refused { status: self.status.0, reason: self.reason }
+    }
+}
+
+impl From<traceweir_session::Error> for Refusal {
+    fn from(e: traceweir_session::Error) -> Self {
+        Self::new(e.status(), e.to_string())
+    }
 }

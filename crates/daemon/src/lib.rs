@@ -1,30 +1,41 @@
-//! Skeleton: the daemon.
+//! The daemon: owner of the sessions that many processes write to.
+//!
+//! ```text
+//!   providers ─┐                  ┌─ access    who may
+//!   controllers├─▶ server ─▶ service ─ registry  who is there, and what is enabled for whom
+//!   consumers ─┘  sockets   all state └─ traceweir_session::Session  threads, buffers, files
+//!                 loop         ▲                    │
+//!                 ▲            └────── Notice ──────┘   a session's thread has finished something
+//!                 └── eventfd ──┘
+//! ```
+//!
+//! One thread reads all sockets and changes all state; it never waits for anybody. What takes time (collecting, writing, finalising)
+//! happens on the threads of the sessions, which report back through a channel. The service knows no sockets: connections are
+//! numbers to it, and what it wants to be sent it lists as effects.
+//!
+//! Invariants:
+//!
+//! 1. A process is who the kernel says it is (`Peer`); ids in messages name nothing but the sender's own registrations.
+//! 2. A process has at most one open region for each session, made when the first of its registrations is enabled there.
+//! 3. A session is listed until its file is final; its name, GUID and file stay taken until then.
+//! 4. Nobody is waited for without a deadline, but by a controller that asked for that.
+//! 5. What one connection can make the daemon hold (queue, registrations, names, unanswered orders) is bounded.
+//!
+//! Not here: how events are collected (`traceweir-session`), how bytes travel (`traceweir-transport`), how a daemon is found or
+//! started (`traceweir`, `weir daemon`).
 #![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::os::fd::OwnedFd;
-use std::time::Duration;
-
-use traceweir_transport::runtime::RuntimeDir;
-
+mod access;
 pub mod error;
+mod filter;
+mod log;
+mod logfile;
+mod process;
+mod registry;
+mod server;
+mod service;
 
 pub use error::{Error, Result};
-
-/// How a daemon runs.
-#[derive(Debug)]
-pub struct Options {
-    /// Where it is found.
-    pub runtime: RuntimeDir,
-    /// Leaves after so long without session, pre-enable or consumer; `None`: stays.
-    pub idle_exit: Option<Duration>,
-    /// A listening socket passed by a service manager.
-    pub listener: Option<OwnedFd>,
-    /// Sessions at most.
-    pub max_sessions: usize,
-}
-
-/// Runs a daemon until SIGTERM, SIGINT or idleness; finalises every file before it returns.
-pub fn run(options: Options) -> Result<()> {
-    let _ = options;
-    todo!()
-}
+pub use traceweir_transport::runtime::{RuntimeDir, Scope};
+pub use server::{Options, Stopper, run, run_telling, run_until};

@@ -1,23 +1,233 @@
-//! Skeleton: validated properties.
+//! Properties of a session, checked and adjusted by the published rules.
+//!
+//! ```text
+//!   names ──▶ flag combinations ──▶ GUID and name ──▶ path ──▶ clock ──▶ what this version has ──▶ sizes and numbers adjusted
+//!   87        87                    87                161      87        50
+//! ```
+//!
+//! Errors come in this order. A flag that is legal but not served is refused with a reason instead of ignored, unless ignoring it is
+//! what the rules say. Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the bounds of memory are our own.
 
-use traceweir_transport::message::SessionConfig;
+mod mode;
 
-use crate::error::Result;
+pub(crate) use mode::{Mode, NOT_IN_FILES};
+
+use traceweir_format::Guid;
+use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::header::MAX_RECORD;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::abi::{self, Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::message::{MAX_NAME, SessionConfig};
+
+use crate::error::{Error, Result};
+
+/// Bytes of all regions of a session together, at most: address space, of which only what is used is memory.
+pub const MAX_REGIONS: u64 = 1 << 30;
+
+/// KiB of a buffer: default, least, most.
+const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
+/// Buffers that the maximum exceeds the minimum by where none is given.
+const SPARE_BUFFERS: u32 = 20;
+/// The largest ring that is chosen where none is asked for.
+const LARGEST_RING: u64 = 8 << 20;
+/// Memory that is assumed where the system does not tell.
+const ASSUMED_MEMORY: u64 = 1 << 30;
+
+/// GUID of the NT Kernel Logger, `SystemTraceControlGuid`.
+const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
+/// The name that goes with it.
+const KERNEL_LOGGER: &str = "NT Kernel Logger";
 
 /// A configuration that was checked and adjusted by the published rules.
 #[derive(Clone, Debug)]
-pub struct Config(SessionConfig);
+pub struct Config {
+    properties: SessionConfig,
+    cpus: u16,
+}
+
+/// Where a log file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Nowhere.
+    None,
+    /// At so many bytes, and the session with it.
+    Stop(u64),
+    /// At so many bytes, where it starts over.
+    Wrap(u64),
+}
+
+fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
+    Err(Error::Properties { status, why })
+}
 
 impl Config {
     /// Checks flag combinations (in the published order of errors) and adjusts sizes and buffer numbers for so many processors.
     pub fn new(raw: SessionConfig, cpus: u16) -> Result<Self> {
-        let _ = cpus;
-        Ok(Self(raw))
+        Self::with_memory(raw, cpus, memory())
+    }
+
+    fn with_memory(raw: SessionConfig, cpus: u16, memory: u64) -> Result<Self> {
+        let mode = Mode(raw.log_file_mode);
+        check_names(&raw)?;
+        mode.check(&raw)?;
+        if raw.guid == SYSTEM_TRACE_CONTROL && !raw.name.eq_ignore_ascii_case(KERNEL_LOGGER) {
+            return refuse(Status::ERROR_INVALID_PARAMETER, "this GUID belongs to the NT Kernel Logger");
+        }
+        if raw.log_file.is_none() && mode.needs_path() {
+            return refuse(Status::ERROR_BAD_PATHNAME, "a log file is needed and none is named");
+        }
+        if raw.clock > 3 {
+            return refuse(Status::ERROR_INVALID_PARAMETER, "the clock is none of 0 to 3");
+        }
+        mode.check_served()?;
+        if raw.name.eq_ignore_ascii_case(KERNEL_LOGGER) {
+            return refuse(Status::ERROR_NOT_SUPPORTED, "the NT Kernel Logger is not served");
+        }
+        let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS) };
+        config.adjust(memory);
+        config.check_limit()?;
+        Ok(config)
+    }
+
+    fn adjust(&mut self, memory: u64) {
+        let streams = u32::from(self.streams());
+        let mode = self.mode();
+        let p = &mut self.properties;
+        let (default, least, most) = BUFFER_KIB;
+        let size = if p.buffer_size == 0 { default } else { p.buffer_size };
+        p.buffer_size = size.clamp(least, most).next_multiple_of(4);
+        // A quarter of the machine, but enough to go on with.
+        let afford = memory / 4 / (u64::from(p.buffer_size) << 10);
+        let afford = u32::try_from(afford).unwrap_or(u32::MAX).max(2);
+        p.minimum_buffers = p.minimum_buffers.max(streams.saturating_mul(2)).min(afford);
+        p.maximum_buffers = match p.maximum_buffers {
+            _ if mode.is_buffering() => p.minimum_buffers,
+            0 => p.minimum_buffers.saturating_add(SPARE_BUFFERS),
+            n => n,
+        };
+        p.maximum_buffers = p.maximum_buffers.clamp(p.minimum_buffers, afford.max(p.minimum_buffers));
+        if p.clock == 0 {
+            p.clock = 1;
+        }
+        if mode.is_real_time() && p.flush_timer == 0 {
+            p.flush_timer = 1;
+        }
+        if p.guid.is_null() {
+            p.guid = new_guid();
+        }
+    }
+
+    /// A circular log holds its header buffer and at least one more.
+    fn check_limit(&self) -> Result<()> {
+        let least = u64::from(self.properties.buffer_size) << 11;
+        match limit_of(&self.properties) {
+            Limit::Wrap(bytes) if bytes < least => {
+                refuse(Status::ERROR_INVALID_PARAMETER, "a circular log is smaller than two buffers")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The adjusted properties.
     #[must_use]
     pub fn properties(&self) -> &SessionConfig {
-        &self.0
+        &self.properties
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        Mode(self.properties.log_file_mode)
+    }
+
+    /// The clock that is really used.
+    pub(crate) fn set_clock(&mut self, kind: u32) {
+        self.properties.clock = kind;
+    }
+
+    /// Processors that regions have rings for.
+    pub(crate) fn cpus(&self) -> u16 {
+        self.cpus
+    }
+
+    /// Streams that are ordered by time: one for each processor, or one for all.
+    pub(crate) fn streams(&self) -> u16 {
+        if self.mode().is_one_stream() { 1 } else { self.cpus }
+    }
+
+    /// Bytes of a buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        (self.properties.buffer_size as usize).saturating_mul(1024)
+    }
+
+    /// How regions of this session are cut.
+    pub(crate) fn region_params(&self, clock: Counter) -> Result<RegionParams> {
+        let max_record = MAX_RECORD.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
+        let ring_bytes = self.ring_bytes(max_record);
+        Ok(RegionParams {
+            layout: Layout::new(self.cpus, ring_bytes)?,
+            clock,
+            wake_at: if self.properties.low_latency { 1 } else { ring_bytes / 2 },
+            max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// A share of the session's memory, room for two of the largest records, and a power of two.
+    fn ring_bytes(&self, max_record: usize) -> u32 {
+        let record = max_record.saturating_add(abi::PREFIX_BYTES).next_multiple_of(8);
+        let least = (record as u64).saturating_mul(2).next_power_of_two();
+        let asked = u64::from(self.properties.ring_bytes);
+        let share = (self.buffer_bytes() as u64)
+            .saturating_mul(u64::from(self.properties.maximum_buffers))
+            .checked_div(u64::from(self.cpus).saturating_mul(2))
+            .unwrap_or(0);
+        let bytes = if asked == 0 {
+            share.clamp(least, LARGEST_RING.max(least))
+        } else {
+            asked.clamp(least, u64::from(abi::MAX_RING))
+        };
+        u32::try_from(bytes.next_power_of_two()).unwrap_or(abi::MAX_RING).min(abi::MAX_RING)
     }
 }
+
+/// Where the log file of these properties ends.
+pub(crate) fn limit_of(properties: &SessionConfig) -> Limit {
+    let mode = Mode(properties.log_file_mode);
+    let unit = if mode.counts_kib() { 10 } else { 20 };
+    match u64::from(properties.maximum_file_size) << unit {
+        0 => Limit::None,
+        bytes if mode.is_circular() => Limit::Wrap(bytes),
+        bytes => Limit::Stop(bytes),
+    }
+}
+
+fn check_names(raw: &SessionConfig) -> Result<()> {
+    let length = |text: &str| text.encode_utf16().count();
+    if raw.name.is_empty() || length(&raw.name) > MAX_NAME {
+        return refuse(Status::ERROR_INVALID_PARAMETER, "a session name has 1 to 1,023 characters");
+    }
+    let path = raw.log_file.as_ref().map_or(0, |path| length(&path.to_string_lossy()));
+    if path > MAX_NAME {
+        return refuse(Status::ERROR_INVALID_PARAMETER, "a log-file name has at most 1,023 characters");
+    }
+    Ok(())
+}
+
+/// Memory of the machine.
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kib.map_or(ASSUMED_MEMORY, |kib| kib.saturating_mul(1024))
+}
+
+/// A new GUID; null where the system has none to give, which no rule forbids.
+fn new_guid() -> Guid {
+    std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(Guid::NULL)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,29 +1,45 @@
-//! Skeleton: the running session.
+//! A running session: the handle, and the two threads behind it.
+//!
+//! ```text
+//!   Session (handle, any thread)
+//!      │ commands, in order; rings a bell
+//!      ▼
+//!   collector thread ── waits for: bell, wakes of processes, timetable (flush.rs)
+//!      │ jobs: full buffers and requests, in order (output.rs)
+//!      ▼
+//!   writer thread
+//! ```
+//!
+//! E1 A request is answered once: by the thread that carried it out, or with [`Error::Ended`] by whoever finds that the session has
+//! ended. E2 The answer to a flush or stop comes when everything published before the call is written or counted. E3 Without handles the
+//! session stops by itself. E4 No process can make the session wait: each wakes the collector through a descriptor of its own,
+//! from which the collector never reads.
+
+mod shared;
+mod thread;
+
+pub(crate) use shared::Shared;
+use shared::Command;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::abi::RegionParams;
+use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::live::ConsumerEnds;
 use traceweir_transport::message::{Properties, Update};
 use traceweir_transport::ring::RegionReader;
 
-use crate::config::Config;
-use crate::error::Result;
+use crate::collect::Source;
+use crate::config::{Config, MAX_REGIONS};
+use crate::error::{Error, Result};
+use crate::record::{Threads, Writer};
 
 /// Names one process that writes to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId(pub u64);
-
-/// How thread ids of a process are written.
-pub enum Threads {
-    /// As the process gave them: it lives in this process's namespace.
-    AsGiven,
-    /// Translated: called once for each new id.
-    Translated(Box<dyn FnMut(u32) -> u32 + Send>),
-}
 
 /// Where a session runs.
 pub struct Place {
@@ -45,6 +61,7 @@ pub struct Ended {
 }
 
 /// What a process needs to write to the session.
+#[derive(Debug)]
 pub struct Attached {
     /// To detach it.
     pub source: SourceId,
@@ -57,6 +74,7 @@ pub struct Attached {
 }
 
 /// A new live consumer.
+#[derive(Debug)]
 pub struct Live {
     /// To remove it.
     pub id: u64,
@@ -73,7 +91,19 @@ pub struct Live {
 /// A running session. Its collector and its file writer are threads of their own; this handle speaks to them and may be shared.
 #[derive(Clone)]
 pub struct Session {
-    _private: (),
+    handle: Arc<Handle>,
+}
+
+/// Stops the session when the last handle goes.
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Already stopped where this is refused.
+        let _ = self.shared.post(Command::Stop(None));
+    }
 }
 
 /// Called on the session's thread when a request was carried out; must be quick.
@@ -82,66 +112,113 @@ pub type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
 impl Session {
     /// Starts the threads, writes the file's header.
     pub fn start(config: Config, place: Place) -> Result<Self> {
-        let _ = (config, place);
-        todo!()
+        let shared = thread::start(config, place)?;
+        Ok(Self { handle: Arc::new(Handle { shared }) })
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    fn post(&self, command: Command) {
+        if let Err(refused) = self.shared().post(command) {
+            refused.refuse();
+        }
     }
 
     /// Makes a region for a process. Past the session's cap on memory the region has no rings and only counts what is lost.
     pub fn attach(&self, pid: u32, threads: Threads) -> Result<Attached> {
-        let _ = (pid, threads);
-        todo!()
+        let shared = self.shared();
+        let mut params = shared.params;
+        let wanted = params.layout.region_bytes() as u64;
+        let mut bytes = wanted;
+        if !shared.claim(wanted, MAX_REGIONS) {
+            params.layout = Layout::new(params.layout.cpus(), 0)?;
+            bytes = 0;
+        }
+        match self.attach_with(params, bytes, pid, threads) {
+            Ok(attached) => Ok(attached),
+            Err(error) => {
+                shared.unclaim(bytes);
+                Err(error)
+            }
+        }
+    }
+
+    fn attach_with(&self, params: RegionParams, bytes: u64, pid: u32, threads: Threads) -> Result<Attached> {
+        let (reader, memory) = RegionReader::create(&params)?;
+        let (wake, theirs) = self.shared().new_wake()?;
+        let source = self.add(reader, Some(wake), bytes, Writer::new(pid, threads))?;
+        Ok(Attached { source, params, memory, wake: theirs })
+    }
+
+    fn add(
+        &self,
+        reader: RegionReader,
+        wake: Option<OwnedFd>,
+        bytes: u64,
+        writer: Writer,
+    ) -> Result<SourceId> {
+        let id = self.shared().next_source();
+        let source = Box::new(Source { id, writer, reader: Some(reader), wake, bytes, lost: 0 });
+        self.shared().post(Command::Attach(source)).map_err(|_| Error::Ended)?;
+        Ok(id)
     }
 
     /// Adds a region of this process (private session).
     pub fn attach_private(&self, region: RegionReader, pid: u32) -> Result<SourceId> {
-        let _ = (region, pid);
-        todo!()
+        self.add(region, None, 0, Writer::new(pid, Threads::AsGiven))
     }
 
     /// The region parameters that `attach` would use, and the wake descriptor: for private sessions.
     pub fn region_params(&self) -> Result<(RegionParams, OwnedFd)> {
-        todo!()
+        let (ours, theirs) = self.shared().new_wake()?;
+        self.shared().keep_wake(ours);
+        Ok((self.shared().params, theirs))
     }
 
     /// The process is gone or needs the session no more: collects the rest and drops the region. Returns at once.
     pub fn detach(&self, source: SourceId) {
-        let _ = source;
-        todo!()
+        self.post(Command::Detach(source));
     }
 
     /// How it is.
     #[must_use]
     pub fn properties(&self) -> Properties {
-        todo!()
+        self.shared().properties()
     }
 
     /// Collects everything that was published before the call, and writes it out (or the snapshot of a flight recorder, to `file` or its own).
     pub fn flush(&self, file: Option<(File, PathBuf)>, done: Done<Properties>) {
-        let _ = (file, done);
-        todo!()
+        self.post(Command::Flush(file, done));
     }
 
     /// Changes it.
     pub fn update(&self, update: Update, file: Option<File>, done: Done<Properties>) {
-        let _ = (update, file, done);
-        todo!()
+        self.post(Command::Update(update, file, done));
     }
 
     /// Collects everything, finalises the file, ends the threads. `done` gets the final properties.
     pub fn stop(&self, done: Done<Properties>) {
-        let _ = done;
-        todo!()
+        self.post(Command::Stop(Some(done)));
     }
 
     /// Adds a live consumer (at most eight).
     pub fn open_consumer(&self, done: Done<Live>) {
-        let _ = done;
-        todo!()
+        self.post(Command::Open(done));
     }
 
     /// Removes a live consumer.
     pub fn close_consumer(&self, id: u64) {
-        let _ = id;
-        todo!()
+        self.post(Command::Close(id));
     }
 }
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.shared().id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

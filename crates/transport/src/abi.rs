@@ -23,8 +23,9 @@
 //!   00 u64 head       written by the process: position behind the last published record
 //!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; rings of the second kind only
 //!   40 u64 lost       written by the process: events that found no room or did not fit
-//!   48 u64 woken      written by the process: the tail at which it last woke the owner, plus one
+//!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again
+//!   88 u64 read       written by the owner: position up to which records were taken; never before tail
 //! ```
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never exceeds `ring_bytes`.
@@ -37,8 +38,8 @@
 //!   10 the record, then padding to a multiple of eight (its bytes mean nothing)
 //! ```
 //!
-//! Who may touch what: the process writes all but `tail`; the owner writes `tail` and nothing else. The owner believes nothing it
-//! reads: each word is copied once, checked, and the copy used. The memory file is sealed against shrinking and growing; holes punched into
+//! Who may touch what: the process writes all but `tail` and `read`; the owner writes these and nothing else. The owner believes nothing
+//! it reads: each word is copied once, checked, and the copy used. The memory file is sealed against shrinking and growing; holes punched into
 //! it read as zeros, which are no record.
 
 use crate::error::{Error, Result};
@@ -60,10 +61,12 @@ pub mod control {
     pub const LOCK: usize = 0x08;
     /// Events lost.
     pub const LOST: usize = 0x40;
-    /// Tail at the last wake, plus one.
+    /// What `READ` was at the last wake, plus one.
     pub const WOKEN: usize = 0x48;
     /// Position up to which bytes are free.
     pub const TAIL: usize = 0x80;
+    /// Position up to which records were taken. Runs ahead of the tail while the owner gives pages back to the system.
+    pub const READ: usize = 0x88;
 }
 
 /// Bytes in front of each record.
@@ -151,4 +154,99 @@ pub struct RegionParams {
     pub wake_at: u32,
     /// The largest record the session can store.
     pub max_record: u32,
+}
+
+impl RegionParams {
+    /// Refuses what no region can be used with.
+    pub fn check(&self) -> Result<()> {
+        if self.max_record == 0 || self.max_record as usize > MAX_RECORD {
+            return Err(Error::Invalid("the largest record of a region has 1 to 65535 bytes"));
+        }
+        Ok(())
+    }
+
+    /// The header of a region, for people with a debugger.
+    #[must_use]
+    pub fn header(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        let words = [
+            VERSION,
+            u32::from(self.layout.cpus),
+            self.layout.ring_bytes,
+            self.clock as u32,
+            self.max_record,
+            self.wake_at,
+        ];
+        let magic = MAGIC.to_le_bytes();
+        let bytes = magic.into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes));
+        for (to, from) in header.iter_mut().zip(bytes) {
+            *to = from;
+        }
+        header
+    }
+}
+
+/// The first word of a record's prefix: length, processor, flags.
+#[must_use]
+#[inline]
+pub(crate) const fn prefix_word(length: u32, cpu: u16, flags: u16) -> u64 {
+    length as u64 | (cpu as u64) << 32 | (flags as u64) << 48
+}
+
+/// Bytes that a record takes in a ring: prefix, record, padding to a multiple of eight.
+#[must_use]
+#[inline]
+pub const fn size_in_ring(length: usize) -> usize {
+    (PREFIX_BYTES + length).next_multiple_of(8)
+}
+
+const _: () = {
+    assert!(control::READ + 8 <= CONTROL_BYTES && HEADER_BYTES.is_multiple_of(64) && CONTROL_BYTES.is_multiple_of(64));
+    assert!(control::LOST / 64 != control::HEAD / 64 && control::TAIL / 128 != control::HEAD / 128);
+    assert!(control::TAIL / 64 == control::READ / 64);
+    assert!(size_in_ring(1) == 24 && size_in_ring(8) == 24 && size_in_ring(9) == 32);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_cut_into_header_controls_and_rings_on_pages() {
+        let layout = Layout::new(2, 8192).unwrap();
+        assert_eq!(layout.rings(), 4);
+        assert_eq!(layout.control_offset(0), 256);
+        assert_eq!(layout.control_offset(3), 1024);
+        assert_eq!(layout.data_offset(0), 4096);
+        assert_eq!(layout.data_offset(3), 4096 + 3 * 8192);
+        assert_eq!(layout.region_bytes(), 4096 + 4 * 8192);
+        assert_eq!(Layout::new(1, 0).unwrap().region_bytes(), 4096);
+    }
+
+    #[test]
+    fn sizes_that_no_ring_can_have_are_refused() {
+        for (cpus, ring_bytes) in [(0, 8192), (1025, 8192), (1, 2048), (1, 12288), (1, 1 << 29)] {
+            assert!(Layout::new(cpus, ring_bytes).is_err(), "{cpus} processors, {ring_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn the_header_tells_a_debugger_what_the_region_is() {
+        let layout = Layout::new(2, 8192).unwrap();
+        let clock = crate::clock::Counter::Monotonic;
+        let params = RegionParams { layout, clock, wake_at: 4096, max_record: 1000 };
+        let header = params.header();
+        assert_eq!(&header[..8], b"TWREGION");
+        assert_eq!(header[8..0x20], *[1u32, 2, 8192, 1, 1000, 4096].map(u32::to_le_bytes).as_flattened());
+        assert!(header[0x20..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn the_largest_record_of_a_region_is_bounded() {
+        let layout = Layout::new(1, 8192).unwrap();
+        for (max_record, sound) in [(0, false), (1, true), (65535, true), (65536, false)] {
+            let params = RegionParams { layout, clock: crate::clock::Counter::Cycles, wake_at: 1, max_record };
+            assert_eq!(params.check().is_ok(), sound);
+        }
+    }
 }

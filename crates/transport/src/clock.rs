@@ -1,9 +1,30 @@
 //! The raw counter that stamps records, and its way to wall time.
 //!
-//! See the owner of this file for the rest.
+//! ```text
+//!   record ──stamp──▶ counter ──rate──▶ nanoseconds ──anchor──▶ wall time
+//!                     (TSC, CNTVCT)     (CLOCK_MONOTONIC_RAW)   (CLOCK_REALTIME)
+//! ```
+//!
+//! 1. A stamp is the raw counter, because only that can be read inside a restartable sequence: a clock of the C library is a call,
+//!    and a call leaves the sequence.
+//! 2. The counter is used only where it is invariant: it runs at one rate on every processor, in every power state.
+//! 3. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly than the first measurement.
+//!
+//! Nothing here follows steps of the wall clock or a suspended machine: whoever holds anchors takes a new one.
 
-use crate::error::Result;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 use traceweir_format::time::FileTime;
+
+use crate::error::{Error, Result};
+
+const NANOS: u64 = 1_000_000_000;
+/// How long the counter is measured on first use.
+const MEASURE: Duration = Duration::from_millis(60);
+/// Anchors closer than this give no better rate than the measurement.
+const REFINE_NS: u64 = NANOS;
 
 /// Where stamps come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,20 +40,35 @@ impl Counter {
     /// The best counter of this machine; `TRACEWEIR_NO_TSC=1` chooses the monotonic clock.
     #[must_use]
     pub fn best() -> Self {
-        todo!()
+        static BEST: OnceLock<Counter> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            if cycles::invariant() && !switched_on("TRACEWEIR_NO_TSC") { Self::Cycles } else { Self::Monotonic }
+        })
     }
 
     /// From its number in a message.
     pub fn from_number(number: u32) -> Result<Self> {
-        let _ = number;
-        todo!()
+        match number {
+            0 => Ok(Self::Cycles),
+            1 => Ok(Self::Monotonic),
+            _ => Err(Error::Invalid("a counter of this number is not known")),
+        }
     }
 
     /// Reads it.
     #[must_use]
+    #[inline]
     pub fn now(self) -> u64 {
-        todo!()
+        match self {
+            Self::Cycles => cycles::now(),
+            Self::Monotonic => monotonic_ns(),
+        }
     }
+}
+
+/// Whether an environment variable is set to anything but nothing and `0`.
+pub(crate) fn switched_on(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// One moment on all clocks.
@@ -47,30 +83,158 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Now, as exact as a few tries allow.
+    /// Now, as exact as a few tries allow: the try that took the fewest ticks is taken, because nothing came between its clocks.
     #[must_use]
     pub fn now(counter: Counter) -> Self {
-        let _ = counter;
-        todo!()
+        let (mut best, mut width) = Self::once(counter);
+        for _ in 0..7 {
+            let (anchor, ticks) = Self::once(counter);
+            if ticks < width {
+                (best, width) = (anchor, ticks);
+            }
+        }
+        best
+    }
+
+    /// One try, and how many ticks it took.
+    fn once(counter: Counter) -> (Self, u64) {
+        let before = counter.now();
+        let monotonic_ns = monotonic_ns();
+        let wall = clock_gettime(ClockId::Realtime);
+        let width = counter.now().saturating_sub(before);
+        let wall = FileTime::from_unix(wall.tv_sec, u32::try_from(wall.tv_nsec).unwrap_or(0));
+        (Self { counter: before.saturating_add(width / 2), monotonic_ns, wall }, width)
     }
 }
 
 /// Ticks a second of the counter: measured over at least 50 ms on first use, then remembered for the process.
 #[must_use]
 pub fn frequency(counter: Counter) -> u64 {
-    let _ = counter;
-    todo!()
+    static CYCLES: OnceLock<u64> = OnceLock::new();
+    match counter {
+        Counter::Monotonic => NANOS,
+        Counter::Cycles => *CYCLES.get_or_init(|| {
+            let from = Anchor::now(counter);
+            std::thread::sleep(MEASURE);
+            rate(&from, &Anchor::now(counter)).unwrap_or(NANOS)
+        }),
+    }
 }
 
 /// The rate between two anchors, where they are at least a second apart; else [`frequency`].
 #[must_use]
 pub fn refined_frequency(counter: Counter, from: &Anchor, to: &Anchor) -> u64 {
-    let _ = (counter, from, to);
-    todo!()
+    let far = to.monotonic_ns.saturating_sub(from.monotonic_ns) >= REFINE_NS;
+    match counter {
+        Counter::Cycles if far => rate(from, to).unwrap_or_else(|| frequency(counter)),
+        _ => frequency(counter),
+    }
+}
+
+/// Ticks a second between two anchors; `None` where either clock stood still.
+fn rate(from: &Anchor, to: &Anchor) -> Option<u64> {
+    let ticks = to.counter.checked_sub(from.counter).filter(|ticks| *ticks > 0)?;
+    let ns = to.monotonic_ns.checked_sub(from.monotonic_ns).filter(|ns| *ns > 0)?;
+    u64::try_from(u128::from(ticks) * u128::from(NANOS) / u128::from(ns)).ok()
 }
 
 /// When the machine started.
 #[must_use]
 pub fn boot_time() -> FileTime {
-    todo!()
+    let wall = clock_gettime(ClockId::Realtime);
+    let up = clock_gettime(ClockId::Boottime);
+    let ns = wall.tv_nsec - up.tv_nsec;
+    let seconds = wall.tv_sec - up.tv_sec + ns.div_euclid(NANOS.cast_signed());
+    FileTime::from_unix(seconds, u32::try_from(ns.rem_euclid(NANOS.cast_signed())).unwrap_or(0))
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// The time-stamp counter.
+#[cfg(target_arch = "x86_64")]
+mod cycles {
+    use core::arch::x86_64::{__cpuid, _rdtsc};
+
+    /// CPUID 8000_0007h EDX bit 8 (Intel SDM, "Invariant TSC").
+    pub(super) fn invariant() -> bool {
+        __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & 1 << 8 != 0
+    }
+
+    #[inline]
+    pub(super) fn now() -> u64 {
+        // SAFETY: every x86-64 processor has the instruction; a process that forbade it to itself (PR_SET_TSC) does not trace.
+        unsafe { _rdtsc() }
+    }
+}
+
+/// The virtual count of the generic timer.
+#[cfg(target_arch = "aarch64")]
+mod cycles {
+    /// The architecture says that it runs at one rate always.
+    pub(super) fn invariant() -> bool {
+        true
+    }
+
+    #[inline]
+    pub(super) fn now() -> u64 {
+        let count: u64;
+        // SAFETY: Linux lets programs read this register; reading it changes nothing.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags)) };
+        count
+    }
+}
+
+/// No counter that could be read without a call.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod cycles {
+    pub(super) fn invariant() -> bool {
+        false
+    }
+
+    pub(super) fn now() -> u64 {
+        super::monotonic_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_advance_and_keep_their_numbers() {
+        for counter in [Counter::Cycles, Counter::Monotonic] {
+            assert_eq!(Counter::from_number(counter as u32).unwrap(), counter);
+            let before = counter.now();
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(counter.now() > before);
+        }
+        assert!(Counter::from_number(2).is_err());
+    }
+
+    #[test]
+    fn the_measured_rate_agrees_with_a_longer_measurement() {
+        let counter = Counter::best();
+        let from = Anchor::now(counter);
+        let measured = frequency(counter);
+        std::thread::sleep(Duration::from_millis(1100));
+        let refined = refined_frequency(counter, &from, &Anchor::now(counter));
+        let apart = measured.abs_diff(refined) as f64 / refined as f64;
+        assert!(apart < 0.01, "{measured} and {refined} ticks a second");
+    }
+
+    #[test]
+    fn anchors_too_close_fall_back_to_the_measured_rate() {
+        let anchor = Anchor::now(Counter::Cycles);
+        assert_eq!(refined_frequency(Counter::Cycles, &anchor, &anchor), frequency(Counter::Cycles));
+        assert_eq!(refined_frequency(Counter::Monotonic, &anchor, &anchor), 1_000_000_000);
+    }
+
+    #[test]
+    fn the_machine_started_before_now() {
+        let anchor = Anchor::now(Counter::Monotonic);
+        assert!(boot_time().0 < anchor.wall.0);
+    }
 }

@@ -1,13 +1,57 @@
 //! Where: processors of the machine and the one that runs this thread.
 
+use std::sync::OnceLock;
+
+use crate::abi::MAX_CPUS;
+
 /// Processors that may ever be there (the highest possible index plus one), at most [`crate::abi::MAX_CPUS`].
+///
+/// Possible, not online: a processor that is plugged in later has a ring already.
 #[must_use]
 pub fn possible() -> u16 {
-    todo!()
+    static POSSIBLE: OnceLock<u16> = OnceLock::new();
+    *POSSIBLE.get_or_init(|| {
+        let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+        let highest = listed.as_deref().and_then(highest_of).and_then(|highest| highest.checked_add(1));
+        let count = highest.unwrap_or_else(configured).clamp(1, u32::from(MAX_CPUS));
+        u16::try_from(count).unwrap_or(MAX_CPUS)
+    })
 }
 
 /// The processor that runs this thread right now.
 #[must_use]
+#[inline]
 pub fn current() -> u32 {
-    todo!()
+    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0)
+}
+
+/// The highest number of a list such as `0-3,8,10-11`.
+fn highest_of(list: &str) -> Option<u32> {
+    list.trim().split([',', '-']).map(|number| number.parse().ok()).try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
+}
+
+/// What the C library says, where `/sys` cannot be read.
+fn configured() -> u32 {
+    // SAFETY: `sysconf` reads nothing of ours and has no preconditions.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(count).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_number_of_a_list_is_found() {
+        assert_eq!(highest_of("0\n"), Some(0));
+        assert_eq!(highest_of("0-127\n"), Some(127));
+        assert_eq!(highest_of("0-3,8,10-11"), Some(11));
+        assert_eq!(highest_of(""), None);
+        assert_eq!(highest_of("0-x"), None);
+    }
+
+    #[test]
+    fn this_thread_runs_on_a_possible_processor() {
+        assert!(current() < u32::from(possible()));
+    }
 }

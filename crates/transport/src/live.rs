@@ -1,8 +1,122 @@
-//! Skeleton: live consumers' queues.
+//! Live consumers' queues: finished buffers of a session, in memory that the session writes and the consumer can only read.
+//!
+//! ```text
+//!   the session: QueueWriter                                   the consumer: QueueReader
+//!        │                                                          │
+//!        ├──▶ queue (memory file, sealed: nobody else may write) ──▶┤   buffers, head, ended, lost
+//!        ├◀── cursor (memory file of one page) ◀────────────────────┤   tail
+//!        └──▶ signal (socket pair) ────────────────────────────────▶┘   readable: look again; at its end: the session is gone
+//!
+//!   queue    0            100                   data (a multiple of 1000)
+//!            ┌────────────┬─────────────────────┬──────────┬──────────┬─ … ─┐
+//!            │ header     │ u32 length of each  │ buffer 0 │ buffer 1 │     │      buffer_bytes, rounded up to 1000 each
+//!            └────────────┴─────────────────────┴──────────┴──────────┴─ … ─┘
+//!
+//!   header   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 slots │ 10 u32 buffer_bytes
+//!            40 u64 head: buffers added so far │ 48 u64 1 when no more will come
+//!            80 u64 buffers lost to this consumer │ 88 u64 events in those
+//!   cursor   00 u64 tail: buffers taken so far
+//! ```
+//!
+//! Buffer n stands in slot n mod `slots`. Offsets are hexadecimal.
+//!
+//! 1. The writer never waits: without a free slot a buffer is refused, and whoever offers it counts the loss. Signals are sent with flags
+//!    of the call, because a descriptor's own are shared with the consumer, who could change them.
+//! 2. The writer believes of the cursor only what is between the last value it saw and `head`. A consumer that lies loses or repeats
+//!    buffers of its own queue.
+//! 3. The reader believes nothing either: both files must be sealed against shrinking, each word is checked, and a buffer is copied before
+//!    its slot is freed.
+//! 4. `head` is stored after a buffer (release) and read before it (acquire), so is `tail` for the slot that becomes free, and so is the
+//!    end: who sees it sees every buffer.
+//!
+//! What is in a buffer is not known here. Who is granted a queue is decided by the daemon.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::error::Result;
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::error::{Error, Result};
+use crate::map::{Mapping, PAGE, memory_file, seal};
+
+/// First word of a queue: `TWQUEUE1`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TWQUEUE1");
+/// Version of the queue's layout.
+pub const VERSION: u32 = 1;
+/// The most slots of a queue.
+pub const MAX_SLOTS: u32 = 1 << 16;
+/// The most bytes of a buffer.
+pub const MAX_BUFFER: u32 = 1 << 24;
+/// The most bytes of a queue.
+const MAX_QUEUE: usize = 1 << 32;
+
+/// Offsets in the queue.
+mod at {
+    pub(super) const MAGIC: usize = 0x00;
+    pub(super) const VERSION: usize = 0x08;
+    pub(super) const SLOTS: usize = 0x0C;
+    pub(super) const BUFFER_BYTES: usize = 0x10;
+    pub(super) const HEAD: usize = 0x40;
+    pub(super) const ENDED: usize = 0x48;
+    pub(super) const LOST_BUFFERS: usize = 0x80;
+    pub(super) const LOST_EVENTS: usize = 0x88;
+    pub(super) const LENGTHS: usize = 0x100;
+    /// In the cursor.
+    pub(super) const TAIL: usize = 0x00;
+}
+
+/// How a queue is cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    slots: u32,
+    buffer_bytes: u32,
+}
+
+impl Cut {
+    fn new(slots: u32, buffer_bytes: u32) -> Result<Self> {
+        let cut = Self { slots, buffer_bytes };
+        let sound = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
+        if !sound || cut.bytes() > MAX_QUEUE {
+            return Err(Error::Invalid(
+                "a queue has 1 to 65536 slots of 1 byte to 16 MiB, and 4 GiB at most",
+            ));
+        }
+        Ok(cut)
+    }
+
+    fn slot(self, position: u64) -> usize {
+        (position % u64::from(self.slots)) as usize
+    }
+
+    fn length_offset(self, position: u64) -> usize {
+        at::LENGTHS + 4 * self.slot(position)
+    }
+
+    fn offset_of_slot(self, slot: usize) -> usize {
+        let lengths = 4 * self.slots as usize;
+        (at::LENGTHS + lengths).next_multiple_of(PAGE)
+            + slot * (self.buffer_bytes as usize).next_multiple_of(PAGE)
+    }
+
+    fn data_offset(self, position: u64) -> usize {
+        self.offset_of_slot(self.slot(position))
+    }
+
+    fn bytes(self) -> usize {
+        self.offset_of_slot(self.slots as usize)
+    }
+}
+
+/// A word that every queue and cursor has.
+fn word(memory: &Mapping, offset: usize) -> Result<&AtomicU64> {
+    memory.word(offset).ok_or(Error::Invalid("a queue is smaller than its own header"))
+}
+
+fn half(memory: &Mapping, offset: usize) -> Result<&AtomicU32> {
+    memory.half(offset).ok_or(Error::Invalid("a queue is smaller than its own header"))
+}
 
 /// The descriptors a consumer is given.
 #[derive(Debug)]
@@ -11,45 +125,104 @@ pub struct ConsumerEnds {
     pub queue: OwnedFd,
     /// One page that the consumer writes: how far it has read.
     pub cursor: OwnedFd,
-    /// Signalled when a buffer was added or the session ended.
+    /// Readable when a buffer was added or the session ended.
     pub signal: OwnedFd,
 }
 
 /// The session's side: writes finished buffers and never waits.
 #[derive(Debug)]
 pub struct QueueWriter {
-    _private: (),
+    cut: Cut,
+    queue: Mapping,
+    cursor: Mapping,
+    signal: OwnedFd,
+    head: u64,
+    /// The last tail that was believed.
+    tail: u64,
 }
 
 impl QueueWriter {
     /// A queue of `slots` buffers of `buffer_bytes` at most.
     pub fn create(slots: u32, buffer_bytes: u32) -> Result<(Self, ConsumerEnds)> {
-        let _ = (slots, buffer_bytes);
-        todo!()
+        let cut = Cut::new(slots, buffer_bytes)?;
+        let file = memory_file(c"traceweir-queue", cut.bytes())?;
+        let queue = Mapping::of_file(file.as_fd(), cut.bytes(), true)?;
+        // Only now: this mapping stays writable, and no other will be.
+        seal(file.as_fd(), SealFlags::FUTURE_WRITE)?;
+        let cursor_file = memory_file(c"traceweir-cursor", PAGE)?;
+        seal(cursor_file.as_fd(), SealFlags::empty())?;
+        let cursor = Mapping::of_file(cursor_file.as_fd(), PAGE, false)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (signal, listened) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                .map_err(|e| Error::system("socketpair", e))?;
+
+        word(&queue, at::MAGIC)?.store(MAGIC, Ordering::Relaxed);
+        half(&queue, at::VERSION)?.store(VERSION, Ordering::Relaxed);
+        half(&queue, at::SLOTS)?.store(slots, Ordering::Relaxed);
+        half(&queue, at::BUFFER_BYTES)?.store(buffer_bytes, Ordering::Relaxed);
+        let writer = Self { cut, queue, cursor, signal, head: 0, tail: 0 };
+        Ok((writer, ConsumerEnds { queue: file, cursor: cursor_file, signal: listened }))
     }
 
-    /// Adds a buffer; `false` when the consumer is too far behind. Signals it.
+    /// Adds a buffer; `false` when the consumer is too far behind, or the buffer is none for this queue. Signals it.
     pub fn push(&mut self, buffer: &[u8]) -> bool {
-        let _ = buffer;
-        todo!()
+        let added = self.has_room() && self.put(buffer).is_some();
+        if added {
+            self.wake();
+        }
+        added
+    }
+
+    /// Whether a slot is free. The acquire pairs with the release in [`QueueReader::pop`]: the consumer has copied what stood there.
+    fn has_room(&mut self) -> bool {
+        let Ok(tail) = word(&self.cursor, at::TAIL) else { return false };
+        self.tail = tail.load(Ordering::Acquire).clamp(self.tail, self.head);
+        self.head - self.tail < u64::from(self.cut.slots)
+    }
+
+    fn put(&mut self, buffer: &[u8]) -> Option<()> {
+        let length = u32::try_from(buffer.len()).ok().filter(|n| (1..=self.cut.buffer_bytes).contains(n))?;
+        self.queue.copy_in(self.cut.data_offset(self.head), buffer).then_some(())?;
+        self.queue.half(self.cut.length_offset(self.head))?.store(length, Ordering::Relaxed);
+        self.head += 1;
+        // Pairs with the acquire in `QueueReader::waiting`: buffer and length come first.
+        self.queue.word(at::HEAD)?.store(self.head, Ordering::Release);
+        Some(())
     }
 
     /// Tells the consumer what it has lost so far: buffers, events.
     pub fn set_lost(&mut self, buffers: u64, events: u64) {
-        let _ = (buffers, events);
-        todo!()
+        for (offset, value) in [(at::LOST_BUFFERS, buffers), (at::LOST_EVENTS, events)] {
+            if let Some(word) = self.queue.word(offset) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Tells the consumer that nothing more comes.
     pub fn end(&mut self) {
-        todo!()
+        if let Some(ended) = self.queue.word(at::ENDED) {
+            // Pairs with the acquire in `QueueReader::look`: every buffer and the lost ones come first.
+            ended.store(1, Ordering::Release);
+        }
+        self.wake();
+    }
+
+    /// Best effort: when there is no room for another signal, there are unread ones; when nobody listens, nobody needs it.
+    fn wake(&self) {
+        let _ = rustix::net::send(&self.signal, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
 /// The consumer's side.
 #[derive(Debug)]
 pub struct QueueReader {
-    _private: (),
+    cut: Cut,
+    queue: Mapping,
+    cursor: Mapping,
+    signal: OwnedFd,
+    tail: u64,
 }
 
 /// What a consumer finds in its queue.
@@ -66,25 +239,117 @@ pub enum Next {
 impl QueueReader {
     /// Maps the descriptors; sizes come from the control message.
     pub fn open(ends: ConsumerEnds, slots: u32, buffer_bytes: u32) -> Result<Self> {
-        let _ = (ends, slots, buffer_bytes);
-        todo!()
+        let cut = Cut::new(slots, buffer_bytes)?;
+        check_seals(ends.queue.as_fd())?;
+        check_seals(ends.cursor.as_fd())?;
+        let queue = Mapping::of_file(ends.queue.as_fd(), cut.bytes(), false)?;
+        let cursor = Mapping::of_file(ends.cursor.as_fd(), PAGE, true)?;
+        let known = word(&queue, at::MAGIC)?.load(Ordering::Relaxed) == MAGIC
+            && half(&queue, at::VERSION)?.load(Ordering::Relaxed) == VERSION;
+        if !known {
+            return Err(Error::Invalid("not a queue of a version that is known here"));
+        }
+        Ok(Self { cut, queue, cursor, signal: ends.signal, tail: 0 })
     }
 
-    /// Copies the next buffer into `out` (cleared first) and frees its slot.
+    /// Copies the next buffer into `out`, which then holds that buffer alone, and frees its slot. [`Next::Ended`] also when the session's
+    /// process is gone.
     pub fn pop(&mut self, out: &mut Vec<u8>) -> Result<Next> {
-        let _ = out;
-        todo!()
+        let mut next = self.look()?;
+        if next == Next::Empty {
+            // Signals are taken before the second look: one that comes later leaves the descriptor readable.
+            let gone = self.take_signals()?;
+            next = self.look()?;
+            if next == Next::Empty && gone {
+                next = Next::Ended;
+            }
+        }
+        if let Next::Buffer(length) = next {
+            self.take(length, out)?;
+        } else {
+            out.clear();
+        }
+        Ok(next)
+    }
+
+    /// What is next, without taking it.
+    fn look(&self) -> Result<Next> {
+        // Before `head`, so that an end that is seen is behind every buffer.
+        let ended = word(&self.queue, at::ENDED)?.load(Ordering::Acquire) != 0;
+        if self.waiting()? == 0 {
+            return Ok(if ended { Next::Ended } else { Next::Empty });
+        }
+        let length = half(&self.queue, self.cut.length_offset(self.tail))?.load(Ordering::Relaxed);
+        if !(1..=self.cut.buffer_bytes).contains(&length) {
+            return Err(Error::Invalid("a queue holds a buffer of an impossible length"));
+        }
+        Ok(Next::Buffer(length as usize))
+    }
+
+    /// Buffers that wait. The acquire pairs with the release in [`QueueWriter::push`].
+    fn waiting(&self) -> Result<u64> {
+        let head = word(&self.queue, at::HEAD)?.load(Ordering::Acquire);
+        let waiting = head.checked_sub(self.tail).filter(|n| *n <= u64::from(self.cut.slots));
+        waiting.ok_or(Error::Invalid("a queue holds more buffers than it has slots"))
+    }
+
+    fn take(&mut self, length: usize, out: &mut Vec<u8>) -> Result<()> {
+        out.resize(length, 0);
+        if !self.queue.copy_out(self.cut.data_offset(self.tail), out) {
+            return Err(Error::Invalid("a queue is smaller than its slots"));
+        }
+        // A writer that keeps the rules cannot have come round; one that does not is found out here.
+        self.waiting()?;
+        self.tail += 1;
+        // Pairs with the acquire in `QueueWriter::has_room`: the copy is finished.
+        word(&self.cursor, at::TAIL)?.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+
+    /// Empties the signal; `true` when nobody is left to send one.
+    fn take_signals(&self) -> Result<bool> {
+        let mut bytes = [0_u8; 512];
+        // Not for ever, whatever is sent meanwhile: what stays leaves the descriptor readable, which costs one look more.
+        for _ in 0..8 {
+            match rustix::net::recv(&self.signal, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
+                Err(Errno::AGAIN) => return Ok(false),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::system("reading the signal of a queue", e)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the session itself said that nothing more comes: [`Next::Ended`] without it means that the session's process is gone.
+    #[must_use]
+    pub fn said_end(&self) -> bool {
+        self.queue.word(at::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
     }
 
     /// Buffers and events lost to this consumer so far.
     #[must_use]
     pub fn lost(&self) -> (u64, u64) {
-        todo!()
+        let read = |offset| self.queue.word(offset).map_or(0, |word| word.load(Ordering::Relaxed));
+        (read(at::LOST_BUFFERS), read(at::LOST_EVENTS))
     }
 
-    /// Readable when there may be something new.
+    /// Readable when there may be something new; [`pop`](Self::pop) takes the signals.
     #[must_use]
     pub fn signal(&self) -> BorrowedFd<'_> {
-        todo!()
+        self.signal.as_fd()
     }
 }
+
+/// Refuses memory that its maker could take away from under a mapping.
+fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
+    let seals =
+        rustix::fs::fcntl_get_seals(file).map_err(|e| Error::system("looking at a queue's seals", e))?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(Error::Invalid("a queue is not sealed"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

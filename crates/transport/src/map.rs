@@ -1,2 +1,300 @@
 //! Memory that two parties share: created, sealed, mapped, bounds-checked, given back.
+//!
+//! ```text
+//!   memory_file ──seal──▶ descriptor ──(socket)──▶ Range::map_file        in the process: a fixed range of addresses
+//!        └──────────────▶ Mapping::of_file                                in the owner
+//! ```
+//!
+//! 1. Nobody makes a Rust reference to shared bytes: words are atomics, everything else is copied in and out by raw copies.
+//! 2. Every access is checked against the size of the mapping, which the seals keep the file from falling below.
+//! 3. A [`Mapping`] ends with its owner; a [`Range`] never ends, because a writer interrupted for any length of time may still
+//!    look at it. What is covered reads as zeros.
 
+use core::ffi::CStr;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
+
+use crate::error::{Error, Result};
+
+/// The smallest unit that is given back.
+pub const PAGE: usize = 4096;
+
+/// Creates a memory file of so many bytes that read as zeros; nothing is sealed yet.
+pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Before Linux 6.3 the flag is unknown; after it a system may insist on it.
+    let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| rustix::fs::memfd_create(name, flags))
+        .map_err(|e| Error::system("create a memory file", e))?;
+    rustix::fs::ftruncate(&file, bytes as u64).map_err(|e| Error::system("size a memory file", e))?;
+    Ok(file)
+}
+
+/// Seals a memory file against shrinking, growing and further seals, and whatever else is named.
+pub fn seal(file: BorrowedFd<'_>, more: SealFlags) -> Result<()> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more;
+    rustix::fs::fcntl_add_seals(file, seals).map_err(|e| Error::system("seal a memory file", e))
+}
+
+/// Refuses a file that is smaller than what is about to be mapped of it: touching the missing part would kill the process.
+fn check_size(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+    let stat = rustix::fs::fstat(file).map_err(|e| Error::system("look at a memory file", e))?;
+    if u64::try_from(stat.st_size).unwrap_or(0) < bytes as u64 {
+        return Err(Error::Invalid("the memory file is smaller than it was said to be"));
+    }
+    Ok(())
+}
+
+/// Shared memory, mapped for as long as this lives.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and raw copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; nothing hands out references to bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the beginning of a memory file, to be read, or to be read and written.
+    pub fn of_file(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self> {
+        check_size(file, bytes)?;
+        let rights = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0) };
+        Self::from_kernel(base, bytes, writable)
+    }
+
+    fn from_kernel(base: rustix::io::Result<*mut core::ffi::c_void>, bytes: usize, writable: bool) -> Result<Self> {
+        let base = base.map_err(|e| Error::system("map shared memory", e))?;
+        let base = NonNull::new(base.cast()).ok_or(Error::Invalid("shared memory cannot be at address zero"))?;
+        Ok(Self { base, bytes, writable })
+    }
+
+    /// Bytes of the mapping.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where `length` bytes at an offset are, if they are inside and aligned.
+    #[inline]
+    fn at(&self, offset: usize, length: usize, align: usize) -> Option<*mut u8> {
+        let inside = offset.checked_add(length)? <= self.bytes && offset.is_multiple_of(align);
+        // SAFETY: offset + length lies inside the mapping, which is one allocation of `bytes` bytes.
+        inside.then(|| unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    /// The word at a multiple of eight. Written only where the mapping is writable.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        // SAFETY: `at` checked bounds and alignment (the base is page aligned); the word is only ever used as an atomic here.
+        self.at(offset, 8, 8).map(|word| unsafe { AtomicU64::from_ptr(word.cast()) })
+    }
+
+    /// The half word at a multiple of four. Written only where the mapping is writable.
+    #[must_use]
+    #[inline]
+    pub fn half(&self, offset: usize) -> Option<&AtomicU32> {
+        // SAFETY: as in `word`.
+        self.at(offset, 4, 4).map(|word| unsafe { AtomicU32::from_ptr(word.cast()) })
+    }
+
+    /// Copies bytes out; `false`, and nothing done, where they are not all inside.
+    #[must_use]
+    #[inline]
+    pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
+        let Some(from) = self.at(offset, out.len(), 1) else { return false };
+        // SAFETY: `at` checked the source; `out` is exclusive memory of ours and no part of a mapping nobody has references to. Should
+        // another process write meanwhile, the copy holds some mixture of bytes, which is all that is promised.
+        unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+        true
+    }
+
+    /// Copies bytes in; `false`, and nothing done, where there is no room or no right.
+    #[must_use]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
+        let Some(to) = self.at(offset, bytes.len(), 1).filter(|_| self.writable) else { return false };
+        // SAFETY: `at` checked the destination; nobody has references to it, so it cannot overlap `bytes`.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        true
+    }
+
+    /// Gives whole pages back to the system; they read as zeros from now on. Best effort.
+    pub fn give_back(&self, offset: usize, bytes: usize) {
+        if bytes == 0 || !bytes.is_multiple_of(PAGE) || !self.writable {
+            return;
+        }
+        if let Some(from) = self.at(offset, bytes, PAGE) {
+            // SAFETY: the pages are inside this mapping, whose bytes nobody has references to; they become zeros, never unmapped.
+            let _ = unsafe { rustix::mm::madvise(from.cast(), bytes, Advice::LinuxRemove) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by this type with this size, and whoever borrowed from it is gone.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Addresses that are kept for ever: mapped to shared memory now and then, to zeros of their own otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Range {
+    /// Keeps addresses for at least so many bytes. The size is rounded up to a power of two, so that a growing need leaves no more
+    /// behind than it uses.
+    pub fn reserve(bytes: usize) -> Result<Self> {
+        let bytes = bytes.checked_next_power_of_two().ok_or(Error::Invalid("the region is too large"))?;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, RW, COVER) };
+        let base = base.map_err(|e| Error::system("reserve addresses", e))?;
+        let base = NonNull::new(base.cast()).ok_or(Error::Invalid("a range cannot be at address zero"))?;
+        Ok(Self { base, bytes })
+    }
+
+    /// A range that was taken apart.
+    ///
+    /// # Safety
+    /// Base and size are those of a range from [`reserve`](Self::reserve).
+    pub(crate) unsafe fn from_parts(base: *mut u8, bytes: usize) -> Option<Self> {
+        NonNull::new(base).map(|base| Self { base, bytes })
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn base(self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Puts the beginning of a memory file there.
+    pub fn map_file(self, file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+        check_size(file, bytes)?;
+        self.check_bytes(bytes)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the addresses are this range's, kept for this purpose; nobody has references into them.
+        let mapped = unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, RW, flags, file.as_fd(), 0) };
+        mapped.map(drop).map_err(|e| Error::system("map a region", e))
+    }
+
+    /// Puts new memory there that forks share, and maps it a second time for the reader.
+    pub fn map_shared(self, bytes: usize) -> Result<Mapping> {
+        self.check_bytes(bytes)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: as in `map_file`.
+        let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, RW, flags) };
+        let mapped = mapped.map_err(|e| Error::system("map a private region", e))?;
+        // SAFETY: an old size of zero leaves the old mapping and makes a second one of the same shared pages elsewhere (mremap(2)).
+        let twin = unsafe { rustix::mm::mremap(mapped, 0, bytes, MremapFlags::MAYMOVE) };
+        Mapping::from_kernel(twin, bytes, true).inspect_err(|_| self.cover())
+    }
+
+    /// Puts zeros there that nobody else sees. Whoever still looks or writes there disturbs nothing.
+    pub fn cover(self) {
+        let flags = COVER | MapFlags::FIXED;
+        // SAFETY: as in `map_file`. Should it fail, what was there stays, which is memory too.
+        let _ = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.bytes, RW, flags) };
+    }
+
+    fn check_bytes(self, bytes: usize) -> Result<()> {
+        if bytes == 0 || bytes > self.bytes {
+            return Err(Error::Invalid("the range is smaller than the region"));
+        }
+        Ok(())
+    }
+}
+
+const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+const COVER: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn file(bytes: usize) -> OwnedFd {
+        let file = memory_file(c"traceweir-test", bytes).unwrap();
+        seal(file.as_fd(), SealFlags::empty()).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_sealed_file_keeps_its_size() {
+        let file = file(8192);
+        assert!(rustix::fs::ftruncate(&file, 4096).is_err());
+        assert!(rustix::fs::ftruncate(&file, 16384).is_err());
+        assert!(rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE).is_err());
+    }
+
+    #[test]
+    fn what_is_not_inside_is_refused() {
+        let map = Mapping::of_file(file(8192).as_fd(), 8192, true).unwrap();
+        assert!(map.word(8184).is_some() && map.word(8192).is_none() && map.word(8188).is_none());
+        assert!(map.half(8188).is_some() && map.half(8190).is_none());
+        let mut bytes = [1; 16];
+        assert!(map.copy_out(8176, &mut bytes) && !map.copy_out(8177, &mut bytes));
+        assert!(!map.copy_out(usize::MAX, &mut bytes) && !map.copy_in(8177, &bytes));
+        assert_eq!(map.bytes(), 8192);
+    }
+
+    #[test]
+    fn a_file_smaller_than_said_is_refused() {
+        let file = file(4096);
+        assert!(Mapping::of_file(file.as_fd(), 8192, true).is_err());
+        assert!(Range::reserve(8192).unwrap().map_file(file.as_fd(), 8192).is_err());
+    }
+
+    #[test]
+    fn pages_given_back_read_as_zeros_through_every_mapping() {
+        let file = file(3 * PAGE);
+        let (one, two) = (Mapping::of_file(file.as_fd(), 3 * PAGE, true), Mapping::of_file(file.as_fd(), 3 * PAGE, false));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert!(one.copy_in(0, &[7; 3 * PAGE]) && !two.copy_in(0, &[8]));
+        one.give_back(PAGE, PAGE);
+        let mut seen = [1; 3 * PAGE];
+        assert!(two.copy_out(0, &mut seen));
+        assert!(seen[..PAGE].iter().chain(&seen[2 * PAGE..]).all(|byte| *byte == 7));
+        assert!(seen[PAGE..2 * PAGE].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_range_serves_several_regions_and_is_covered_between_them() {
+        let range = Range::reserve(3 * PAGE).unwrap();
+        assert_eq!(range.bytes(), 4 * PAGE);
+        let reader = range.map_shared(2 * PAGE).unwrap();
+        // SAFETY: the range is mapped and page aligned.
+        let word = unsafe { AtomicU64::from_ptr(range.base().cast()) };
+        word.store(42, Ordering::Relaxed);
+        assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 42);
+        range.cover();
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+        assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 42);
+        reader.give_back(0, PAGE);
+        assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 0);
+        let file = file(PAGE);
+        range.map_file(file.as_fd(), PAGE).unwrap();
+        word.store(43, Ordering::Relaxed);
+        let other = Mapping::of_file(file.as_fd(), PAGE, false).unwrap();
+        assert_eq!(other.word(0).unwrap().load(Ordering::Relaxed), 43);
+    }
+}

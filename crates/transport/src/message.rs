@@ -11,15 +11,38 @@
 //!            ◀─CloseSession─  ──Ack──▶               ◀─Properties─
 //! ```
 //!
-//! Everything before `Registered` has been carried out when a registration returns. The bytes are in `message/wire.rs`.
+//! Everything before `Registered` has been carried out when a registration returns.
+//!
+//! 1. One packet is one message; a reply carries the number of its request. Orders of a daemon are no requests: they have number 0, and
+//!    an `Ack` says which were carried out.
+//! 2. Nothing that was received is trusted: [`wire`] checks that it is a message at all, its receiver whether it has a place.
+//! 3. Long lists are asked for page by page ([`Message::sessions_page`], [`Message::providers_page`]).
+//!
+//! The bytes are in [`wire`] and `message/layout.rs`; who carries the messages is [`socket`](crate::socket).
+#![deny(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
 
+mod layout;
+mod page;
 pub mod wire;
+
+pub use page::MAX_PIDS;
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+mod tests;
 
 use std::path::PathBuf;
 
 use traceweir_format::Guid;
 
 use crate::abi::RegionParams;
+use crate::error::{Error, Result};
 
 /// The versions of the protocol that this library speaks: lowest, highest.
 pub const VERSIONS: (u16, u16) = (1, 1);
@@ -29,6 +52,18 @@ pub const MAX_MESSAGE: usize = 60 * 1024;
 pub const MAX_DESCRIPTORS: usize = 4;
 /// The longest session name and file name, in UTF-16 units without the terminator.
 pub const MAX_NAME: usize = 1023;
+
+/// The most filters of one enable call.
+pub const MAX_FILTERS: usize = 13;
+
+/// The highest version that both sides speak.
+pub fn common_version(theirs: (u16, u16)) -> Result<u16> {
+    let version = theirs.1.min(VERSIONS.1);
+    if version < theirs.0.max(VERSIONS.0) {
+        return Err(Error::Version { theirs, ours: VERSIONS });
+    }
+    Ok(version)
+}
 
 /// Why somebody connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +115,7 @@ pub struct Update {
 }
 
 /// A session to be started (EVENT_TRACE_PROPERTIES as far as it is input).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionConfig {
     /// Unique name.
     pub name: String,
@@ -106,25 +141,6 @@ pub struct SessionConfig {
     pub low_latency: bool,
     /// Bytes of one ring in each process; 0: by the buffers.
     pub ring_bytes: u32,
-}
-
-impl Default for SessionConfig {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            guid: Guid::NULL,
-            log_file_mode: 0,
-            clock: 0,
-            buffer_size: 0,
-            minimum_buffers: 0,
-            maximum_buffers: 0,
-            maximum_file_size: 0,
-            flush_timer: 0,
-            log_file: None,
-            low_latency: false,
-            ring_bytes: 0,
-        }
-    }
 }
 
 /// A session as it is (EVENT_TRACE_PROPERTIES as output, and more counters).
@@ -210,7 +226,7 @@ pub struct EnableParams {
     pub property: u32,
     /// Who asks.
     pub source: Guid,
-    /// At most 13.
+    /// At most [`MAX_FILTERS`].
     pub filters: Vec<Filter>,
 }
 
@@ -377,7 +393,7 @@ pub enum Message {
         slots: u32,
         /// Bytes of a slot.
         buffer_bytes: u32,
-        /// The log-file header buffer: clock, names, machine.
+        /// The valid bytes of the log-file header buffer: clock, names, machine.
         header: Vec<u8>,
     },
 }

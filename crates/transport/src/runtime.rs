@@ -1,8 +1,34 @@
-//! Skeleton: where daemons and providers find each other.
+//! Where daemons and providers find each other: one folder for each daemon.
+//!
+//! ```text
+//!   RUNTIME/
+//!     control.sock      the daemon listens: controllers, consumers and new providers connect
+//!     daemon.lock       held (flock) by the daemon that runs
+//!     providers/
+//!       1234.sock       a provider process listens: a daemon that starts connects to each
+//!
+//!   scope     RUNTIME                                               RUNTIME  providers  owner
+//!   Named     $TRACEWEIR_RUNTIME_DIR                                0700     0700       this user or root
+//!   User      $XDG_RUNTIME_DIR/traceweir, if that folder is ours,   0700     0700       this user
+//!             else traceweir-UID in the temporary folder
+//!   System    /run/traceweir                                        0755     1777       root
+//! ```
+//!
+//! 1. Sockets are looked for only in folders that nobody but their owner (and root) can change: a folder that others may write to, has
+//!    a foreign owner or, for the user's, is a symbolic link or open to others, is refused.
+//! 2. An existing folder is never changed, only checked; missing ones are made.
+//! 3. A program with more rights than its caller (set-user-id) does not believe the caller's environment.
 
+use std::ffi::OsString;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// The folder of the system's daemon.
+const SYSTEM: &str = "/run/traceweir";
+const STICKY: u32 = 0o1000;
 
 /// Which daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,13 +53,23 @@ impl RuntimeDir {
     /// The folders that a provider of this process announces itself in: the named one alone, or the user's and the system's.
     #[must_use]
     pub fn for_providers() -> Vec<Self> {
-        todo!()
+        if named().is_some() {
+            return Self::of(Scope::Named).into_iter().collect();
+        }
+        let system = Self::of(Scope::System).ok().filter(|system| system.path.is_dir());
+        Self::of(Scope::User).into_iter().chain(system).collect()
     }
 
-    /// The folder of one scope; an error where it cannot be told (no home for the user's, a foreign owner).
+    /// The folder of one scope; an error where it cannot be told (none is named) or must not be used (a foreign owner). It may be missing.
     pub fn of(scope: Scope) -> Result<Self> {
-        let _ = scope;
-        todo!()
+        let path = match scope {
+            Scope::Named => named().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
+            Scope::System => SYSTEM.into(),
+            Scope::User => users(variable("XDG_RUNTIME_DIR"), temporary(), own_uid()),
+        };
+        let found = Self { scope, path };
+        found.check_folder(own_uid())?;
+        Ok(found)
     }
 
     /// A folder given by its path.
@@ -44,7 +80,14 @@ impl RuntimeDir {
 
     /// Creates it where it is missing (mode 0700 and owner checked for the user's; `providers` with mode 1777 for the system's).
     pub fn ensure(&self) -> Result<()> {
-        todo!()
+        let (folder, providers) = match self.scope {
+            Scope::System => (0o755, 0o777 | STICKY),
+            Scope::Named | Scope::User => (0o700, 0o700),
+        };
+        make(&self.path, folder)?;
+        self.check_folder(own_uid())?;
+        make(&self.providers(), providers)?;
+        self.check_providers(own_uid())
     }
 
     /// The folder.
@@ -76,4 +119,112 @@ impl RuntimeDir {
     pub fn provider_socket(&self, pid: u32) -> PathBuf {
         self.providers().join(format!("{pid}.sock"))
     }
+
+    /// The processes that have a socket among the providers, alive or not.
+    pub fn provider_pids(&self) -> Result<Vec<u32>> {
+        let entries = match fs::read_dir(self.providers()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::system("reading the folder of providers", e))?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.filter_map(|name| name.strip_suffix(".sock")?.parse().ok()).collect())
+    }
+
+    /// Whether sockets may be looked for in the folder; a missing one is fine.
+    fn check_folder(&self, uid: u32) -> Result<()> {
+        // A name given outright may be a link; one that others could have put there may not.
+        let found = match self.scope {
+            Scope::Named => fs::metadata(&self.path),
+            Scope::User | Scope::System => fs::symlink_metadata(&self.path),
+        };
+        let Some(found) = present(found)? else { return Ok(()) };
+        let (owner_is_right, forbidden) = match self.scope {
+            Scope::Named => (found.uid() == uid || found.uid() == 0, 0o022),
+            Scope::User => (found.uid() == uid, 0o077),
+            Scope::System => (found.uid() == 0, 0o022),
+        };
+        if !found.is_dir() || !owner_is_right {
+            return Err(refused("the runtime folder is not a folder of the right owner"));
+        }
+        if found.mode() & forbidden != 0 {
+            return Err(refused("the runtime folder is open to others"));
+        }
+        Ok(())
+    }
+
+    /// The same for the folder of provider sockets, which many users share under the system's daemon.
+    fn check_providers(&self, uid: u32) -> Result<()> {
+        let found = fs::symlink_metadata(self.providers());
+        let Some(found) = present(found)? else { return Ok(()) };
+        if !found.is_dir() || (found.uid() != uid && found.uid() != 0) {
+            return Err(refused("the folder of provider sockets is not a folder of the right owner"));
+        }
+        let shared = found.mode() & 0o022 != 0;
+        if shared && (self.scope == Scope::User || found.mode() & STICKY == 0) {
+            return Err(refused("the folder of provider sockets is open to others"));
+        }
+        Ok(())
+    }
 }
+
+/// What was found; `None` where nothing is.
+fn present(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::system("looking at the runtime folder", e)),
+    }
+}
+
+fn refused(why: &'static str) -> Error {
+    Error::system(why, io::Error::from_raw_os_error(libc::EACCES))
+}
+
+/// Makes a folder with exactly this mode, whatever the umask; one that is there stays as it is.
+fn make(path: &Path, mode: u32) -> Result<()> {
+    // Never wider than meant, not even for a moment; then as wide as meant.
+    match fs::DirBuilder::new().mode(mode & 0o700).create(path) {
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .map_err(|e| Error::system("setting the permissions of the runtime folder", e)),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(Error::system("creating the runtime folder", e)),
+    }
+}
+
+/// The user's folder. A runtime folder of somebody else, which `su` and `sudo` leave in the environment, is not used.
+fn users(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
+    let runtime = runtime.map(PathBuf::from).filter(|path| {
+        path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
+    });
+    match runtime {
+        Some(path) => path.join("traceweir"),
+        None => temporary.join(format!("traceweir-{uid}")),
+    }
+}
+
+fn named() -> Option<PathBuf> {
+    // Absolute, so that a process that changes its folder stays where it is.
+    std::path::absolute(variable("TRACEWEIR_RUNTIME_DIR")?).ok()
+}
+
+fn temporary() -> PathBuf {
+    if is_privileged_by_file() { "/tmp".into() } else { env::temp_dir() }
+}
+
+/// A variable that is set, not empty, and whose giver may be believed.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty() && !is_privileged_by_file())
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether the program file gave this process rights that its caller does not have.
+fn is_privileged_by_file() -> bool {
+    // SAFETY: reads a word of the auxiliary vector; no preconditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(test)]
+mod tests;

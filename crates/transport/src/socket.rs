@@ -1,16 +1,50 @@
-//! Skeleton: connections with descriptors and peer identity.
+//! Control connections: messages, descriptors and the identity of the other end over a Unix socket.
+//!
+//! ```text
+//!   Listener ──accept──▶ Connection ◀──── SOCK_SEQPACKET: one packet = one message + up to 4 descriptors ────▶ Connection
+//!      │                     └─ peer: pid, uid, gid from SO_PEERCRED, fixed when the connection was made
+//!      └─ a socket file that always leads to somebody who listens, until its owner is gone (then it is stale)
+//! ```
+//!
+//! 1. No call waits longer than it was told to, no matter what the other end does; zero means not at all.
+//! 2. Descriptors that arrive belong to their envelope and are closed with it. A packet that was cut, has too many of them, or is not a
+//!    message, is an error; its descriptors are closed.
+//! 3. A socket file appears under its name only when its owner listens and its permissions are set: it is bound under another name,
+//!    prepared, and renamed. So whoever is refused at that name knows the socket to be stale.
+//! 4. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
+//!
+//! Any number of threads may send. One at a time may receive. Who may say what is the business of both ends, not of this module.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod address;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::error::Result;
-use crate::message::Message;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, accept_with, recvmsg, sendmsg, socketpair,
+    sockopt,
+};
+
+use crate::error::{Error, Result};
+use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
+
+/// Room for the control message that carries the descriptors.
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Who is at the other end, as the kernel vouches for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id in this process's namespace.
+    /// Process id in this process's namespace; 0 for a process that cannot be seen from here.
     pub pid: u32,
     /// User.
     pub uid: u32,
@@ -32,80 +66,240 @@ pub struct Envelope {
 /// One end of a control connection (SOCK_SEQPACKET: a packet is a message).
 #[derive(Debug)]
 pub struct Connection {
-    _private: (),
+    socket: OwnedFd,
+    peer: Peer,
 }
 
 impl Connection {
     /// Connects to a socket, waiting at most so long.
     pub fn connect(path: &Path, within: Duration) -> Result<Self> {
-        let _ = (path, within);
-        todo!()
+        let socket = address::connect(path, Deadline::after(within))?;
+        Self::from_fd(socket)
     }
 
     /// Takes a connected socket over.
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
-        let _ = socket;
-        todo!()
+        prepare(&socket)?;
+        let peer = peer_of(&socket)?;
+        Ok(Self { socket, peer })
     }
 
     /// Two connected ends in this process, for tests.
     pub fn pair() -> Result<(Self, Self)> {
-        todo!()
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+            .map_err(|e| Error::system("socketpair", e))?;
+        Ok((Self::from_fd(a)?, Self::from_fd(b)?))
     }
 
-    /// Who is at the other end.
+    /// Who is at the other end. Of a connection that this process made to a listener: who began to listen there.
     #[must_use]
     pub fn peer(&self) -> Peer {
-        todo!()
+        self.peer
     }
 
     /// Sends a message, waiting at most so long for room (zero: not at all; then `TimedOut`).
-    pub fn send(&self, request: u32, message: &Message, descriptors: &[BorrowedFd<'_>], within: Duration) -> Result<()> {
-        let _ = (request, message, descriptors, within);
-        todo!()
+    pub fn send(
+        &self,
+        request: u32,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+        within: Duration,
+    ) -> Result<()> {
+        if descriptors.len() > MAX_DESCRIPTORS {
+            return Err(Error::Invalid("a message carries four descriptors at most"));
+        }
+        let mut bytes = Vec::new();
+        message.encode(request, &mut bytes)?;
+        let deadline = Deadline::after(within);
+        loop {
+            match self.send_packet(&bytes, descriptors) {
+                Ok(sent) if sent == bytes.len() => return Ok(()),
+                Ok(_) => return Err(Error::Invalid("the system cut a message")),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !deadline.wait(self.as_fd(), PollFlags::OUT)? {
+                        return Err(Error::TimedOut);
+                    }
+                }
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(Error::Closed),
+                Err(e) => return Err(Error::system("sending a message", e)),
+            }
+        }
+    }
+
+    fn send_packet(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(Errno::NOBUFS);
+        }
+        sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
     /// Receives a message, waiting at most so long (zero: not at all). `None` when none came.
     pub fn receive(&self, within: Duration) -> Result<Option<Envelope>> {
-        let _ = within;
-        todo!()
+        let deadline = Deadline::after(within);
+        loop {
+            match self.receive_packet() {
+                Ok(envelope) => return envelope.map(Some),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !deadline.wait(self.as_fd(), PollFlags::IN)? {
+                        return Ok(None);
+                    }
+                }
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(Error::Closed),
+                Err(e) => return Err(Error::system("receiving a message", e)),
+            }
+        }
+    }
+
+    /// The next packet. Outside: what the system said; inside: what is wrong with the packet.
+    fn receive_packet(&self) -> rustix::io::Result<Result<Envelope>> {
+        // The length first, so that a provider, which gets small messages, keeps no memory for the largest.
+        let length = self.next_length()?.min(MAX_MESSAGE);
+        let mut bytes = vec![0; length];
+        let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                descriptors.extend(rights);
+            }
+        }
+        // Both an empty packet, which nobody sends who knows this protocol, and the end of the connection.
+        if got.bytes == 0 {
+            return Ok(Err(Error::Closed));
+        }
+        let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        if cut || descriptors.len() > MAX_DESCRIPTORS {
+            return Ok(Err(Error::Invalid(
+                "a packet is larger than a message, or has more than four descriptors",
+            )));
+        }
+        bytes.truncate(got.bytes);
+        Ok(Message::decode(&bytes).map(|(request, message)| Envelope { request, message, descriptors }))
+    }
+
+    /// Bytes of the next packet, which stays; 0 at the end.
+    fn next_length(&self) -> rustix::io::Result<usize> {
+        let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+        let (_, length) = rustix::net::recv(&self.socket, &mut [0_u8; 0][..], flags)?;
+        Ok(length)
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        todo!()
+        self.socket.as_fd()
     }
 }
 
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    _private: (),
+    socket: OwnedFd,
 }
 
 impl Listener {
     /// Binds and listens; `mode` are the permission bits of the socket file. A stale socket (nobody listens) is replaced; a live one is
-    /// an error with `EADDRINUSE`.
+    /// an error with `EADDRINUSE`, and so is a file that is no socket.
+    ///
+    /// Of two that replace the same stale socket at the same moment, the later wins: where that may happen the caller holds a lock.
+    /// Dropping the listener leaves a stale socket file; who wants it gone removes it.
     pub fn bind(path: &Path, mode: u32) -> Result<Self> {
-        let _ = (path, mode);
-        todo!()
+        address::listen(path, mode).map(|socket| Self { socket })
     }
 
     /// Takes a listening socket over (socket activation).
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
-        let _ = socket;
-        todo!()
+        prepare(&socket)?;
+        if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
+            return Err(Error::Invalid("the socket does not listen"));
+        }
+        Ok(Self { socket })
     }
 
     /// The next waiting connection, if any.
     pub fn accept(&self) -> Result<Option<Connection>> {
-        todo!()
+        loop {
+            match accept_with(&self.socket, FLAGS) {
+                Ok(socket) => return Connection::from_fd(socket).map(Some),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(Error::system("accepting a connection", e)),
+            }
+        }
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        todo!()
+        self.socket.as_fd()
+    }
+}
+
+/// A socket of ours: of the right kind, never waiting, not inherited by programs.
+fn prepare(socket: &OwnedFd) -> Result<()> {
+    let kind = sockopt::socket_type(socket).map_err(|e| Error::system("SO_TYPE", e))?;
+    let domain = sockopt::socket_domain(socket).map_err(|e| Error::system("SO_DOMAIN", e))?;
+    if kind != SocketType::SEQPACKET || domain != AddressFamily::UNIX {
+        return Err(Error::Invalid("not a Unix socket of packets in sequence"));
+    }
+    rustix::io::ioctl_fionbio(socket, true).map_err(|e| Error::system("FIONBIO", e))?;
+    rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC).map_err(|e| Error::system("F_SETFD", e))
+}
+
+/// The credentials that the kernel keeps with a connected socket. The system call is made here, as a process id of 0 (a peer outside this
+/// process's namespace) has no place in `rustix`'s type.
+fn peer_of(socket: &OwnedFd) -> Result<Peer> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `found` is a plain struct of the size passed along, and `length` a number; both outlive the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 {
+        return Err(Error::system("SO_PEERCRED", std::io::Error::last_os_error()));
+    }
+    Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
+}
+
+/// Until when to wait; `None` for a time further away than the clock goes.
+#[derive(Clone, Copy, Debug)]
+struct Deadline(Option<Instant>);
+
+impl Deadline {
+    fn after(within: Duration) -> Self {
+        Self(Instant::now().checked_add(within))
+    }
+
+    /// What is left; `None` for ever.
+    fn left(self) -> Option<Duration> {
+        self.0.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits until the socket may be worth another try; `false` when the time is over.
+    fn wait(self, socket: BorrowedFd<'_>, events: PollFlags) -> Result<bool> {
+        loop {
+            let left = self.left();
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            let limit = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::from_borrowed_fd(socket, events)], limit.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(e) => return Err(Error::system("poll", e)),
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! Everything here is made by the project's own writers or by hand; nothing is taken from a recorded trace.
 
 mod containers;
+mod control;
 mod records;
 mod source;
 
@@ -40,6 +41,7 @@ fn main() {
         ("tmf", vec![("sample", TMF.to_vec()), ("annotations", containers::pdb())]),
         ("payload", payloads()),
         ("message", messages()),
+        ("control", control::all()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
         std::fs::create_dir_all(&folder).expect("the folder of the seeds");

@@ -1,15 +1,62 @@
-//! Skeleton: consumers of live sessions and files.
+//! Consumers: the events of files and of live sessions, in time order.
+//!
+//! ```text
+//!   Trace::open_file ──▶ format::etl ───────────────┐
+//!                                                   ├─ merged by time ──▶ process(…, |item| …)
+//!   Trace::open_live ──▶ queue of finished buffers ─┘    Event, Lost
+//! ```
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use traceweir::consumer::{Item, Trace, process};
+//! use traceweir::controller::SessionRef;
+//! # fn main() -> traceweir::Result<()> {
+//! let trace = Trace::open_live(None, &SessionRef::Name("lunch".into()))?;
+//! process(vec![trace], |item| {
+//!     match item {
+//!         Item::Event(event) => println!("{} {:?}", event.time, event.record.provider()),
+//!         Item::Lost(lost) => eprintln!("{} events lost", lost.events),
+//!     }
+//!     ControlFlow::Continue(())
+//! })
+//! # }
+//! ```
+//!
+//! 1. The first event of a trace is its log-file header (EventTraceGuid, opcode 0), of files and of live sessions alike.
+//! 2. Events come in the order of their wall time, those of one trace in the order of its own clock. Live, an event is held back until
+//!    nothing earlier can follow, at most for the session's flush timer, with `low_latency` for a few milliseconds.
+//! 3. A consumer that is too slow loses whole buffers and is told so; it never makes a session wait.
+//! 4. No callback is made after [`Closer::close`] has returned, unless it was called from within a callback.
+//!
+//! What an event's payload means is not for this module.
 
+mod close;
+mod files;
+mod live;
+mod merge;
+mod stream;
+
+use std::fs::File;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use traceweir_format::header::Record;
 use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::status::Status;
 use traceweir_format::time::{Clock, FileTime};
 use traceweir_transport::message::SessionRef;
-use traceweir_transport::runtime::Scope;
+use traceweir_transport::runtime::{RuntimeDir, Scope};
 
-use crate::error::Result;
+use crate::controller::folders;
+use crate::error::{Error, Result};
+pub use close::Closer;
+use close::Gate;
+use live::Live;
+
+/// The most traces that are processed together.
+const MAX_TRACES: usize = 64;
 
 /// One event on its way to a callback.
 #[derive(Debug)]
@@ -24,7 +71,7 @@ pub struct Event<'e> {
     pub clock: &'e Clock,
 }
 
-/// Events or buffers were lost, noticed at this point of the stream.
+/// Events or buffers were lost, noticed at this point of the stream. Both 0: a buffer says that there was a loss, not how much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Events, as far as they are counted.
@@ -38,58 +85,109 @@ pub struct Lost {
 pub enum Item<'e> {
     /// An event.
     Event(Event<'e>),
-    /// A loss.
+    /// A loss in a live session. What a file's session lost is in the file's [`header`](Trace::header).
     Lost(Lost),
 }
 
 /// An opened source of events: a file or a live session.
 #[derive(Debug)]
 pub struct Trace {
-    _private: (),
+    source: Source,
+    gate: Arc<Gate>,
 }
 
-/// Ends processing from another thread or from the callback.
-#[derive(Clone, Debug)]
-pub struct Closer {
-    _private: (),
-}
-
-impl Closer {
-    /// No callback is made after the return, unless called from within one. What is queued is dropped.
-    pub fn close(&self) {
-        todo!()
-    }
+#[derive(Debug)]
+enum Source {
+    File(Box<traceweir_format::etl::Trace<File>>),
+    Live(Box<Live>),
 }
 
 impl Trace {
     /// Opens a file.
+    ///
+    /// Statuses: `ERROR_FILE_NOT_FOUND`; `ERROR_PATH_NOT_FOUND` where its folder is missing; `ERROR_FILE_CORRUPT` for what is no log.
     pub fn open_file(path: &Path) -> Result<Self> {
-        let _ = path;
-        todo!()
+        let file = File::open(path).map_err(|source| missing(path, source))?;
+        if file.metadata().is_ok_and(|m| m.is_dir()) {
+            let why = format!("{}: this is a folder", path.display());
+            return Err(Error::refused(Status::ERROR_BAD_PATHNAME, why));
+        }
+        let trace = traceweir_format::etl::Trace::open(file)?;
+        Ok(Self { source: Source::File(Box::new(trace)), gate: Gate::new()? })
     }
 
     /// Opens a live session. Events written after the return are delivered.
+    ///
+    /// Statuses: `ERROR_WMI_INSTANCE_NOT_FOUND` where no such session runs, also when no daemon does, or when it is not real-time.
     pub fn open_live(scope: Option<Scope>, session: &SessionRef) -> Result<Self> {
-        let _ = (scope, session);
-        todo!()
+        Self::open_live_in(&folders(scope)?, session)
+    }
+
+    /// Opens a live session of the daemon of this runtime folder; `TRACEWEIR_RUNTIME_DIR` is not looked at.
+    pub fn open_live_at(folder: &Path, session: &SessionRef) -> Result<Self> {
+        Self::open_live_in(&[RuntimeDir::at(folder)], session)
+    }
+
+    fn open_live_in(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
+        let live = Live::open(folders, session)?;
+        Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
     }
 
     /// What the file or session says about itself.
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
-        todo!()
+        match &self.source {
+            Source::File(trace) => trace.header(),
+            Source::Live(live) => live.header(),
+        }
     }
 
     /// To close it while it is processed.
     #[must_use]
     pub fn closer(&self) -> Closer {
-        todo!()
+        Closer { gate: Arc::clone(&self.gate) }
+    }
+}
+
+fn missing(path: &Path, source: io::Error) -> Error {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match source.kind() {
+        io::ErrorKind::NotFound if !folder.is_dir() => {
+            let why = format!("{}: there is no folder {}", path.display(), folder.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+        }
+        io::ErrorKind::NotADirectory => {
+            let why = format!("{}: a part of the path is no folder", path.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+        }
+        _ => Error::File { path: path.to_owned(), source },
     }
 }
 
 /// Delivers the events of all traces in time order until all have ended, were closed, or the callback breaks.
 /// Files and live sessions may not be mixed; several live sessions are merged with a short delay.
+///
+/// A session that is stopped ends its trace after the last event. A daemon that goes without a word ends its traces too, after what it
+/// had delivered, and is an error ([`traceweir_transport::Error::Closed`]) when all is processed.
+///
+/// A panic of the callback goes on to the caller; the traces are closed then.
 pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>) -> Result<()> {
-    let _ = (traces, each);
-    todo!()
+    if traces.is_empty() || traces.len() > MAX_TRACES {
+        return Err(Error::refused(Status::ERROR_BAD_LENGTH, "1 to 64 traces are processed together"));
+    }
+    let (mut files, mut lives) = (Vec::new(), Vec::new());
+    for Trace { source, gate } in traces {
+        match source {
+            Source::File(trace) => files.push((*trace, gate)),
+            Source::Live(live) => lives.push((*live, gate)),
+        }
+    }
+    match (files.is_empty(), lives.is_empty()) {
+        (false, true) => files::process(&files, each),
+        (true, false) => merge::process(lives, each),
+        _ => {
+            let why = "files and live sessions are not processed together";
+            Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why))
+        }
+    }
 }

@@ -1,70 +1,169 @@
-//! Skeleton: controllers.
+//! Controllers: start, query, update, flush and stop sessions, enable providers in them.
+//!
+//! ```text
+//!   Controller ──one request──▶ daemon            start: the log file is opened here, with the caller's rights,
+//!              ◀──its answer───                          and its descriptor goes along
+//! ```
+//!
+//! | Call | Starts a daemon | No daemon |
+//! |---|---|---|
+//! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
+//! | [`Controller::find_or_start`] | the user's, or that of the named folder | [`Error::NoDaemon`], which says what to do |
+//!
+//! ```no_run
+//! use traceweir::Guid;
+//! use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+//! # fn main() -> traceweir::Result<()> {
+//! let mut controller = Controller::find_or_start(None)?;
+//! let config = SessionConfig { name: "lunch".into(), log_file: Some("lunch.etl".into()), ..Default::default() };
+//! let session = SessionRef::Id(controller.start(&config)?.id);
+//! let provider = Guid::from_provider_name("Acme.Lunch");
+//! controller.enable(&session, provider, EnableCode::Enable, &EnableParams::default(), 1000)?;
+//! // … events are written …
+//! let end = controller.stop(&session)?;
+//! println!("{} events, {} lost", end.events, end.events_lost);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! 1. A call is one request and its answer; answers are told apart by their request number, so a late answer to a request that was given
+//!    up is never taken for another one.
+//! 2. A request goes to the daemon that is there now: one that was restarted, or left because it was idle, is not noticed. A request that
+//!    was handed over is never repeated.
+//! 3. A session does not end with its controller.
+//!
+//! Private sessions need none of this: they are in [`private`](crate::private).
 
-use std::path::PathBuf;
+mod find;
+mod launch;
+mod logfile;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{Control, Message, Role};
 pub use traceweir_transport::message::{
-    EnableCode, EnableParams, Filter, LostByCause, Properties, ProviderEntry, SessionConfig, SessionRef, Update,
+    EnableCode, EnableParams, Filter, LostByCause, Properties, ProviderEntry, SessionConfig, SessionRef,
+    Update,
 };
+use traceweir_transport::runtime::RuntimeDir;
 pub use traceweir_transport::runtime::Scope;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+pub(crate) use find::{Link, first_of, folders, unexpected};
+use logfile::LogFile;
+
+/// How long an ordinary answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer may take that has to wait for a disk.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of an enable that waits for ever.
+const INFINITE: u32 = u32::MAX;
 
 /// A link to one daemon. Every call is one request and its answer.
 #[derive(Debug)]
 pub struct Controller {
-    _private: (),
+    link: Link,
+    /// Where the daemon was found.
+    folders: Vec<RuntimeDir>,
+    /// Whether one may be started.
+    starts: bool,
 }
 
 impl Controller {
     /// The daemon of this scope (`None`: the named one, else the system's where permitted, else the user's), if one runs.
     pub fn find(scope: Option<Scope>) -> Result<Option<Self>> {
-        let _ = scope;
-        todo!()
+        Self::find_in(folders(scope)?)
     }
 
     /// As [`find`](Self::find), and starts the user's daemon where none runs.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
-        let _ = scope;
-        todo!()
+        Self::find_or_start_in(folders(scope)?)
+    }
+
+    /// The daemon of this runtime folder, if one runs; `TRACEWEIR_RUNTIME_DIR` is not looked at.
+    pub fn find_at(folder: &Path) -> Result<Option<Self>> {
+        Self::find_in(vec![RuntimeDir::at(folder)])
+    }
+
+    /// As [`find_at`](Self::find_at), and starts one where none runs.
+    pub fn find_or_start_at(folder: &Path) -> Result<Self> {
+        Self::find_or_start_in(vec![RuntimeDir::at(folder)])
+    }
+
+    fn find_in(folders: Vec<RuntimeDir>) -> Result<Option<Self>> {
+        Ok(first_of(&folders, Role::Controller)?.map(|link| Self { link, folders, starts: false }))
+    }
+
+    fn find_or_start_in(folders: Vec<RuntimeDir>) -> Result<Self> {
+        let link = match first_of(&folders, Role::Controller)? {
+            Some(link) => link,
+            None => launch::start(&folders, &launch::Search::usual())?,
+        };
+        Ok(Self { link, folders, starts: true })
+    }
+
+    /// The socket of the daemon.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        self.link.socket()
     }
 
     /// Starts a session. The log file is opened here, with the rights of the caller. Relative paths count from the working directory.
+    ///
+    /// A log file that the call created is removed again when the daemon refuses.
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
-        let _ = config;
-        todo!()
+        // The published order of errors judges the properties before the file.
+        traceweir_session::Config::new(config.clone(), traceweir_transport::cpu::possible())?;
+        let mut config = config.clone();
+        let file = config.log_file.as_deref().map(LogFile::open).transpose()?;
+        config.log_file = file.as_ref().map(|f| f.path().to_owned());
+        let answer = self.ask(&Message::Start(Box::new(config)), file.as_ref().map(LogFile::file), PATIENCE);
+        self.properties(answer, file)
     }
 
     /// How a session is.
     pub fn query(&mut self, session: &SessionRef) -> Result<Properties> {
-        let _ = session;
-        todo!()
+        self.control(session, Control::Query, None, PATIENCE)
     }
 
     /// All sessions.
     pub fn query_all(&mut self) -> Result<Vec<Properties>> {
-        todo!()
+        self.pages(
+            |from| Message::QueryAll { from },
+            |answer| match answer {
+                Message::Sessions { total, sessions } => Ok((total, sessions)),
+                other => Err(other),
+            },
+        )
     }
 
-    /// Changes a session.
+    /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
-        let _ = (session, update);
-        todo!()
+        let mut update = update.clone();
+        let file = update.log_file.as_deref().map(LogFile::open).transpose()?;
+        update.log_file = file.as_ref().map(|f| f.path().to_owned());
+        self.control(session, Control::Update(update), file, LONG_PATIENCE)
     }
 
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own.
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
-        let _ = (session, file);
-        todo!()
+        let file = file.as_deref().map(LogFile::open).transpose()?;
+        let log_file = file.as_ref().map(|f| f.path().to_owned());
+        self.control(session, Control::Flush { log_file }, file, LONG_PATIENCE)
     }
 
-    /// Stops a session.
+    /// Stops a session: everything written before the call is in its file or counted as lost.
     pub fn stop(&mut self, session: &SessionRef) -> Result<Properties> {
-        let _ = session;
-        todo!()
+        self.control(session, Control::Stop, None, LONG_PATIENCE)
     }
 
-    /// Enables, disables or asks a provider for its state; waits for all processes at most `timeout_ms` (0: not at all).
+    /// Enables, disables or asks a provider for its state; waits for all processes at most `timeout_ms` (0: not at all,
+    /// `u32::MAX`: for ever). When the time is over the status is `ERROR_TIMEOUT`, and the enable stands.
     pub fn enable(
         &mut self,
         session: &SessionRef,
@@ -73,12 +172,122 @@ impl Controller {
         params: &EnableParams,
         timeout_ms: u32,
     ) -> Result<()> {
-        let _ = (session, provider, code, params, timeout_ms);
-        todo!()
+        let (session, params) = (session.clone(), Box::new(params.clone()));
+        let message = Message::EnableProvider { session, provider, code, params, timeout_ms };
+        let patience = match timeout_ms {
+            INFINITE => Duration::MAX,
+            ms => PATIENCE + Duration::from_millis(ms.into()),
+        };
+        match self.ask(&message, None, patience)? {
+            Message::Done => Ok(()),
+            other => Err(unexpected(&self.link, &other)),
+        }
     }
 
     /// All providers that are registered or enabled.
     pub fn providers(&mut self) -> Result<Vec<ProviderEntry>> {
-        todo!()
+        self.pages(
+            |from| Message::QueryProviders { from },
+            |answer| match answer {
+                Message::Providers { total, providers } => Ok((total, providers)),
+                other => Err(other),
+            },
+        )
     }
+
+    fn control(
+        &mut self,
+        session: &SessionRef,
+        control: Control,
+        file: Option<LogFile>,
+        patience: Duration,
+    ) -> Result<Properties> {
+        let message = Message::Control { session: session.clone(), control };
+        let answer = self.ask(&message, file.as_ref().map(LogFile::file), patience);
+        self.properties(answer, file)
+    }
+
+    /// The properties that an answer holds; a file that nobody took is removed if it is new.
+    fn properties(&self, answer: Result<Message>, file: Option<LogFile>) -> Result<Properties> {
+        match answer {
+            Ok(Message::Properties(properties)) => Ok(*properties),
+            Ok(other) => Err(unexpected(&self.link, &other)),
+            Err(e) => {
+                // Without a word from the daemon it may have taken the file all the same.
+                if let (Error::Refused { .. }, Some(file)) = (&e, file) {
+                    file.discard();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Asks page by page until all entries are there, or no more come.
+    fn pages<T>(
+        &mut self,
+        question: impl Fn(u32) -> Message,
+        page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        loop {
+            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            let answer = self.ask(&question(from), None, PATIENCE)?;
+            let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
+            let done = entries.is_empty();
+            all.extend(entries);
+            if done || all.len() >= total as usize {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn ask(&mut self, message: &Message, file: Option<&File>, patience: Duration) -> Result<Message> {
+        let descriptors: Vec<_> = file.into_iter().map(AsFd::as_fd).collect();
+        if self.is_cut() {
+            match first_of(&self.folders, Role::Controller)? {
+                Some(link) => self.link = link,
+                None if self.starts && matches!(message, Message::Start(_)) => {
+                    self.link = launch::start(&self.folders, &launch::Search::usual())?;
+                }
+                None => return self.answer_of_nobody(message),
+            }
+        }
+        Ok(self.link.ask(message, &descriptors, patience)?.message)
+    }
+
+    /// Whether the daemon has closed the connection. Late answers that lie in it are dropped on the way.
+    fn is_cut(&self) -> bool {
+        loop {
+            match self.link.connection.receive(Duration::ZERO) {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// What an idle system says.
+    fn answer_of_nobody(&self, message: &Message) -> Result<Message> {
+        match message {
+            Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
+                Err(not_running(session))
+            }
+            Message::QueryAll { .. } => Ok(Message::Sessions { total: 0, sessions: Vec::new() }),
+            Message::QueryProviders { .. } => Ok(Message::Providers { total: 0, providers: Vec::new() }),
+            _ => {
+                let socket = self.link.socket().display();
+                let reason = format!("the one at {socket} has left since this program found it");
+                Err(Error::NoDaemon { reason })
+            }
+        }
+    }
+}
+
+/// The answer of an idle system to a question about a session.
+pub(crate) fn not_running(session: &SessionRef) -> Error {
+    let name = match session {
+        SessionRef::Id(id) => format!("session {id:#x}"),
+        SessionRef::Name(name) => format!("session {name:?}"),
+    };
+    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, format!("{name} is not running: no daemon answers"))
 }

@@ -1,12 +1,53 @@
-//! Skeleton: providers.
-
-use traceweir_format::Guid;
-use traceweir_format::spec::event::EventDescriptor;
-use traceweir_format::spec::status::Status;
-
-use crate::error::Result;
+//! Providers: register, ask whether anybody listens, write events.
+//!
+//! ```text
+//!   Provider::register ──▶ a slot of the process's table ──▶ announced to every daemon that can be reached
+//!   Provider::enabled      one load and one compare while nobody listens
+//!   Provider::write        header, items and payload, once for every session that wants the event
+//! ```
+//!
+//! | File | What it knows |
+//! |---|---|
+//! | `registration` | the table, handles, generations |
+//! | `enable` | who wants what: hot words, entries, matching, combination |
+//! | `callback` | when the application's callback runs |
+//! | `write`, `stage` | one event as bytes on the stack |
+//! | `activity` | activity ids of threads |
+//!
+//! ```
+//! use traceweir::{EventDescriptor, Guid, Provider};
+//!
+//! let provider = Provider::register(Guid::from_provider_name("Example-Docs"), None)?;
+//! let event = EventDescriptor { id: 1, level: 4, keyword: 0x1, ..EventDescriptor::default() };
+//! if provider.enabled(event.level, event.keyword) {
+//!     // Only now is it worth to compute what the event says.
+//!     provider.write(&event, &[&7u32.to_le_bytes(), b"seven\0"])?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod activity;
+mod callback;
+mod enable;
+mod registration;
+mod stage;
+mod write;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor};
+use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging;
+
+use crate::client;
+use crate::error::{Error, Result};
+
+pub use crate::client::link_state;
+pub(crate) use callback::for_provider;
+pub(crate) use enable::{Change, Combined};
+pub(crate) use registration::Traits;
+pub use registration::{Handle, MAX_REGISTRATIONS};
+use write::Event;
+pub use write::MAX_BLOCKS;
 
 /// What an enable callback is told.
 #[derive(Clone, Debug)]
@@ -26,6 +67,9 @@ pub struct EnableNotice<'a> {
 }
 
 /// Called when sessions enable, change, disable the provider or ask for its state.
+///
+/// It runs on the library's control thread, but for the call during a registration, and never twice at a time for one registration. It should be
+/// quick and make no controller calls. It may write events and drop the [`Provider`].
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 
 /// Why a write did not reach every session that wants the event. The loss is counted in the session.
@@ -62,41 +106,53 @@ impl WriteError {
     }
 }
 
-/// A registered provider; unregistered on drop.
+/// A registered provider; unregistered on drop, which waits for a running callback unless it happens inside it.
 #[derive(Debug)]
 pub struct Provider {
-    _private: (),
+    handle: Handle,
 }
 
 impl Provider {
     /// Registers a provider.
+    ///
+    /// Succeeds without a daemon too; one that appears later is told. Where a session has the provider enabled already, the callback runs before the
+    /// return and the first event after it is not lost.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
-        let _ = (provider, callback);
-        todo!()
+        client::register(provider, None, callback).map(|handle| Self { handle })
     }
 
     /// Registers a provider with traits (name, group), which every event of it carries.
-    pub fn register_with_traits(provider: Guid, traits: &[u8], callback: Option<EnableCallback>) -> Result<Self> {
-        let _ = (provider, traits, callback);
-        todo!()
+    pub fn register_with_traits(
+        provider: Guid,
+        traits: &[u8],
+        callback: Option<EnableCallback>,
+    ) -> Result<Self> {
+        tracelogging::Traits::parse_strict(traits)
+            .map_err(|e| Error::refused(Status::ERROR_INVALID_PARAMETER, e.to_string()))?;
+        client::register(provider, Some(traits), callback).map(|handle| Self { handle })
+    }
+
+    /// The registration as a number that can be kept outside Rust.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle
     }
 
     /// Whether any session may want an event of this level and keyword: one relaxed load and a compare when nobody listens.
     #[inline(always)]
     #[must_use]
     pub fn enabled(&self, level: u8, keyword: u64) -> bool {
-        let _ = (level, keyword);
-        todo!()
+        self.handle.slot.enabled(level, keyword)
     }
 
     /// Writes an event whose payload is the blocks one after the other.
     #[inline]
     pub fn write(&self, descriptor: &EventDescriptor, data: &[&[u8]]) -> Result<(), WriteError> {
-        let _ = (descriptor, data);
-        todo!()
+        self.offer(&Event::new(descriptor, data))
     }
 
     /// Writes an event with activity ids; `None` takes the thread's activity, and no related one.
+    #[inline]
     pub fn write_transfer(
         &self,
         descriptor: &EventDescriptor,
@@ -104,11 +160,11 @@ impl Provider {
         related: Option<&Guid>,
         data: &[&[u8]],
     ) -> Result<(), WriteError> {
-        let _ = (descriptor, activity, related, data);
-        todo!()
+        self.offer(&Event { activity, related, ..Event::new(descriptor, data) })
     }
 
     /// Writes a TraceLogging event: `metadata` is the event's own (extended item 11).
+    #[inline]
     pub fn write_self_described(
         &self,
         descriptor: &EventDescriptor,
@@ -117,13 +173,80 @@ impl Provider {
         related: Option<&Guid>,
         data: &[&[u8]],
     ) -> Result<(), WriteError> {
-        let _ = (descriptor, metadata, activity, related, data);
-        todo!()
+        self.offer(&Event { metadata: Some(metadata), activity, related, ..Event::new(descriptor, data) })
     }
 
-    /// Writes a string with level and keyword.
+    /// Writes a string with level and keyword. Allocates where the string has more than 500 UTF-16 units.
     pub fn write_string(&self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
-        let _ = (level, keyword, text);
-        todo!()
+        if !self.enabled(level, keyword) {
+            return Ok(());
+        }
+        let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
+        let units = text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes);
+        let mut short = [0; 1002];
+        let mut length = 0;
+        for (to, from) in short.iter_mut().zip(units.clone()) {
+            *to = from;
+            length += 1;
+        }
+        let flags = EVENT_HEADER_FLAG_STRING_ONLY;
+        if length < short.len() {
+            return self.offer(&Event { flags, ..Event::new(&descriptor, &[&short[..length]]) });
+        }
+        let long: Vec<u8> = units.collect();
+        self.offer(&Event { flags, ..Event::new(&descriptor, &[&long]) })
+    }
+
+    #[inline(always)]
+    fn offer(&self, event: &Event<'_>) -> Result<(), WriteError> {
+        if !self.enabled(event.descriptor.level, event.descriptor.keyword) {
+            return Ok(());
+        }
+        write::write(self.handle.slot, event)
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        client::unregister(self.handle);
+    }
+}
+
+/// The same for handles that may be stale: the registration is looked at first, then whether anybody listens, then the parameters.
+impl Handle {
+    /// Gives the ownership of a registration to whoever keeps the handle, who ends it with [`unregister`](Self::unregister).
+    #[must_use]
+    pub fn from_provider(provider: Provider) -> Self {
+        std::mem::ManuallyDrop::new(provider).handle
+    }
+
+    /// Ends the registration; an error when it is gone already.
+    pub fn unregister(self) -> Result<(), WriteError> {
+        if client::unregister(self) { Ok(()) } else { Err(WriteError::InvalidHandle) }
+    }
+
+    /// Whether any session may want an event of this level and keyword; `false` for a stale handle.
+    #[inline]
+    #[must_use]
+    pub fn enabled(self, level: u8, keyword: u64) -> bool {
+        self.slot.enabled(level, keyword) && self.is_current()
+    }
+
+    /// Writes an event; `metadata` makes it a self-described one.
+    pub fn write(
+        self,
+        descriptor: &EventDescriptor,
+        metadata: Option<&[u8]>,
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        data: &[&[u8]],
+    ) -> Result<(), WriteError> {
+        if !self.is_current() {
+            return Err(WriteError::InvalidHandle);
+        }
+        if !self.slot.enabled(descriptor.level, descriptor.keyword) {
+            return Ok(());
+        }
+        write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
     }
 }

@@ -1,189 +1,217 @@
-//! `weir demo`: a small trace, written and read back.
+//! `weir demo`: a real session over a sample provider in other processes.
 //!
-//! A coffee shop on two CPUs: each order is an activity that starts, brews and ends. The events are TraceLogging ones, which carry
-//! their own schema.
+//! ```text
+//!   weir demo ─┬─▶ weir daemon         in a folder made for the demo, gone with it
+//!              └─▶ weir demo --stage   starts a session to file and screen ─┬─▶ weir demo-shop   orders 1, 2
+//!                                      shows what comes, then the file      └─▶ weir demo-shop   orders 3, 4
+//! ```
+//!
+//! The folder is named to all of them by `TRACEWEIR_RUNTIME_DIR`, so the demo needs nothing, disturbs nobody and leaves only its trace.
+
+mod shop;
 
 use std::fs::File;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anstream::eprintln;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use traceweir::consumer::Trace;
+use traceweir::controller::{Controller, Properties, SessionConfig};
 use traceweir_decode::format::Style;
-use traceweir_format::Guid;
-use traceweir_format::etl::{Options, Summary, Writer};
-use traceweir_format::header::event::EventHeader;
-use traceweir_format::header::extended::Item;
-use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
-use traceweir_format::spec::types::InType;
-use traceweir_format::time::FileTime;
-use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
-use traceweir_format::wire::Put;
 
-use crate::cli::{Demo, Format, Schemas};
+pub(super) use shop::serve;
+use shop::{EVENTS_PER_ORDER, PROVIDER};
+
+use crate::cli::{Demo, Format, Mode, Schemas, Whose};
+use crate::event::Flow;
 use crate::exit::Outcome;
-use crate::export;
-use crate::output::Output;
-use crate::traces::{Flow, Traces};
+use crate::filter::Filter;
+use crate::live::{self, Screen};
+use crate::printer::Printer;
+use crate::providers::parse_provider;
+use crate::sessions::{self, Own};
+use crate::signals;
+use crate::traces::Traces;
 
-const PROVIDER: &str = "Traceweir.Demo.CoffeeShop";
-const TICKS_PER_MS: i64 = 10_000;
-
-const INFO: u8 = 4;
-const WARNING: u8 = 3;
-const OPCODE_START: u8 = 1;
-const OPCODE_STOP: u8 = 2;
+const RUNTIME_DIR: &str = "TRACEWEIR_RUNTIME_DIR";
+const SHOPS: u32 = 2;
+const ORDERS_PER_SHOP: u32 = 2;
+/// How long a new daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub(super) fn run(options: &Demo) -> Result<Outcome> {
+    if options.stage { stage(options) } else { direct(options) }
+}
+
+/// Starts the daemon and the stage, and clears up.
+fn direct(options: &Demo) -> Result<Outcome> {
+    let path = place(options)?;
+    // Ctrl-C reaches all of us; this process stays to clear up.
+    signals::on_interrupt(|_| {})?;
+    let folder = tempfile::Builder::new().prefix("weir-demo-").tempdir().context("cannot make a folder")?;
+    let daemon = this_program()?
+        .args(["daemon", "--idle-exit", "10", "--runtime-dir"])
+        .arg(folder.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the daemon")?;
+    let daemon = Ended(daemon);
+    let status = this_program()?
+        .args(["demo", "--stage", "-o"])
+        .arg(&path)
+        .env(RUNTIME_DIR, folder.path())
+        .status()
+        .context("cannot start the demo's session")?;
+    drop(daemon);
+    let code = status.code().and_then(|c| u8::try_from(c).ok());
+    Ok(code.map_or(Outcome::Status(signals::INTERRUPTED), Outcome::Status))
+}
+
+/// Where the trace goes. What stands there is removed and never written through: others may write to the temporary folder.
+fn place(options: &Demo) -> Result<PathBuf> {
+    let fresh = |path: &Path| match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => File::options().write(true).create_new(true).open(path).map(drop),
+    };
     let folder = std::env::temp_dir();
     let usual = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
-    // In a folder that many share, the usual name may be another person's.
-    let own = || folder.join(format!("weir-demo-{}.etl", std::process::id()));
-    let taken = options.output.is_none() && fresh(&usual).is_err();
-    let path = if taken { own() } else { usual };
-    let events = write(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    eprintln!("wrote {events} events to {}; reading them back:\n", path.display());
-    let outcome = print(&path)?;
-    eprintln!("\nNow try it on the file, or on a trace of your own:");
+    let path = match fresh(&usual) {
+        // In a folder that many share, the usual name may be another person's.
+        Err(_) if options.output.is_none() => {
+            let own = folder.join(format!("weir-demo-{}.etl", std::process::id()));
+            fresh(&own).with_context(|| format!("cannot write {}", own.display()))?;
+            own
+        }
+        made => {
+            made.with_context(|| format!("cannot write {}", usual.display()))?;
+            usual
+        }
+    };
+    std::path::absolute(path).context("the working folder is gone")
+}
+
+fn this_program() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// A process that is asked to end, and waited for.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the session and shows it.
+fn stage(options: &Demo) -> Result<Outcome> {
+    let Some(path) = &options.output else { bail!("--stage needs -o") };
+    await_daemon()?;
+    let config = SessionConfig {
+        name: "weir-demo".to_owned(),
+        log_file_mode: sessions::mode_bit(Mode::Sequential) | sessions::mode_bit(Mode::RealTime),
+        flush_timer: 1,
+        log_file: Some(path.clone()),
+        low_latency: true,
+        ..SessionConfig::default()
+    };
+    let (mut session, _) = Own::start(Whose::default(), &config)?;
+    let trace = Trace::open_live(Whose::default().scope(), session.session())?;
+    let provider = parse_provider(PROVIDER).map_err(anyhow::Error::msg)?;
+    session.enable(&[provider], &[])?;
+    eprintln!("{SHOPS} processes write events of {PROVIDER}; they are recorded and, live:\n");
+    let running = std::thread::spawn(move || -> Result<Option<Properties>> {
+        let served = serve_all();
+        let stopped = session.stop()?;
+        served.map(|()| stopped)
+    });
+    let live = show(trace)?;
+    let stopped = running.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
+    let outcome = stopped.as_ref().map_or(Outcome::Fine, |p| tell_of_file(p, live));
+    let recorded = count(path)?;
+    let expected = u64::from(SHOPS * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
+    ensure!(
+        recorded == expected && live == expected || outcome != Outcome::Fine,
+        "{expected} events were written, {live} shown live, {recorded} recorded"
+    );
+    eprintln!("\nNow try it on the file:");
     for verb in ["info", "dump --format jsonl", "stats", "check"] {
         eprintln!("  weir {verb} {}", path.display());
     }
+    eprintln!(
+        "or on a program of your own:\n  weir record -p PROVIDER -o my.etl -- PROGRAM\n  weir watch -p PROVIDER"
+    );
     Ok(outcome)
 }
 
-fn print(path: &PathBuf) -> Result<Outcome> {
-    let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
-    let mut output = Output::open(None)?;
-    let mut sink = export::sink(Format::Text, Style::default(), output.is_colourful());
-    let reading = traces.read(
-        |record, _| record.hook().is_none(),
-        |event| {
-            sink.event(event, output.buffer());
-            output.settle()?;
-            Ok(Flow::Continue)
-        },
-    )?;
-    output.flush()?;
-    Ok(reading.outcome)
+fn await_daemon() -> Result<()> {
+    let start = Instant::now();
+    while Controller::find(Whose::default().scope()).ok().flatten().is_none() {
+        ensure!(start.elapsed() < PATIENCE, "the demo's daemon does not answer");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
-/// Writes the trace and returns the number of events.
-fn write(path: &PathBuf) -> Result<u64> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let start = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
-    let session = Options {
-        buffer_size: 0x1000,
-        session_name: "weir-demo".to_owned(),
-        file_name: path.display().to_string(),
-        start_time: start,
-        boot_time: start,
-        starter: (std::process::id(), std::process::id()),
-        processors: 2,
-        ..Options::default()
-    };
-    let mut traits = TraitsBuilder::new(PROVIDER);
-    let traits = traits.finish()?.to_vec();
-    let mut shop =
-        Shop { writer: Writer::create(fresh(path)?, session)?, traits, events: 0, record: Vec::new() };
-    for order in 0..4_u32 {
-        shop.serve(order)?;
+/// Runs the shops, all at once, to their end.
+fn serve_all() -> Result<()> {
+    let mut shops = Vec::new();
+    for shop in 0..SHOPS {
+        let first = (shop * ORDERS_PER_SHOP + 1).to_string();
+        let orders = ORDERS_PER_SHOP.to_string();
+        let child = this_program()?.args(["demo-shop", "--first", &first, "--orders", &orders]).spawn();
+        shops.push(child.context("cannot start a sample process")?);
     }
-    let end_time = FileTime(start.0 + 200 * TICKS_PER_MS);
-    let events = shop.events;
-    shop.writer.finish(Summary { end_time, ..Summary::default() })?;
+    for mut shop in shops {
+        let status = shop.wait().context("cannot wait for a sample process")?;
+        ensure!(status.success(), "a sample process failed ({status})");
+    }
+    Ok(())
+}
+
+/// Prints the live events to the end of the session and counts them.
+fn show(trace: Trace) -> Result<u64> {
+    let screen = Screen::open()?;
+    let filter = Filter::default();
+    let mut printer = Printer::new(&filter, Format::Text, Style::default(), screen.is_colourful());
+    let mut events = 0;
+    let each = |event: &crate::event::Event<'_>| {
+        events += 1;
+        screen.write(|out| printer.event(event, out))
+    };
+    live::read(trace, &Schemas::default(), |_, _| true, each)?;
+    screen.flush()?;
     Ok(events)
 }
 
-/// A new file. What stands there is removed first and never written through: others may write to the temporary folder.
-fn fresh(path: &PathBuf) -> std::io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-        _ => File::options().write(true).create_new(true).open(path),
+fn tell_of_file(stopped: &Properties, live: u64) -> Outcome {
+    eprintln!("\n{live} events shown live, and in the file:");
+    let outcome = sessions::summarise(stopped);
+    if outcome == Outcome::Fine {
+        eprintln!("lost: nothing");
     }
+    outcome
 }
 
-struct Shop {
-    writer: Writer<File>,
-    traits: Vec<u8>,
-    events: u64,
-    record: Vec<u8>,
-}
-
-impl Shop {
-    fn serve(&mut self, order: u32) -> Result<()> {
-        let (drink, shots, grams, celsius) = match order % 4 {
-            0 => ("espresso", 1_u8, 18.2_f64, 93.0_f32),
-            1 => ("flat white", 2, 18.5, 92.5),
-            2 => ("filter, black", 0, 60.0, 94.1),
-            _ => ("ristretto", 1, 18.0, 88.3),
-        };
-        let cpu = u16::try_from(order % 2).unwrap_or(0);
-        let at = i64::from(order) * 37 * TICKS_PER_MS;
-        let activity = Guid::from_u128(0x0c0f_fee0_0000_4000_8000_0000_0000_0000 | u128::from(order));
-
-        let mut metadata = MetadataBuilder::new("Order", 0);
-        metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
-        metadata.add_field("drink", InType::ANSISTRING.0 as u8, 35, 0);
-        let mut payload = Vec::new();
-        payload.put_u32(order + 1).put_ansi_z(drink);
-        self.event(cpu, at, INFO, OPCODE_START, activity, &mut metadata, &payload)?;
-
-        let mut metadata = MetadataBuilder::new("Brew", 0);
-        metadata.add_struct("dose", 2, 0);
-        metadata.add_field("grams", InType::DOUBLE.0 as u8, 0, 0);
-        metadata.add_field("shots", InType::UINT8.0 as u8, 0, 0);
-        metadata.add_field("celsius", InType::FLOAT.0 as u8, 0, 0);
-        metadata.add_array("bar", InType::UINT16.0 as u8, 0, 0);
-        let mut payload = Vec::new();
-        payload.put(&grams.to_le_bytes()).put_u8(shots).put(&celsius.to_le_bytes());
-        payload.put_u16(3).put_u16(2).put_u16(9).put_u16(6);
-        let level = if celsius < 90.0 { WARNING } else { INFO };
-        self.event(cpu, at + 12 * TICKS_PER_MS, level, 0, activity, &mut metadata, &payload)?;
-
-        let mut metadata = MetadataBuilder::new("Order", 0);
-        metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
-        metadata.add_field("paid", InType::UINT8.0 as u8, 3, 0);
-        let mut payload = Vec::new();
-        payload.put_u32(order + 1).put_u8(u8::from(order != 2));
-        self.event(cpu, at + 31 * TICKS_PER_MS, INFO, OPCODE_STOP, activity, &mut metadata, &payload)
-    }
-
-    #[allow(clippy::too_many_arguments)] // Each is one part of an event.
-    fn event(
-        &mut self,
-        cpu: u16,
-        time: i64,
-        level: u8,
-        opcode: u8,
-        activity: Guid,
-        metadata: &mut MetadataBuilder,
-        payload: &[u8],
-    ) -> Result<()> {
-        let items = [
-            Item { kind: ExtType::PROV_TRAITS, data: &self.traits },
-            Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
-        ];
-        let header = EventHeader {
-            thread_id: std::process::id() + u32::from(cpu),
-            process_id: std::process::id(),
-            time,
-            provider: Guid::from_provider_name(PROVIDER),
-            descriptor: EventDescriptor {
-                channel: CHANNEL_TRACELOGGING,
-                level,
-                opcode,
-                keyword: 1,
-                ..Default::default()
-            },
-            activity,
-            items: &items,
-            ..EventHeader::default()
-        };
-        self.record.clear();
-        header.encode(payload, &mut self.record)?;
-        self.writer.write(cpu, time, &self.record)?;
-        self.events += 1;
-        Ok(())
-    }
+/// Events of the sample provider in the file.
+fn count(path: &PathBuf) -> Result<u64> {
+    let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
+    let mut events = 0;
+    traces.read(
+        |record, _| record.hook().is_none(),
+        |_| {
+            events += 1;
+            Ok(Flow::Continue)
+        },
+    )?;
+    Ok(events)
 }

@@ -8,16 +8,17 @@ use anyhow::Result;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
 use traceweir_format::logfile::LogFileHeader;
-use traceweir_format::spec::session::LOG_FILE_MODES;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
 use super::{grouped, warn};
 use crate::cli::Info;
+use crate::event::{Event, Flow};
 use crate::exit::{self, Outcome};
 use crate::export::{plain, write_json_string};
 use crate::input::Input;
 use crate::output::Output;
-use crate::traces::{Event, Flow, Traces};
+use crate::sessions::mode_names;
+use crate::traces::Traces;
 
 /// What a pass over the events tells.
 #[derive(Default)]
@@ -78,7 +79,7 @@ fn page(input: &Input, survey: &Survey) -> String {
     };
     line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
     line("Session", &format!("{}, logged to {}", shown(&h.session_name), shown(&h.file_name)));
-    line("Mode", &format!("{:#x} {}", h.log_file_mode, modes(h.log_file_mode)));
+    line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(h.log_file_mode)));
     line("Machine", &machine(h));
     line("Clock", &clock(trace.clock()));
     line("Started", &format!("{}, machine up since {}", h.start_time, h.boot_time));
@@ -109,12 +110,6 @@ fn page(input: &Input, survey: &Survey) -> String {
 
 fn shown(name: &str) -> String {
     if name.is_empty() { "(no name)".to_owned() } else { plain(name) }
-}
-
-fn modes(mode: u32) -> String {
-    let names: Vec<_> =
-        LOG_FILE_MODES.iter().filter(|(bit, _)| mode & bit != 0).map(|(_, name)| *name).collect();
-    names.join(" ")
 }
 
 fn machine(h: &LogFileHeader) -> String {

@@ -1,12 +1,17 @@
-//! The verbs of `weir`, one file each.
+//! The verbs of `weir`, one file each; those that only ask something of a session share `control`.
 
 mod check;
+mod control;
+mod daemon;
 mod demo;
 mod dump;
-mod grep;
 mod info;
+mod list;
+mod record;
 mod repair;
+mod start;
 mod stats;
+mod watch;
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -18,12 +23,23 @@ use crate::traces::Reading;
 /// Runs what was asked for.
 pub(crate) fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
+        Command::Record(options) => record::run(&options),
+        Command::Watch(options) => watch::run(&options),
+        Command::Start(options) => start::run(&options),
+        Command::Stop(options) => control::stop(&options),
+        Command::Query(options) => control::query(&options),
+        Command::List(options) => list::run(&options),
+        Command::Enable(options) => control::enable(&options),
+        Command::Disable(options) => control::disable(&options),
+        Command::Flush(options) => control::flush(&options),
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Stats(options) => stats::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::DemoShop(options) => demo::serve(&options),
+        Command::Daemon(options) => daemon::run(&options),
     }
 }
 
@@ -36,7 +52,7 @@ fn warn(reading: &Reading) {
 }
 
 /// A number with separators, for people.
-fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {

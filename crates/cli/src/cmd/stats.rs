@@ -9,14 +9,15 @@ use traceweir_decode::format::Style;
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
-use super::grep::Grep;
 use super::{grouped, warn};
 use crate::cli::{GroupBy, Stats};
+use crate::event::{Event, Flow};
 use crate::exit::Outcome;
 use crate::export::{plain, unnamed_event, write_json_string};
 use crate::filter::Filter;
+use crate::grep::Grep;
 use crate::output::Output;
-use crate::traces::{Event, Flow, Traces};
+use crate::traces::Traces;
 
 /// Events and bytes of one group.
 #[derive(Clone, Copy, Default)]

@@ -8,7 +8,7 @@ use super::fields::TextFields;
 use super::message::Messages;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, push_hex, push_id};
-use crate::traces::Event;
+use crate::event::Event;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack\r\n";
 

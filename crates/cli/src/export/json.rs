@@ -10,7 +10,7 @@ use super::fields::JsonFields;
 use super::message::Messages;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, push_hex, push_id};
-use crate::traces::Event;
+use crate::event::Event;
 
 /// Writes objects.
 pub(super) struct Json {

@@ -4,6 +4,7 @@ mod csv;
 mod fields;
 mod json;
 mod message;
+mod object;
 mod stamp;
 mod text;
 mod xml;
@@ -11,6 +12,7 @@ mod xml;
 pub(crate) use fields::MAX_FIELDS;
 pub(crate) use json::write_json_string;
 pub(crate) use message::Messages;
+pub(crate) use object::{Object, array};
 use stamp::Stamp;
 use text::Text;
 
@@ -20,7 +22,7 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::class_name;
 
 use crate::cli::Format;
-use crate::traces::Event;
+use crate::event::Event;
 
 /// Writes events in one format.
 pub(crate) trait Sink {
@@ -33,7 +35,7 @@ pub(crate) trait Sink {
 }
 
 /// The sink of a format.
-pub(crate) fn sink(format: Format, style: Style, colour: bool) -> Box<dyn Sink> {
+pub(crate) fn sink(format: Format, style: Style, colour: bool) -> Box<dyn Sink + Send> {
     match format {
         Format::Text => Box::new(Text::new(style, colour)),
         Format::Jsonl => Box::new(json::Json::new(style)),
@@ -66,6 +68,11 @@ pub(crate) fn plain(text: &str) -> String {
     let mut out = Vec::new();
     traceweir_decode::format::push_line(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A path for a line that people read.
+pub(crate) fn plain_path(path: &std::path::Path) -> String {
+    plain(&path.display().to_string())
 }
 
 /// Bytes as pairs of hexadecimal digits.

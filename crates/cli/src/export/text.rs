@@ -13,7 +13,7 @@ use traceweir_decode::walk::Walker;
 use super::fields::TextFields;
 use super::message::Messages;
 use super::{Sink, Stamp, push_hex, push_id, unnamed_event};
-use crate::traces::Event;
+use crate::event::Event;
 
 const DIM: &[u8] = b"\x1b[2m";
 const NAME: &[u8] = b"\x1b[36m";

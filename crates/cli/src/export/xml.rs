@@ -16,7 +16,7 @@ use traceweir_format::spec::event::class;
 use super::fields::{MAX_FIELDS, is_hidden};
 use super::message::Messages;
 use super::{Sink, Stamp, push_hex};
-use crate::traces::Event;
+use crate::event::Event;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";

@@ -101,6 +101,29 @@ pub fn sequence(record: &[u8]) -> Option<u32> {
     places(flags(record)).sequence.map(|at| u32_at(record, at))
 }
 
+/// Where a record stands in time and who wrote it, to be put into a message that has room for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Stamp in the session's clock; `None` leaves the one that is there.
+    pub time: Option<i64>,
+    /// Writing thread.
+    pub thread_id: u32,
+    /// Writing process.
+    pub process_id: u32,
+}
+
+/// Puts stamp and ids into a message, as far as its flags give room for them.
+pub fn set_origin(record: &mut [u8], origin: &Origin) {
+    let places = places(flags(record));
+    if let (Some(at), Some(time)) = (places.time, origin.time) {
+        patch(record, at, &time.to_le_bytes());
+    }
+    if let Some(at) = places.ids {
+        patch(record, at, &origin.thread_id.to_le_bytes());
+        patch(record, at.saturating_add(4), &origin.process_id.to_le_bytes());
+    }
+}
+
 /// What goes into the header of a WPP message to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageHeader {

@@ -1,18 +1,293 @@
-//! Skeleton: the bytes of messages.
+//! The bytes of a message: its head, and the few ways in which values are written.
+//!
+//! A packet is one message; little-endian, nothing aligned, nothing padded:
+//!
+//! ```text
+//!   00 u32 MAGIC "TWM1" │ 04 u16 kind │ 06 u16 zero │ 08 u32 request │ 0C u32 bytes of the body │ 10 the body
+//!
+//!   u8 u16 u32 u64      as they are                      bool      u8, 0 or 1
+//!   Guid                16 bytes, as in a record         Option    u8 0, or u8 1 and the value
+//!   text                u16 bytes, UTF-8                 list      u16 entries, then each
+//!   path                u16 bytes, as the system has it  bytes     u32 bytes, then those
+//! ```
+//!
+//! 1. Decoding consumes the body exactly: a byte too few or too many is an error, and so is any value without a meaning.
+//! 2. A count is believed only as far as the bytes that are left can hold it; nothing is allocated for more.
+//! 3. Text and paths hold no NUL and at most [`MAX_NAME`] UTF-16 units, so that each fits the header of a log.
+//! 4. What was encoded decodes to the same message. Texts for people (`Refused::reason`, `Hello::program`) are cut to fit first.
+//!
+//! Which message has which fields is in `message/layout.rs`; which of them may be said when is not known here.
 
-use super::Message;
-use crate::error::Result;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use traceweir_format::Guid;
+use traceweir_format::wire::{Cursor, Put};
+
+use super::{MAX_MESSAGE, MAX_NAME, Message};
+use crate::error::{Error, Result};
+
+/// First word of each message: `TWM1`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"TWM1");
+/// Bytes in front of the body.
+pub const HEAD_BYTES: usize = 16;
+
+pub(super) type Decoded<T> = traceweir_format::Result<T>;
+
+/// A value that has bytes in a message.
+pub(super) trait Wire: Sized {
+    /// The fewest bytes one takes; bounds how many a list may claim.
+    const LEAST: usize;
+
+    /// Appends the bytes.
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()>;
+    /// Reads them.
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self>;
+}
+
+/// A value that stands in lists.
+pub(super) trait Entry: Wire {
+    /// The most of them in one list.
+    const MOST: usize = u16::MAX as usize;
+}
 
 impl Message {
     /// Appends the message with its head: request number, kind, length.
+    ///
+    /// Leaves `out` as it was when the message is too large or one of its names is not allowed.
     pub fn encode(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {
-        let _ = (request, out);
-        todo!()
+        let start = out.len();
+        let written = self.put_packet(request, out);
+        if written.is_err() {
+            out.truncate(start);
+        }
+        written
+    }
+
+    fn put_packet(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.put_u32(MAGIC).put_u16(self.kind()).put_u16(0).put_u32(request).put_u32(0);
+        let body = out.len();
+        match self.with_short_texts() {
+            Some(cut) => cut.put_body(out)?,
+            None => self.put_body(out)?,
+        }
+        let (size, limit) = (out.len().saturating_sub(start), MAX_MESSAGE);
+        if size > limit {
+            return Err(too_large("message", size, limit).into());
+        }
+        let length = out.len().saturating_sub(body) as u32;
+        if let Some(field) = body.checked_sub(4).and_then(|at| out.get_mut(at..body)) {
+            field.copy_from_slice(&length.to_le_bytes());
+        }
+        Ok(())
     }
 
     /// From one packet: request number and message.
     pub fn decode(bytes: &[u8]) -> Result<(u32, Self)> {
-        let _ = bytes;
-        todo!()
+        let mut from = Cursor::new("message", bytes);
+        if bytes.len() > MAX_MESSAGE {
+            return Err(from.invalid("longer than any message").into());
+        }
+        if from.u32()? != MAGIC {
+            return Err(from.invalid("does not begin as a message").into());
+        }
+        let (kind, reserved, request, length) = (from.u16()?, from.u16()?, from.u32()?, from.u32()?);
+        if reserved != 0 || length as usize != from.rest().len() {
+            return Err(from.invalid("head contradicts the packet").into());
+        }
+        let message = Self::get_body(kind, &mut from)?.ok_or(Error::Unexpected(kind))?;
+        if !from.is_empty() {
+            return Err(from.invalid("bytes behind the message").into());
+        }
+        Ok((request, message))
+    }
+
+    /// The message with its texts for people cut to what may be sent, where that changes anything.
+    fn with_short_texts(&self) -> Option<Self> {
+        match self {
+            Self::Refused { status, reason } if !is_name(reason) => {
+                Some(Self::Refused { status: *status, reason: short(reason) })
+            }
+            Self::Hello { versions, role, instance, program } if !is_name(program) => Some(Self::Hello {
+                versions: *versions,
+                role: *role,
+                instance: *instance,
+                program: short(program),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a text may be sent as it is.
+fn is_name(text: &str) -> bool {
+    !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME
+}
+
+/// The beginning of a text that may be sent.
+pub(super) fn short(text: &str) -> String {
+    let mut units = 0_usize;
+    text.chars()
+        .take_while(|c| {
+            units = units.saturating_add(c.len_utf16());
+            *c != '\0' && units <= MAX_NAME
+        })
+        .collect()
+}
+
+#[cold]
+fn too_large(what: &'static str, size: usize, limit: usize) -> traceweir_format::Error {
+    traceweir_format::Error::TooLarge { what, size: size as u64, limit: limit as u64 }
+}
+
+macro_rules! numbers {
+    ($($type:ty, $put:ident, $get:ident;)*) => {$(
+        impl Wire for $type {
+            const LEAST: usize = size_of::<$type>();
+            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+                out.$put(*self);
+                Ok(())
+            }
+            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+                from.$get()
+            }
+        }
+    )*};
+}
+
+numbers! {
+    u8, put_u8, u8;
+    u16, put_u16, u16;
+    u32, put_u32, u32;
+    u64, put_u64, u64;
+}
+
+impl Wire for bool {
+    const LEAST: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        u8::from(*self).put(out)
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        match from.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(from.invalid("neither yes nor no")),
+        }
+    }
+}
+
+impl Wire for Guid {
+    const LEAST: usize = 16;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        out.put_guid(self);
+        Ok(())
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        from.guid()
+    }
+}
+
+/// Bytes behind a 16-bit count.
+fn put_counted(what: &'static str, bytes: &[u8], out: &mut Vec<u8>) -> Decoded<()> {
+    let length =
+        u16::try_from(bytes.len()).map_err(|_| too_large(what, bytes.len(), usize::from(u16::MAX)))?;
+    out.put_u16(length).put(bytes);
+    Ok(())
+}
+
+fn get_counted<'a>(from: &mut Cursor<'a>) -> Decoded<&'a [u8]> {
+    let length = from.u16()?;
+    from.take(usize::from(length))
+}
+
+impl Wire for String {
+    const LEAST: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        if !is_name(self) {
+            return Err(too_large("name", self.encode_utf16().count(), MAX_NAME));
+        }
+        put_counted("name", self.as_bytes(), out)
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        let bytes = get_counted(from)?;
+        match str::from_utf8(bytes) {
+            Ok(text) if is_name(text) => Ok(text.to_owned()),
+            _ => Err(from.invalid("not a name")),
+        }
+    }
+}
+
+impl Wire for PathBuf {
+    const LEAST: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        if !is_name(&self.to_string_lossy()) {
+            return Err(too_large("path", self.as_os_str().len(), MAX_NAME));
+        }
+        put_counted("path", self.as_os_str().as_bytes(), out)
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        let path = Self::from(OsStr::from_bytes(get_counted(from)?));
+        if is_name(&path.to_string_lossy()) { Ok(path) } else { Err(from.invalid("not a path")) }
+    }
+}
+
+impl<T: Wire> Wire for Box<T> {
+    const LEAST: usize = T::LEAST;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        T::put(self, out)
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        T::get(from).map(Self::new)
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    const LEAST: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        self.is_some().put(out)?;
+        self.as_ref().map_or(Ok(()), |value| value.put(out))
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        if bool::get(from)? { T::get(from).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<T: Entry> Wire for Vec<T> {
+    const LEAST: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        if self.len() > T::MOST {
+            return Err(too_large("list", self.len(), T::MOST));
+        }
+        (self.len() as u16).put(out)?;
+        self.iter().try_for_each(|value| value.put(out))
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        let count = usize::from(from.u16()?);
+        if count > T::MOST || count.saturating_mul(T::LEAST) > from.rest().len() {
+            return Err(from.invalid("more entries than there can be"));
+        }
+        let mut values = Self::with_capacity(count);
+        for _ in 0..count {
+            values.push(T::get(from)?);
+        }
+        Ok(values)
+    }
+}
+
+/// Bytes are no list of numbers: their count has 32 bits.
+impl Wire for Vec<u8> {
+    const LEAST: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        if self.len() > MAX_MESSAGE {
+            return Err(too_large("bytes", self.len(), MAX_MESSAGE));
+        }
+        out.put_u32(self.len() as u32).put(self);
+        Ok(())
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        let length = from.u32()?;
+        Ok(from.take(length as usize)?.to_vec())
     }
 }

@@ -9,12 +9,12 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 
+use crate::event::Event;
 use crate::export::{MAX_FIELDS, Messages};
 use crate::filter::Filter;
-use crate::traces::Event;
 
 /// Finds the text of `--grep`, without regard to case.
-pub(super) struct Grep<'f> {
+pub(crate) struct Grep<'f> {
     finder: Option<memmem::Finder<'f>>,
     walker: Walker,
     messages: Messages,
@@ -22,7 +22,7 @@ pub(super) struct Grep<'f> {
 }
 
 impl<'f> Grep<'f> {
-    pub(super) fn new(filter: &'f Filter, style: Style) -> Self {
+    pub(crate) fn new(filter: &'f Filter, style: Style) -> Self {
         let finder = filter.grep.as_ref().map(|t| memmem::Finder::new(t.as_bytes()));
         let words = Words { text: Vec::new(), style };
         Self { finder, walker: Walker::default(), messages: Messages::default(), words }
@@ -30,7 +30,7 @@ impl<'f> Grep<'f> {
 
     /// Whether an event holds the text.
     #[inline]
-    pub(super) fn accepts(&mut self, event: &Event<'_>) -> bool {
+    pub(crate) fn accepts(&mut self, event: &Event<'_>) -> bool {
         self.finder.is_none() || self.searches(event)
     }
 

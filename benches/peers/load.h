@@ -1,0 +1,126 @@
+// The load that every side of `traceweir-bench -- write` puts on its tracer, for the peers that are C programs. A program includes this
+// file after defining `emit`, and compares with the same load in Rust, src/write/load.rs:
+//
+//   PROGRAM burst THREADS PAYLOAD EVENTS BURSTS PAUSE_US    bursts that fit into the buffers, with pauses in which they are emptied
+//   PROGRAM paced THREADS PAYLOAD RATE MILLISECONDS         RATE events a second by all threads together, in steps of a millisecond
+//
+// It prints one line: events, processor nanoseconds of the writing threads inside `emit`, nanoseconds of the longest thread.
+// Thread t stays on processor t. Bursts begin together; the first WARM_BURSTS touch all memory and are not counted.
+#ifndef LOAD_H
+#define LOAD_H
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WARM_BURSTS 24
+#define MAX_THREADS 64
+
+// Writes `count` events of `payload` bytes: u32, u64, and a text with its terminator.
+static void emit(int thread, int payload, uint64_t count);
+
+static char text[256];
+static int threads, payload;
+static uint64_t events, bursts, pause_us, rate, length_ms;
+static pthread_barrier_t together;
+
+typedef struct { int thread; uint64_t events, cpu_ns, wall_ns; } job;
+
+static uint64_t nanoseconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void rest(uint64_t ns)
+{
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+static void write_counted(job *j, uint64_t count)
+{
+    uint64_t before = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+    emit(j->thread, payload, count);
+    j->cpu_ns += nanoseconds(CLOCK_THREAD_CPUTIME_ID) - before;
+    j->events += count;
+}
+
+static void write_bursts(job *j)
+{
+    for (uint64_t burst = 0; burst < WARM_BURSTS + bursts; burst++) {
+        pthread_barrier_wait(&together);
+        if (burst < WARM_BURSTS) emit(j->thread, payload, events);
+        else write_counted(j, events);
+        rest(pause_us * 1000u);
+    }
+}
+
+static void write_paced(job *j)
+{
+    pthread_barrier_wait(&together);
+    uint64_t start = nanoseconds(CLOCK_MONOTONIC), end = length_ms * 1000000u;
+    for (;;) {
+        uint64_t now = nanoseconds(CLOCK_MONOTONIC) - start;
+        if (now > end) now = end;
+        uint64_t due = (uint64_t)((double)rate / threads * (double)now / 1e9);
+        if (due > j->events) write_counted(j, due - j->events);
+        if (now == end) return;
+        uint64_t spent = nanoseconds(CLOCK_MONOTONIC) - start;
+        if (spent / 1000000u == now / 1000000u) rest(1000000u - spent % 1000000u);
+    }
+}
+
+static void *work(void *argument)
+{
+    job *j = argument;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(j->thread % sysconf(_SC_NPROCESSORS_ONLN), &only);
+    sched_setaffinity(0, sizeof only, &only);
+    uint64_t before = nanoseconds(CLOCK_MONOTONIC);
+    if (bursts) write_bursts(j);
+    else write_paced(j);
+    j->wall_ns = nanoseconds(CLOCK_MONOTONIC) - before;
+    return NULL;
+}
+
+int main(int count, char **values)
+{
+    if (count < 6) return 2;
+    int is_burst = !strcmp(values[1], "burst");
+    threads = atoi(values[2]);
+    payload = atoi(values[3]);
+    if (threads < 1 || threads > MAX_THREADS || payload < 13 || payload > (int)sizeof text) return 2;
+    if (is_burst) {
+        if (count < 7) return 2;
+        events = strtoull(values[4], NULL, 10);
+        bursts = strtoull(values[5], NULL, 10);
+        pause_us = strtoull(values[6], NULL, 10);
+    } else {
+        rate = strtoull(values[4], NULL, 10);
+        length_ms = strtoull(values[5], NULL, 10);
+    }
+    for (int i = 0; i < payload - 13; i++) text[i] = (char)('a' + i % 26);
+    pthread_barrier_init(&together, NULL, (unsigned)threads);
+    pthread_t ids[MAX_THREADS];
+    job jobs[MAX_THREADS] = {0}, sum = {0};
+    for (int t = 0; t < threads; t++) {
+        jobs[t].thread = t;
+        if (pthread_create(&ids[t], NULL, work, &jobs[t])) return 1;
+    }
+    for (int t = 0; t < threads; t++) {
+        pthread_join(ids[t], NULL);
+        sum.events += jobs[t].events;
+        sum.cpu_ns += jobs[t].cpu_ns;
+        if (jobs[t].wall_ns > sum.wall_ns) sum.wall_ns = jobs[t].wall_ns;
+    }
+    printf("%llu %llu %llu\n", (unsigned long long)sum.events, (unsigned long long)sum.cpu_ns, (unsigned long long)sum.wall_ns);
+    return 0;
+}
+#endif

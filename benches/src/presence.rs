@@ -1,0 +1,225 @@
+//! What being there costs a program that has providers and is quiet.
+//!
+//! ```text
+//!   one process, 1,000 registrations     − the same program without any       ≤ 16 MiB     presence_1000_registrations
+//!     its threads for ten seconds          context switches                     none        presence_switches
+//!   200 processes, enabled, one event    − the same without registering       ≤ 256 KiB    presence_each_of_200
+//! ```
+//!
+//! Memory is proportional (Pss: a page shared by n processes counts as 1/n in each), as the kernel tells it in `smaps_rollup`. The 200
+//! processes are attached to a file session, so each has a region; what the daemon grows by is added to what they take.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use traceweir::{Guid, Provider};
+
+use crate::error::{Error, Result};
+use crate::figure::{self, Figure, Rounds, Unit, Wanted};
+use crate::machine::Machine;
+use crate::process::failed;
+use crate::record;
+use crate::write::ours::{self, Daemon};
+
+const REGISTRATIONS: u32 = 1_000;
+const PROCESSES: u32 = 200;
+const QUIET: Duration = Duration::from_secs(10);
+/// Long enough that threads have gone to sleep after their work.
+const SETTLE: Duration = Duration::from_secs(2);
+const LIMIT_MIB: f64 = 16.0;
+const LIMIT_KIB_EACH: f64 = 256.0;
+
+/// What to measure, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Print one JSON object for each figure.
+    #[arg(long)]
+    json: bool,
+    /// Keep the figures as `recorded/presence-<date>.jsonl`.
+    #[arg(long)]
+    record: bool,
+    /// The `weir` to measure [default: the one beside this program].
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let machine = Machine::describe();
+    let folder = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
+    let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
+    let mut figures = one_process(&daemon)?;
+    figures.extend(many_processes(&daemon, &folder.path().join("presence.etl"))?);
+    if arguments.json {
+        figures.iter().for_each(|f| println!("{}", f.json()));
+    } else {
+        print!("{}", figure::table(&figures));
+    }
+    if arguments.record {
+        let path = record::write(&record::default_folder(), "presence", &machine, &[], &figures)?;
+        eprintln!("recorded in {}", path.display());
+    }
+    Ok(())
+}
+
+/// A figure of something that has a limit: the ratio is the part of the limit that is used.
+fn within(name: &'static str, unit: Unit, value: f64, limit: f64) -> Option<Figure> {
+    let mut rounds = Rounds::default();
+    rounds.add(Some(value), Some(limit));
+    rounds.figure(name, unit, Wanted::at_most(1.0, 0.5))
+}
+
+#[allow(clippy::cast_precision_loss)] // KiB and switches are far below 2⁵³.
+fn one_process(daemon: &Daemon) -> Result<Vec<Figure>> {
+    eprintln!("{REGISTRATIONS} registrations in one process");
+    let without = Role::start(daemon, &["present", "0"])?;
+    let with = Role::start(daemon, &["present", &REGISTRATIONS.to_string()])?;
+    thread::sleep(SETTLE);
+    let added = with.memory_kib()?.saturating_sub(without.memory_kib()?);
+    let before = with.switches()?;
+    thread::sleep(QUIET);
+    let switches = with.switches()?.saturating_sub(before);
+    let memory = within("presence_1000_registrations", Unit::Mebibytes, added as f64 / 1024.0, LIMIT_MIB);
+    // None are allowed, and a ratio needs a limit above nothing: one would already be all of it.
+    let mut rounds = Rounds::default();
+    rounds.add(Some(switches as f64), Some(1.0));
+    let quiet = rounds.figure("presence_switches", Unit::Count, Wanted::at_most(0.0, 0.0));
+    Ok(memory.into_iter().chain(quiet).collect())
+}
+
+#[allow(clippy::cast_precision_loss)] // KiB are far below 2⁵³.
+fn many_processes(daemon: &Daemon, file: &Path) -> Result<Option<Figure>> {
+    eprintln!("{PROCESSES} processes");
+    let session = Role::start(daemon, &["hold", &file.to_string_lossy()])?;
+    let sum = |arguments: &[&str]| -> Result<(u64, u64)> {
+        let before = memory_kib(daemon.pid())?;
+        let roles = (0..PROCESSES).map(|_| Role::start(daemon, arguments)).collect::<Result<Vec<_>>>()?;
+        thread::sleep(SETTLE);
+        let all = roles.iter().map(Role::memory_kib).sum::<Result<u64>>()?;
+        Ok((all, memory_kib(daemon.pid())?.saturating_sub(before)))
+    };
+    let (without, _) = sum(&["present", "0"])?;
+    let (with, daemon_grew) = sum(&["present", "1", "--write"])?;
+    drop(session);
+    let added = with.saturating_sub(without);
+    eprintln!("processes took {added} KiB more, the daemon {daemon_grew} KiB");
+    let each = (added + daemon_grew) as f64 / f64::from(PROCESSES);
+    Ok(within("presence_each_of_200", Unit::Kibibytes, each, LIMIT_KIB_EACH))
+}
+
+/// A child in one of the roles below: it says `ready`, and ends when its input does.
+struct Role {
+    child: Child,
+}
+
+impl Role {
+    fn start(daemon: &Daemon, arguments: &[&str]) -> Result<Self> {
+        let (role, arguments) = arguments.split_first().unwrap_or((&"present", &[]));
+        let mut command: Command = daemon.command(role)?;
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let mut line = String::new();
+        let ready = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+        match ready {
+            Some(Ok(_)) if line.trim() == "ready" => Ok(Self { child }),
+            _ => Err(failed(&command, format!("is not ready: {line:?}"))),
+        }
+    }
+
+    fn memory_kib(&self) -> Result<u64> {
+        memory_kib(self.child.id())
+    }
+
+    /// Context switches of all of its threads so far.
+    fn switches(&self) -> Result<u64> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let mut sum = 0;
+        for task in std::fs::read_dir(&tasks).map_err(Error::file(&tasks))?.flatten() {
+            sum += switches_in(&read(&task.path().join("status"))?);
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(Error::file(path))
+}
+
+/// Proportional memory of a process.
+fn memory_kib(pid: u32) -> Result<u64> {
+    let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
+    let text = read(&path)?;
+    pss_in(&text).ok_or_else(|| Error::Unfit(format!("{} tells no Pss", path.display())))
+}
+
+fn pss_in(rollup: &str) -> Option<u64> {
+    let value = rollup.lines().find_map(|l| l.strip_prefix("Pss:"))?;
+    value.trim().trim_end_matches(" kB").parse().ok()
+}
+
+fn switches_in(status: &str) -> u64 {
+    let lines = status.lines().filter_map(|l| l.split_once(':'));
+    let ours = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
+    ours.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+}
+
+/// The role `present`: registers, perhaps writes, says so, and stays.
+pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
+    let mut providers = Vec::new();
+    for i in 0..registrations {
+        let Guid { data1, .. } = ours::PROVIDER;
+        let guid = Guid { data1: data1.wrapping_add(i), ..ours::PROVIDER };
+        providers.push(Provider::register(guid, None)?);
+    }
+    if let (true, Some(provider)) = (write, providers.first())
+        && ours::emit(provider, b"here\0", 1) > 0
+    {
+        return Err(Error::Unfit("the event was not written".to_owned()));
+    }
+    say_ready_and_wait()
+}
+
+/// The role `hold`: a session that enables the bench's provider, until the input ends.
+pub(crate) fn hold(file: &Path) -> Result<()> {
+    let mut controller = ours::controller()?;
+    let session = ours::start_session(&mut controller, file)?;
+    let waited = say_ready_and_wait();
+    controller.stop(&session)?;
+    waited
+}
+
+fn say_ready_and_wait() -> Result<()> {
+    println!("ready");
+    let mut nothing = [0];
+    std::io::stdin().read(&mut nothing).map(drop).map_err(Error::file(Path::new("standard input")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_switches_are_read_from_what_the_kernel_tells() {
+        let rollup =
+            "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  900 kB\nPss:     123 kB\nPss_Anon:  7 kB\n";
+        assert_eq!(pss_in(rollup), Some(123));
+        assert_eq!(pss_in("Rss: 1 kB"), None);
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(switches_in(status), 7);
+    }
+
+    #[test]
+    fn a_figure_within_its_limit_is_accepted() {
+        assert!(within("x", Unit::Mebibytes, 4.0, 16.0).unwrap().json().contains("\"ratio\":0.2500"));
+    }
+}

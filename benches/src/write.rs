@@ -1,0 +1,291 @@
+//! Writing: what an event costs the thread that writes it, beside LTTng-UST and beside the floor, and how many a second arrive.
+//!
+//! ```text
+//!   Provider::write, three blocks ──▶ weir daemon, file session   ⟷  LTTng-UST, snapshot, vpid+vtid    write_40_vs_lttng, write_200_vs_lttng
+//!     the same                                                    ⟷  a copy into memory (the floor)    write_vs_floor
+//!     two threads : one thread                                    ⟷  the same of the floor             two_threads_vs_one
+//!   a disabled site                                               ⟷  a flag test                       disabled_extra_instructions
+//!   both processors, paced, into a file                           ⟷  LTTng-UST, file                   sustained_vs_lttng
+//! ```
+//!
+//! What makes the comparison fair
+//! * Every side runs the same load (see [`load`]): the same bursts, pauses, processors and clocks. Sides take turns, round by round.
+//! * A round in which a side lost an event is discarded, told, and repeated with longer pauses: losing is cheaper than writing.
+//! * Bursts fit into half a ring, so that the collector has the pauses to empty it. Waking it is part of our cost.
+//! * The peer's snapshot session has its consumer at rest; ours writes a file all the while. Our regions and buffers together are not larger
+//!   than its sub-buffers.
+//! * Our text has its length with it, as all Rust text has; LTTng's tracepoint looks for the end of a C string. The floor knows all sizes.
+//!
+//! Besides the named figures: the cost by the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that of collecting, both told only.
+
+pub(crate) mod disabled;
+pub(crate) mod load;
+pub(crate) mod lttng;
+pub(crate) mod ours;
+mod program;
+mod sustained;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::figure::{self, Figure, Rounds, Unit, Wanted};
+use crate::machine::Machine;
+use crate::record;
+use load::{Load, Pattern, Written};
+use lttng::{Kind, Lttng};
+use ours::{Daemon, Writer};
+use program::Floor;
+
+/// Attempts at a round without loss; the pauses double each time.
+const ATTEMPTS: u32 = 5;
+const FIRST_PAUSE_US: u64 = 3_000;
+/// A paced round whose writers were later than this has not kept its rate.
+const ON_TIME: f64 = 0.99;
+
+/// What to measure, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Print one JSON object for each figure.
+    #[arg(long)]
+    json: bool,
+    /// Keep the figures as `recorded/write-<date>.jsonl`.
+    #[arg(long)]
+    record: bool,
+    /// Short rounds, for a first look.
+    #[arg(long)]
+    quick: bool,
+    /// Only figures whose name contains this; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Rounds of each side [default: 7, quick: 3].
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// The `weir` to measure [default: the one beside this program].
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+    /// Where to make a temporary folder for traces and programs [default: the system's].
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let machine = Machine::describe();
+    eprintln!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+    if cfg!(debug_assertions) {
+        eprintln!("this is a debug build: its figures mean nothing");
+    }
+    let root = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::tempdir_in(&root).map_err(Error::file(&root))?;
+    let bench = Bench::prepare(arguments, folder.path())?;
+    let figures = bench.measure()?;
+    if arguments.json {
+        figures.iter().for_each(|f| println!("{}", f.json()));
+    } else {
+        print!("{}", figure::table(&figures));
+    }
+    if arguments.record {
+        let peer = bench.lttng.as_ref().map_or_else(|| "none".to_owned(), |l| l.version.clone());
+        let circumstances = [("lttng", peer), ("quick", arguments.quick.to_string())];
+        let path = record::write(&record::default_folder(), "write", &machine, &circumstances, &figures)?;
+        eprintln!("recorded in {}", path.display());
+    }
+    Ok(())
+}
+
+/// All sides, ready to be measured.
+struct Bench<'a> {
+    arguments: &'a Arguments,
+    folder: &'a Path,
+    daemon: Daemon,
+    lttng: Option<Lttng>,
+    floor: Floor,
+}
+
+/// What the sides are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Ours(Writer),
+    Lttng,
+    Floor,
+}
+
+/// Rounds of each cost figure; `drain` and `fallback` are told only.
+#[derive(Default)]
+struct Costs {
+    small: Rounds,
+    large: Rounds,
+    floor: Rounds,
+    threads: Rounds,
+    fallback: Rounds,
+    drain: Rounds,
+}
+
+impl<'a> Bench<'a> {
+    fn prepare(arguments: &'a Arguments, folder: &'a Path) -> Result<Self> {
+        let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder)?;
+        let floor = Floor::make(folder)?;
+        let lttng =
+            Lttng::start(folder).map_err(|why| eprintln!("LTTng and its figures are left out: {why}")).ok();
+        if let Some(lttng) = &lttng {
+            eprintln!("peer: {}", lttng.version);
+        }
+        Ok(Self { arguments, folder, daemon, lttng, floor })
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let only = &self.arguments.only;
+        only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn measure(&self) -> Result<Vec<Figure>> {
+        let mut figures = self.costs()?;
+        if self.wants("disabled_extra_instructions") {
+            figures.extend(disabled::measure(self.folder)?);
+        }
+        if self.wants("sustained_vs_lttng") {
+            figures.extend(self.sustained()?);
+        }
+        Ok(figures)
+    }
+
+    fn costs(&self) -> Result<Vec<Figure>> {
+        const NAMES: [&str; 6] = [
+            "write_40_vs_lttng",
+            "write_200_vs_lttng",
+            "write_vs_floor",
+            "two_threads_vs_one",
+            "write_40_by_lock_vs_lttng",
+            "drain_vs_write",
+        ];
+        let mut costs = Costs::default();
+        let rounds = self.arguments.rounds.unwrap_or(if self.arguments.quick { 3 } else { 7 });
+        if NAMES.iter().any(|name| self.wants(name)) {
+            for round in 1..=rounds {
+                eprintln!("costs, round {round} of {rounds}");
+                self.cost_round(&mut costs)?;
+            }
+        }
+        let Costs { small, large, floor, threads, fallback, drain } = &costs;
+        let against_lttng = Wanted::at_most(0.4, 0.2);
+        let told = [
+            small.figure(NAMES[0], Unit::Nanoseconds, against_lttng),
+            large.figure(NAMES[1], Unit::Nanoseconds, against_lttng),
+            floor.figure(NAMES[2], Unit::Nanoseconds, Wanted::towards(1.5)),
+            threads.figure(NAMES[3], Unit::Times, Wanted::at_most(1.25, 1.1)),
+            fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::told()),
+            drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::told()),
+        ];
+        Ok(told.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
+    }
+
+    /// One round of every side; what a figure does not need is not run.
+    fn cost_round(&self, costs: &mut Costs) -> Result<()> {
+        let fast = Side::Ours(Writer::Sequence);
+        let (ours, drain) = self.cost(fast, 1, 40, &mut costs.small)?;
+        costs.drain.add(drain, ours);
+        let floor = self.cost(Side::Floor, 1, 40, &mut costs.floor)?.0;
+        costs.floor.add(ours, floor);
+        if self.wants("two_threads_vs_one") {
+            let (ours_two, _) = self.cost(fast, 2, 40, &mut costs.threads)?;
+            let (floor_two, _) = self.cost(Side::Floor, 2, 40, &mut costs.threads)?;
+            let times = |two: Option<f64>, one: Option<f64>| two.zip(one).map(|(two, one)| two / one);
+            costs.threads.add(times(ours_two, ours), times(floor_two, floor));
+        }
+        if self.lttng.is_none() {
+            return Ok(());
+        }
+        let lttng = self.cost(Side::Lttng, 1, 40, &mut costs.small)?.0;
+        costs.small.add(ours, lttng);
+        if self.wants("write_40_by_lock_vs_lttng") {
+            let by_lock = self.cost(Side::Ours(Writer::Lock), 1, 40, &mut costs.fallback)?.0;
+            costs.fallback.add(by_lock, lttng);
+        }
+        if self.wants("write_200_vs_lttng") {
+            let ours = self.cost(fast, 1, 200, &mut costs.large)?.0;
+            let lttng = self.cost(Side::Lttng, 1, 200, &mut costs.large)?.0;
+            costs.large.add(ours, lttng);
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds for an event by one side, and those of collecting it. Attempts that lost are counted in `rounds`.
+    fn cost(
+        &self,
+        side: Side,
+        threads: usize,
+        payload: usize,
+        rounds: &mut Rounds,
+    ) -> Result<(Option<f64>, Option<f64>)> {
+        for attempt in 0..ATTEMPTS {
+            let load = self.burst(threads, payload, FIRST_PAUSE_US << attempt);
+            let (written, drain) = match side {
+                Side::Floor => (Some(self.floor.run(&load)?), None),
+                Side::Lttng => (self.lttng_round(Kind::Snapshot, &load)?, None),
+                Side::Ours(writer) => {
+                    let round = self.daemon.round(writer, &load, self.folder)?;
+                    let drain = round.is_whole().then(|| round.drain_ns_per_event());
+                    (drain.map(|_| round.written), drain)
+                }
+            };
+            if let Some(written) = written {
+                return Ok((Some(written.ns_per_event()), drain));
+            }
+            rounds.discard();
+        }
+        Ok((None, None))
+    }
+
+    /// Bursts of a little less than half a ring.
+    fn burst(&self, threads: usize, payload: usize, pause_us: u64) -> Load {
+        let record = (ours::HEAD_BYTES + payload as u64).next_multiple_of(8);
+        let events = u64::from(ours::RING_BYTES) * 7 / 16 / record;
+        let bursts = if self.arguments.quick { 30 } else { 150 };
+        Load { threads, payload, pattern: Pattern::Burst { events, bursts, pause_us } }
+    }
+
+    fn lttng_round(&self, kind: Kind, load: &Load) -> Result<Option<Written>> {
+        self.lttng.as_ref().map_or(Ok(None), |lttng| lttng.round(kind, load, self.folder))
+    }
+
+    fn sustained(&self) -> Result<Option<Figure>> {
+        if self.lttng.is_none() {
+            return Ok(None);
+        }
+        let ours = self.search("ours", |load| {
+            let round = self.daemon.round(Writer::Sequence, load, self.folder)?;
+            Ok(round.is_whole().then_some(round.written))
+        })?;
+        let theirs = self.search("LTTng", |load| self.lttng_round(Kind::File, load))?;
+        let Some((ours, theirs)) = ours.zip(theirs) else {
+            eprintln!("sustained_vs_lttng left out: a side lost events at every rate");
+            return Ok(None);
+        };
+        let mut rounds = Rounds::default();
+        rounds.add(Some(ours.rate), Some(theirs.rate));
+        (0..ours.lost_rounds + theirs.lost_rounds).for_each(|_| rounds.discard());
+        Ok(rounds.figure("sustained_vs_lttng", Unit::PacedEventsPerSecond, Wanted::at_least(1.0, 2.0)))
+    }
+
+    fn search(
+        &self,
+        who: &str,
+        round: impl Fn(&Load) -> Result<Option<Written>>,
+    ) -> Result<Option<sustained::Sustained>> {
+        let (length_ms, confirmations) = if self.arguments.quick { (2_000, 1) } else { (10_000, 3) };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        sustained::search(confirmations, |rate| {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Positive and far below 2⁶⁴.
+            let pattern = Pattern::Paced { rate: rate as u64, length_ms };
+            let written = round(&Load { threads, payload: 40, pattern })?;
+            let kept = written.is_some_and(|w| w.rate() >= rate * ON_TIME);
+            let word = match written {
+                None => "lost events",
+                Some(_) if kept => "kept",
+                Some(_) => "was late",
+            };
+            eprintln!("{who} {word} at {:.2} M events/s", rate / 1e6);
+            Ok(kept)
+        })
+    }
+}

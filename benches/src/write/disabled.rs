@@ -1,0 +1,145 @@
+//! What a site costs while nobody listens: instructions, counted by valgrind.
+//!
+//! ```text
+//!   instructions of one pass = (those of a run of 2 N passes − those of a run of N passes) / N
+//!   extra                    = one pass of a loop with a disabled site − one pass of the same loop with a flag test
+//! ```
+//!
+//! The difference of two runs leaves out all that happens once. Neither loop may know in advance where its flag or its provider is. Times
+//! are told and held to nothing: below a nanosecond they depend on where the code happens to lie.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use traceweir::Provider;
+
+use crate::error::{Error, Result};
+use crate::figure::{Figure, Rounds, Unit, Wanted};
+use crate::peer::this_program;
+use crate::process::{self, failed};
+use crate::write::ours;
+
+/// Passes of the shorter counted run, and of a timed one.
+const PASSES: u64 = 1_000_000;
+const TIMED_PASSES: u64 = 100_000_000;
+
+/// What is in the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Site {
+    /// A disabled provider is asked whether it is enabled.
+    Provider,
+    /// A flag is tested.
+    Flag,
+}
+
+/// The role `disabled`: so many passes, whose nanoseconds are printed.
+pub(crate) fn run_loop(site: Site, passes: u64) -> Result<()> {
+    let nanoseconds = match site {
+        Site::Provider => {
+            let provider = Provider::register(ours::PROVIDER, None)?;
+            time(|| ask_provider(&provider, passes))
+        }
+        Site::Flag => time(|| ask_flag(&AtomicBool::new(false), passes)),
+    };
+    println!("{nanoseconds}");
+    Ok(())
+}
+
+#[inline(never)]
+fn ask_provider(provider: &Provider, passes: u64) {
+    for _ in 0..passes {
+        if black_box(provider).enabled(4, 1) {
+            reached();
+        }
+    }
+}
+
+#[inline(never)]
+fn ask_flag(flag: &AtomicBool, passes: u64) {
+    for _ in 0..passes {
+        if black_box(flag).load(Ordering::Relaxed) {
+            reached();
+        }
+    }
+}
+
+/// Where an event would be written.
+#[cold]
+#[inline(never)]
+fn reached() {
+    static REACHED: AtomicU64 = AtomicU64::new(0);
+    REACHED.fetch_add(1, Ordering::Relaxed);
+}
+
+fn time(work: impl FnOnce()) -> u128 {
+    let before = Instant::now();
+    work();
+    before.elapsed().as_nanos()
+}
+
+/// The figure; `None` where valgrind is not installed.
+pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
+    let installed = process::run(Command::new("valgrind").arg("--version"), Stdio::null());
+    if !installed.is_ok_and(|ended| ended.success) {
+        eprintln!("disabled_extra_instructions left out: valgrind is not installed");
+        return Ok(None);
+    }
+    let (provider, flag) = (per_pass(Site::Provider, folder)?, per_pass(Site::Flag, folder)?);
+    let [ours, plain] = [Site::Provider, Site::Flag].map(|site| nanoseconds(site, folder));
+    eprintln!("a disabled site takes {:.2} ns, a flag test {:.2} ns", ours?, plain?);
+    let mut rounds = Rounds::default();
+    rounds.add(Some(provider), Some(flag));
+    let figure = rounds.figure("disabled_extra_instructions", Unit::Instructions, Wanted::at_most(2.0, 1.0));
+    // What is wanted is a bound on the difference.
+    Ok(figure.map(|f| Figure { ratio: f.ours - f.peer, ..f }))
+}
+
+#[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
+fn per_pass(site: Site, folder: &Path) -> Result<f64> {
+    let (one, two) = (instructions(site, PASSES, folder)?, instructions(site, 2 * PASSES, folder)?);
+    Ok(two.saturating_sub(one) as f64 / PASSES as f64)
+}
+
+fn instructions(site: Site, passes: u64, folder: &Path) -> Result<u64> {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
+    let ended = process::run(with_role(command.arg(this_program()?), site, passes, folder), Stdio::null())?;
+    let counted = ended.stderr.lines().find_map(instructions_in);
+    counted.filter(|_| ended.success).ok_or_else(|| failed(&command, ended.stderr))
+}
+
+/// The number in valgrind's line `==1== I refs: 1,234`.
+fn instructions_in(line: &str) -> Option<u64> {
+    let (_, number) = line.split_once("refs:").filter(|(name, _)| name.contains('I'))?;
+    number.trim().replace(',', "").parse().ok()
+}
+
+#[allow(clippy::cast_precision_loss)] // Nanoseconds are far below 2⁵³.
+fn nanoseconds(site: Site, folder: &Path) -> Result<f64> {
+    let mut command = Command::new(this_program()?);
+    let ended = process::run(with_role(&mut command, site, TIMED_PASSES, folder), Stdio::piped())?;
+    let total: u64 = ended.stdout.trim().parse().map_err(|_| Error::Unfit(ended.stderr))?;
+    Ok(total as f64 / TIMED_PASSES as f64)
+}
+
+/// No daemon is to be found in the folder that the role is given.
+fn with_role<'c>(command: &'c mut Command, site: Site, passes: u64, folder: &Path) -> &'c mut Command {
+    let name = if site == Site::Provider { "provider" } else { "flag" };
+    command.env("TRACEWEIR_RUNTIME_DIR", folder.join("nobody"));
+    command.args(["disabled", name, &passes.to_string()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_read_from_valgrinds_summary() {
+        assert_eq!(instructions_in("==77== I   refs:      1,234,567"), Some(1_234_567));
+        assert_eq!(instructions_in("==77== I refs: 12"), Some(12));
+        assert_eq!(instructions_in("==77== Command: ./x"), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! The load that every side puts on its tracer, and what it then tells.
+//!
+//! ```text
+//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓          fits into the buffers; they are emptied in the pauses
+//!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓          threads begin a burst together; only ▓ is counted
+//!
+//!   paced   ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓        each millisecond what is due by then
+//! ```
+//!
+//! Thread t stays on processor t. `peers/load.h` is the same in C, for the peers; both take the same arguments and print the same
+//! line: events, processor nanoseconds inside the writing, nanoseconds of the longest thread.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+use crate::error::{Error, Result};
+
+/// Bursts that touch all memory first and are not counted.
+pub(crate) const WARM_BURSTS: u64 = 24;
+const TICK: Duration = Duration::from_millis(1);
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Threads that write, each on a processor of its own.
+    pub(crate) threads: usize,
+    /// Bytes of an event's payload: u32, u64 and a text.
+    pub(crate) payload: usize,
+    /// When.
+    pub(crate) pattern: Pattern,
+}
+
+/// When events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Bursts of so many events by each thread, with pauses.
+    Burst { events: u64, bursts: u64, pause_us: u64 },
+    /// So many events a second by all threads together, for so long.
+    Paced { rate: u64, length_ms: u64 },
+}
+
+impl Load {
+    /// The arguments of a program that puts this load on its tracer.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let (name, numbers) = match self.pattern {
+            Pattern::Burst { events, bursts, pause_us } => ("burst", vec![events, bursts, pause_us]),
+            Pattern::Paced { rate, length_ms } => ("paced", vec![rate, length_ms]),
+        };
+        let sizes = [self.threads.to_string(), self.payload.to_string()];
+        std::iter::once(name.to_owned()).chain(sizes).chain(numbers.iter().map(u64::to_string)).collect()
+    }
+
+    /// The load that arguments name.
+    pub(crate) fn parse(arguments: &[String]) -> Option<Self> {
+        let (name, numbers) = arguments.split_first()?;
+        let numbers: Vec<u64> = numbers.iter().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        let (&[threads, payload], numbers) = numbers.split_first_chunk()?;
+        let pattern = match (name.as_str(), numbers) {
+            ("burst", &[events, bursts, pause_us]) => Pattern::Burst { events, bursts, pause_us },
+            ("paced", &[rate, length_ms]) => Pattern::Paced { rate, length_ms },
+            _ => return None,
+        };
+        Some(Self {
+            threads: usize::try_from(threads).ok()?,
+            payload: usize::try_from(payload).ok()?,
+            pattern,
+        })
+    }
+
+    /// All events that a burst load writes, those that are not counted too; `None` for a paced one.
+    pub(crate) fn offered(&self) -> Option<u64> {
+        match self.pattern {
+            Pattern::Burst { events, bursts, .. } => {
+                Some((WARM_BURSTS + bursts) * events * self.threads as u64)
+            }
+            Pattern::Paced { .. } => None,
+        }
+    }
+
+    /// The text of an event, with its terminator.
+    pub(crate) fn text(&self) -> Vec<u8> {
+        let mut text: Vec<u8> = (b'a'..=b'z').cycle().take(self.payload.saturating_sub(13)).collect();
+        text.push(0);
+        text
+    }
+
+    /// Puts the load on `emit`, which writes as many events as it is told.
+    pub(crate) fn run(&self, emit: &(impl Fn(u64) + Sync)) -> Result<Written> {
+        let barrier = Barrier::new(self.threads);
+        let work = |thread: usize| -> Result<Written> {
+            pin_thread(thread)?;
+            let started = Instant::now();
+            let mut written = match self.pattern {
+                Pattern::Burst { events, bursts, pause_us } => {
+                    write_bursts(&barrier, events, bursts, Duration::from_micros(pause_us), emit)?
+                }
+                Pattern::Paced { rate, length_ms } => {
+                    #[allow(clippy::cast_precision_loss)] // Rates are far below 2⁵³.
+                    let each = rate as f64 / self.threads as f64;
+                    write_paced(&barrier, each, Duration::from_millis(length_ms), emit)?
+                }
+            };
+            written.wall = started.elapsed();
+            Ok(written)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads).map(|t| scope.spawn(move || work(t))).collect();
+            let mut sum = Written::default();
+            for thread in threads {
+                let one =
+                    thread.join().map_err(|_| Error::Unfit("a writing thread panicked".to_owned()))??;
+                sum.events += one.events;
+                sum.cpu += one.cpu;
+                sum.wall = sum.wall.max(one.wall);
+            }
+            Ok(sum)
+        })
+    }
+}
+
+/// What was written, and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Events that count.
+    pub(crate) events: u64,
+    /// Processor time of the writing threads inside the writing.
+    pub(crate) cpu: Duration,
+    /// Time from the first to the last event of the longest thread.
+    pub(crate) wall: Duration,
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts and nanoseconds are far below 2⁵³.
+impl Written {
+    /// Nanoseconds of processor time for an event.
+    pub(crate) fn ns_per_event(&self) -> f64 {
+        self.cpu.as_nanos() as f64 / self.events.max(1) as f64
+    }
+
+    /// Events in a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.events as f64 / self.wall.as_secs_f64().max(1e-9)
+    }
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.events, self.cpu.as_nanos(), self.wall.as_nanos())
+    }
+}
+
+impl FromStr for Written {
+    type Err = Error;
+
+    fn from_str(line: &str) -> Result<Self> {
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        match numbers[..] {
+            [events, cpu, wall] => {
+                Ok(Self { events, cpu: Duration::from_nanos(cpu), wall: Duration::from_nanos(wall) })
+            }
+            _ => Err(Error::Unfit(format!("a writer said {line:?} instead of three numbers"))),
+        }
+    }
+}
+
+/// Keeps the calling thread on one processor.
+fn pin_thread(processor: usize) -> Result<()> {
+    let mut only = CpuSet::new();
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    only.set(processor % count)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &only))
+        .map_err(Error::system("choosing a processor"))
+}
+
+fn thread_time() -> Result<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).map_err(Error::system("thread time"))
+}
+
+/// Lets `emit` write, and adds that to what was written.
+fn count(written: &mut Written, events: u64, emit: &impl Fn(u64)) -> Result<()> {
+    let before = thread_time()?;
+    emit(events);
+    written.cpu += thread_time()?.saturating_sub(before);
+    written.events += events;
+    Ok(())
+}
+
+fn write_bursts(
+    barrier: &Barrier,
+    events: u64,
+    bursts: u64,
+    pause: Duration,
+    emit: &impl Fn(u64),
+) -> Result<Written> {
+    let mut written = Written::default();
+    for burst in 0..WARM_BURSTS + bursts {
+        barrier.wait();
+        if burst < WARM_BURSTS {
+            emit(events);
+        } else {
+            count(&mut written, events, emit)?;
+        }
+        thread::sleep(pause);
+    }
+    Ok(written)
+}
+
+fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u64)) -> Result<Written> {
+    let mut written = Written::default();
+    barrier.wait();
+    let start = Instant::now();
+    loop {
+        let now = start.elapsed().min(length);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Whole events of a positive rate.
+        let due = (rate * now.as_secs_f64()) as u64;
+        if due > written.events {
+            let events = due - written.events;
+            count(&mut written, events, emit)?;
+        }
+        if now == length {
+            return Ok(written);
+        }
+        // A thread that is late goes on at once with what has become due meanwhile.
+        let spent = start.elapsed();
+        if spent.as_millis() == now.as_millis() {
+            thread::sleep(TICK - Duration::from_nanos(u64::from(spent.subsec_nanos()) % 1_000_000));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    fn burst(threads: usize) -> Load {
+        Load { threads, payload: 40, pattern: Pattern::Burst { events: 100, bursts: 3, pause_us: 1 } }
+    }
+
+    #[test]
+    fn a_load_survives_its_arguments() {
+        let paced =
+            Load { threads: 2, payload: 200, pattern: Pattern::Paced { rate: 1_000_000, length_ms: 10 } };
+        for load in [burst(1), paced] {
+            assert_eq!(Load::parse(&load.arguments()), Some(load));
+        }
+        assert_eq!(Load::parse(&["burst".to_owned(), "1".to_owned()]), None);
+        assert_eq!(burst(1).text().len(), 28);
+    }
+
+    #[test]
+    fn only_bursts_after_the_warm_up_count() {
+        let calls = AtomicU64::new(0);
+        let load = burst(2);
+        let written = load.run(&|n| _ = calls.fetch_add(n, Ordering::Relaxed)).unwrap();
+        assert_eq!(written.events, 2 * 3 * 100);
+        assert_eq!(Some(calls.into_inner()), load.offered());
+    }
+
+    #[test]
+    fn a_paced_load_writes_what_is_due_and_no_more() {
+        let calls = AtomicU64::new(0);
+        let load = Load { threads: 2, payload: 40, pattern: Pattern::Paced { rate: 100_000, length_ms: 50 } };
+        let written = load.run(&|n| _ = calls.fetch_add(n, Ordering::Relaxed)).unwrap();
+        assert_eq!((written.events, calls.into_inner()), (5_000, 5_000));
+        assert!(written.wall >= Duration::from_millis(50));
+    }
+
+    #[test]
+    fn what_was_written_survives_its_line() {
+        let written = Written { events: 4, cpu: Duration::from_nanos(100), wall: Duration::from_secs(2) };
+        assert_eq!(written.to_string().parse::<Written>().unwrap(), written);
+        assert!((written.ns_per_event() - 25.0).abs() < 1e-9 && (written.rate() - 2.0).abs() < 1e-9);
+        assert!("1 2".parse::<Written>().is_err());
+    }
+}

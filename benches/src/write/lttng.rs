@@ -1,0 +1,235 @@
+//! LTTng-UST, the best of the field, as Debian ships it.
+//!
+//! ```text
+//!   lttng-sessiond ── (ours, or the one that is there) ── a session for each round ── peers/lttng.c under the load
+//!     costs      snapshot session: the newest events in memory, as a flight recorder; the consumer is idle
+//!     sustained  file session, events that find no room are dropped and counted
+//! ```
+//!
+//! Both have 8 sub-buffers of 1 MiB for each processor, and the contexts vpid and vtid, without which its events would lack facts
+//! that each of ours carries. An ordinary user's session daemon lives in the bench's own folder. Root's has one place on
+//! a machine: one that runs there already is used and left running.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::error::{Error, Result};
+use crate::process::{self, failed};
+use crate::write::load::{Load, Written};
+use crate::write::program::Program;
+
+/// MiB of a sub-buffer, and their number for each processor.
+const SUB_BUFFER_MIB: u64 = 1;
+const SUB_BUFFERS: u64 = 8;
+const SESSION: &str = "traceweir-bench";
+const CHANNEL: &str = "channel";
+/// A snapshot of a measured run has at least this many bytes; less means that nothing was traced.
+const LEAST_SNAPSHOT: u64 = 1 << 20;
+
+/// Bytes of all sub-buffers on a machine with so many processors.
+pub(crate) const fn memory_bytes(processors: u64) -> u64 {
+    (SUB_BUFFER_MIB << 20) * SUB_BUFFERS * processors
+}
+
+/// A session daemon that answers, and the program that writes.
+#[derive(Debug)]
+pub(crate) struct Lttng {
+    /// What it says about its version.
+    pub(crate) version: String,
+    program: Program,
+    home: PathBuf,
+    daemon: Option<Child>,
+}
+
+/// What a round wants from LTTng.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The newest events in memory.
+    Snapshot,
+    /// Everything in files.
+    File,
+}
+
+impl Lttng {
+    /// Starts it; `Err` is the reason why it is left out.
+    pub(crate) fn start(folder: &Path) -> std::result::Result<Self, String> {
+        let version = process::run(Command::new("lttng").arg("--version"), Stdio::piped())
+            .map_err(|_| "lttng is not installed (Debian: lttng-tools)".to_owned())?;
+        let options = ["-O2"];
+        let program = Program::compile(folder, "lttng", &options, &["-llttng-ust", "-ldl", "-lpthread"])
+            .map_err(|e| format!("its program does not compile (Debian: liblttng-ust-dev): {e}"))?;
+        let home = folder.join("lttng-home");
+        std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
+        let mut this = Self { version: version.stdout.trim().to_owned(), program, home, daemon: None };
+        this.start_daemon().map_err(|e| e.to_string())?;
+        Ok(this)
+    }
+
+    fn start_daemon(&mut self) -> Result<()> {
+        if self.answers() {
+            eprintln!("the LTTng session daemon that runs already is used");
+            return Ok(());
+        }
+        let mut command = Command::new("lttng-sessiond");
+        command.arg("--no-kernel").env("LTTNG_HOME", &self.home);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.daemon = Some(command.spawn().map_err(|e| failed(&command, e.to_string()))?);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.answers() {
+            if Instant::now() > deadline {
+                return Err(failed(&command, "does not answer".to_owned()));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn answers(&self) -> bool {
+        self.control(&["--no-sessiond", "list"]).is_ok()
+    }
+
+    /// One round: a fresh session, the load, and what was lost. `None`: events were.
+    pub(crate) fn round(&self, kind: Kind, load: &Load, folder: &Path) -> Result<Option<Written>> {
+        let output = folder.join("lttng-output");
+        let round = self.traced(kind, load, &output);
+        // Left-overs of a failed round must not spoil the next one; that there are none is no failure.
+        let _ = self.control(&["destroy", SESSION]);
+        match std::fs::remove_dir_all(&output) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(&output)(e)),
+            _ => {}
+        }
+        round
+    }
+
+    fn traced(&self, kind: Kind, load: &Load, output: &Path) -> Result<Option<Written>> {
+        let to = format!("--output={}", output.display());
+        let mut create = vec!["create", SESSION, &to];
+        create.extend((kind == Kind::Snapshot).then_some("--snapshot"));
+        self.control(&create)?;
+        let (size, number) =
+            (format!("--subbuf-size={SUB_BUFFER_MIB}M"), format!("--num-subbuf={SUB_BUFFERS}"));
+        self.control(&["enable-channel", "-s", SESSION, "-u", &size, &number, CHANNEL])?;
+        self.control(&["enable-event", "-s", SESSION, "-u", "-c", CHANNEL, "traceweir_bench:*"])?;
+        self.control(&["add-context", "-s", SESSION, "-u", "-c", CHANNEL, "-t", "vpid", "-t", "vtid"])?;
+        self.control(&["start", SESSION])?;
+        let written = self.program.run(load, &[("LTTNG_HOME", &self.home)])?;
+        self.control(&["stop", SESSION])?;
+        match kind {
+            Kind::Snapshot => {
+                self.control(&["snapshot", "record", "-s", SESSION])?;
+                check_traced(bytes_below(output), LEAST_SNAPSHOT)?;
+                Ok(Some(written))
+            }
+            Kind::File => {
+                let lost = lost_in(&self.control(&["list", SESSION])?);
+                // Each event takes at least its payload.
+                check_traced(bytes_below(output), written.events.saturating_sub(lost) * load.payload as u64)?;
+                Ok((lost == 0).then_some(written))
+            }
+        }
+    }
+
+    fn control(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new("lttng");
+        let ended = process::run(command.args(arguments).env("LTTNG_HOME", &self.home), Stdio::piped())?;
+        if ended.success {
+            return Ok(ended.stdout);
+        }
+        Err(failed(
+            &command,
+            format!("{}: {}{}", arguments.join(" "), ended.stdout.trim(), ended.stderr.trim()),
+        ))
+    }
+}
+
+impl Drop for Lttng {
+    fn drop(&mut self) {
+        let Some(daemon) = &mut self.daemon else { return };
+        let _ = kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM);
+        let _ = daemon.wait();
+    }
+}
+
+/// Events and packets that a listing of a session says were lost.
+fn lost_in(listing: &str) -> u64 {
+    let counted = |line: &str| {
+        let line = line.trim();
+        let value = line.strip_prefix("Discarded events:").or_else(|| line.strip_prefix("Lost packets:"))?;
+        // A number that cannot be read is not known to be 0.
+        Some(value.trim().parse().unwrap_or(u64::MAX))
+    };
+    listing.lines().filter_map(counted).fold(0, u64::saturating_add)
+}
+
+fn check_traced(bytes: u64, least: u64) -> Result<()> {
+    if bytes >= least {
+        return Ok(());
+    }
+    Err(Error::Unequal {
+        who: "LTTng",
+        why: format!("its trace has {bytes} bytes where {least} are the least"),
+    })
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(data) if data.is_dir() => bytes_below(&entry.path()),
+            Ok(data) => data.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::load::Pattern;
+    use crate::write::program::skip;
+
+    #[test]
+    fn lost_events_and_packets_are_read_from_a_listing() {
+        let listing = "Channels:\n- ch: [enabled]\n    Statistics:\n      Discarded events: 17\n      Lost packets: 2\n";
+        assert_eq!(lost_in(listing), 19);
+        assert_eq!(lost_in("    Statistics:\n      Discarded events: 0\n"), 0);
+        assert_eq!(lost_in("Discarded events: many"), u64::MAX);
+    }
+
+    #[test]
+    fn a_trace_that_is_too_small_is_none() {
+        assert!(check_traced(10, 11).is_err());
+        assert!(check_traced(11, 11).is_ok());
+    }
+
+    #[test]
+    fn two_processors_have_sixteen_sub_buffers() {
+        assert_eq!(memory_bytes(2), 16 << 20);
+    }
+
+    #[test]
+    fn both_kinds_of_session_trace_a_small_load_where_lttng_is_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let lttng = match Lttng::start(folder.path()) {
+            Ok(lttng) => lttng,
+            Err(why) => {
+                skip("peers", &why);
+                return;
+            }
+        };
+        let burst = Pattern::Burst { events: 1_000, bursts: 10, pause_us: 10 };
+        let written =
+            lttng.round(Kind::Snapshot, &Load { threads: 1, payload: 40, pattern: burst }, folder.path());
+        assert_eq!(written.unwrap().map(|w| w.events), Some(10_000));
+        let paced = Pattern::Paced { rate: 10_000, length_ms: 100 };
+        let written =
+            lttng.round(Kind::File, &Load { threads: 2, payload: 40, pattern: paced }, folder.path());
+        assert_eq!(written.unwrap().map(|w| w.events), Some(1_000));
+        assert!(!folder.path().join("lttng-output").exists());
+    }
+}

@@ -1,0 +1,307 @@
+//! Our side: `weir daemon` as a process of its own, and a round as a process of its own.
+//!
+//! ```text
+//!   traceweir-bench write ──▶ weir daemon                    TRACEWEIR_RUNTIME_DIR = a temporary folder
+//!                         └─▶ traceweir-bench ours …         start session, enable, register, load, stop
+//!                               prints: what was written │ failed, lost, collected events, the drain's nanoseconds
+//! ```
+//!
+//! The session writes a sequential file. Regions and buffers together have as many bytes as the peer's sub-buffers. A
+//! round counts when no write failed and the session collected exactly what was offered.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use traceweir::controller::{
+    Controller, EnableCode, EnableParams, Properties, Scope, SessionConfig, SessionRef,
+};
+use traceweir::{EventDescriptor, Guid, Provider};
+
+use crate::error::{Error, Result};
+use crate::peer::this_program;
+use crate::process::{self, failed};
+use crate::write::load::{Load, Written};
+
+/// The provider of the bench.
+pub(crate) const PROVIDER: Guid = Guid::from_u128(0x5bd3_9d4c_7a1e_4f60_9a55_1b7f_6b2f_0d11);
+/// Bytes of each ring; `peers/floor.c` has a ring of the same size.
+pub(crate) const RING_BYTES: u32 = 2 << 20;
+/// What is in front of an event's payload in a ring: the ring's prefix and the event's header.
+pub(crate) const HEAD_BYTES: u64 = 16 + 80;
+const BUFFER_KIB: u32 = 256;
+const SEQUENTIAL: u32 = 1;
+const LEVEL: u8 = 4;
+const KEYWORD: u64 = 1;
+const DESCRIPTOR: EventDescriptor =
+    EventDescriptor { id: 1, version: 0, channel: 0, level: LEVEL, opcode: 0, task: 0, keyword: KEYWORD };
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `weir daemon` in a folder of its own.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    runtime: PathBuf,
+    child: Child,
+}
+
+/// How events get into a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// By a restartable sequence, where the system has it.
+    Sequence,
+    /// Under the lock word of a ring.
+    Lock,
+}
+
+/// What one round of ours told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// What was written.
+    pub(crate) written: Written,
+    /// Writes that failed.
+    pub(crate) failed: u64,
+    /// Events the session counts as lost.
+    pub(crate) lost: u64,
+    /// Events the session has collected.
+    pub(crate) collected: u64,
+    /// Events that were offered, the warm-up too.
+    pub(crate) offered: u64,
+    /// Processor nanoseconds of the session's threads.
+    pub(crate) drain_ns: u64,
+}
+
+impl Round {
+    /// Whether every event arrived.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.failed == 0 && self.lost == 0 && self.collected == self.offered
+    }
+
+    /// Processor nanoseconds of the session's threads for an event.
+    #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds are far below 2⁵³.
+    pub(crate) fn drain_ns_per_event(&self) -> f64 {
+        self.drain_ns as f64 / self.collected.max(1) as f64
+    }
+
+    fn line(&self) -> String {
+        let Self { written, failed, lost, collected, offered, drain_ns } = self;
+        format!("{written}\n{failed} {lost} {collected} {offered} {drain_ns}")
+    }
+
+    fn parse(lines: &str) -> Option<Self> {
+        let (written, counts) = lines.trim().split_once('\n')?;
+        let counts: Vec<u64> = counts.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        let &[failed, lost, collected, offered, drain_ns] = &counts[..] else { return None };
+        Some(Self { written: written.parse().ok()?, failed, lost, collected, offered, drain_ns })
+    }
+}
+
+impl Daemon {
+    /// Starts one.
+    pub(crate) fn start(weir: &Path, folder: &Path) -> Result<Self> {
+        let runtime = folder.join("runtime");
+        let mut command = Command::new(weir);
+        command.arg("daemon").env("TRACEWEIR_RUNTIME_DIR", &runtime);
+        let log = folder.join("daemon.log");
+        let errors = std::fs::File::create(&log).map_err(Error::file(&log))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        let child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let mut this = Self { runtime, child };
+        let (socket, deadline) = (this.runtime.join("control.sock"), Instant::now() + PATIENCE);
+        while !socket.exists() {
+            if Instant::now() > deadline || this.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                let why = std::fs::read_to_string(&log).unwrap_or_default();
+                return Err(failed(&command, format!("does not run: {}", why.trim())));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(this)
+    }
+
+    /// This program in another role, under this daemon.
+    pub(crate) fn command(&self, role: &str) -> Result<Command> {
+        let mut command = Command::new(this_program()?);
+        command.arg(role).env("TRACEWEIR_RUNTIME_DIR", &self.runtime).env_remove("TRACEWEIR_NO_RSEQ");
+        Ok(command)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One round in a session of its own, whose file is in `folder`.
+    pub(crate) fn round(&self, writer: Writer, load: &Load, folder: &Path) -> Result<Round> {
+        let file = folder.join("ours.etl");
+        let mut command = self.command("ours")?;
+        command.arg(&file).args(load.arguments());
+        if writer == Writer::Lock {
+            command.env("TRACEWEIR_NO_RSEQ", "1");
+        }
+        let ended = process::run(&mut command, Stdio::piped())?;
+        std::fs::remove_file(&file).map_err(Error::file(&file))?;
+        match Round::parse(&ended.stdout) {
+            Some(round) if ended.success => Ok(round),
+            _ => Err(failed(&command, format!("did not end well: {}{}", ended.stdout, ended.stderr.trim()))),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// The `weir` to measure: the given one, or the one beside this program, which cargo makes anew where this program runs under it.
+pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "traceweir-cli"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let ended = process::run(&mut build, Stdio::null())?;
+        if !ended.success {
+            return Err(failed(&build, ended.stderr));
+        }
+    }
+    let beside = this_program()?.with_file_name("weir");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    let why = "is not there; make it with: cargo build --release -p traceweir-cli".to_owned();
+    Err(Error::Program { program: beside.display().to_string(), why })
+}
+
+/// Waits for the daemon that the environment names.
+pub(crate) fn controller() -> Result<Controller> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Controller::find(Some(Scope::Named)) {
+            Ok(Some(controller)) => return Ok(controller),
+            Ok(None) if Instant::now() > deadline => {
+                return Err(Error::Unfit("no daemon answers".to_owned()));
+            }
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
+            _ => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// A sequential session that has as much memory as the peer, and the bench's provider enabled in it.
+pub(crate) fn start_session(controller: &mut Controller, file: &Path) -> Result<SessionRef> {
+    let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let buffers = buffers_beside_regions(processors);
+    let config = SessionConfig {
+        name: format!("bench-{}", std::process::id()),
+        log_file_mode: SEQUENTIAL,
+        buffer_size: BUFFER_KIB,
+        minimum_buffers: buffers,
+        maximum_buffers: buffers,
+        ring_bytes: RING_BYTES,
+        log_file: Some(file.to_owned()),
+        ..SessionConfig::default()
+    };
+    let session = SessionRef::Id(controller.start(&config)?.id);
+    controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)?;
+    Ok(session)
+}
+
+/// Buffers for which there is room in the peer's memory when one process has its region: two rings for each processor, and a
+/// control block of 256 bytes for each of them and the header.
+fn buffers_beside_regions(processors: u64) -> u32 {
+    let rings = 2 * processors;
+    let region = ((1 + rings) * 256).next_multiple_of(4096) + rings * u64::from(RING_BYTES);
+    let room = super::lttng::memory_bytes(processors).saturating_sub(region);
+    u32::try_from(room / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
+}
+
+/// The bench's provider, registered and enabled.
+pub(crate) fn register() -> Result<Provider> {
+    let provider = Provider::register(PROVIDER, None)?;
+    if provider.enabled(LEVEL, KEYWORD) {
+        return Ok(provider);
+    }
+    Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
+}
+
+/// Writes `count` events; returns how many writes failed.
+#[inline(never)]
+pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
+    let mut failed = 0;
+    for i in 0..count {
+        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as on the peer's side.
+        let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
+        let written = provider.write(&DESCRIPTOR, &[&number, &value, black_box(text)]);
+        failed += u64::from(written.is_err());
+    }
+    failed
+}
+
+/// The role `ours`: one round, whose result is printed.
+pub(crate) fn run_round(file: &Path, arguments: &[String]) -> Result<()> {
+    let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
+    let mut controller = controller()?;
+    let session = start_session(&mut controller, file)?;
+    let (text, failed) = (load.text(), AtomicU64::new(0));
+    let provider = register()?;
+    let written = load.run(&|count| {
+        let bad = emit(&provider, &text, count);
+        if bad > 0 {
+            failed.fetch_add(bad, Ordering::Relaxed);
+        }
+    })?;
+    let Properties { events_lost, events, collector_ns, .. } = controller.stop(&session)?;
+    drop(provider);
+    let round = Round {
+        written,
+        failed: failed.into_inner(),
+        lost: events_lost,
+        collected: events,
+        offered: load.offered().unwrap_or(written.events),
+        drain_ns: collector_ns,
+    };
+    println!("{}", round.line());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_survives_its_lines_and_is_whole_only_without_loss() {
+        let written = Written { events: 9, cpu: Duration::from_nanos(90), wall: Duration::from_micros(1) };
+        let whole = Round { written, failed: 0, lost: 0, collected: 10, offered: 10, drain_ns: 20 };
+        assert_eq!(Round::parse(&whole.line()), Some(whole));
+        assert!(whole.is_whole() && (whole.drain_ns_per_event() - 2.0).abs() < 1e-9);
+        for lossy in [
+            Round { failed: 1, ..whole },
+            Round { lost: 1, ..whole },
+            Round { collected: 9, ..whole },
+            Round { collected: 11, ..whole },
+        ] {
+            assert!(!lossy.is_whole(), "{lossy:?}");
+        }
+        assert_eq!(Round::parse("1 2 3"), None);
+    }
+
+    #[test]
+    fn regions_and_buffers_fit_into_the_memory_of_the_peer() {
+        for processors in [1, 2, 64] {
+            let buffers = u64::from(buffers_beside_regions(processors)) * u64::from(BUFFER_KIB << 10);
+            let rings = 2 * processors * u64::from(RING_BYTES);
+            let peer = super::super::lttng::memory_bytes(processors);
+            assert!(buffers + rings <= peer && buffers + rings + (1 << 19) > peer, "{processors}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The peers that are C programs: their sources are part of this program and are compiled where they are measured.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+use crate::process::{self, failed};
+use crate::write::load::{Load, Written};
+
+/// All of the sources; each program includes what it needs.
+const SOURCES: [(&str, &str); 4] = [
+    ("load.h", include_str!("../../peers/load.h")),
+    ("floor.c", include_str!("../../peers/floor.c")),
+    ("lttng.c", include_str!("../../peers/lttng.c")),
+    ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
+];
+
+/// A compiled peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// Compiles `NAME.c` in `folder`.
+    pub(crate) fn compile(folder: &Path, name: &str, options: &[&str], libraries: &[&str]) -> Result<Self> {
+        for (file, text) in SOURCES {
+            let path = folder.join(file);
+            std::fs::write(&path, text).map_err(Error::file(&path))?;
+        }
+        let path = folder.join(name);
+        let mut command = Command::new("cc");
+        command.current_dir(folder).args(options).arg("-I.").arg("-o").arg(&path).arg(format!("{name}.c"));
+        let ended = process::run(command.args(libraries), Stdio::null())?;
+        if ended.success { Ok(Self { path }) } else { Err(failed(&command, ended.stderr.trim().to_owned())) }
+    }
+
+    /// Runs it under a load.
+    pub(crate) fn run(&self, load: &Load, environment: &[(&str, &Path)]) -> Result<Written> {
+        let mut command = Command::new(&self.path);
+        command.args(load.arguments()).envs(environment.iter().copied());
+        let ended = process::run(&mut command, Stdio::piped())?;
+        if ended.success {
+            ended.stdout.parse()
+        } else {
+            Err(failed(&command, format!("did not end well: {}", ended.stderr.trim())))
+        }
+    }
+}
+
+/// The floor: no tracer at all, see `peers/floor.c`.
+#[derive(Clone, Debug)]
+pub(crate) struct Floor(Program);
+
+impl Floor {
+    /// Compiles it.
+    pub(crate) fn make(folder: &Path) -> Result<Self> {
+        Program::compile(folder, "floor", &["-O3", "-march=native"], &["-lpthread"]).map(Self)
+    }
+
+    /// Runs it under a load.
+    pub(crate) fn run(&self, load: &Load) -> Result<Written> {
+        self.0.run(load, &[])
+    }
+}
+
+/// Says that a check was not made, on the terminal even while the test harness captures output; fails where it is required.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn skip(extra: &str, why: &str) {
+    use std::io::Write;
+
+    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::load::Pattern;
+
+    #[test]
+    fn the_floor_compiles_and_counts_as_the_load_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let Ok(floor) = Floor::make(folder.path()) else {
+            skip("peers", "there is no C compiler");
+            return;
+        };
+        let burst =
+            Load { threads: 2, payload: 40, pattern: Pattern::Burst { events: 50, bursts: 4, pause_us: 1 } };
+        let written = floor.run(&burst).unwrap();
+        assert_eq!(written.events, 2 * 50 * 4);
+        assert!(!written.cpu.is_zero());
+        let paced =
+            Load { threads: 1, payload: 200, pattern: Pattern::Paced { rate: 10_000, length_ms: 20 } };
+        assert_eq!(floor.run(&paced).unwrap().events, 200);
+    }
+}

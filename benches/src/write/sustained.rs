@@ -1,0 +1,96 @@
+//! The highest paced rate at which nothing is lost.
+//!
+//! ```text
+//!   1. from a rate that is surely kept, × 1.5 until a round loses
+//!   2. halve the distance between the best kept and the worst lost rate, until they are 4 % apart
+//!   3. that rate must be kept in three rounds, one after the other; else 3 % less, again
+//! ```
+//!
+//! A round is kept when no event was lost, all were collected, and the writers were not late by more than 1 %: a tracer that slows
+//! its writers down so much that they cannot offer more has not sustained the rate.
+
+use crate::error::Result;
+
+/// Rate that the search begins with, events a second.
+const FIRST: f64 = 500_000.0;
+/// No search goes beyond.
+const LAST: f64 = 200e6;
+const STEP_UP: f64 = 1.5;
+const STEP_DOWN: f64 = 0.97;
+const PRECISION: f64 = 1.04;
+
+/// A found rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sustained {
+    /// Events a second.
+    pub(crate) rate: f64,
+    /// Rounds that were not kept on the way.
+    pub(crate) lost_rounds: u32,
+}
+
+/// Searches; `keeps` runs one round at a rate. `None` when not even the lowest rate is kept.
+pub(crate) fn search(
+    confirmations: u32,
+    mut keeps: impl FnMut(f64) -> Result<bool>,
+) -> Result<Option<Sustained>> {
+    let mut lost_rounds = 0;
+    let mut keeps = |rate: f64, lost: &mut u32| -> Result<bool> {
+        let kept = keeps(rate)?;
+        *lost += u32::from(!kept);
+        Ok(kept)
+    };
+    let (mut kept, mut lost) = (FIRST / STEP_UP, FIRST);
+    while lost < LAST && keeps(lost, &mut lost_rounds)? {
+        (kept, lost) = (lost, lost * STEP_UP);
+    }
+    while lost / kept > PRECISION {
+        let middle = f64::midpoint(kept, lost);
+        *(if keeps(middle, &mut lost_rounds)? { &mut kept } else { &mut lost }) = middle;
+    }
+    let mut rate = kept;
+    while rate > FIRST / 2.0 {
+        let mut confirmed = 0;
+        while confirmed < confirmations && keeps(rate, &mut lost_rounds)? {
+            confirmed += 1;
+        }
+        if confirmed == confirmations {
+            return Ok(Some(Sustained { rate, lost_rounds }));
+        }
+        rate *= STEP_DOWN;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_ends_just_below_the_limit() {
+        for limit in [4e5, 7.3e6, 1.1e8] {
+            let mut rounds = 0;
+            let found = search(3, |rate| {
+                rounds += 1;
+                Ok(rate <= limit)
+            });
+            let found = found.unwrap().unwrap();
+            assert!(found.rate <= limit && found.rate >= limit / PRECISION, "{found:?} of {limit}");
+            assert!(rounds < 30, "{rounds}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_kept_only_once_is_not_sustained() {
+        let mut after = 0;
+        let found = search(3, |rate| {
+            after += u32::from(rate > 3e6);
+            Ok(rate <= 3e6 || after % 3 != 0)
+        });
+        assert!(found.unwrap().unwrap().rate <= 3e6);
+    }
+
+    #[test]
+    fn where_everything_is_lost_there_is_no_rate() {
+        assert_eq!(search(3, |_| Ok(false)).unwrap(), None);
+    }
+}

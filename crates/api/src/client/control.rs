@@ -1,0 +1,273 @@
+//! The control thread: one for each process, asleep until a daemon or another thread wants something.
+//!
+//! ```text
+//!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
+//!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
+//! ```
+//!
+//! A daemon that connects while we are connected to it refuses the second connection; one that started anew welcomes us, and the connection to its predecessor
+//! ends by itself. So every connection stands for itself, and a session belongs to the connection over which it came.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use traceweir_transport::Error;
+use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::{Connection, Envelope};
+
+use super::link::{Link, Peer};
+use super::{Client, Command, PATIENCE, fork, tell_all};
+use crate::provider::Handle;
+
+/// Connections at most; a stranger could make more.
+const MAX_PEERS: usize = 16;
+/// Messages taken from one connection before others have their turn.
+const BATCH: usize = 64;
+
+/// What the control thread holds; nobody else touches a socket.
+pub(super) struct Control {
+    pub(super) client: &'static Client,
+    links: Vec<Link>,
+    pub(super) peers: Vec<Peer>,
+    next_peer: u64,
+    program: String,
+    /// In a forked child: when to give up waiting for sessions of its own.
+    settle_by: Instant,
+}
+
+/// The body of the control thread.
+pub(super) fn run(client: &'static Client) {
+    let program = std::env::current_exe().ok();
+    let program = program.as_ref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
+    let mut control = Control {
+        client,
+        links: Vec::new(),
+        peers: Vec::new(),
+        next_peer: 1,
+        program: program.unwrap_or_default(),
+        settle_by: Instant::now() + PATIENCE,
+    };
+    control.open_links();
+    loop {
+        control.settle();
+        control.flush();
+        control.wait();
+        control.obey();
+        control.accept();
+        control.receive();
+    }
+}
+
+impl Control {
+    fn open_links(&mut self) {
+        for dir in RuntimeDir::for_providers() {
+            let (link, connection, state) = Link::open(dir);
+            if let Some(connection) = connection {
+                self.greet(connection);
+            }
+            let mut shared = self.client.lock();
+            shared.links.push(state);
+            shared.sockets.extend(link.socket());
+            drop(shared);
+            self.links.push(link);
+        }
+        self.client.lock().starting = false;
+        self.client.changed.notify_all();
+    }
+
+    /// Says hello to a daemon that we connected to.
+    fn greet(&mut self, connection: Connection) {
+        self.client.lock().greeting += 1;
+        self.add(connection, true);
+        self.hello(self.peers.len() - 1);
+    }
+
+    fn add(&mut self, connection: Connection, ours: bool) {
+        self.peers.push(Peer::new(self.next_peer, connection, ours));
+        self.next_peer += 1;
+    }
+
+    fn hello(&mut self, at: usize) {
+        let program = self.program.chars().take(255).collect();
+        let hello = Message::Hello {
+            versions: VERSIONS,
+            role: Role::Provider,
+            instance: self.client.instance,
+            program,
+        };
+        self.peers[at].say(hello);
+    }
+
+    /// In a forked child: once the daemons have said what they want, or have not in time, the parent's sessions are forgotten.
+    fn settle(&mut self) {
+        if fork::is_ready() {
+            return;
+        }
+        let mut shared = self.client.lock();
+        let waiting = shared.greeting != 0 || !shared.awaited.is_empty();
+        if waiting && Instant::now() < self.settle_by {
+            return;
+        }
+        let changed = shared.drop_inherited();
+        drop(shared);
+        self.client.changed.notify_all();
+        tell_all(&changed, traceweir_format::Guid::NULL, None);
+    }
+
+    fn flush(&mut self) {
+        for at in (0..self.peers.len()).rev() {
+            if self.peers[at].flush().is_err() {
+                self.lose(at);
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self) {
+        let read = PollFlags::IN;
+        let mut fds: Vec<PollFd<'_>> = self.client.wake.iter().map(|w| PollFd::new(w, read)).collect();
+        fds.extend(
+            self.links
+                .iter()
+                .filter_map(|l| l.listener.as_ref())
+                .map(|l| PollFd::from_borrowed_fd(l.as_fd(), read)),
+        );
+        fds.extend(self.peers.iter().map(|p| {
+            let flags = if p.has_more() { read | PollFlags::OUT } else { read };
+            PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
+        }));
+        let limit = (!fork::is_ready()).then_some(Timespec { tv_sec: 0, tv_nsec: 100_000_000 });
+        if poll(&mut fds, limit.as_ref()).is_err()
+            || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
+        {
+            // A program that closes descriptors it does not own leaves us without them; do not spin on that.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if let Some(wake) = &self.client.wake {
+            let _ = rustix::io::read(wake, &mut [0u8; 8]);
+        }
+    }
+
+    /// Does what other threads asked for.
+    fn obey(&mut self) {
+        let commands = std::mem::take(&mut self.client.lock().commands);
+        for command in commands {
+            match command {
+                Command::Register(number) => self.announce(number),
+                Command::Unregister(number) => {
+                    for peer in &mut self.peers {
+                        if peer.announced.remove(&number) {
+                            peer.say(Message::Unregister { registration: number });
+                        }
+                    }
+                }
+                Command::Tell { changed, source, filter, done } => {
+                    tell_all(&changed, source, filter.as_ref());
+                    done.keep(());
+                }
+            }
+        }
+    }
+
+    /// Tells all daemons of a registration.
+    fn announce(&mut self, number: u32) {
+        let mut shared = self.client.lock();
+        for peer in self.peers.iter_mut().filter(|p| p.ready) {
+            if say_register(peer, number) {
+                shared.awaited.push((peer.id, number));
+            }
+        }
+        shared.awaited.retain(|a| *a != (0, number));
+        drop(shared);
+        self.client.changed.notify_all();
+    }
+
+    fn accept(&mut self) {
+        for at in 0..self.links.len() {
+            while let Some(connection) = self.links[at].accept() {
+                if self.peers.len() >= MAX_PEERS {
+                    let oldest = self.peers.iter().position(|p| !p.ready).unwrap_or(0);
+                    self.lose(oldest);
+                }
+                self.add(connection, false);
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        for at in (0..self.peers.len()).rev() {
+            for _ in 0..BATCH {
+                match self.peers[at].connection.receive(Duration::ZERO) {
+                    Ok(Some(envelope)) => {
+                        if self.handle(at, envelope).is_err() {
+                            self.lose(at);
+                            break;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.lose(at);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries a message out; an error ends the connection.
+    fn handle(&mut self, at: usize, envelope: Envelope) -> Result<(), Error> {
+        match envelope.message {
+            Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.hello(at),
+            Message::Welcome { version, .. } if !self.peers[at].ready => self.welcomed(at, version)?,
+            Message::Refused { .. } => return Err(Error::Closed),
+            message if self.peers[at].ready => self.order(at, message, envelope.descriptors),
+            _ => return Err(Error::Invalid("a daemon says welcome first")),
+        }
+        Ok(())
+    }
+
+    /// The daemon knows us: tell it everything that is registered.
+    fn welcomed(&mut self, at: usize, version: u16) -> Result<(), Error> {
+        if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
+            return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
+        }
+        let peer = &mut self.peers[at];
+        peer.ready = true;
+        let mut shared = self.client.lock();
+        for handle in Handle::all() {
+            if say_register(peer, handle.number()) {
+                shared.awaited.push((peer.id, handle.number()));
+            }
+        }
+        shared.greeting -= u32::from(peer.ours);
+        shared.daemons += 1;
+        drop(shared);
+        self.client.changed.notify_all();
+        Ok(())
+    }
+
+    /// Drops a connection and everything that came over it.
+    pub(super) fn lose(&mut self, at: usize) {
+        let peer = self.peers.swap_remove(at);
+        let mut shared = self.client.lock();
+        shared.awaited.retain(|(p, _)| *p != peer.id);
+        shared.greeting -= u32::from(peer.ours && !peer.ready);
+        shared.daemons -= u32::from(peer.ready);
+        drop(shared);
+        self.client.changed.notify_all();
+        self.end_peer(peer.id);
+    }
+}
+
+/// Tells one daemon of a registration; `false` when it knows it or it is gone.
+fn say_register(peer: &mut Peer, number: u32) -> bool {
+    let Some(handle) = Handle::from_number(number) else { return false };
+    let (provider, traits) = (handle.slot().provider(), handle.slot().traits().to_vec());
+    let new = peer.announced.insert(number);
+    if new {
+        peer.say(Message::Register { registration: number, provider, traits });
+    }
+    new
+}

@@ -1,0 +1,110 @@
+//! The ways out of this process: 64 outlets in static memory, and which session each of them serves.
+//!
+//! ```text
+//!   free ──open──▶ open (ticket) ──take──▶ closing ──free──▶ free
+//! ```
+//!
+//! A writer finds an outlet by its number, whatever state it is in: a ticket that does not fit is refused there. The table is kept under the client's lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::EnableParams;
+use traceweir_transport::ring::{Outlet, Ticket};
+
+use super::fork;
+use crate::error::{Error, Result};
+
+/// Sessions that one process can write to.
+const OUTLETS: usize = 64;
+
+static TABLE: [Outlet; OUTLETS] = [const { Outlet::new() }; OUTLETS];
+
+/// Outlets in use, changed under the client's lock. Outside it, because a forked child must know which ones its parent had: it never uses them again.
+static IN_USE: AtomicU64 = AtomicU64::new(0);
+
+/// An outlet by its number.
+#[inline(always)]
+pub(crate) fn get(outlet: u8) -> &'static Outlet {
+    &TABLE[usize::from(outlet) % OUTLETS]
+}
+
+/// Who a session belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The daemon behind a connection.
+    Peer(u64),
+    /// This process.
+    Private,
+}
+
+/// A session that this process writes to.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) outlet: u8,
+    pub(crate) ticket: Ticket,
+    pub(crate) owner: Owner,
+    pub(crate) session: u64,
+    /// What a private session wants, of providers registered or to be registered; a daemon remembers that itself.
+    pub(crate) enables: Vec<(Guid, EnableParams)>,
+}
+
+/// Which outlets are in use, and for what.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) open: Vec<Open>,
+}
+
+impl Table {
+    /// Opens a free outlet for a session.
+    pub(crate) fn open<T>(
+        &mut self,
+        owner: Owner,
+        session: u64,
+        open: impl FnOnce(&'static Outlet) -> Result<(Ticket, T)>,
+    ) -> Result<T> {
+        let outlet = IN_USE.load(Ordering::Relaxed).trailing_ones() as u8;
+        if usize::from(outlet) >= OUTLETS {
+            return Err(Error::refused(
+                Status::ERROR_NO_SYSTEM_RESOURCES,
+                format!("this process writes to {OUTLETS} sessions already"),
+            ));
+        }
+        let (ticket, more) = open(get(outlet))?;
+        IN_USE.fetch_or(1 << outlet, Ordering::Relaxed);
+        fork::set_fresh(outlet);
+        self.open.push(Open { outlet, ticket, owner, session, enables: Vec::new() });
+        Ok(more)
+    }
+
+    /// The session of an owner.
+    pub(crate) fn find(&mut self, owner: Owner, session: u64) -> Option<&mut Open> {
+        self.open.iter_mut().find(|o| o.owner == owner && o.session == session)
+    }
+
+    /// Takes sessions out; their outlets stay in use until they are freed. Their bits.
+    pub(crate) fn take(&mut self, which: impl Fn(&Open) -> bool) -> u64 {
+        let mut bits = 0;
+        self.open.retain(|o| {
+            let taken = which(o);
+            bits |= u64::from(taken) << o.outlet;
+            !taken
+        });
+        bits
+    }
+
+    /// Outlets that were closed can be used again.
+    pub(crate) fn free(&mut self, outlets: u64) {
+        IN_USE.fetch_and(!outlets, Ordering::Relaxed);
+    }
+}
+
+/// The numbers of the outlets in a mask.
+pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let next = (outlets != 0).then_some(outlets.trailing_zeros() as u8);
+        outlets &= outlets.wrapping_sub(1);
+        next
+    })
+}

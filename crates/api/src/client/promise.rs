@@ -1,0 +1,39 @@
+//! A value that another thread will give, waited for with a limit.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One end gives, the other waits. A channel would do, but waiting on one touches thread-local state that is gone in an exit handler.
+#[derive(Debug)]
+pub(crate) struct Promise<T>(Arc<(Mutex<Option<T>>, Condvar)>);
+
+impl<T> Clone for Promise<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new((Mutex::new(None), Condvar::new())))
+    }
+
+    /// Gives the value.
+    pub(crate) fn keep(&self, value: T) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        self.0.1.notify_all();
+    }
+
+    /// Waits for the value, at most so long.
+    pub(crate) fn wait(&self, within: Duration) -> Option<T> {
+        let deadline = Instant::now() + within;
+        let mut value = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if value.is_some() {
+                return value.take();
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            value = self.0.1.wait_timeout(value, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

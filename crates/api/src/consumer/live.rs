@@ -1,0 +1,322 @@
+//! One live session: the link to its daemon, its queue, and the buffers that wait for their turn.
+//!
+//! ```text
+//!   queue ──pop──▶ streams, one for each processor      exact()        everything up to here has come out of the queue
+//!                                                       until_aged()   after this time nothing earlier can still come
+//! ```
+//!
+//! How far events are complete follows from four facts about a session's buffers:
+//!
+//! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it or in buffers before it.
+//! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after everything of the flushes before it was
+//!    written, so all processors are complete up to the latest stamp of those.
+//! 3. A buffer of the type EMPTY_MARKER says it outright: all processors are complete up to its stamp.
+//! 4. No record waits in a session for longer than the flush timer (with low latency: a few milliseconds).
+//!
+//! The session's "now" for the last is reckoned from the latest stamp and the time since it came, so neither wall clocks nor the drift of
+//! measured rates matter.
+//!
+//! The queue's memory is another process's: whatever it holds, nothing here panics or grows beyond [`Live::cap`].
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
+use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::session::{
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAGS_OF_LOSS, BufferType,
+};
+use traceweir_format::time::Clock;
+use traceweir_transport::live::{ConsumerEnds, Next, QueueReader};
+use traceweir_transport::message::{Message, Properties, Role, SessionRef};
+use traceweir_transport::runtime::RuntimeDir;
+
+use super::Lost;
+use super::stream::{Held, Stream};
+use crate::controller::{Link, first_of, not_running, unexpected};
+use crate::error::{Error, Result};
+
+/// How long a daemon may take to open a session.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What scheduling may add to a session's flush timer.
+const SLACK: Duration = Duration::from_millis(20);
+/// How long a record may wait in a session with low latency.
+const LOW_LATENCY: Duration = Duration::from_millis(4);
+/// Held bytes: as many as the queue has, within these bounds.
+const CAP: (usize, usize) = (1 << 20, 64 << 20);
+/// Buffers kept for reuse.
+const SPARE: usize = 8;
+/// The processor of notices that belong to none.
+const NOWHERE: u16 = u16::MAX;
+
+/// How a live trace came to its end.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The session stopped.
+    Stopped,
+    /// The daemon went without a word, or the queue cannot be read.
+    Broken(Error),
+}
+
+/// An opened live session.
+#[derive(Debug)]
+pub(super) struct Live {
+    link: Link,
+    reader: QueueReader,
+    header: LogFileHeader,
+    /// The buffer with the log-file header event.
+    head: Vec<u8>,
+    clock: Clock,
+    /// How long a record may wait in the session.
+    wait: Duration,
+    processors: usize,
+    streams: Vec<Stream>,
+    by_cpu: HashMap<u16, usize>,
+    spare: Vec<Vec<u8>>,
+    /// Complete up to here by markers.
+    marked: i64,
+    /// The latest stamp of the flushes so far.
+    flushed: i64,
+    /// When the last buffer came, and the latest stamp of all.
+    anchor: Option<(Instant, i64)>,
+    held_bytes: usize,
+    cap: usize,
+    lost: (u64, u64),
+    /// Whether the daemon is gone.
+    cut: bool,
+    pub(super) end: Option<End>,
+}
+
+impl Live {
+    /// Opens a session of the first of these folders' daemons that answers.
+    pub(super) fn open(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
+        let mut link = first_of(folders, Role::Consumer)?.ok_or_else(|| not_running(session))?;
+        let answer = link.ask(&Message::OpenConsumer { session: session.clone() }, &[], PATIENCE)?;
+        let Message::Consumer { properties, slots, buffer_bytes, header: head } = answer.message else {
+            return Err(unexpected(&link, &answer.message));
+        };
+        let Ok([queue, cursor, signal]) = <[_; 3]>::try_from(answer.descriptors) else {
+            return Err(traceweir_transport::Error::Invalid("a queue comes with three descriptors").into());
+        };
+        let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)?;
+        let (header, clock) = understand(&head)?;
+        let wait = wait_in(&properties);
+        let processors = (header.processors as usize).max(1);
+        let cap = (slots as usize).saturating_mul(buffer_bytes as usize).clamp(CAP.0, CAP.1);
+        let lost = reader.lost();
+        Ok(Self {
+            link,
+            reader,
+            header,
+            head,
+            clock,
+            wait,
+            processors,
+            streams: Vec::new(),
+            by_cpu: HashMap::new(),
+            spare: Vec::new(),
+            marked: i64::MIN,
+            flushed: i64::MIN,
+            anchor: None,
+            held_bytes: 0,
+            cap,
+            lost,
+            cut: false,
+            end: None,
+        })
+    }
+
+    pub(super) fn header(&self) -> &LogFileHeader {
+        &self.header
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The records of the header buffer.
+    pub(super) fn head(&self) -> Records<'_> {
+        records(&self.head)
+    }
+
+    /// What to wait for: new buffers, and the daemon's end.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.reader.signal(), self.link.connection.as_fd()]
+    }
+
+    /// Looks whether the daemon is still there. It has nothing more to say.
+    pub(super) fn look_at_daemon(&mut self) {
+        while !self.cut {
+            match self.link.connection.receive(Duration::ZERO) {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => self.cut = true,
+            }
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.held_bytes >= self.cap
+    }
+
+    /// Takes buffers from the queue until it is empty or enough are held. Calls `woke` for each stream that has something again.
+    pub(super) fn fill(&mut self, mut woke: impl FnMut(usize, i64)) {
+        while self.end.is_none() && !self.is_full() {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            let next = self.reader.pop(&mut bytes);
+            match next {
+                Ok(Next::Buffer(_)) => self.add(bytes, &mut woke),
+                Ok(Next::Empty) if !self.cut => return self.spare.push(bytes),
+                Ok(Next::Ended) if self.reader.said_end() => self.finish(End::Stopped, &mut woke),
+                Ok(Next::Empty | Next::Ended) => {
+                    self.finish(End::Broken(traceweir_transport::Error::Closed.into()), &mut woke);
+                }
+                Err(e) => self.finish(End::Broken(e.into()), &mut woke),
+            }
+        }
+    }
+
+    fn add(&mut self, bytes: Vec<u8>, woke: &mut impl FnMut(usize, i64)) {
+        let header = match bytes.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse) {
+            Some(header) if !header.is_compressed() && header.kind() != BufferType::HEADER => header,
+            Some(header) if header.kind() == BufferType::HEADER => return,
+            // Whatever this is, its events cannot be had.
+            _ => {
+                let (lost, at) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
+                return self.hold(NOWHERE, Held::notice(lost, at), woke);
+            }
+        };
+        let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
+        self.anchor = Some((Instant::now(), newest));
+        if header.kind() == BufferType::EMPTY_MARKER {
+            self.marked = self.marked.max(header.time_stamp);
+            return self.spare.push(bytes);
+        }
+        let lost = self.loss_before(&header);
+        self.held_bytes = self.held_bytes.saturating_add(bytes.capacity());
+        self.hold(header.processor_index, Held::new(bytes, &header, lost), woke);
+        if header.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
+            self.marked = self.marked.max(self.flushed);
+            self.flushed = newest;
+        }
+    }
+
+    fn hold(&mut self, cpu: u16, held: Held, woke: &mut impl FnMut(usize, i64)) {
+        let old_instances = self.header.has_old_instances();
+        let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
+            self.streams.push(Stream::new(cpu, old_instances));
+            self.streams.len() - 1
+        });
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let before = self.spare.len();
+        if stream.add(held, &mut self.spare) {
+            woke(index, stream.time);
+        }
+        self.reclaim(before);
+    }
+
+    /// Counts buffers that were given to `spare` since it had so many, and keeps a few of them.
+    #[inline]
+    fn reclaim(&mut self, before: usize) {
+        if self.spare.len() > before {
+            let freed: usize = self.spare.iter().skip(before).map(Vec::capacity).sum();
+            self.held_bytes = self.held_bytes.saturating_sub(freed);
+            self.spare.truncate(SPARE);
+        }
+    }
+
+    /// The loss that a buffer tells of. Its flags say where in the stream, the queue says how much.
+    fn loss_before(&mut self, header: &BufferHeader) -> Option<Lost> {
+        let flags = header.flags & BUFFER_FLAGS_OF_LOSS;
+        if flags == 0 {
+            return None;
+        }
+        // A lost buffer that is not counted any more was told with an earlier one.
+        let uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
+        self.new_loss().or_else(|| uncounted.then_some(Lost::default()))
+    }
+
+    /// What was lost since the last look.
+    fn new_loss(&mut self) -> Option<Lost> {
+        let (buffers, events) = self.reader.lost();
+        let lost =
+            Lost { buffers: buffers.saturating_sub(self.lost.0), events: events.saturating_sub(self.lost.1) };
+        self.lost = (buffers.max(self.lost.0), events.max(self.lost.1));
+        (lost != Lost::default()).then_some(lost)
+    }
+
+    fn finish(&mut self, end: End, woke: &mut impl FnMut(usize, i64)) {
+        self.end = Some(end);
+        if let Some(lost) = self.new_loss() {
+            let last = self.streams.iter().map(|s| s.through).max().unwrap_or(0);
+            self.hold(NOWHERE, Held::notice(lost, last), woke);
+        }
+    }
+
+    pub(super) fn stream(&self, index: usize) -> Option<&Stream> {
+        self.streams.get(index)
+    }
+
+    /// Steps a stream on; the key of what comes next, if anything does.
+    #[inline]
+    pub(super) fn step(&mut self, index: usize) -> Option<i64> {
+        let before = self.spare.len();
+        let stream = self.streams.get_mut(index)?;
+        let next = stream.step(&mut self.spare).then_some(stream.time);
+        self.reclaim(before);
+        next
+    }
+
+    /// Everything up to this stamp has come, by the stamps of the buffers.
+    pub(super) fn exact(&self) -> i64 {
+        if self.end.is_some() {
+            return i64::MAX;
+        }
+        let real = || self.streams.iter().filter(|s| s.cpu != NOWHERE);
+        let all = real().count() >= self.processors;
+        let least = real().map(|s| s.through).min().filter(|_| all);
+        self.marked.max(least.unwrap_or(i64::MIN))
+    }
+
+    /// How long a record may wait in the session.
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// How long until a record of this stamp is so old. `None`: no buffer has come yet.
+    pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
+        let (came, newest) = self.anchor?;
+        let ticks = newest.saturating_sub(stamp).max(0);
+        let age = Duration::from_nanos(nanos(ticks, self.clock.rate)).saturating_add(came.elapsed());
+        Some(wait.saturating_sub(age))
+    }
+}
+
+fn nanos(ticks: i64, rate: u64) -> u64 {
+    let nanos = i128::from(ticks).saturating_mul(1_000_000_000) / i128::from(rate.max(1));
+    u64::try_from(nanos).unwrap_or(u64::MAX)
+}
+
+/// How long a record may wait in a session.
+fn wait_in(properties: &Properties) -> Duration {
+    let config = &properties.config;
+    let timer = Duration::from_secs(u64::from(config.flush_timer.max(1))) + SLACK;
+    if config.low_latency { LOW_LATENCY } else { timer }
+}
+
+fn records(head: &[u8]) -> Records<'_> {
+    let header = head.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse).unwrap_or_default();
+    let valid = head.get(..header.valid_bytes(head.len())).unwrap_or_default();
+    Records::new(valid, HEADER_SIZE, 0, header.processor_index, false)
+}
+
+/// Reads the log-file header event.
+fn understand(head: &[u8]) -> Result<(LogFileHeader, Clock)> {
+    let first = records(head).next()?;
+    let first =
+        first.ok_or(traceweir_transport::Error::Invalid("a session's header buffer holds no event"))?;
+    let header = LogFileHeader::parse(&first)?;
+    let clock = header.clock(first.time());
+    Ok((header, clock))
+}

@@ -1,0 +1,129 @@
+//! The buffers of one processor that wait for their turn.
+//!
+//! ```text
+//!   held   [ lost? │ record record record ] [ record record ] …      oldest first
+//!                    ▲ next, under the key `time`
+//! ```
+//!
+//! 1. Keys never decrease: key = max(key before, min(stamp, the buffer's stamp)). So a stamp that a caller made up keeps its value and
+//!    moves nobody else, neither back nor forth.
+//! 2. A buffer's loss comes before its first record; a record that cannot be walked past ends its buffer and counts as a loss.
+
+use std::collections::VecDeque;
+
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::header::{Measure, Record, measure};
+use traceweir_format::wire::align8;
+
+use super::Lost;
+
+/// One finished buffer, copied out of its queue.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: Vec<u8>,
+    /// Where its records end.
+    end: usize,
+    /// Offset of the next record.
+    at: usize,
+    /// The buffer's own stamp, where it has one: no key is later.
+    stamp: i64,
+    lost: Option<Lost>,
+}
+
+impl Held {
+    /// A buffer with the loss that was noticed with it.
+    pub(super) fn new(bytes: Vec<u8>, header: &BufferHeader, lost: Option<Lost>) -> Self {
+        let end = header.valid_bytes(bytes.len());
+        Self { bytes, end, at: HEADER_SIZE, stamp: header.time_stamp, lost }
+    }
+
+    /// A loss that no buffer follows.
+    pub(super) fn notice(lost: Lost, at: i64) -> Self {
+        Self { bytes: Vec::new(), end: 0, at: 0, stamp: at, lost: Some(lost) }
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.at..self.end).unwrap_or_default()
+    }
+}
+
+/// What comes next out of a stream.
+#[derive(Debug)]
+pub(super) enum Front<'s> {
+    Lost(Lost),
+    Record(Record<'s>),
+}
+
+/// The held buffers of one processor.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) cpu: u16,
+    /// Key of what comes next.
+    pub(super) time: i64,
+    /// Everything up to here was delivered by the session.
+    pub(super) through: i64,
+    held: VecDeque<Held>,
+    next: Option<Measure>,
+    old_instances: bool,
+}
+
+impl Stream {
+    pub(super) fn new(cpu: u16, old_instances: bool) -> Self {
+        Self { cpu, time: i64::MIN, through: i64::MIN, held: VecDeque::new(), next: None, old_instances }
+    }
+
+    /// Adds a buffer; whether something waits now that did not before. Buffers without records go to `spent`.
+    pub(super) fn add(&mut self, held: Held, spent: &mut Vec<Vec<u8>>) -> bool {
+        let was_empty = self.held.is_empty();
+        self.through = self.through.max(held.stamp);
+        self.held.push_back(held);
+        was_empty && self.settle(spent)
+    }
+
+    /// What comes next.
+    #[inline]
+    pub(super) fn front(&self) -> Option<Front<'_>> {
+        let held = self.held.front()?;
+        if let Some(lost) = held.lost {
+            return Some(Front::Lost(lost));
+        }
+        Some(Front::Record(Record::new(held.rest(), self.next?, self.cpu, self.time)))
+    }
+
+    /// Steps behind what comes next; whether there is more. Buffers that are done go to `spent`.
+    #[inline]
+    pub(super) fn step(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
+        if let Some(held) = self.held.front_mut() {
+            if held.lost.take().is_none() {
+                held.at = held.at.saturating_add(self.next.map_or(0, |m| align8(m.size)));
+            }
+        }
+        self.settle(spent)
+    }
+
+    /// Finds what comes next and its key.
+    #[inline]
+    fn settle(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
+        while let Some(held) = self.held.front_mut() {
+            match measure(held.rest(), held.at as u64, self.old_instances) {
+                Ok(next) => self.next = next,
+                Err(_) => {
+                    (self.next, held.end) = (None, held.at);
+                    held.lost.get_or_insert_default();
+                }
+            }
+            let limit = if held.stamp > 0 { held.stamp } else { i64::MAX };
+            if let Some(next) = self.next {
+                let stamp = Record::new(held.rest(), next, self.cpu, self.time).time();
+                self.time = self.time.max(stamp.min(limit));
+                return true;
+            }
+            if held.lost.is_some() {
+                self.time = self.time.max(held.stamp);
+                return true;
+            }
+            spent.extend(self.held.pop_front().map(|h| h.bytes));
+        }
+        false
+    }
+}

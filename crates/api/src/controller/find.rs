@@ -1,0 +1,199 @@
+//! Which daemon a call reaches, and the first words with it.
+//!
+//! ```text
+//!   TRACEWEIR_RUNTIME_DIR set ─────────────▶ that folder, whatever scope is asked for
+//!   a scope is asked for ──────────────────▶ its folder
+//!   neither ───────────────────────────────▶ the system's, where it runs and lets us in; else the user's
+//!
+//!   folder/control.sock   missing, or nobody listens ─▶ no daemon
+//!                         Hello ─▶ Welcome            ─▶ a link
+//!                         silent, another version     ─▶ Error::Unreachable, which names the socket
+//! ```
+//!
+//! Nothing here starts a daemon; that is `launch`.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::runtime::{RuntimeDir, Scope};
+use traceweir_transport::socket::{Connection, Envelope};
+
+use crate::error::{Error, Result};
+
+/// The variable that names the folder of a daemon outright.
+pub(super) const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
+
+/// How long a daemon may take to be connected to and to say welcome.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The longest single wait; longer ones are made of these.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// A connection over which a daemon said welcome.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    socket: PathBuf,
+    last_request: u32,
+}
+
+impl Link {
+    /// Connects to the daemon of a folder; `None` where there is none.
+    pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
+        let socket = dir.control_socket();
+        let connection = match Connection::connect(&socket, PATIENCE) {
+            Ok(connection) => connection,
+            Err(e) if nobody_is_there(&e) => return Ok(None),
+            Err(traceweir_transport::Error::TimedOut) => {
+                return Err(silent(&socket, "it does not accept connections"));
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let mut link = Self { connection, socket, last_request: 0 };
+        match link.greet(role) {
+            // A daemon that is about to leave closes what it did not answer: nobody is there.
+            Err(Error::Transport(traceweir_transport::Error::Closed)) => Ok(None),
+            Err(e) => Err(e),
+            Ok(()) => Ok(Some(link)),
+        }
+    }
+
+    /// The socket it goes through.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    fn greet(&mut self, role: Role) -> Result<()> {
+        let hello = Message::Hello { versions: VERSIONS, role, instance: instance(), program: program() };
+        let answer = self.ask(&hello, &[], PATIENCE);
+        match answer.map(|e| e.message) {
+            Ok(Message::Welcome { version, .. }) if (VERSIONS.0..=VERSIONS.1).contains(&version) => Ok(()),
+            Ok(Message::Welcome { version, .. }) => Err(self.foreign(&format!("version {version}"))),
+            Ok(other) => Err(self.foreign(&format!("an answer of another kind ({})", name_of(&other)))),
+            Err(Error::Refused { status: Status::ERROR_NOT_SUPPORTED, reason }) => Err(self.foreign(&reason)),
+            Err(Error::Transport(
+                e @ (traceweir_transport::Error::Message(_)
+                | traceweir_transport::Error::Unexpected(_)
+                | traceweir_transport::Error::Version { .. }),
+            )) => Err(self.foreign(&e.to_string())),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Sends a request and waits for its answer. Answers to requests that were given up before are passed over.
+    pub(crate) fn ask(
+        &mut self,
+        message: &Message,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+        within: Duration,
+    ) -> Result<Envelope> {
+        let started = Instant::now();
+        let request = self.send(message, descriptors, within)?;
+        loop {
+            let left = within.saturating_sub(started.elapsed());
+            let answer = self.connection.receive(left.min(LONGEST_WAIT))?;
+            match answer {
+                Some(answer) if answer.request != request => {}
+                Some(Envelope { message: Message::Refused { status, reason }, .. }) => {
+                    return Err(Error::Refused { status: Status(status), reason });
+                }
+                Some(answer) => return Ok(answer),
+                None => {}
+            }
+            if started.elapsed() >= within {
+                let seconds = within.as_secs();
+                return Err(silent(&self.socket, &format!("no answer within {seconds} s")));
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        message: &Message,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+        within: Duration,
+    ) -> Result<u32> {
+        // 0 is for what needs no answer.
+        self.last_request = self.last_request.checked_add(1).unwrap_or(1);
+        match self.connection.send(self.last_request, message, descriptors, within.min(LONGEST_WAIT)) {
+            Ok(()) => Ok(self.last_request),
+            Err(traceweir_transport::Error::TimedOut) => Err(silent(&self.socket, "it takes no requests")),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn foreign(&self, what: &str) -> Error {
+        let (low, high) = VERSIONS;
+        let reason = format!(
+            "it speaks another version of the control protocol than this program ({low} to {high}): {what}; \
+             use the daemon and the library of one release (stop the daemon with SIGTERM, the next call starts a new one)"
+        );
+        Error::Unreachable { socket: self.socket.clone(), reason }
+    }
+}
+
+/// The folders in which a call looks for a daemon, in that order.
+pub(crate) fn folders(scope: Option<Scope>) -> Result<Vec<RuntimeDir>> {
+    let scopes = match scope {
+        _ if is_named() => &[Scope::Named][..],
+        Some(Scope::Named) => &[Scope::Named],
+        Some(Scope::System) => &[Scope::System],
+        Some(Scope::User) => &[Scope::User],
+        None => &[Scope::System, Scope::User],
+    };
+    scopes.iter().map(|&scope| Ok(RuntimeDir::of(scope)?)).collect()
+}
+
+fn is_named() -> bool {
+    std::env::var_os(RUNTIME_VARIABLE).is_some_and(|v| !v.is_empty())
+}
+
+/// The first of the folders whose daemon answers, if any. One that shuts its door is passed over while there is another.
+pub(crate) fn first_of(folders: &[RuntimeDir], role: Role) -> Result<Option<Link>> {
+    let Some((last, others)) = folders.split_last() else { return Ok(None) };
+    for dir in others {
+        match Link::open(dir, role) {
+            Ok(Some(link)) => return Ok(Some(link)),
+            Ok(None) => {}
+            Err(e) if e.status() == Status::ERROR_ACCESS_DENIED => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Link::open(last, role)
+}
+
+/// An answer that has no place here.
+pub(crate) fn unexpected(link: &Link, message: &Message) -> Error {
+    silent(link.socket(), &format!("it gave an answer of another kind ({})", name_of(message)))
+}
+
+fn silent(socket: &Path, reason: &str) -> Error {
+    let reason =
+        format!("{reason}; if the daemon hangs, end it and call again (`fuser {}`)", socket.display());
+    Error::Unreachable { socket: socket.to_owned(), reason }
+}
+
+fn nobody_is_there(error: &traceweir_transport::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
+    matches!(error, traceweir_transport::Error::System { source, .. }
+        if matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory))
+}
+
+/// The kind of a message, for people.
+fn name_of(message: &Message) -> String {
+    let text = format!("{message:?}");
+    text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
+}
+
+/// A number that other programs do not have; the standard hasher is keyed at random.
+fn instance() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+}

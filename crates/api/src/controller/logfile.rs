@@ -1,0 +1,266 @@
+//! Opening a log file for a session, with the rights of the caller.
+//!
+//! ```text
+//!   /home/me/logs/lunch.etl      folders are entered one by one, each by its descriptor
+//!    └──┬─┘└┬┘└┬─┘ └───┬───┘     a link is followed only where nobody else can put one
+//!       └───┴──┘       └──────── never through a link; created with mode 0640, or opened as it is
+//! ```
+//!
+//! 1. The daemon empties and writes the file; it could never write where the caller could not.
+//! 2. In a folder that everybody can write, an existing file is taken only if it is the caller's and has no other name.
+//! 3. Nothing is emptied here: the daemon may still refuse, and then the old log is as it was.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use traceweir_format::spec::status::Status;
+
+use crate::error::{Error, Result};
+
+/// Rights of a new log file, less the umask.
+const MODE: Mode = Mode::from_raw_mode(0o640);
+const ANY_OTHER_WRITES: u32 = 0o022;
+const ALL_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// A log file that a daemon may write.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    file: File,
+    path: PathBuf,
+    is_new: bool,
+}
+
+impl LogFile {
+    /// Opens or creates it.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "the log file has no name"));
+        }
+        let path = std::path::absolute(path).map_err(|e| failed(path, e))?;
+        let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
+            return Err(bad_path(&path, "this is no file"));
+        };
+        let dir = enter(folder).map_err(|e| no_folder(e, &path, folder))?;
+        let name = Path::new(name);
+        // Between the two looks the file may come or go; a few rounds settle it.
+        for _ in 0..8 {
+            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            match rustix::fs::openat(&dir, name, flags | OFlags::CREATE | OFlags::EXCL, MODE) {
+                Ok(file) => return Ok(Self { file: file.into(), path, is_new: true }),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(failed(&path, e)),
+            }
+            match existing(&dir, name, flags, &path) {
+                Ok(file) => return Ok(Self { file, path, is_new: false }),
+                Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(failed(&path, Errno::AGAIN))
+    }
+
+    /// The opened file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its absolute path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Nobody took it: removes it if it was created here and still stands under its name.
+    pub(super) fn discard(self) {
+        let (Ok(ours), Ok(there)) = (self.file.metadata(), self.path.symlink_metadata()) else { return };
+        if self.is_new && (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
+            // An empty file that stays behind does no harm.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Opens a file that is there already.
+fn existing(dir: &OwnedFd, name: &Path, flags: OFlags, path: &Path) -> Result<File> {
+    let before = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed(path, e))?;
+    match FileType::from_raw_mode(before.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return Err(denied(path, "a log file is not written through a symbolic link")),
+        _ => return Err(bad_path(path, "this is no plain file")),
+    }
+    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::LOOP) => return Err(denied(path, "a log file is not written through a symbolic link")),
+        Err(e) => return Err(failed(path, e)),
+    };
+    let stat = rustix::fs::fstat(&file).map_err(|e| failed(path, e))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(bad_path(path, "this is no plain file"));
+    }
+    let folder = rustix::fs::fstat(dir).map_err(|e| failed(path, e))?;
+    let foreign = stat.st_uid != me() || stat.st_nlink != 1;
+    if folder.st_mode & ALL_WRITE != 0 && foreign {
+        let why = "in a folder that everybody can write, a log file replaces only a file of your own";
+        return Err(denied(path, why));
+    }
+    Ok(file.into())
+}
+
+/// Enters an absolute folder step by step.
+fn enter(folder: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
+    for step in folder.components() {
+        let name = match step {
+            Component::Normal(name) => Path::new(name),
+            Component::ParentDir => Path::new(".."),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
+        };
+        let next = rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty());
+        dir = match next {
+            // How a link is refused when a folder is wanted.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let link = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
+                    return Err(Errno::NOTDIR);
+                }
+                if !is_our_link(&link, &rustix::fs::fstat(&dir)?) {
+                    return Err(Errno::LOOP);
+                }
+                rustix::fs::openat(&dir, name, flags, Mode::empty())?
+            }
+            other => other?,
+        };
+    }
+    Ok(dir)
+}
+
+/// Whether a link was put where it is by the caller or by root, and nobody else can put another one in its place.
+fn is_our_link(link: &Stat, folder: &Stat) -> bool {
+    let ours = |stat: &Stat| stat.st_uid == me() || stat.st_uid == 0;
+    let others_write = folder.st_mode & ANY_OTHER_WRITES != 0;
+    ours(folder) && (!others_write || (folder.st_mode & STICKY != 0 && ours(link)))
+}
+
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn no_folder(error: Errno, path: &Path, folder: &Path) -> Error {
+    match error {
+        Errno::NOENT | Errno::NOTDIR => {
+            let why = format!("{}: there is no folder {}", path.display(), folder.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+        }
+        Errno::LOOP => denied(path, "the way to it leads through a symbolic link that others can change"),
+        other => failed(path, other),
+    }
+}
+
+fn failed(path: &Path, error: impl Into<io::Error>) -> Error {
+    Error::File { path: path.to_owned(), source: error.into() }
+}
+
+fn denied(path: &Path, why: &str) -> Error {
+    Error::refused(Status::ERROR_ACCESS_DENIED, format!("{}: {why}", path.display()))
+}
+
+fn bad_path(path: &Path, why: &str) -> Error {
+    Error::refused(Status::ERROR_BAD_PATHNAME, format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn status_of(path: &Path) -> Status {
+        LogFile::open(path).expect_err("refused").status()
+    }
+
+    #[test]
+    fn a_new_file_is_private_to_user_and_group_and_goes_when_nobody_takes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = LogFile::open(&dir.path().join("a.etl")).unwrap();
+        assert_eq!(log.file().metadata().unwrap().permissions().mode() & 0o137, 0);
+        let path = log.path().to_owned();
+        assert!(path.is_absolute() && path.exists());
+        log.discard();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_existing_file_keeps_its_bytes_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.etl");
+        fs::write(&path, "old").unwrap();
+        let mut log = LogFile::open(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        log.file.write_all(b"new").unwrap();
+        log.discard();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_file_that_took_the_name_meanwhile_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.etl");
+        let log = LogFile::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "another").unwrap();
+        log.discard();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn missing_folders_links_and_what_is_no_file_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        symlink(&file, dir.path().join("link")).unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        assert_eq!(status_of(&dir.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(status_of(&file.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(status_of(&dir.path().join("link")), Status::ERROR_ACCESS_DENIED);
+        assert_eq!(status_of(&dir.path().join("folder")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(status_of(&dir.path().join("folder/..")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(status_of(Path::new("/")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(status_of(Path::new("")), Status::ERROR_BAD_PATHNAME);
+    }
+
+    #[test]
+    fn a_link_to_a_folder_is_followed_where_nobody_else_can_put_one() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("real")).unwrap();
+        let open = dir.path().join("open");
+        fs::create_dir(&open).unwrap();
+        symlink(dir.path().join("real"), dir.path().join("link")).unwrap();
+        symlink(dir.path().join("real"), open.join("link")).unwrap();
+        fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(LogFile::open(&dir.path().join("link/a.etl")).is_ok());
+        assert_eq!(status_of(&open.join("link/b.etl")), Status::ERROR_ACCESS_DENIED);
+        fs::set_permissions(&open, PermissionsExt::from_mode(0o1777)).unwrap();
+        assert!(
+            LogFile::open(&open.join("link/c.etl")).is_ok(),
+            "a link of our own that nobody else can replace"
+        );
+    }
+
+    #[test]
+    fn where_everybody_writes_only_a_file_of_our_own_with_one_name_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+        let path = dir.path().join("a.etl");
+        fs::write(&path, "").unwrap();
+        assert!(LogFile::open(&path).is_ok());
+        fs::hard_link(&path, dir.path().join("second")).unwrap();
+        assert_eq!(status_of(&path), Status::ERROR_ACCESS_DENIED);
+    }
+}

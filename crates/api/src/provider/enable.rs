@@ -1,0 +1,342 @@
+//! Who wants which events of a registration.
+//!
+//! ```text
+//!   hot words    level │ strict │ any │ all          what all sessions together may want; looked at before anything else
+//!   active       one bit for each entry in use
+//!   entries      ticket │ any │ all │ level, outlet, properties          what one session wants, as its controller said it
+//! ```
+//!
+//! The level is stored as level + 1 and 0 means off, so "may anybody want this event" is one load and one compare. A session that said 0 wants
+//! all levels and is stored as 256.
+//!
+//! Invariants
+//!
+//! 1. Entries and hot words are written under the client's lock only; writers read them without one.
+//! 2. The hot words never say no to an event that an entry would take: level is the maximum, any the union, all the intersection.
+//! 3. An entry is filled before its bit in `active` is set and its ticket is cleared after the bit was. A writer that holds an old view finds a
+//!    ticket that the outlet refuses, at worst a new session's ticket with the old session's level: one event at the moment of change.
+//!
+//! It does not know where sessions live: an entry names an outlet of the process by its number.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use traceweir_transport::message::EnableParams;
+use traceweir_transport::ring::Ticket;
+
+use super::registration::Slot;
+
+/// Sessions that can have one registration enabled: eight of each of two daemons, three private ones, one to spare.
+pub(crate) const MAX_ENTRIES: usize = 20;
+
+/// EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0.
+const IGNORE_KEYWORD_0: u32 = 0x10;
+
+/// What one session wants.
+pub(super) struct Entry {
+    ticket: AtomicU64,
+    any: AtomicU64,
+    all: AtomicU64,
+    /// Level in bits 0–7, outlet in bits 8–15, bit 16: with filters; properties in the upper half.
+    rest: AtomicU64,
+}
+
+/// An entry as a writer needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) outlet: u8,
+    pub(crate) ticket: Ticket,
+    pub(crate) level: u8,
+    pub(crate) any: u64,
+    pub(crate) all: u64,
+    pub(crate) property: u32,
+    pub(crate) filtered: bool,
+}
+
+/// What the callback is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Combined {
+    pub(crate) level: u8,
+    pub(crate) any: u64,
+    pub(crate) all: u64,
+}
+
+impl Wish {
+    /// Whether the session wants an event of this level and keyword.
+    #[inline(always)]
+    pub(crate) fn takes(&self, level: u8, keyword: u64) -> bool {
+        (self.level == 0 || level <= self.level)
+            && if keyword == 0 {
+                self.property & IGNORE_KEYWORD_0 == 0
+            } else {
+                keyword & all_if_zero(self.any) != 0 && keyword & self.all == self.all
+            }
+    }
+}
+
+/// A mask of 0 asks for everything.
+#[inline(always)]
+const fn all_if_zero(any: u64) -> u64 {
+    if any == 0 { u64::MAX } else { any }
+}
+
+impl Entry {
+    pub(super) const fn new() -> Self {
+        Self {
+            ticket: AtomicU64::new(0),
+            any: AtomicU64::new(0),
+            all: AtomicU64::new(0),
+            rest: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn read(&self) -> Wish {
+        let rest = self.rest.load(Ordering::Relaxed).to_le_bytes();
+        Wish {
+            ticket: Ticket(self.ticket.load(Ordering::Relaxed)),
+            any: self.any.load(Ordering::Relaxed),
+            all: self.all.load(Ordering::Relaxed),
+            level: rest[0],
+            outlet: rest[1],
+            filtered: rest[2] != 0,
+            property: u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]),
+        }
+    }
+
+    fn write(&self, wish: &Wish) {
+        let p = wish.property.to_le_bytes();
+        let rest =
+            u64::from_le_bytes([wish.level, wish.outlet, u8::from(wish.filtered), 0, p[0], p[1], p[2], p[3]]);
+        self.any.store(wish.any, Ordering::Relaxed);
+        self.all.store(wish.all, Ordering::Relaxed);
+        self.rest.store(rest, Ordering::Relaxed);
+        self.ticket.store(wish.ticket.0, Ordering::Relaxed);
+    }
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The session said the same again.
+    None,
+    /// The callback is to be told.
+    Changed,
+    /// More sessions than a registration has entries.
+    Full,
+}
+
+impl Slot {
+    /// Whether any session may want an event of this level and keyword.
+    #[inline(always)]
+    pub(crate) fn enabled(&self, level: u8, keyword: u64) -> bool {
+        u32::from(level) < self.level.load(Ordering::Relaxed) && self.keyword_may_pass(keyword)
+    }
+
+    #[inline]
+    fn keyword_may_pass(&self, keyword: u64) -> bool {
+        if keyword == 0 {
+            return self.strict.load(Ordering::Relaxed) == 0;
+        }
+        let all = self.all.load(Ordering::Relaxed);
+        keyword & self.any.load(Ordering::Relaxed) != 0 && keyword & all == all
+    }
+
+    /// The sessions that have this registration enabled.
+    #[inline(always)]
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = Wish> {
+        // Pairs with the release in `wish`: the entry behind a bit is filled.
+        let mut bits = self.active.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            let index = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            self.entries.get(index).map(Entry::read)
+        })
+    }
+
+    /// Whether any session has it enabled.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed) != 0
+    }
+
+    /// A session wants this registration, or wants it differently. Under the client's lock.
+    pub(crate) fn wish(&self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+        let wish = Wish {
+            outlet,
+            ticket,
+            level: params.level,
+            any: params.match_any,
+            all: params.match_all,
+            property: params.property,
+            filtered: !params.filters.is_empty(),
+        };
+        let place = self.entry_of(outlet).or_else(|| self.free_entry());
+        let Some((index, entry)) = place else { return Change::Full };
+        let bit = 1 << index;
+        let known = self.active.load(Ordering::Relaxed) & bit != 0 && entry.read() == wish;
+        entry.write(&wish);
+        self.active.fetch_or(bit, Ordering::Release);
+        self.refresh();
+        if known && !wish.filtered { Change::None } else { self.bump() }
+    }
+
+    /// Sessions behind these outlets want it no more. Under the client's lock. Whether any did.
+    pub(crate) fn unwish(&self, outlets: u64) -> bool {
+        let mut gone = 0;
+        for (index, entry) in self.used_entries() {
+            if outlets & (1 << entry.read().outlet) != 0 {
+                gone |= 1 << index;
+            }
+        }
+        if gone == 0 {
+            return false;
+        }
+        // All at once: a writer sees the old sessions or the rest, which a forked child relies on.
+        self.active.fetch_and(!gone, Ordering::Release);
+        self.refresh();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if gone & (1 << index) != 0 {
+                entry.ticket.store(0, Ordering::Relaxed);
+            }
+        }
+        self.bump();
+        true
+    }
+
+    /// The values for the callback, of the sessions behind these outlets; `None` when none has it enabled.
+    pub(crate) fn combined(&self, outlets: u64) -> Option<Combined> {
+        let mut all = self.wishes().filter(|w| outlets & (1 << w.outlet) != 0);
+        let first = all.next()?;
+        let Some(second) = all.next() else {
+            return Some(Combined { level: first.level, any: first.any, all: first.all });
+        };
+        let start = Combined { level: 0, any: 0, all: u64::MAX };
+        Some([first, second].into_iter().chain(all).fold(start, |c, w| Combined {
+            level: c.level.max(if w.level == 0 { u8::MAX } else { w.level }),
+            any: c.any | all_if_zero(w.any),
+            all: c.all & w.all,
+        }))
+    }
+
+    /// What the session behind an outlet wants.
+    pub(crate) fn wish_of(&self, outlet: u8) -> Option<Wish> {
+        self.entry_of(outlet).map(|(_, e)| e.read())
+    }
+
+    fn used_entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        let bits = self.active.load(Ordering::Relaxed);
+        self.entries.iter().enumerate().filter(move |(i, _)| bits & (1 << i) != 0)
+    }
+
+    fn entry_of(&self, outlet: u8) -> Option<(usize, &Entry)> {
+        self.used_entries().find(|(_, e)| e.read().outlet == outlet)
+    }
+
+    fn free_entry(&self) -> Option<(usize, &Entry)> {
+        let bits = self.active.load(Ordering::Relaxed);
+        self.entries.iter().enumerate().find(|(i, _)| bits & (1 << i) == 0)
+    }
+
+    fn bump(&self) -> Change {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        Change::Changed
+    }
+
+    /// Computes the hot words anew.
+    fn refresh(&self) {
+        let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
+        for wish in self.wishes() {
+            level = level.max(if wish.level == 0 { 256 } else { u32::from(wish.level) + 1 });
+            any |= all_if_zero(wish.any);
+            all &= wish.all;
+            strict &= u32::from(wish.property & IGNORE_KEYWORD_0 != 0);
+        }
+        self.any.store(any, Ordering::Relaxed);
+        self.all.store(all, Ordering::Relaxed);
+        self.strict.store(strict, Ordering::Relaxed);
+        // Last, so that a provider is not seen as on with masks that nobody asked for; on other processors this is a matter of chance and harmless.
+        self.level.store(level, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(level: u8, any: u64, all: u64) -> EnableParams {
+        EnableParams { level, match_any: any, match_all: all, ..EnableParams::default() }
+    }
+
+    #[test]
+    fn nobody_wants_anything_at_first() {
+        let slot = Slot::new();
+        assert!(!slot.enabled(0, 0));
+        assert!(!slot.enabled(255, u64::MAX));
+        assert_eq!(slot.combined(u64::MAX), None);
+    }
+
+    #[test]
+    fn one_session_is_matched_by_the_published_formula() {
+        for (s_level, any, all) in
+            [(0, 0, 0), (4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, u64::MAX)]
+        {
+            for ignore in [false, true] {
+                let slot = Slot::new();
+                let mut p = params(s_level, any, all);
+                p.property = if ignore { IGNORE_KEYWORD_0 } else { 0 };
+                assert_eq!(slot.wish(3, Ticket(7), &p), Change::Changed);
+                for level in [0, 1, 3, 4, 5, 16, 255] {
+                    for keyword in [0, 1, 2, 4, 6, 8, 10, u64::MAX] {
+                        let level_ok = s_level == 0 || level <= s_level;
+                        let any = if any == 0 { u64::MAX } else { any };
+                        let keyword_ok =
+                            if keyword == 0 { !ignore } else { keyword & any != 0 && keyword & all == all };
+                        let want = level_ok && keyword_ok;
+                        assert_eq!(
+                            slot.enabled(level, keyword),
+                            want,
+                            "{s_level} {any} {all} {level} {keyword}"
+                        );
+                        assert_eq!(slot.wish_of(3).unwrap().takes(level, keyword), want);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_sessions_combine_and_one_keeps_its_raw_values() {
+        let slot = Slot::new();
+        slot.wish(0, Ticket(1), &params(3, 1, 4));
+        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 3, any: 1, all: 4 }));
+        slot.wish(9, Ticket(3), &params(5, 2, 6));
+        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 5, any: 3, all: 4 }));
+        slot.wish(9, Ticket(3), &params(0, 0, 6));
+        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 255, any: u64::MAX, all: 4 }));
+        assert!(slot.unwish(1));
+        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 0, any: 0, all: 6 }));
+        assert!(slot.enabled(255, 6));
+        assert!(slot.unwish(1 << 9));
+        assert!(!slot.unwish(1 << 9));
+        assert!(!slot.enabled(0, 0));
+    }
+
+    #[test]
+    fn the_same_wish_again_is_no_change_unless_it_carries_a_filter() {
+        let slot = Slot::new();
+        let mut p = params(3, 1, 4);
+        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
+        assert_eq!(slot.wish(0, Ticket(1), &p), Change::None);
+        p.filters.push(traceweir_transport::message::Filter { kind: 1, data: vec![] });
+        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
+    }
+
+    #[test]
+    fn more_sessions_than_entries_are_refused() {
+        let slot = Slot::new();
+        for outlet in 0..MAX_ENTRIES as u8 {
+            assert_eq!(slot.wish(outlet, Ticket(1), &params(0, 0, 0)), Change::Changed);
+        }
+        assert_eq!(slot.wish(60, Ticket(1), &params(0, 0, 0)), Change::Full);
+        assert_eq!(slot.wishes().count(), MAX_ENTRIES);
+    }
+}

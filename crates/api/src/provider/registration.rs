@@ -1,0 +1,300 @@
+//! Registrations: a table of 1024 slots in static memory.
+//!
+//! ```text
+//!   handle  = generation (upper 32 bits) │ slot index + 1                  a number that a C program can keep
+//!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
+//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │     read by every write
+//!           ├─ line 1 ────────────────────────────────────────────────────────────┤
+//!           │ version  notified  turn  callback  doomed  flags                     │     read by registering threads and the control thread
+//!           ├─ entries ───────────────────────────────────────────────────────────┤
+//!           │ 20 × 32 bytes, see `enable`                                          │
+//!           └──────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A slot is never freed, so a stale handle, a signal handler or a forked child always finds memory to look at; the generation, odd while the slot
+//! is in use, tells it that the registration is gone.
+//!
+//! Invariants
+//!
+//! 1. `claimed` is taken by compare-exchange; only who took it fills the slot, and only the one who moved the generation from odd to even empties it.
+//! 2. The callback is read, called and taken out by whoever has the `turn` (see `callback`), so it is not freed under a caller.
+//! 3. Traits are interned and never freed.
+//!
+//! Nothing here waits for a daemon; announcing a registration is the client's part.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+
+use super::EnableCallback;
+use super::callback::Turn;
+use super::enable::{Entry, MAX_ENTRIES};
+use crate::error::{Error, Result};
+
+/// Registrations that a process can have.
+pub const MAX_REGISTRATIONS: usize = 1024;
+
+/// One registration, or room for one.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(super) level: AtomicU32,
+    pub(super) strict: AtomicU32,
+    pub(super) any: AtomicU64,
+    pub(super) all: AtomicU64,
+    pub(super) active: AtomicU64,
+    provider: [AtomicU64; 2],
+    traits: AtomicPtr<Traits>,
+    generation: AtomicU32,
+    claimed: AtomicU32,
+    pub(super) version: AtomicU64,
+    pub(super) notified: AtomicU64,
+    pub(super) turn: Turn,
+    callback: AtomicPtr<EnableCallback>,
+    /// A callback that was unregistered from within itself, to be freed when it has returned.
+    doomed: AtomicPtr<EnableCallback>,
+    /// The registering thread calls the callback itself; nobody else does.
+    pub(super) registering: AtomicBool,
+    /// The last notice said "enabled".
+    pub(super) told_enabled: AtomicBool,
+    pub(super) entries: [Entry; MAX_ENTRIES],
+}
+
+const _: () = assert!(size_of::<Slot>() <= 832 && std::mem::offset_of!(Slot, version) == 64);
+
+/// Traits of a provider, as every event carries them.
+#[derive(Debug)]
+pub(crate) struct Traits(pub(crate) Box<[u8]>);
+
+static TABLE: [Slot; MAX_REGISTRATIONS] = [const { Slot::new() }; MAX_REGISTRATIONS];
+
+/// Where the next search for a free slot begins: slots are reused late.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+impl Slot {
+    pub(super) const fn new() -> Self {
+        Self {
+            level: AtomicU32::new(0),
+            strict: AtomicU32::new(0),
+            any: AtomicU64::new(0),
+            all: AtomicU64::new(0),
+            active: AtomicU64::new(0),
+            provider: [AtomicU64::new(0), AtomicU64::new(0)],
+            traits: AtomicPtr::new(ptr::null_mut()),
+            generation: AtomicU32::new(0),
+            claimed: AtomicU32::new(0),
+            version: AtomicU64::new(0),
+            notified: AtomicU64::new(0),
+            turn: Turn::new(),
+            callback: AtomicPtr::new(ptr::null_mut()),
+            doomed: AtomicPtr::new(ptr::null_mut()),
+            registering: AtomicBool::new(false),
+            told_enabled: AtomicBool::new(false),
+            entries: [const { Entry::new() }; MAX_ENTRIES],
+        }
+    }
+
+    /// The provider's id as the two words that stand in a header.
+    #[inline(always)]
+    pub(super) fn provider_words(&self) -> [u64; 2] {
+        [self.provider[0].load(Ordering::Relaxed), self.provider[1].load(Ordering::Relaxed)]
+    }
+
+    /// The provider's id.
+    pub(crate) fn provider(&self) -> Guid {
+        guid_of(self.provider_words())
+    }
+
+    /// Traits that every event carries; empty when there are none.
+    #[inline(always)]
+    pub(crate) fn traits(&self) -> &'static [u8] {
+        let traits = self.traits.load(Ordering::Acquire);
+        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in `fill`.
+        unsafe { traits.as_ref() }.map_or(&[], |t| &t.0)
+    }
+
+    /// Calls the callback, if there is one. The caller has the turn.
+    pub(super) fn with_callback(&self, call: impl FnOnce(&EnableCallback)) {
+        // SAFETY: null, or a box leaked by `fill`. It is freed by `drop_callback` only: under the turn, which the caller has, or through `doomed`
+        // below, after the call.
+        if let Some(callback) = unsafe { self.callback.load(Ordering::Acquire).as_ref() } {
+            call(callback);
+        }
+        let doomed = self.doomed.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !doomed.is_null() {
+            // SAFETY: taken out of `callback` by `drop_callback`, and out of `doomed` by us alone; no call of it is running any more.
+            drop(unsafe { Box::from_raw(doomed) });
+        }
+    }
+
+    fn fill(&self, provider: Guid, traits: Option<&'static Traits>, callback: Option<EnableCallback>) -> u32 {
+        let words = words_of(provider);
+        self.provider[0].store(words[0], Ordering::Relaxed);
+        self.provider[1].store(words[1], Ordering::Relaxed);
+        self.traits.store(traits.map_or(ptr::null_mut(), |t| ptr::from_ref(t).cast_mut()), Ordering::Release);
+        let callback = callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
+        self.callback.store(callback, Ordering::Release);
+        self.version.store(0, Ordering::Relaxed);
+        self.notified.store(0, Ordering::Relaxed);
+        self.told_enabled.store(false, Ordering::Relaxed);
+        self.registering.store(true, Ordering::SeqCst);
+        // Odd from now on. Pairs with the acquire loads of `is_current`.
+        self.generation.fetch_add(1, Ordering::Release).wrapping_add(1)
+    }
+
+    /// Waits for a running callback, unless called from inside it, and frees it.
+    fn drop_callback(&self) {
+        let turn = self.turn.take();
+        let callback = self.callback.swap(ptr::null_mut(), Ordering::AcqRel);
+        if callback.is_null() {
+            return;
+        }
+        // Inside the callback: whoever called it frees it. When one is doomed already, that is the one that runs and this one never did.
+        let running = turn.is_none()
+            && self
+                .doomed
+                .compare_exchange(ptr::null_mut(), callback, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if !running {
+            // SAFETY: leaked by `fill`, taken out by us alone; nobody runs it: we have the turn, or another one is running.
+            drop(unsafe { Box::from_raw(callback) });
+        }
+    }
+}
+
+fn words_of(guid: Guid) -> [u64; 2] {
+    let b = guid.to_bytes();
+    let word = |at: usize| {
+        u64::from_le_bytes([
+            b[at],
+            b[at + 1],
+            b[at + 2],
+            b[at + 3],
+            b[at + 4],
+            b[at + 5],
+            b[at + 6],
+            b[at + 7],
+        ])
+    };
+    [word(0), word(8)]
+}
+
+fn guid_of(words: [u64; 2]) -> Guid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    Guid::from_bytes(&bytes)
+}
+
+/// A registration that may be gone by now. Copied freely; [`Provider`](super::Provider) is the owner that unregisters it.
+#[derive(Clone, Copy)]
+pub struct Handle {
+    pub(super) slot: &'static Slot,
+    generation: u32,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handle({:#x})", self.to_raw())
+    }
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_raw() == other.to_raw()
+    }
+}
+
+impl Eq for Handle {}
+
+impl Handle {
+    /// Takes a free slot. The registration is not announced yet.
+    pub(crate) fn claim(
+        provider: Guid,
+        traits: Option<&'static Traits>,
+        callback: Option<EnableCallback>,
+    ) -> Result<Self> {
+        let start = NEXT.fetch_add(1, Ordering::Relaxed);
+        for step in 0..MAX_REGISTRATIONS {
+            let index = start.wrapping_add(step) % MAX_REGISTRATIONS;
+            let slot = &TABLE[index];
+            if slot.claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                NEXT.store(index + 1, Ordering::Relaxed);
+                return Ok(Self { slot, generation: slot.fill(provider, traits, callback) });
+            }
+        }
+        Err(Error::refused(
+            Status::ERROR_NO_SYSTEM_RESOURCES,
+            format!("this process has {MAX_REGISTRATIONS} registrations already"),
+        ))
+    }
+
+    /// The number that names it outside Rust; never 0.
+    #[must_use]
+    pub fn to_raw(self) -> u64 {
+        u64::from(self.generation) << 32 | (self.index() as u64 + 1)
+    }
+
+    /// From such a number; `None` where no registration can have it or it is gone.
+    #[must_use]
+    pub fn from_raw(raw: u64) -> Option<Self> {
+        let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
+        let handle = Self { slot: TABLE.get(index)?, generation: u32::try_from(raw >> 32).ok()? };
+        handle.is_current().then_some(handle)
+    }
+
+    /// Whether it is still registered.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self.generation & 1 == 1 && self.slot.generation.load(Ordering::Acquire) == self.generation
+    }
+
+    /// Its number in control messages: slot and as much of the generation as fits.
+    pub(crate) fn number(self) -> u32 {
+        self.generation << 10 | self.index() as u32
+    }
+
+    /// From its number in a control message.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let slot = &TABLE[number as usize % MAX_REGISTRATIONS];
+        let handle = Self { slot, generation: slot.generation.load(Ordering::Acquire) };
+        (handle.is_current() && handle.number() == number).then_some(handle)
+    }
+
+    /// All that are registered now.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        TABLE
+            .iter()
+            .map(|slot| Self { slot, generation: slot.generation.load(Ordering::Acquire) })
+            .filter(|h| h.generation & 1 == 1)
+    }
+
+    pub(crate) fn slot(self) -> &'static Slot {
+        self.slot
+    }
+
+    /// Ends it: no writer and no message finds it any more. `false` when somebody else did.
+    pub(crate) fn retire(self) -> bool {
+        let next = self.generation.wrapping_add(1);
+        self.generation & 1 == 1
+            && self
+                .slot
+                .generation
+                .compare_exchange(self.generation, next, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Frees what a retired registration held, once its entries are cleared, and the slot with it.
+    pub(crate) fn release(self) {
+        self.slot.drop_callback();
+        // Pairs with the acquire in `claim`.
+        self.slot.claimed.store(0, Ordering::Release);
+    }
+
+    fn index(self) -> usize {
+        (ptr::from_ref(self.slot).addr() - TABLE.as_ptr().addr()) / size_of::<Slot>()
+    }
+}

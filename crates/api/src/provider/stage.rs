@@ -1,0 +1,198 @@
+//! Where a record is put together on the writer's stack.
+//!
+//! ```text
+//!   words ┌────────┬──────────────┬───────┬────────────────┐        parts
+//!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
+//!         └────────┴──────────────┴───────┴────────────────┘
+//!           16       80             what fits, block by block       from the first block that is large, or that no longer fits
+//! ```
+//!
+//! Most events are a header and a few numbers: those are gathered here with a handful of moves, so that the restartable sequence copies
+//! one run of bytes. A large block is copied once, from where it lies.
+//!
+//! Invariants
+//!
+//! 1. `words[..ceil(filled / 8)]` and `parts[..count]` are initialised; nothing else is ever read. Clearing either array would cost as much as the
+//!    whole event.
+//! 2. `filled <= CAPACITY`; eight bytes of slack behind it take the zeros that complete the last word.
+//! 3. Once a part is there, everything goes to the parts: bytes keep their order.
+#![allow(unsafe_code)]
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+use traceweir_transport::abi::PREFIX_BYTES;
+use traceweir_transport::ring::Gather;
+
+/// Blocks above this size are copied from where they lie.
+const SMALL: usize = 64;
+/// Bytes that can be staged, the prefix included.
+const CAPACITY: usize = 640;
+const WORDS: usize = CAPACITY / 8 + 1;
+/// 128 data blocks; three extended items of head, data and padding.
+const PARTS: usize = 128 + 3 * 3;
+
+/// A record under construction.
+pub(super) struct Stage<'a> {
+    words: [MaybeUninit<u64>; WORDS],
+    filled: usize,
+    parts: [MaybeUninit<IoSlice<'a>>; PARTS],
+    count: usize,
+}
+
+impl<'a> Stage<'a> {
+    /// A record that begins with these words (little-endian), behind room for the prefix.
+    #[inline(always)]
+    pub(super) fn new<const N: usize>(head: &[u64; N]) -> Self {
+        const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
+        let mut stage = Self {
+            words: [const { MaybeUninit::uninit() }; WORDS],
+            filled: PREFIX_BYTES + N * 8,
+            parts: [const { MaybeUninit::uninit() }; PARTS],
+            count: 0,
+        };
+        stage.words[0].write(0);
+        stage.words[1].write(0);
+        for (to, from) in stage.words[2..].iter_mut().zip(head) {
+            to.write(from.to_le());
+        }
+        stage
+    }
+
+    /// Appends a block; a small one is copied now, a large one when the record is written.
+    #[inline(always)]
+    pub(super) fn push(&mut self, block: &'a [u8]) {
+        if block.len() <= SMALL && self.filled + block.len() <= CAPACITY && self.count == 0 {
+            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is borrowed mutably; `block` cannot overlap it.
+            unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled), block) };
+            self.filled += block.len();
+        } else {
+            self.push_part(block);
+        }
+    }
+
+    fn push_part(&mut self, block: &'a [u8]) {
+        // The callers bound the number of blocks; a part too many would be a record of a wrong length, hence no silent drop.
+        debug_assert!(self.count < PARTS);
+        if let Some(part) = self.parts.get_mut(self.count)
+            && !block.is_empty()
+        {
+            part.write(IoSlice::new(block));
+            self.count += 1;
+        }
+    }
+
+    /// The record as the transport takes it.
+    #[inline(always)]
+    pub(super) fn gather(&mut self) -> Gather<'_> {
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        // SAFETY: `filled <= CAPACITY`, and `words` holds eight bytes more. The write completes the last word (invariant 2), so
+        // that all bytes of `words[..ceil(filled / 8)]` are initialised.
+        unsafe { base.add(self.filled).cast::<u64>().write_unaligned(0) };
+        // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the result.
+        let staged = unsafe {
+            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u64>(), self.filled.div_ceil(8))
+        };
+        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises `count`.
+        let rest =
+            unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<IoSlice<'a>>(), self.count) };
+        Gather { staged, staged_bytes: self.filled - PREFIX_BYTES, rest, keep_stamp: false }
+    }
+}
+
+/// Copies up to [`SMALL`] bytes by a few moves that may overlap: a call to the general `memcpy` costs more than the rest of the gathering.
+///
+/// # Safety
+///
+/// `to` is valid for writes of `from.len()` bytes, at most [`SMALL`], and does not overlap `from`.
+#[inline(always)]
+unsafe fn copy_small(to: *mut u8, from: &[u8]) {
+    let (at, n) = (from.as_ptr(), from.len());
+    // SAFETY: each move covers bytes inside `0..n` of both, by the condition it stands under.
+    unsafe {
+        match n {
+            8 => step::<8>(to, at),
+            4 => step::<4>(to, at),
+            0 => {}
+            1..=3 => {
+                step::<1>(to, at);
+                step::<1>(to.add(n / 2), at.add(n / 2));
+                step::<1>(to.add(n - 1), at.add(n - 1));
+            }
+            5..=7 => {
+                step::<4>(to, at);
+                step::<4>(to.add(n - 4), at.add(n - 4));
+            }
+            9..=16 => {
+                step::<8>(to, at);
+                step::<8>(to.add(n - 8), at.add(n - 8));
+            }
+            17..=32 => {
+                step::<16>(to, at);
+                step::<16>(to.add(n - 16), at.add(n - 16));
+            }
+            _ => {
+                step::<32>(to, at);
+                step::<32>(to.add(n - 32), at.add(n - 32));
+            }
+        }
+    }
+}
+
+/// Copies `N` bytes with plain moves.
+///
+/// # Safety
+///
+/// Both sides are valid for `N` bytes.
+#[inline(always)]
+unsafe fn step<const N: usize>(to: *mut u8, from: *const u8) {
+    // SAFETY: by the contract; an array of bytes needs no alignment.
+    unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of(gather: &Gather<'_>) -> Vec<u8> {
+        let mut all: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        assert!(
+            all[PREFIX_BYTES + gather.staged_bytes..].iter().all(|b| *b == 0),
+            "the last word is completed by zeros"
+        );
+        all.truncate(PREFIX_BYTES + gather.staged_bytes);
+        all.drain(..PREFIX_BYTES);
+        for part in gather.rest {
+            all.extend_from_slice(part);
+        }
+        all
+    }
+
+    #[test]
+    fn blocks_of_every_size_keep_their_bytes_and_order() {
+        let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8).collect();
+        for first in 0..=300 {
+            for second in [0, 1, 3, 8, 40, 65, 200] {
+                let mut stage = Stage::new(&[0x0807_0605_0403_0201]);
+                let mut want = vec![1, 2, 3, 4, 5, 6, 7, 8];
+                for block in [&source[..first], &source[first..first + second], &source[5..12]] {
+                    stage.push(block);
+                    want.extend_from_slice(block);
+                }
+                assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_small_blocks_run_over_into_parts() {
+        let block = [0xA5u8; 17];
+        let mut stage = Stage::new(&[0; 10]);
+        for _ in 0..128 {
+            stage.push(&block);
+        }
+        let gather = stage.gather();
+        assert!(!gather.rest.is_empty());
+        assert_eq!(bytes_of(&gather).len(), 80 + 128 * 17);
+    }
+}

@@ -1,0 +1,129 @@
+//! Consumers of files: several in time order, closing, and what cannot be opened.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use traceweir::consumer::{Item, Trace, process};
+use traceweir::{Guid, Status};
+use traceweir_format::etl::{Options, Summary, Writer};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::time::FileTime;
+
+const START: i64 = 132_400_000_000_000_000;
+
+/// A file of a session that started so many seconds after the first, with events of two processors at these tenths of microseconds.
+fn file(folder: &Path, name: &str, later: i64, times: &[i64]) -> PathBuf {
+    let start_time = FileTime(START + later * 10_000_000);
+    let options = Options { buffer_size: 4096, processors: 2, start_time, anchor: 77, ..Default::default() };
+    let mut writer = Writer::create(Vec::new(), options).unwrap();
+    for (n, &time) in times.iter().enumerate() {
+        let event = EventHeader { time: time + 77, provider: Guid::NULL, ..EventHeader::default() };
+        let mut record = Vec::new();
+        event.encode(b"payload", &mut record).unwrap();
+        record.resize(record.len().next_multiple_of(8), 0);
+        writer.write_record(u16::try_from(n % 2).unwrap(), &record).unwrap();
+    }
+    let bytes = writer.finish(Summary { end_time: FileTime(START + 1), ..Default::default() }).unwrap();
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Trace and wall time of each event, headers left out.
+fn read(traces: Vec<Trace>) -> Vec<(usize, i64)> {
+    let mut events = Vec::new();
+    process(traces, |item| {
+        match item {
+            Item::Event(event) if event.record.hook() == Some(0) => {}
+            Item::Event(event) => events.push((event.trace, event.time.0 - START)),
+            Item::Lost(lost) => panic!("{lost:?}"),
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    events
+}
+
+fn status(path: &Path) -> Status {
+    Trace::open_file(path).unwrap_err().status()
+}
+
+#[test]
+fn several_files_come_as_one_stream_in_wall_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let early: Vec<i64> = (0..2000).map(|n| n * 10_000).collect();
+    let late: Vec<i64> = (0..2000).map(|n| n * 7_000).collect();
+    let paths = [file(folder.path(), "a.etl", 0, &early), file(folder.path(), "b.etl", 1, &late)];
+    let events = read(paths.iter().map(|p| Trace::open_file(p).unwrap()).collect());
+    let mut expected: Vec<(usize, i64)> = early.iter().map(|&t| (0, t)).collect();
+    expected.extend(late.iter().map(|&t| (1, t + 10_000_000)));
+    expected.sort_by_key(|&(trace, time)| (time, trace));
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn a_file_says_what_it_is_and_comes_alone_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = Trace::open_file(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    assert_eq!(trace.header().processors, 2);
+    assert_eq!(read(vec![trace]), [(0, 1), (0, 2), (0, 3)]);
+}
+
+#[test]
+fn a_closed_file_ends_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths =
+        [file(folder.path(), "a.etl", 0, &[10, 30, 50]), file(folder.path(), "b.etl", 0, &[20, 40, 60])];
+    let traces: Vec<Trace> = paths.iter().map(|p| Trace::open_file(p).unwrap()).collect();
+    let closer = traces[0].closer();
+    let mut seen = Vec::new();
+    process(traces, |item| {
+        if let Item::Event(event) = item {
+            let time = event.time.0 - START;
+            seen.extend((event.record.hook().is_none()).then_some(time));
+            if time == 20 {
+                closer.close();
+            }
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(seen, [10, 20, 40, 60]);
+}
+
+#[test]
+fn a_callback_that_breaks_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = Trace::open_file(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let mut count = 0;
+    process(vec![trace], |_| {
+        count += 1;
+        ControlFlow::Break(())
+    })
+    .unwrap();
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn what_cannot_be_opened_has_the_published_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain.etl");
+    std::fs::write(&plain, "this is no trace, whatever its name says").unwrap();
+    assert_eq!(status(&folder.path().join("none.etl")), Status::ERROR_FILE_NOT_FOUND);
+    assert_eq!(status(Path::new("none-such.etl")), Status::ERROR_FILE_NOT_FOUND);
+    assert_eq!(status(&folder.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(status(&plain.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(status(&plain), Status::ERROR_FILE_CORRUPT);
+}
+
+#[test]
+fn one_to_sixty_four_traces_are_processed_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "a.etl", 0, &[1]);
+    let open = |n: usize| (0..n).map(|_| Trace::open_file(&path).unwrap()).collect::<Vec<_>>();
+    let status = |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|e| e.status());
+    assert_eq!(status(open(0)), Err(Status::ERROR_BAD_LENGTH));
+    assert_eq!(status(open(65)), Err(Status::ERROR_BAD_LENGTH));
+    assert_eq!(status(open(64)), Ok(()));
+}

@@ -1,0 +1,101 @@
+//! A daemon played by hand: it says welcome, and a test says the rest.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use traceweir_transport::message::Message;
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::{Connection, Envelope, Listener};
+
+/// How long anything may take on a machine that is busy with other things.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// Waits until something holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LONG, "{what}: not after {LONG:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Answers a request.
+pub fn reply(connection: &Connection, request: u32, message: &Message) {
+    // The other side may have left meanwhile.
+    let _ = connection.send(request, message, &[], LONG);
+}
+
+/// A daemon in its own folder.
+pub struct Fake {
+    pub folder: TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fake {
+    /// Welcomes everybody, and calls `answer` for everything else that is said.
+    pub fn new(answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static) -> Self {
+        Self::greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
+    }
+
+    /// Answers `Hello` with `greeting`.
+    pub fn greeting(
+        greeting: Message,
+        answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static,
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::at(folder.path());
+        let listener = Listener::bind(&dir.control_socket(), 0o600).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, answer) = (Arc::clone(&stop), Arc::new(answer));
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept().unwrap() {
+                    Some(connection) => {
+                        let (greeting, answer, stopped) =
+                            (greeting.clone(), Arc::clone(&answer), Arc::clone(&stopped));
+                        std::thread::spawn(move || converse(&connection, &greeting, &*answer, &stopped));
+                    }
+                    None => std::thread::sleep(Duration::from_millis(2)),
+                }
+            }
+        });
+        Self { folder, stop, thread: Some(thread) }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn converse(
+    connection: &Connection,
+    greeting: &Message,
+    answer: &impl Fn(&Connection, Envelope),
+    stopped: &AtomicBool,
+) {
+    while !stopped.load(Ordering::Relaxed) {
+        match connection.receive(Duration::from_millis(20)) {
+            Ok(Some(Envelope { request, message: Message::Hello { .. }, .. })) => {
+                reply(connection, request, greeting);
+            }
+            Ok(Some(envelope)) => answer(connection, envelope),
+            Ok(None) => {}
+            Err(_) => return,
+        }
+    }
+}

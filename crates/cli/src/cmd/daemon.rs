@@ -1,0 +1,105 @@
+//! `weir daemon`: the owner of sessions.
+//!
+//! A service manager may pass a listening socket (`LISTEN_FDS`) and wait for `READY=1` (`NOTIFY_SOCKET`). With `--on-demand` the
+//! process leaves the terminal and the process group of whoever started it, so that their Ctrl-C does not end everybody's sessions.
+
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use listenfd::ListenFd;
+use rustix::fs::FileType;
+use rustix::net::{AddressFamily, SocketType};
+use traceweir_daemon::{Options, RuntimeDir, Scope, Stopper, run_telling};
+
+use crate::cli::Daemon;
+use crate::exit::Outcome;
+
+/// How long a daemon that was started on demand stays without work.
+const IDLE_EXIT: u64 = 60;
+
+/// Runs the command.
+pub(super) fn run(options: &Daemon) -> Result<Outcome> {
+    let runtime = runtime(options)?;
+    if options.on_demand && !detach()? {
+        return Ok(Outcome::Fine);
+    }
+    if options.on_demand && runtime.path().is_absolute() {
+        // No file system is kept busy for the sake of a working folder.
+        let _ = std::env::set_current_dir("/");
+    }
+    let idle_exit = options.idle_exit.or(options.on_demand.then_some(IDLE_EXIT));
+    let folder = runtime.path().display().to_string();
+    let listener = listener()?;
+    let options = Options {
+        runtime,
+        idle_exit: idle_exit.map(Duration::from_secs),
+        listener,
+        max_sessions: options.max_sessions as usize,
+    };
+    let ready = || tell_manager("READY=1");
+    run_telling(options, &Stopper::new()?, ready)
+        .with_context(|| format!("the daemon at {folder} failed"))?;
+    Ok(Outcome::Fine)
+}
+
+fn runtime(options: &Daemon) -> Result<RuntimeDir> {
+    if let Some(folder) = &options.runtime_dir {
+        return Ok(RuntimeDir::at(&std::path::absolute(folder)?));
+    }
+    let named = std::env::var_os("TRACEWEIR_RUNTIME_DIR").is_some_and(|d| !d.is_empty());
+    let scope = match options {
+        Daemon { system: true, .. } => Scope::System,
+        Daemon { user: true, .. } => Scope::User,
+        _ if named => Scope::Named,
+        _ => Scope::User,
+    };
+    RuntimeDir::of(scope).context("cannot tell where the daemon is to be found")
+}
+
+/// Becomes a session of its own without a terminal; `false` where another process does so instead of this one.
+fn detach() -> Result<bool> {
+    if rustix::process::setsid().is_err() {
+        // The leader of a process group cannot leave it; a child of it is none and can.
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut again = Command::new(program);
+        again.args(std::env::args_os().skip(1));
+        again.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        again.spawn().context("cannot start the daemon")?;
+        return Ok(false);
+    }
+    // Whoever waits for the end of our output must not wait for us; a log file waits for nothing.
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    let log = rustix::fs::fstat(rustix::stdio::stderr())?;
+    if FileType::from_raw_mode(log.st_mode) != FileType::RegularFile {
+        rustix::stdio::dup2_stderr(&null)?;
+    }
+    Ok(true)
+}
+
+/// The socket that a service manager listens on for us.
+fn listener() -> Result<Option<OwnedFd>> {
+    let (family, kind) = (i32::from(AddressFamily::UNIX.as_raw()), SocketType::SEQPACKET.as_raw());
+    let kind = i32::try_from(kind).context("socket type")?;
+    let mut passed = ListenFd::from_env();
+    passed
+        .take_custom(0, family, kind, "unix sequential-packet socket")
+        .context("the service manager passed something else than our socket (ListenSequentialPacket=)")
+}
+
+/// Tells the service manager, if there is one; whether it listens is its own affair.
+fn tell_manager(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) else { return };
+    let _ = socket.send_to_addr(state.as_bytes(), &address);
+}

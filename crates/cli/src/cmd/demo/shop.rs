@@ -1,0 +1,106 @@
+//! The sample provider of the demo: a coffee shop whose every order is an activity that starts, brews and ends.
+//!
+//! Its events are TraceLogging ones, which carry their own schema.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
+use traceweir_format::spec::types::InType;
+use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
+use traceweir_format::wire::Put;
+
+use crate::cli::DemoShop;
+use crate::exit::Outcome;
+
+/// The provider's name.
+pub(super) const PROVIDER: &str = "Traceweir.Demo.CoffeeShop";
+/// Events of one order.
+pub(super) const EVENTS_PER_ORDER: u64 = 3;
+
+const INFO: u8 = 4;
+const WARNING: u8 = 3;
+const OPCODE_START: u8 = 1;
+const OPCODE_STOP: u8 = 2;
+
+/// TlgInBOOL8 and UTF-8, as out types.
+const OUT_BOOLEAN: u8 = 3;
+const OUT_UTF8: u8 = 35;
+
+/// Serves orders, as the sample program in a process of its own.
+pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
+    let traits = TraitsBuilder::new(PROVIDER).finish()?.to_vec();
+    let provider = Provider::register_with_traits(Guid::from_provider_name(PROVIDER), &traits, None);
+    let provider = provider.context("cannot register the sample provider")?;
+    let shop = Shop { provider, pause: Duration::from_millis(options.pause) };
+    for order in 0..options.orders {
+        shop.order(options.first.wrapping_add(order))?;
+    }
+    std::thread::sleep(Duration::from_millis(options.linger));
+    Ok(Outcome::Status(options.exit))
+}
+
+struct Shop {
+    provider: Provider,
+    pause: Duration,
+}
+
+impl Shop {
+    fn order(&self, number: u32) -> Result<()> {
+        let (drink, shots, grams, celsius) = match number % 4 {
+            1 => ("espresso", 1_u8, 18.2_f64, 93.0_f32),
+            2 => ("flat white", 2, 18.5, 92.5),
+            3 => ("filter, black", 0, 60.0, 94.1),
+            _ => ("ristretto", 1, 18.0, 88.3),
+        };
+        let activity = Guid::from_u128(0x0c0f_fee0_0000_4000_8000_0000_0000_0000 | u128::from(number));
+        let mut metadata = MetadataBuilder::new("Order", 0);
+        metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
+        metadata.add_field("drink", InType::ANSISTRING.0 as u8, OUT_UTF8, 0);
+        let mut payload = Vec::new();
+        payload.put_u32(number).put_ansi_z(drink);
+        self.event(INFO, OPCODE_START, &activity, &mut metadata, &payload)?;
+
+        let mut metadata = MetadataBuilder::new("Brew", 0);
+        metadata.add_struct("dose", 2, 0);
+        metadata.add_field("grams", InType::DOUBLE.0 as u8, 0, 0);
+        metadata.add_field("shots", InType::UINT8.0 as u8, 0, 0);
+        metadata.add_field("celsius", InType::FLOAT.0 as u8, 0, 0);
+        metadata.add_array("bar", InType::UINT16.0 as u8, 0, 0);
+        let mut payload = Vec::new();
+        payload.put(&grams.to_le_bytes()).put_u8(shots).put(&celsius.to_le_bytes());
+        payload.put_u16(3).put_u16(2).put_u16(9).put_u16(6);
+        let level = if celsius < 90.0 { WARNING } else { INFO };
+        self.event(level, 0, &activity, &mut metadata, &payload)?;
+
+        let mut metadata = MetadataBuilder::new("Order", 0);
+        metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
+        metadata.add_field("paid", InType::UINT8.0 as u8, OUT_BOOLEAN, 0);
+        let mut payload = Vec::new();
+        payload.put_u32(number).put_u8(u8::from(number % 4 != 3));
+        self.event(INFO, OPCODE_STOP, &activity, &mut metadata, &payload)
+    }
+
+    fn event(
+        &self,
+        level: u8,
+        opcode: u8,
+        activity: &Guid,
+        metadata: &mut MetadataBuilder,
+        payload: &[u8],
+    ) -> Result<()> {
+        let channel = CHANNEL_TRACELOGGING;
+        let descriptor = EventDescriptor { channel, level, opcode, keyword: 1, ..Default::default() };
+        // An event that finds no room is counted by the session; the shop goes on.
+        let _ = self.provider.write_self_described(
+            &descriptor,
+            metadata.finish()?,
+            Some(activity),
+            None,
+            &[payload],
+        );
+        std::thread::sleep(self.pause);
+        Ok(())
+    }
+}

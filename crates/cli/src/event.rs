@@ -1,0 +1,77 @@
+//! One event on its way to people, whether it comes from a file or from a live session.
+
+use traceweir_decode::actors::{Actor, Actors};
+use traceweir_decode::source::Found;
+use traceweir_decode::{Decoder, Undecoded};
+use traceweir_format::header::Record;
+use traceweir_format::time::{Clock, FileTime};
+
+/// One event of the stream.
+pub(crate) struct Event<'e> {
+    pub(crate) record: Record<'e>,
+    /// Which trace it comes from.
+    pub(crate) file: usize,
+    pub(crate) time: FileTime,
+    clock: &'e Clock,
+    /// When the first trace starts.
+    start: FileTime,
+    pub(crate) found: Result<Found<'e, 'e>, Undecoded>,
+    /// Whom it is about, where the header does not say so.
+    pub(crate) attributed: Option<Actor>,
+    /// Image name of its process.
+    pub(crate) process: Option<&'e str>,
+    /// Name of its provider.
+    pub(crate) provider: Option<&'e str>,
+}
+
+impl Event<'_> {
+    /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
+    pub(crate) fn since_start(&self) -> i64 {
+        let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
+        offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
+    }
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    Stop,
+}
+
+/// Where in the stream a record stands.
+pub(crate) struct Place<'e> {
+    /// Which trace it comes from.
+    pub(crate) file: usize,
+    /// The clock of that trace.
+    pub(crate) clock: &'e Clock,
+    /// The record's wall time.
+    pub(crate) time: FileTime,
+    /// When the first trace starts.
+    pub(crate) start: FileTime,
+}
+
+/// Says what a record is: its schema, its names, and whom it is about.
+pub(crate) fn describe<'e>(
+    record: &Record<'e>,
+    place: Place<'e>,
+    decoder: &'e mut Decoder,
+    actors: &'e mut Actors,
+) -> Event<'e> {
+    decoder.observe(record);
+    let located = decoder.locate(record);
+    let decoder: &'e Decoder = decoder;
+    let found = located.map(|l| decoder.get(&l));
+    let attributed = found.as_ref().ok().and_then(|found| actors.attribute(record, found));
+    let pid = attributed.map_or(record.process_id(), |a| a.pid);
+    let process = actors.image_of(pid, record.time());
+    let provider = match &found {
+        Ok(found) => found.known.schema.names.provider.as_deref(),
+        Err(_) => None,
+    };
+    let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
+    // A kernel event is one even where nothing describes its fields.
+    let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
+    let Place { file, clock, time, start } = place;
+    Event { record: *record, file, clock, start, time, found, attributed, process, provider }
+}

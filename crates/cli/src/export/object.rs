@@ -1,0 +1,88 @@
+//! One JSON object, member by member, for reports that are not events.
+
+use super::write_json_string;
+
+/// Integers up to this are numbers; beyond it readers of JSON lose digits, so they are strings.
+const EXACT: u64 = 1 << 53;
+
+/// An object in the making. Keys are our own words and need no escapes.
+#[derive(Debug)]
+pub(crate) struct Object {
+    out: Vec<u8>,
+}
+
+impl Object {
+    /// An empty object.
+    pub(crate) fn new() -> Self {
+        Self { out: b"{".to_vec() }
+    }
+
+    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if self.out.len() > 1 {
+            self.out.push(b',');
+        }
+        write_json_string(key, &mut self.out);
+        self.out.push(b':');
+        &mut self.out
+    }
+
+    /// A string.
+    pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
+        write_json_string(value, self.key(key));
+        self
+    }
+
+    /// A string, or null where there is none.
+    pub(crate) fn optional(&mut self, key: &str, value: Option<&str>) -> &mut Self {
+        match value {
+            Some(value) => self.text(key, value),
+            None => self.raw(key, "null"),
+        }
+    }
+
+    /// An integer.
+    pub(crate) fn number(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
+        let value = value.into();
+        if value <= EXACT { self.raw(key, &value.to_string()) } else { self.text(key, &value.to_string()) }
+    }
+
+    /// A mask, as a string of hexadecimal digits.
+    pub(crate) fn mask(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
+        self.text(key, &format!("{:#x}", value.into()))
+    }
+
+    /// JSON that was written before.
+    pub(crate) fn raw(&mut self, key: &str, json: &str) -> &mut Self {
+        self.key(key).extend_from_slice(json.as_bytes());
+        self
+    }
+
+    /// The object's text.
+    pub(crate) fn finish(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.out).into_owned();
+        text.push('}');
+        text
+    }
+}
+
+/// A JSON array of values that were written before.
+pub(crate) fn array(values: impl IntoIterator<Item = String>) -> String {
+    let values: Vec<String> = values.into_iter().collect();
+    format!("[{}]", values.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_separated_and_large_numbers_are_strings() {
+        let mut object = Object::new();
+        object.text("name", "a\"b").number("few", 3_u32).number("many", u64::MAX).mask("any", 255_u64);
+        object.optional("file", None).raw("list", &array(["1".to_owned(), "2".to_owned()]));
+        let expected =
+            r#"{"name":"a\"b","few":3,"many":"18446744073709551615","any":"0xff","file":null,"list":[1,2]}"#;
+        assert_eq!(object.finish(), expected);
+        assert_eq!(Object::new().finish(), "{}");
+    }
+}

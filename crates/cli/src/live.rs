@@ -1,0 +1,159 @@
+//! A live session as a stream of decoded events, and output that does not keep them waiting.
+//!
+//! ```text
+//!   daemon ──buffers──▶ consumer ──records──▶ describe ──Event──▶ printer ──▶ Screen
+//!                                                                     flushed 10 ms after the first byte at the latest
+//! ```
+//!
+//! Nothing can be looked up ahead: an event whose schema comes later is shown without it.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use traceweir::consumer::{self, Item, Lost};
+use traceweir_decode::Decoder;
+use traceweir_decode::actors::Actors;
+use traceweir_format::header::Record;
+use traceweir_format::spec::event::class;
+use traceweir_format::time::FileTime;
+
+use crate::cli::Schemas;
+use crate::event::{Event, Flow, Place, describe};
+use crate::output::Output;
+use crate::traces::load_schemas;
+
+/// Output that is gathered at most this long.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Calls `each` for every event of the session that `wanted` lets through, until the session ends, the trace is closed or `each` stops.
+pub(crate) fn read(
+    trace: consumer::Trace,
+    schemas: &Schemas,
+    mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
+    mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
+) -> Result<Lost> {
+    let start = trace.header().start_time;
+    let mut decoder = Decoder::new();
+    load_schemas(&mut decoder, schemas)?;
+    let mut actors = Actors::default();
+    let mut lost = Lost::default();
+    let mut failure = None;
+    consumer::process(vec![trace], |item| {
+        let event = match item {
+            Item::Event(event) => event,
+            Item::Lost(more) => {
+                lost.events = lost.events.saturating_add(more.events);
+                lost.buffers = lost.buffers.saturating_add(more.buffers);
+                return ControlFlow::Continue(());
+            }
+        };
+        // The session's own header is no event of anybody's.
+        if event.record.provider() == class::EVENT_TRACE {
+            return ControlFlow::Continue(());
+        }
+        if !wanted(event.record, event.time) {
+            decoder.observe(event.record);
+            return ControlFlow::Continue(());
+        }
+        let place = Place { file: event.trace, clock: event.clock, time: event.time, start };
+        match each(&describe(event.record, place, &mut decoder, &mut actors)) {
+            Ok(Flow::Continue) => ControlFlow::Continue(()),
+            Ok(Flow::Stop) => ControlFlow::Break(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(lost),
+    }
+}
+
+/// Standard output for events that come when they like: many at once are written together, a single one soon.
+#[derive(Clone)]
+pub(crate) struct Screen {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    written: Condvar,
+}
+
+struct State {
+    output: Output,
+    /// Why the last flush failed, until somebody is told.
+    failure: Option<anyhow::Error>,
+}
+
+impl Screen {
+    /// Standard output, with a thread that writes what was left waiting.
+    pub(crate) fn open() -> Result<Self> {
+        let state = Mutex::new(State { output: Output::open(None)?, failure: None });
+        let shared = Arc::new(Shared { state, written: Condvar::new() });
+        let weak = Arc::downgrade(&shared);
+        let tend = move || {
+            while let Some(shared) = weak.upgrade() {
+                shared.tend();
+            }
+        };
+        std::thread::Builder::new().name("output".to_owned()).spawn(tend).context("cannot start a thread")?;
+        Ok(Self { shared })
+    }
+
+    /// Whether a person is looking, and wants colours.
+    pub(crate) fn is_colourful(&self) -> bool {
+        self.shared.lock().output.is_colourful()
+    }
+
+    /// Lets `write` append; fails where what was written before could not be.
+    pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
+        let mut state = self.shared.lock();
+        if let Some(failure) = state.failure.take() {
+            return Err(failure);
+        }
+        let result = write(state.output.buffer());
+        state.output.settle()?;
+        if !state.output.buffer().is_empty() {
+            self.shared.written.notify_one();
+        }
+        Ok(result)
+    }
+
+    /// Writes what waits.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let mut state = self.shared.lock();
+        match state.failure.take() {
+            Some(failure) => Err(failure),
+            None => state.output.flush(),
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits a while for something to write, gives it time to become more, and writes it.
+    fn tend(&self) {
+        let state = self.lock();
+        let is_idle = |state: &mut State| state.output.buffer().is_empty();
+        let waited = self.written.wait_timeout_while(state, Duration::from_secs(1), is_idle);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        if waited.timed_out() {
+            return;
+        }
+        std::thread::sleep(PATIENCE);
+        let mut state = self.lock();
+        if let Err(error) = state.output.flush() {
+            state.output.buffer().clear();
+            state.failure = Some(error);
+        }
+    }
+}

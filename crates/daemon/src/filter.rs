@@ -1,0 +1,139 @@
+//! The filters of an enable call: their rules, and the scope that decides which processes are enabled.
+//!
+//! A scope filter says *where* a provider is enabled and is carried out here; all others say *which events* and travel on to the
+//! processes. A process-id filter is matched once, against the processes that are there when the call is made: what is kept is the
+//! process itself (id and start time), so a later process that gets the same id is not meant.
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{EnableParams, Filter};
+
+use crate::error::Refusal;
+use crate::process::ProcessKey;
+
+/// Filters of one call at most.
+const MAX_FILTERS: usize = 13;
+/// Process ids of one filter at most.
+const MAX_PIDS: usize = 8;
+/// EVENT_ENABLE_PROPERTY_PROVIDER_GROUP.
+const PROVIDER_GROUP: u32 = 0x20;
+
+/// EVENT_FILTER_TYPE_NONE.
+const NONE: u32 = 0;
+/// EVENT_FILTER_TYPE_PID.
+const PID: u32 = 0x8000_0004;
+/// EVENT_FILTER_TYPE_EXECUTABLE_NAME, _PACKAGE_ID, _PACKAGE_APP_ID, _CONTAINER.
+const OTHER_SCOPES: [u32; 4] = [0x8000_0008, 0x8000_0010, 0x8000_0020, 0x8000_8000];
+/// The other documented types that have the top bit set, and the most bytes of each.
+const EVENT_FILTERS: [(u32, usize); 7] = [
+    (0x8000_0000, 1024),       // SCHEMATIZED
+    (0x8000_0100, 4096),       // PAYLOAD
+    (0x8000_0200, 4 + 2 * 64), // EVENT_ID
+    (0x8000_0400, 4096),       // EVENT_NAME
+    (0x8000_1000, 4 + 2 * 64), // STACKWALK
+    (0x8000_2000, 4096),       // STACKWALK_NAME
+    (0x8000_4000, 24),         // STACKWALK_LEVEL_KW
+];
+/// The most bytes of a filter that the provider defines.
+const MAX_OWN: usize = 1024;
+
+/// Which processes an enable is for; `None`: all, later ones too.
+pub(crate) type Scope = Option<Vec<ProcessKey>>;
+
+/// Checks the parameters and takes out what is carried out here.
+pub(crate) fn resolve(mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
+    if params.property & PROVIDER_GROUP != 0 {
+        return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, "provider groups are not supported"));
+    }
+    if params.filters.len() > MAX_FILTERS {
+        return Err(invalid("more than 13 filters"));
+    }
+    params.filters.retain(|filter| filter.kind != NONE);
+    let mut kinds: Vec<u32> = params.filters.iter().map(|filter| filter.kind).collect();
+    kinds.sort_unstable();
+    if kinds.windows(2).any(|pair| pair.first() == pair.last()) {
+        return Err(invalid("two filters of one type"));
+    }
+    let mut scope = None;
+    for filter in &params.filters {
+        if filter.kind == PID {
+            scope = Some(pids(&filter.data)?.into_iter().filter_map(ProcessKey::of).collect());
+        } else {
+            check(filter)?;
+        }
+    }
+    params.filters.retain(|filter| filter.kind != PID);
+    Ok((params, scope))
+}
+
+fn check(filter: &Filter) -> Result<(), Refusal> {
+    if OTHER_SCOPES.contains(&filter.kind) {
+        return Err(Refusal::new(
+            Status::ERROR_NOT_SUPPORTED,
+            "filters by executable, package or container are not supported",
+        ));
+    }
+    let most = match EVENT_FILTERS.iter().find(|(kind, _)| *kind == filter.kind) {
+        Some((_, most)) => *most,
+        None if filter.kind & 0x8000_0000 == 0 => MAX_OWN,
+        None => return Err(invalid("a filter of an unknown type")),
+    };
+    if filter.data.len() > most {
+        return Err(invalid("a filter is too large"));
+    }
+    Ok(())
+}
+
+fn pids(data: &[u8]) -> Result<Vec<u32>, Refusal> {
+    let (words, rest) = data.as_chunks::<4>();
+    if !rest.is_empty() || words.is_empty() || words.len() > MAX_PIDS {
+        return Err(invalid("a process-id filter holds 1 to 8 ids of four bytes"));
+    }
+    Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
+}
+
+fn invalid(why: &str) -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, Scope), Refusal> {
+        let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
+        resolve(EnableParams { filters, ..EnableParams::default() })
+    }
+
+    fn status(filters: Vec<(u32, Vec<u8>)>) -> u32 {
+        with(filters).err().map_or(0, |refusal| refusal.status.0)
+    }
+
+    #[test]
+    fn process_ids_become_processes_that_are_there() {
+        let own = std::process::id();
+        let mut data = own.to_le_bytes().to_vec();
+        data.extend(0x7FFF_FFFEu32.to_le_bytes());
+        let (params, scope) = with(vec![(PID, data), (7, vec![1])]).unwrap();
+        assert_eq!(scope, Some(vec![ProcessKey::of(own).unwrap()]));
+        assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the rest travels on");
+        assert_eq!(with(vec![(NONE, vec![])]).unwrap(), (EnableParams::default(), None));
+    }
+
+    #[test]
+    fn filters_that_break_a_rule_are_refused() {
+        let pids = |n: usize| vec![1u8; n];
+        assert_eq!(status(vec![(PID, pids(32))]), 0, "eight ids");
+        for wrong in [0, 3, 5, 36] {
+            assert_eq!(status(vec![(PID, pids(wrong))]), 87, "{wrong} bytes");
+        }
+        assert_eq!(status(vec![(7, vec![]), (7, vec![])]), 87, "one type twice");
+        assert_eq!(status((1..=14).map(|kind| (kind, vec![])).collect()), 87, "fourteen filters");
+        assert_eq!(status((1..=13).map(|kind| (kind, vec![])).collect()), 0, "thirteen filters");
+        assert_eq!(status(vec![(0x8000_0040, vec![])]), 87, "an unknown type");
+        assert_eq!(status(vec![(7, vec![0; 1025])]), 87, "too large");
+        assert_eq!(status(vec![(0x8000_4000, vec![0; 25])]), 87, "too large");
+        assert_eq!(status(vec![(0x8000_0008, vec![])]), 50, "a scope that is not supported");
+        let group = EnableParams { property: PROVIDER_GROUP, ..EnableParams::default() };
+        assert_eq!(resolve(group).unwrap_err().status.0, 50);
+    }
+}

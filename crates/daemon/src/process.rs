@@ -1,0 +1,143 @@
+//! What `/proc` says about a process: its start, its namespace, its threads.
+//!
+//! ```text
+//!   the process's view            NSpid line of /proc/PID/task/TID/status         the daemon's view
+//!   gettid() = 7          ◀──────  "NSpid:  4711  7": last number, first number ──────▶  4711
+//! ```
+//!
+//! A record carries the thread id that the process saw. Where the process lives in another PID namespace, that number means nothing to
+//! readers; [`Translator`] turns it into the daemon's. It reads the whole task folder at most every 100 ms, so that a process which
+//! invents ids costs little. An id that is not found is [`UNKNOWN`].
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use traceweir_session::Threads;
+
+/// The thread id of a thread that is gone and unknown.
+const UNKNOWN: u32 = u32::MAX;
+/// Between two looks at the threads of a process.
+const REFRESH: Duration = Duration::from_millis(100);
+/// Threads remembered of one process.
+const MAX_THREADS: usize = 65_536;
+
+/// One process for as long as it lives: ids are used again, ids with start times are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessKey {
+    pid: u32,
+    start_ticks: u64,
+}
+
+impl ProcessKey {
+    /// The process that has this id now, if there is one.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the program's name in parentheses and may hold anything; the start time is the 22nd.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let start_ticks = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
+        Some(Self { pid, start_ticks })
+    }
+}
+
+/// How thread ids of a process are to be written.
+pub(crate) fn threads_of(pid: u32) -> Threads {
+    let own = fs::read_link("/proc/self/ns/pid").ok();
+    let its = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    match (own, its) {
+        (Some(own), Some(its)) if own != its => {
+            let mut translator = Translator::new(pid);
+            Threads::Translated(Box::new(move |tid| translator.translate(tid)))
+        }
+        _ => Threads::AsGiven,
+    }
+}
+
+/// Turns thread ids of one process's namespace into the daemon's.
+struct Translator {
+    pid: u32,
+    known: HashMap<u32, u32>,
+    looked: Option<Instant>,
+}
+
+impl Translator {
+    fn new(pid: u32) -> Self {
+        Self { pid, known: HashMap::new(), looked: None }
+    }
+
+    fn translate(&mut self, tid: u32) -> u32 {
+        if !self.known.contains_key(&tid) && self.looked.is_none_or(|looked| looked.elapsed() >= REFRESH) {
+            self.look();
+        }
+        self.known.get(&tid).copied().unwrap_or(UNKNOWN)
+    }
+
+    /// Threads that have ended stay known: their last records may still be on the way.
+    fn look(&mut self) {
+        self.looked = Some(Instant::now());
+        if self.known.len() > MAX_THREADS {
+            self.known.clear();
+        }
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return };
+        for task in tasks.flatten().take(MAX_THREADS) {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            if let Some((outer, inner)) = namespace_ids(&status) {
+                self.known.insert(inner, outer);
+            }
+        }
+    }
+}
+
+/// First and last number of the `NSpid` line: the id here and the id that the thread itself sees.
+fn namespace_ids(status: &str) -> Option<(u32, u32)> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let mut ids = line.split_ascii_whitespace().map(str::parse::<u32>);
+    let outer = ids.next()?.ok()?;
+    let inner = ids.next_back().unwrap_or(Ok(outer)).ok()?;
+    Some((outer, inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_id_and_start() {
+        let own = ProcessKey::of(std::process::id()).unwrap();
+        assert_eq!(ProcessKey::of(std::process::id()), Some(own));
+        assert!(own.start_ticks > 0);
+        assert_ne!(own, ProcessKey { start_ticks: own.start_ticks + 1, ..own }, "a later process with this id");
+        assert_eq!(ProcessKey::of(u32::MAX), None);
+    }
+
+    #[test]
+    fn the_outer_and_the_innermost_id_are_taken() {
+        assert_eq!(namespace_ids("Name:\tx\nNSpid:\t4711\t12\t7\nNSpgid:\t1\n"), Some((4711, 7)));
+        assert_eq!(namespace_ids("NSpid:\t4711\n"), Some((4711, 4711)));
+        assert_eq!(namespace_ids("NSpid:\n"), None);
+        assert_eq!(namespace_ids("NSpid:\tx\n"), None);
+        assert_eq!(namespace_ids("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn threads_of_the_same_namespace_keep_their_ids() {
+        assert!(matches!(threads_of(std::process::id()), Threads::AsGiven));
+        assert!(matches!(threads_of(u32::MAX), Threads::AsGiven), "gone");
+    }
+
+    #[test]
+    fn threads_are_found_and_inventions_are_unknown() {
+        let pid = std::process::id();
+        let mut translator = Translator::new(pid);
+        assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN);
+        let looked = translator.looked;
+        assert_eq!(translator.translate(0x7FFF_FFFD), UNKNOWN);
+        if looked.is_some_and(|looked| looked.elapsed() < REFRESH) {
+            assert_eq!(translator.looked, looked, "no second look so soon");
+        }
+        // The main thread's number in the innermost namespace is its process id there, whatever namespace the test runs in.
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let (outer, inner) = namespace_ids(&status).unwrap();
+        assert_eq!(translator.translate(inner), outer);
+    }
+}

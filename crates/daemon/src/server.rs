@@ -1,0 +1,461 @@
+//! Sockets and the event loop around the service.
+//!
+//! ```text
+//!            ┌────────────── epoll ──────────────┐
+//!   control.sock   links   inbox (eventfd)   signals   stopper
+//!        │           │          │                │        │
+//!      accept     receive    Notice, knocked   shut down ◀┘
+//!        └───────────┴─────┬────┘
+//!                       service ──effects──▶ out-queue of each link ──▶ socket, as far as it takes them
+//! ```
+//!
+//! 1. One thread; no call in the loop waits. Connecting to providers at the start has a thread of its own, sessions have theirs.
+//! 2. All events that are ready are seen at once, and connections that were hung up go first: a process that reconnects finds its old
+//!    connection forgotten.
+//! 3. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped.
+//! 4. The lock file is held for as long as the socket is served. It decides who is the daemon; the socket file does not.
+//!
+//! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
+
+mod link;
+mod startup;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::Message;
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Connection;
+
+use crate::access::Access;
+use crate::error::{Error, Result};
+use crate::log::{info, warning};
+use crate::service::{Effect, LinkId, Notice, Service};
+use link::{Link, Received};
+
+/// How a daemon runs.
+#[derive(Debug)]
+pub struct Options {
+    /// Where it is found.
+    pub runtime: RuntimeDir,
+    /// Leaves after so long without session, pre-enable or consumer; `None`: stays.
+    pub idle_exit: Option<Duration>,
+    /// A listening socket passed by a service manager.
+    pub listener: Option<OwnedFd>,
+    /// Sessions at most.
+    pub max_sessions: usize,
+}
+
+/// Makes a daemon of this process leave as SIGTERM does: all files are finalised first.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<OwnedFd>);
+
+impl Stopper {
+    /// A stopper that has not been used.
+    pub fn new() -> Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| Error::system("eventfd", e))?;
+        Ok(Self(Arc::new(fd)))
+    }
+
+    /// Makes it leave.
+    pub fn stop(&self) {
+        signal(&self.0);
+    }
+}
+
+/// Runs a daemon until SIGTERM, SIGINT or idleness; finalises every file before it returns.
+pub fn run(options: Options) -> Result<()> {
+    run_until(options, &Stopper::new()?)
+}
+
+/// As [`run`], and until the stopper is used.
+pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
+    run_telling(options, stopper, || {})
+}
+
+/// As [`run_until`], and calls `ready` when whoever connects will be answered.
+pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
+    let runtime = options.runtime.clone();
+    let home = startup::Home::take(&runtime, options.listener)?;
+    let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
+    ready();
+    info!("daemon {} serves {}", std::process::id(), runtime.path().display());
+    let outcome = server.serve();
+    server.home.leave();
+    info!("daemon {} leaves", std::process::id());
+    outcome
+}
+
+/// Connections at most.
+const MAX_LINKS: usize = 4096;
+/// Of those, connections of one user who is neither root nor the daemon's own.
+const MAX_LINKS_OF_GUEST: usize = 1024;
+/// Messages of one connection handled in a row.
+const MAX_IN_A_ROW: usize = 32;
+/// How long a connection may take to say hello, and a closed one to take what is still queued.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the listener rests when no descriptor is left.
+const REST: Duration = Duration::from_millis(100);
+/// How long sessions may take to finish their files when the daemon leaves.
+const FINISH_WITHIN: Duration = Duration::from_secs(60);
+/// How long what is queued may take to be read when the daemon leaves.
+const FLUSH_WITHIN: Duration = Duration::from_millis(500);
+
+/// The other end is gone.
+const ENDED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::ERR);
+
+const LISTENER: u64 = 0;
+const INBOX: u64 = 1;
+const SIGNALS: u64 = 2;
+const STOPPER: u64 = 3;
+const FIRST_LINK: LinkId = 16;
+
+/// What other threads send to the loop.
+enum Incoming {
+    Notice(Notice),
+    Knocked(Connection),
+}
+
+struct Server {
+    epoll: OwnedFd,
+    home: startup::Home,
+    access: Access,
+    service: Service,
+    links: BTreeMap<LinkId, Link>,
+    last_link: LinkId,
+    /// When a link is dropped unless something happens before.
+    expiries: BTreeSet<(Instant, LinkId)>,
+    inbox: Receiver<Incoming>,
+    wake: Arc<OwnedFd>,
+    signals: UnixStream,
+    _handlers: startup::Handlers,
+    stopper: Stopper,
+    stop_requests: u32,
+    resting_until: Option<Instant>,
+    idle_exit: Option<Duration>,
+}
+
+impl Server {
+    fn new(
+        runtime: &RuntimeDir,
+        home: startup::Home,
+        stopper: &Stopper,
+        (idle_exit, max_sessions): (Option<Duration>, usize),
+    ) -> Result<Self> {
+        let failed = |operation| move |e: Errno| Error::system(operation, e);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(eventfd(0, flags).map_err(failed("eventfd"))?);
+        let (sender, inbox) = channel();
+        let (signals, handlers) = startup::take_signals()?;
+        for (fd, token) in [
+            (home.listener().as_fd(), LISTENER),
+            (wake.as_fd(), INBOX),
+            (signals.as_fd(), SIGNALS),
+            (stopper.0.as_fd(), STOPPER),
+        ] {
+            let data = epoll::EventData::new_u64(token);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
+        }
+        let access = Access::new(runtime.scope, rustix::process::geteuid().as_raw());
+        let service = Service::new(access.clone(), max_sessions, startup::random(), post(&sender, &wake));
+        let knocked = post_with(sender, &wake, Incoming::Knocked);
+        startup::knock(runtime.providers(), knocked);
+        Ok(Self {
+            epoll,
+            home,
+            access,
+            service,
+            links: BTreeMap::new(),
+            last_link: FIRST_LINK,
+            expiries: BTreeSet::new(),
+            inbox,
+            wake,
+            signals,
+            _handlers: handlers,
+            stopper: stopper.clone(),
+            stop_requests: 0,
+            resting_until: None,
+            idle_exit,
+        })
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let mut leave_by = None;
+        loop {
+            self.carry_out();
+            let now = Instant::now();
+            if self.stop_requests > 0 && leave_by.is_none() {
+                self.service.shut_down();
+                leave_by = Some(now + FINISH_WITHIN);
+                continue;
+            }
+            if self.service.is_finished() || self.is_idle(now) {
+                break;
+            }
+            if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
+                warning!("leaving without having finished {:?}", self.service.unfinished());
+                break;
+            }
+            let next = [leave_by, self.next_deadline()].into_iter().flatten().min();
+            self.turn(next)?;
+        }
+        self.flush_all();
+        Ok(())
+    }
+
+    /// Waits for events, at most until then, and handles them.
+    fn turn(&mut self, until: Option<Instant>) -> Result<()> {
+        let mut events = Vec::with_capacity(self.links.len() + 8);
+        let timeout = until.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::system("epoll_wait", e)),
+        }
+        let mut ready: Vec<_> = events.iter().map(|event| (event.data.u64(), event.flags)).collect();
+        ready.sort_by_key(|(_, flags)| !flags.intersects(ENDED));
+        for (token, flags) in ready {
+            match token {
+                LISTENER => self.accept_all(),
+                INBOX => self.take_inbox(),
+                SIGNALS => self.take_signals(),
+                STOPPER => self.take_stop(),
+                link => self.link_ready(link, flags),
+            }
+            self.carry_out();
+        }
+        self.tick(Instant::now());
+        Ok(())
+    }
+
+    fn link_ready(&mut self, id: LinkId, flags: epoll::EventFlags) {
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.flush(id);
+        }
+        let ended = flags.intersects(ENDED);
+        // What was said before the end still counts.
+        let most = if ended { usize::MAX } else { MAX_IN_A_ROW };
+        for _ in 0..most {
+            let Some(link) = self.links.get(&id) else { return };
+            match link.receive() {
+                Received::Message(envelope) => {
+                    self.service.handle(id, envelope);
+                    if self.service.is_introduced(id) {
+                        self.expect(id, None);
+                    }
+                }
+                Received::Nothing => break,
+                Received::Malformed(why) => self.service.malformed(id, &why),
+                Received::Closed => return self.drop_link(id),
+            }
+            self.carry_out();
+        }
+        if ended {
+            self.drop_link(id);
+        }
+    }
+
+    /// Does what the service wants done, until it wants nothing more.
+    fn carry_out(&mut self) {
+        loop {
+            let effects = self.service.effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Send { link, request, message, descriptors } => {
+                        let Some(it) = self.links.get_mut(&link) else { continue };
+                        if it.push(request, message, descriptors) {
+                            self.flush(link);
+                        } else {
+                            info!("connection {link} of process {} does not read", it.peer().pid);
+                            self.drop_link(link);
+                        }
+                    }
+                    Effect::Close { link } => self.close(link),
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let alive = link.flush() && link.watch(&self.epoll, id).is_ok();
+        if !alive || link.is_over() {
+            self.drop_link(id);
+        }
+    }
+
+    /// Reads no more from a link; drops it when all was sent, or after a while.
+    fn close(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.close();
+            self.expect(id, Some(PATIENCE));
+            self.flush(id);
+        }
+    }
+
+    fn drop_link(&mut self, id: LinkId) {
+        let Some(link) = self.links.remove(&id) else { return };
+        if let Some(at) = link.expires {
+            self.expiries.remove(&(at, id));
+        }
+        self.service.disconnected(id);
+    }
+
+    /// Sets the time in which something must happen to a link that is new or closed.
+    fn expect(&mut self, id: LinkId, within: Option<Duration>) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if within.is_none() && link.is_closing() {
+            return;
+        }
+        let at = within.map(|within| Instant::now() + within);
+        if let Some(before) = std::mem::replace(&mut link.expires, at) {
+            self.expiries.remove(&(before, id));
+        }
+        if let Some(at) = at {
+            self.expiries.insert((at, id));
+        }
+    }
+
+    fn accept_all(&mut self) {
+        loop {
+            match self.home.listener().accept() {
+                Ok(Some(connection)) => self.adopt(connection, false),
+                Ok(None) => return,
+                Err(e) => {
+                    // Out of descriptors, most likely: asking again at once would be asking for ever.
+                    warning!("no connection can be taken: {e}");
+                    let _ = epoll::delete(&self.epoll, self.home.listener());
+                    self.resting_until = Some(Instant::now() + REST);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, connection: Connection, knocked: bool) {
+        let peer = connection.peer();
+        let of_user = || self.links.values().filter(|link| link.peer().uid == peer.uid).count();
+        if self.links.len() >= MAX_LINKS || self.access.is_guest(&peer) && of_user() >= MAX_LINKS_OF_GUEST {
+            let reason = "too many connections".to_owned();
+            let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
+            // It is closed in any case; whether it hears why is its own affair.
+            let _ = connection.send(0, &message, &[], Duration::ZERO);
+            return;
+        }
+        self.last_link += 1;
+        let id = self.last_link;
+        let mut link = Link::new(connection);
+        if link.watch(&self.epoll, id).is_err() {
+            return;
+        }
+        self.links.insert(id, link);
+        self.service.connected(id, peer, knocked);
+        if !knocked {
+            self.expect(id, Some(PATIENCE));
+        }
+    }
+
+    fn take_inbox(&mut self) {
+        drain(&self.wake);
+        while let Ok(incoming) = self.inbox.try_recv() {
+            match incoming {
+                Incoming::Notice(notice) => self.service.notice(notice),
+                Incoming::Knocked(connection) => self.adopt(connection, true),
+            }
+            self.carry_out();
+        }
+    }
+
+    fn take_signals(&mut self) {
+        let mut bytes = [0; 16];
+        let count = (&self.signals).read(&mut bytes).unwrap_or(0);
+        self.stop_requests = self.stop_requests.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    fn take_stop(&mut self) {
+        drain(&self.stopper.0);
+        self.stop_requests = self.stop_requests.max(1);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.service.tick(now);
+        while let Some((at, id)) = self.expiries.first().copied().filter(|(at, _)| *at <= now) {
+            self.expiries.remove(&(at, id));
+            self.drop_link(id);
+        }
+        if self.resting_until.is_some_and(|until| until <= now) {
+            self.resting_until = None;
+            let data = epoll::EventData::new_u64(LISTENER);
+            if let Err(e) = epoll::add(&self.epoll, self.home.listener(), data, epoll::EventFlags::IN) {
+                warning!("the listener does not come back: {e}");
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let expiry = self.expiries.first().map(|(at, _)| *at);
+        let idle = self.idle_exit.and_then(|after| self.service.idle_since().map(|since| since + after));
+        [self.service.deadline(), expiry, self.resting_until, idle].into_iter().flatten().min()
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        let since = self.service.idle_since();
+        self.idle_exit.zip(since).is_some_and(|(after, since)| now.saturating_duration_since(since) >= after)
+    }
+
+    /// Gives clients a moment to take the last answers.
+    fn flush_all(&mut self) {
+        let until = Instant::now() + FLUSH_WITHIN;
+        while self.links.values().any(Link::has_queued) && Instant::now() < until {
+            let ids: Vec<LinkId> = self.links.iter().filter(|(_, link)| link.has_queued()).map(|(id, _)| *id).collect();
+            for id in ids {
+                self.flush(id);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A way for any thread to give the loop a notice.
+fn post(sender: &Sender<Incoming>, wake: &Arc<OwnedFd>) -> crate::service::Post {
+    Arc::new(post_with(sender.clone(), wake, Incoming::Notice))
+}
+
+fn post_with<T>(sender: Sender<Incoming>, wake: &Arc<OwnedFd>, wrap: fn(T) -> Incoming) -> impl Fn(T) + use<T> {
+    let wake = Arc::clone(wake);
+    move |it| {
+        // After the loop has ended nobody is left to be told.
+        if sender.send(wrap(it)).is_ok() {
+            signal(&wake);
+        }
+    }
+}
+
+fn signal(eventfd: &OwnedFd) {
+    // Fails only when the counter is full, and then it is signalled already.
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+}
+
+fn drain(eventfd: &OwnedFd) {
+    // Fails only when it is empty.
+    let _ = rustix::io::read(eventfd, &mut [0u8; 8]);
+}
+
+fn timespec(wait: Duration) -> Timespec {
+    // Rounded up, so that the loop does not turn idly just before a deadline.
+    let wait = wait + Duration::from_micros(100);
+    Timespec { tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(wait.subsec_nanos()) }
+}
+

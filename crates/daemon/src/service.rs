@@ -1,0 +1,332 @@
+//! All state of the daemon; a message in, effects out, no sockets.
+//!
+//! ```text
+//!   connected ─┐                                              ┌─▶ Effect::Send { link, message, descriptors }
+//!   handle    ─┤                                              ├─▶ Effect::Close { link }
+//!   notice    ─┼─▶ clients · registry · sessions · waits ─────┘
+//!   tick      ─┤        │             ▲
+//!   disconnected        └─ Session ───┘ Notice, from the session's threads
+//! ```
+//!
+//! A link is a number that stands for a connection and is never used twice. Its life:
+//!
+//! ```text
+//!   connected ──Hello──▶ provider | controller | consumer ──▶ disconnected
+//!       └── anything else, or a message out of role: Refused, then Close
+//! ```
+//!
+//! What a request needs from a process (acknowledgements) or from a session's thread (a finished file) is not waited for here: it is
+//! remembered as a wait or as the state of the session, and the answer follows when the last piece comes or time is up.
+
+mod consume;
+mod control;
+mod enable;
+mod notice;
+mod provide;
+mod sessions;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{Message, Role, common_version};
+use traceweir_transport::socket::{Envelope, Peer};
+
+use crate::access::Access;
+use crate::error::Refusal;
+use crate::log::{info, warning};
+use crate::registry::{Process, Registry};
+pub(crate) use notice::{Notice, Post};
+use sessions::Sessions;
+use wait::Waits;
+
+/// Stands for a connection.
+pub(crate) type LinkId = u64;
+
+/// What the service wants done to a connection, in order.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Send it this.
+    Send {
+        /// To whom.
+        link: LinkId,
+        /// Number of the request it answers; 0 for none.
+        request: u32,
+        /// What.
+        message: Message,
+        /// Along with it.
+        descriptors: Vec<OwnedFd>,
+    },
+    /// Close it once all was sent.
+    Close {
+        /// Whom.
+        link: LinkId,
+    },
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    link: LinkId,
+    request: u32,
+}
+
+/// A connection as the service knows it.
+#[derive(Debug)]
+struct Client {
+    peer: Peer,
+    role: Option<Role>,
+    /// The daemon made the connection: only a provider is at its other end.
+    knocked: bool,
+    /// The session it reads and its number there, once that is settled.
+    reads: Reads,
+}
+
+/// How far a consumer has come.
+#[derive(Debug, PartialEq, Eq)]
+enum Reads {
+    Nothing,
+    Opening,
+    Session { session: u64, consumer: u64 },
+}
+
+/// All state.
+pub(crate) struct Service {
+    access: Access,
+    daemon: u64,
+    post: Post,
+    clients: BTreeMap<LinkId, Client>,
+    registry: Registry,
+    sessions: Sessions,
+    waits: Waits,
+    effects: Vec<Effect>,
+    leaving: bool,
+    used: Instant,
+}
+
+impl Service {
+    /// An empty service; `daemon` is a random number for its life, `post` takes what session threads report.
+    pub(crate) fn new(access: Access, max_sessions: usize, daemon: u64, post: Post) -> Self {
+        Self {
+            access,
+            daemon,
+            post,
+            clients: BTreeMap::new(),
+            registry: Registry::default(),
+            sessions: Sessions::new(max_sessions),
+            waits: Waits::default(),
+            effects: Vec::new(),
+            leaving: false,
+            used: Instant::now(),
+        }
+    }
+
+    /// What is to be done to connections since the last call.
+    pub(crate) fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Somebody connected, or (`knocked`) was connected to.
+    pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, knocked: bool) {
+        self.clients.insert(link, Client { peer, role: None, knocked, reads: Reads::Nothing });
+        if knocked {
+            self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
+        }
+    }
+
+    /// Whether a connection has said who it is.
+    pub(crate) fn is_introduced(&self, link: LinkId) -> bool {
+        self.clients.get(&link).is_some_and(|client| client.role.is_some())
+    }
+
+    /// A connection is gone.
+    pub(crate) fn disconnected(&mut self, link: LinkId) {
+        let Some(client) = self.clients.remove(&link) else { return };
+        match client.role {
+            Some(Role::Provider) => self.vanished(link),
+            Some(Role::Consumer) => self.stopped_reading(&client.reads),
+            Some(Role::Controller) | None => {}
+        }
+        self.used = Instant::now();
+    }
+
+    /// A message came.
+    pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope) {
+        let Some(client) = self.clients.get(&link) else { return };
+        let role = client.role;
+        let Envelope { request, message, descriptors } = envelope;
+        let asker = Asker { link, request };
+        match (role, message) {
+            (None, Message::Hello { versions, role, instance, program }) => {
+                self.hello(asker, versions, role, instance, &program);
+            }
+            (Some(Role::Provider), message) => self.provider_says(asker, message),
+            (Some(Role::Controller), message) => {
+                self.used = Instant::now();
+                self.controller_says(asker, message, descriptors);
+            }
+            (Some(Role::Consumer), Message::OpenConsumer { session }) => {
+                if let Err(refusal) = self.open_consumer(asker, &session) {
+                    self.refuse(asker, refusal);
+                }
+            }
+            _ => self.out_of_role(asker),
+        }
+    }
+
+    /// A connection sent something that is no message.
+    pub(crate) fn malformed(&mut self, link: LinkId, why: &str) {
+        let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, why);
+        self.refuse_and_close(Asker { link, request: 0 }, refusal);
+    }
+
+    fn hello(&mut self, asker: Asker, versions: (u16, u16), role: Role, instance: u64, program: &str) {
+        match self.admit(asker.link, versions, role, instance) {
+            Ok(version) => {
+                if let Some(client) = self.clients.get_mut(&asker.link) {
+                    client.role = Some(role);
+                    if role == Role::Provider {
+                        self.registry.processes.insert(asker.link, Process::new(client.peer, instance));
+                    }
+                }
+                self.reply(asker, Message::Welcome { version, daemon: self.daemon });
+            }
+            Err(refusal) => {
+                info!("refused {program}: {refusal}");
+                self.refuse_and_close(asker, refusal);
+            }
+        }
+    }
+
+    fn admit(&self, link: LinkId, versions: (u16, u16), role: Role, instance: u64) -> Result<u16, Refusal> {
+        let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
+        let Some(client) = self.clients.get(&link) else {
+            return Err(Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed"));
+        };
+        if client.knocked && role != Role::Provider {
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "only a provider is knocked at"));
+        }
+        if !self.access.allows(&client.peer, role) {
+            let why = match role {
+                Role::Provider => "this daemon serves its own user only",
+                Role::Controller | Role::Consumer => "user may not control this daemon's sessions",
+            };
+            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
+        }
+        if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {
+            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is connected already"));
+        }
+        Ok(version)
+    }
+
+    fn controller_says(&mut self, asker: Asker, message: Message, descriptors: Vec<OwnedFd>) {
+        let outcome = match message {
+            Message::Start(config) => self.start(asker, *config, descriptors),
+            Message::Control { session, control } => self.control(asker, &session, control, descriptors),
+            Message::EnableProvider { session, provider, code, params, timeout_ms } => {
+                self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
+            }
+            Message::QueryAll { from } => {
+                let page = Message::sessions_page(&self.sessions.properties(), from);
+                self.reply(asker, page);
+                Ok(())
+            }
+            Message::QueryProviders { from } => {
+                let page = Message::providers_page(&self.registry.providers(), from);
+                self.reply(asker, page);
+                Ok(())
+            }
+            _ => {
+                self.out_of_role(asker);
+                Ok(())
+            }
+        };
+        if let Err(refusal) = outcome {
+            self.refuse(asker, refusal);
+        }
+    }
+
+    fn out_of_role(&mut self, asker: Asker) {
+        let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message has no place here");
+        self.refuse_and_close(asker, refusal);
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.waits.deadline()
+    }
+
+    /// Time has passed: ends waits whose time is up.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        for (id, purpose) in self.waits.expired(now) {
+            for process in self.registry.processes.values_mut() {
+                process.awaited.retain(|_, wait| *wait != id);
+            }
+            self.wait_ended(purpose, false);
+        }
+    }
+
+    /// Since when nobody has needed the daemon; `None` while somebody does.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let reading = self.clients.values().any(|client| client.role == Some(Role::Consumer));
+        (self.sessions.is_empty() && !reading).then_some(self.used)
+    }
+
+    /// Takes no new work and stops all sessions.
+    pub(crate) fn shut_down(&mut self) {
+        self.leaving = true;
+        for id in self.sessions.running() {
+            self.begin_stop(id, None);
+        }
+    }
+
+    /// Whether all sessions are finished.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.leaving && self.sessions.is_empty()
+    }
+
+    /// Names of sessions that are not finished, for the log.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        self.sessions.names()
+    }
+
+    fn refuse_when_leaving(&self) -> Result<(), Refusal> {
+        if self.leaving {
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "the daemon is shutting down"));
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, link: LinkId, request: u32, message: Message) {
+        self.send_with(link, request, message, Vec::new());
+    }
+
+    fn send_with(&mut self, link: LinkId, request: u32, message: Message, descriptors: Vec<OwnedFd>) {
+        self.effects.push(Effect::Send { link, request, message, descriptors });
+    }
+
+    fn reply(&mut self, asker: Asker, message: Message) {
+        self.send(asker.link, asker.request, message);
+    }
+
+    fn refuse(&mut self, asker: Asker, refusal: Refusal) {
+        self.reply(asker, refusal.message());
+    }
+
+    fn refuse_and_close(&mut self, asker: Asker, refusal: Refusal) {
+        self.refuse(asker, refusal);
+        self.effects.push(Effect::Close { link: asker.link });
+    }
+
+    fn peer(&self, link: LinkId) -> Option<Peer> {
+        self.clients.get(&link).map(|client| client.peer)
+    }
+}
+
+/// How long a process may take to close a region before the session goes on without its word.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);

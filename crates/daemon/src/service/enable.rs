@@ -1,0 +1,147 @@
+//! `EnableProvider`: what a session wants from a provider, now and from later registrations.
+//!
+//! Each call replaces all that the session wanted from the provider before, filters included. So every registration of the GUID is in
+//! one of two cases: inside the new scope it is told the new parameters, outside of it and enabled before it is told to stop.
+
+use std::time::{Duration, Instant};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
+
+use super::wait::Purpose;
+use super::{Asker, LinkId, Service};
+use crate::error::Refusal;
+use crate::filter;
+use crate::registry::Enable;
+
+/// The timeout that means "wait for ever".
+const FOR_EVER: u32 = u32::MAX;
+
+impl Service {
+    /// Enables, disables or asks for state.
+    pub(super) fn enable_provider(
+        &mut self,
+        asker: Asker,
+        session: &SessionRef,
+        provider: Guid,
+        code: EnableCode,
+        params: EnableParams,
+        timeout_ms: u32,
+    ) -> Result<(), Refusal> {
+        self.refuse_when_leaving()?;
+        let (session, _) = self.sessions.find_running(session)?;
+        if provider.is_null() {
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
+        }
+        let (params, scope) = filter::resolve(params)?;
+        let targets = match code {
+            EnableCode::Enable => {
+                self.registry.enable(provider, session, Enable { params: params.clone(), scope })?;
+                self.targets(&provider, |_, _| true)
+            }
+            EnableCode::Disable => {
+                self.registry.disable(&provider, session);
+                self.targets(&provider, |_, enabled| enabled.contains(&session))
+            }
+            EnableCode::CaptureState => {
+                if !self.registry.is_known(&provider) {
+                    let why = "nobody has registered or enabled this provider";
+                    return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why));
+                }
+                self.targets(&provider, |process, enabled| process.is_in(&scope) && enabled.contains(&session))
+            }
+        };
+        let wait = (timeout_ms != 0).then(|| self.waits.next_id());
+        let mut waiting = 0;
+        for (link, numbers) in targets {
+            waiting += usize::from(self.instruct(link, &numbers, (session, provider), code, &params, wait));
+        }
+        match wait {
+            Some(wait) if waiting > 0 => {
+                let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
+                let deadline = (timeout_ms != FOR_EVER).then_some(deadline);
+                self.waits.begin(wait, waiting, deadline, Purpose::Answer(asker));
+            }
+            _ => self.reply(asker, Message::Done),
+        }
+        Ok(())
+    }
+
+    /// The registrations of a provider that pass a test, by process.
+    fn targets(
+        &self,
+        provider: &Guid,
+        test: impl Fn(&crate::registry::Process, &std::collections::BTreeSet<u64>) -> bool,
+    ) -> Vec<(LinkId, Vec<u32>)> {
+        let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
+        for (link, number) in self.registry.registrations_of(provider) {
+            let Some(process) = self.registry.processes.get(&link) else { continue };
+            if !process.registrations.get(&number).is_some_and(|it| test(process, &it.sessions)) {
+                continue;
+            }
+            match targets.last_mut() {
+                Some((last, numbers)) if *last == link => numbers.push(number),
+                _ => targets.push((link, vec![number])),
+            }
+        }
+        targets
+    }
+
+    /// Tells some registrations of one process; whether the wait now waits for it.
+    fn instruct(
+        &mut self,
+        link: LinkId,
+        numbers: &[u32],
+        (session, provider): (u64, Guid),
+        code: EnableCode,
+        params: &EnableParams,
+        wait: Option<u64>,
+    ) -> bool {
+        let mut last_order = None;
+        for number in numbers {
+            let said = self.effects.len();
+            let order = match (wait, self.registry.processes.get_mut(&link)) {
+                (Some(_), Some(process)) => process.next_order(),
+                _ => 0,
+            };
+            let enable = self.registry.enable_of(&provider, session);
+            let process = self.registry.processes.get(&link);
+            let wanted = enable.is_some_and(|it| process.is_some_and(|process| process.is_in(&it.scope)));
+            match code {
+                EnableCode::Enable if wanted => self.switch_on(link, *number, session, params.clone(), order),
+                EnableCode::CaptureState => {
+                    // The provider is asked at the level and with the masks that the session has set before.
+                    let mut asked = params.clone();
+                    if let Some(enable) = enable {
+                        asked.level = enable.params.level;
+                        asked.match_any = enable.params.match_any;
+                        asked.match_all = enable.params.match_all;
+                    }
+                    self.tell(link, *number, session, code, asked, order);
+                }
+                EnableCode::Enable | EnableCode::Disable => {
+                    self.switch_off(link, *number, session, params.clone(), order);
+                }
+            }
+            if self.effects.len() > said {
+                last_order = Some(order);
+            }
+        }
+        match (wait, last_order, self.registry.processes.get_mut(&link)) {
+            // An acknowledgement covers all earlier orders: the last one is enough.
+            (Some(wait), Some(order), Some(process)) => process.awaited.insert(order, wait).is_none(),
+            _ => false,
+        }
+    }
+
+    /// All processes have acknowledged, or time is up; the enable stands either way.
+    pub(super) fn answer_enable(&mut self, asker: Asker, complete: bool) {
+        if complete {
+            self.reply(asker, Message::Done);
+        } else {
+            let why = "a process did not answer in time; what was asked for stands";
+            self.refuse(asker, Refusal::new(Status::ERROR_TIMEOUT, why));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What providers say, and how a process gets and gives up its region for a session.
+//!
+//! ```text
+//!   Register ─▶ for each session that enables the GUID:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
+//!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
+//!   gone ─▶ detach from all sessions: what it published is still collected
+//! ```
+//!
+//! A region that is being closed is already forgotten here: an enable that comes meanwhile makes a new one. Messages keep their order,
+//! so the process closes the old one first.
+
+use std::time::{Duration, Instant};
+
+use traceweir_session::SourceId;
+use traceweir_transport::message::{EnableCode, EnableParams, Message};
+
+use super::wait::Purpose;
+use super::{Asker, LinkId, Service, warning};
+use crate::process;
+use crate::registry::Enable;
+
+/// How long a process may take to close a region that it needs no more.
+const DETACH_WITHIN: Duration = Duration::from_secs(10);
+/// Regions of one process that may be waiting to be closed; past that they are given up at once.
+const MAX_CLOSING: usize = 16;
+
+impl Service {
+    /// A provider process said something.
+    pub(super) fn provider_says(&mut self, asker: Asker, message: Message) {
+        match message {
+            Message::Register { registration, provider, traits } => {
+                match self.registry.register(asker.link, registration, provider, &traits) {
+                    Ok(()) => {
+                        self.enable_registered(asker.link, registration);
+                        self.reply(asker, Message::Registered { registration });
+                    }
+                    Err(refusal) => self.refuse(asker, refusal),
+                }
+            }
+            Message::Unregister { registration } => {
+                if let Some(gone) = self.registry.unregister(asker.link, registration) {
+                    for session in gone.sessions {
+                        self.close_unused(asker.link, session);
+                    }
+                }
+                if asker.request != 0 {
+                    self.reply(asker, Message::Done);
+                }
+            }
+            Message::Ack { order } => {
+                let waits = self.registry.processes.get_mut(&asker.link).map(|process| process.acknowledged(order));
+                self.arrived(waits.unwrap_or_default());
+            }
+            _ => self.out_of_role(asker),
+        }
+    }
+
+    /// Tells a new registration what is enabled already; no source is named then.
+    fn enable_registered(&mut self, link: LinkId, registration: u32) {
+        let Some(provider) = self.registry.registration(link, registration).map(|it| it.provider) else { return };
+        for (session, Enable { mut params, scope }) in self.registry.enables_of(&provider) {
+            if self.registry.processes.get(&link).is_some_and(|process| process.is_in(&scope)) {
+                params.source = traceweir_format::Guid::NULL;
+                self.switch_on(link, registration, session, params, 0);
+            }
+        }
+    }
+
+    /// Enables one registration for a session, with a region if the process has none.
+    pub(super) fn switch_on(&mut self, link: LinkId, number: u32, session: u64, params: EnableParams, order: u32) {
+        if !self.open_region(link, session) {
+            return;
+        }
+        if let Some(registration) = self.registry.registration(link, number) {
+            registration.sessions.insert(session);
+            self.tell(link, number, session, EnableCode::Enable, params, order);
+        }
+    }
+
+    /// Disables one registration for a session, and closes the region where it was the last.
+    pub(super) fn switch_off(&mut self, link: LinkId, number: u32, session: u64, params: EnableParams, order: u32) {
+        let Some(registration) = self.registry.registration(link, number) else { return };
+        if registration.sessions.remove(&session) {
+            self.tell(link, number, session, EnableCode::Disable, params, order);
+            self.close_unused(link, session);
+        }
+    }
+
+    /// Sends one registration an enable message.
+    pub(super) fn tell(
+        &mut self,
+        link: LinkId,
+        registration: u32,
+        session: u64,
+        code: EnableCode,
+        params: EnableParams,
+        order: u32,
+    ) {
+        self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
+    }
+
+    /// Makes sure that the process has a region for the session.
+    fn open_region(&mut self, link: LinkId, id: u64) -> bool {
+        let Some(process) = self.registry.processes.get_mut(&link) else { return false };
+        if process.regions.contains_key(&id) {
+            return true;
+        }
+        let Some(session) = self.sessions.running_session(id) else { return false };
+        let pid = process.peer.pid;
+        match session.attach(pid, process::threads_of(pid)) {
+            Ok(attached) => {
+                process.regions.insert(id, attached.source);
+                let message = Message::Region { session: id, params: attached.params };
+                self.send_with(link, 0, message, vec![attached.memory, attached.wake]);
+                true
+            }
+            Err(e) => {
+                warning!("process {pid} gets no region: {e}");
+                false
+            }
+        }
+    }
+
+    /// Closes the region of a process for a session that none of its registrations is enabled for any more.
+    fn close_unused(&mut self, link: LinkId, session: u64) {
+        let Some(process) = self.registry.processes.get_mut(&link) else { return };
+        if process.uses(session) {
+            return;
+        }
+        let Some(source) = process.regions.remove(&session) else { return };
+        let order = process.next_order();
+        let closing = process.awaited.values().filter(|id| matches!(self.waits.purpose(**id), Some(Purpose::Detach(..))));
+        if closing.count() >= MAX_CLOSING {
+            self.detach(session, source);
+        } else {
+            let wait = self.waits.next_id();
+            process.awaited.insert(order, wait);
+            self.waits.begin(wait, 1, Some(Instant::now() + DETACH_WITHIN), Purpose::Detach(session, source));
+        }
+        self.send(link, 0, Message::CloseSession { order, session });
+    }
+
+    /// A process is gone: what it published is collected, nothing is waited for.
+    pub(super) fn vanished(&mut self, link: LinkId) {
+        let Some(process) = self.registry.remove(link) else { return };
+        for (session, source) in process.regions {
+            self.detach(session, source);
+        }
+        self.arrived(process.awaited.into_values().collect());
+    }
+
+    /// Acknowledgements that these waits waited for have come, or will never come.
+    fn arrived(&mut self, waits: Vec<u64>) {
+        for wait in waits {
+            if let Some(purpose) = self.waits.arrived(wait) {
+                self.wait_ended(purpose, true);
+            }
+        }
+    }
+
+    /// Carries out what a wait was for.
+    pub(super) fn wait_ended(&mut self, purpose: Purpose, complete: bool) {
+        match purpose {
+            Purpose::Answer(asker) => self.answer_enable(asker, complete),
+            Purpose::Stop(session) => {
+                if !complete {
+                    warning!("a process did not say within a second that it closed session {session:#x}");
+                }
+                self.finish_stop(session);
+            }
+            Purpose::Detach(session, source) => self.detach(session, source),
+        }
+    }
+
+    fn detach(&self, session: u64, source: SourceId) {
+        if let Some(session) = self.sessions.session(session) {
+            session.detach(source);
+        }
+    }
+}

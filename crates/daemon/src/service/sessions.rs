@@ -1,0 +1,234 @@
+//! The sessions of the daemon: names, ids, files and how far each has come.
+//!
+//! ```text
+//!   Starting ──Started──▶ Running ──stop, end by itself, shut down──▶ Stopping ──Stopped──▶ gone
+//! ```
+//!
+//! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is used again as late as possible; the
+//! generation begins at the daemon's start time and never repeats, so that a stale id names nothing, also after a restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_session::Session;
+use traceweir_transport::message::{Properties, SessionRef};
+
+use super::Asker;
+use crate::error::Refusal;
+use crate::logfile::FileKey;
+
+/// How far a session has come.
+pub(super) enum State {
+    /// Its threads and its header are being made.
+    Starting {
+        /// Who waits for it.
+        asker: Asker,
+        /// It ended before it was seen to run.
+        ended: Option<Status>,
+    },
+    /// It collects.
+    Running(Session),
+    /// Its processes are told, or its file is being finished.
+    Stopping {
+        /// It.
+        session: Session,
+        /// Who waits for it; nobody where it ended by itself.
+        asker: Option<Asker>,
+    },
+}
+
+/// One session.
+pub(super) struct Entry {
+    /// Its name as given.
+    pub(super) name: String,
+    /// Its GUID.
+    pub(super) guid: Guid,
+    /// The files it writes or is about to write.
+    pub(super) files: BTreeSet<FileKey>,
+    /// Its log file among those.
+    pub(super) file: Option<FileKey>,
+    /// How far it is.
+    pub(super) state: State,
+}
+
+/// All sessions.
+pub(super) struct Sessions {
+    most: usize,
+    generation: u64,
+    last_logger: u16,
+    all: BTreeMap<u64, Entry>,
+}
+
+impl Sessions {
+    /// Room for so many.
+    pub(super) fn new(most: usize) -> Self {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self { most, generation: seconds & 0xFFFF_FFFF, last_logger: 0, all: BTreeMap::new() }
+    }
+
+    /// Whether a session of this name and GUID, with this file, may be added.
+    pub(super) fn check(&self, name: &str, guid: &Guid, file: Option<FileKey>) -> Result<(), Refusal> {
+        if self.named(name).is_some() {
+            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running")));
+        }
+        if self.all.values().any(|entry| entry.guid == *guid) {
+            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
+        }
+        self.check_file(file)?;
+        if self.all.len() >= self.most {
+            let why = format!("{} sessions are running, which is the limit", self.most);
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
+        Ok(())
+    }
+
+    /// Whether no session uses the file.
+    pub(super) fn check_file(&self, file: Option<FileKey>) -> Result<(), Refusal> {
+        let taken = file.is_some_and(|key| self.all.values().any(|entry| entry.files.contains(&key)));
+        if taken {
+            return Err(Refusal::new(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
+        }
+        Ok(())
+    }
+
+    /// An id for a session to come. [`check`](Self::check) has said that there is room.
+    pub(super) fn next_id(&mut self) -> u64 {
+        let slots = u16::try_from(self.most.max(64)).unwrap_or(u16::MAX);
+        let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
+        let mut logger = self.last_logger;
+        for _ in 0..slots {
+            logger = if logger >= slots { 1 } else { logger + 1 };
+            if is_free(logger) {
+                break;
+            }
+        }
+        self.last_logger = logger;
+        self.generation += 1;
+        self.generation << 16 | u64::from(logger)
+    }
+
+    /// Adds a session.
+    pub(super) fn insert(&mut self, id: u64, entry: Entry) {
+        self.all.insert(id, entry);
+    }
+
+    /// Takes a session out.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Entry> {
+        self.all.remove(&id)
+    }
+
+    /// One session.
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
+        self.all.get_mut(&id)
+    }
+
+    /// One session, while it runs.
+    pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
+        match &self.all.get(&id)?.state {
+            State::Running(session) => Some(session),
+            State::Starting { .. } | State::Stopping { .. } => None,
+        }
+    }
+
+    /// One session, from when it runs until it is gone.
+    pub(super) fn session(&self, id: u64) -> Option<&Session> {
+        match &self.all.get(&id)?.state {
+            State::Running(session) | State::Stopping { session, .. } => Some(session),
+            State::Starting { .. } => None,
+        }
+    }
+
+    /// The session that is meant.
+    pub(super) fn find(&self, reference: &SessionRef) -> Result<u64, Refusal> {
+        let found = match reference {
+            SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
+            SessionRef::Name(name) => self.named(name).or_else(|| {
+                let guid = name.parse::<Guid>().ok()?;
+                self.all.iter().find(|(_, entry)| entry.guid == guid).map(|(id, _)| *id)
+            }),
+        };
+        found.filter(|id| self.session(*id).is_some()).ok_or_else(not_running)
+    }
+
+    /// As [`find`](Self::find), and the session is not about to stop.
+    pub(super) fn find_running(&self, reference: &SessionRef) -> Result<(u64, &Session), Refusal> {
+        let id = self.find(reference)?;
+        self.running_session(id).map(|session| (id, session)).ok_or_else(not_running)
+    }
+
+    fn named(&self, name: &str) -> Option<u64> {
+        let folded = name.to_lowercase();
+        self.all.iter().find(|(_, entry)| entry.name.to_lowercase() == folded).map(|(id, _)| *id)
+    }
+
+    /// How all are, by id.
+    pub(super) fn properties(&self) -> Vec<Properties> {
+        self.all.keys().filter_map(|id| self.session(*id).map(Session::properties)).collect()
+    }
+
+    /// Ids of those that run.
+    pub(super) fn running(&self) -> Vec<u64> {
+        self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
+    }
+
+    /// Names of all.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.all.values().map(|entry| entry.name.clone()).collect()
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+/// The refusal for a session that is not there.
+pub(super) fn not_running() -> Refusal {
+    Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "no such session is running")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, guid: u128) -> Entry {
+        let asker = Asker { link: 1, request: 1 };
+        let state = State::Starting { asker, ended: None };
+        Entry { name: name.into(), guid: Guid::from_u128(guid), files: BTreeSet::new(), file: None, state }
+    }
+
+    #[test]
+    fn names_are_taken_without_regard_to_case_and_so_are_guids() {
+        let mut sessions = Sessions::new(2);
+        let id = sessions.next_id();
+        sessions.insert(id, entry("Ångström", 1));
+        let status = |name: &str, guid| {
+            sessions.check(name, &Guid::from_u128(guid), None).err().map_or(0, |refusal| refusal.status.0)
+        };
+        assert_eq!(status("ÅNGSTRÖM", 2), 183);
+        assert_eq!(status("other", 1), 183);
+        assert_eq!(status("other", 2), 0);
+        let id = sessions.next_id();
+        sessions.insert(id, entry("b", 2));
+        assert_eq!(sessions.check("c", &Guid::from_u128(3), None).unwrap_err().status.0, 1450);
+        assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
+    }
+
+    #[test]
+    fn logger_ids_are_used_again_late_and_ids_never() {
+        let mut sessions = Sessions::new(64);
+        let kept = sessions.next_id();
+        sessions.insert(kept, entry("kept", 1));
+        let mut seen = BTreeSet::from([kept]);
+        let mut loggers = BTreeSet::new();
+        for _ in 0..63 {
+            let id = sessions.next_id();
+            assert!(seen.insert(id));
+            assert!(loggers.insert(id & 0xFFFF), "63 others come first");
+            assert!(id & 0xFFFF != 0 && id & 0xFFFF != kept & 0xFFFF);
+        }
+        assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then they come round");
+    }
+}

@@ -1,0 +1,193 @@
+//! Connections and roles, without a session: what a service does with whoever comes.
+
+use super::*;
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_transport::message::{EnableCode, EnableParams, SessionRef, VERSIONS};
+use traceweir_transport::runtime::Scope;
+
+const OWN: u32 = 1000;
+const STRANGER: u32 = 1001;
+
+fn service(scope: Scope) -> Service {
+    Service::new(Access::new(scope, OWN), 4, 77, Arc::new(|_| {}))
+}
+
+fn connect(service: &mut Service, link: LinkId, uid: u32) {
+    service.connected(link, Peer { pid: 100, uid, gid: uid }, false);
+}
+
+fn say(service: &mut Service, link: LinkId, message: Message) {
+    service.handle(link, Envelope { request: 9, message, descriptors: Vec::new() });
+}
+
+fn hello(role: Role, instance: u64) -> Message {
+    Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
+}
+
+/// What was sent, in short: replies by their name or status, closes as such.
+fn heard(service: &mut Service) -> Vec<String> {
+    let text = |effect| match effect {
+        Effect::Send { link, message: Message::Refused { status, .. }, .. } => format!("{link} refused {status}"),
+        Effect::Send { link, message: Message::Welcome { daemon, .. }, .. } => format!("{link} welcome {daemon}"),
+        Effect::Send { link, message: Message::Registered { registration }, .. } => {
+            format!("{link} registered {registration}")
+        }
+        Effect::Send { link, message, .. } => format!("{link} {message:?}"),
+        Effect::Close { link } => format!("{link} close"),
+    };
+    service.effects().into_iter().map(text).collect()
+}
+
+#[test]
+fn whoever_says_hello_is_welcome_in_its_role() {
+    for (link, role) in [(1, Role::Provider), (2, Role::Controller), (3, Role::Consumer)] {
+        let mut service = service(Scope::User);
+        connect(&mut service, link, OWN);
+        assert!(!service.is_introduced(link));
+        say(&mut service, link, hello(role, 1));
+        assert!(service.is_introduced(link));
+        assert_eq!(heard(&mut service), [format!("{link} welcome 77")]);
+    }
+}
+
+#[test]
+fn strangers_are_told_and_closed() {
+    let mut service = service(Scope::User);
+    connect(&mut service, 1, STRANGER);
+    say(&mut service, 1, hello(Role::Provider, 1));
+    assert_eq!(heard(&mut service), ["1 refused 5", "1 close"]);
+}
+
+#[test]
+fn a_version_that_is_not_spoken_is_refused() {
+    let mut service = service(Scope::User);
+    connect(&mut service, 1, OWN);
+    let message = Message::Hello { versions: (200, 300), role: Role::Controller, instance: 1, program: "new".into() };
+    say(&mut service, 1, message);
+    assert_eq!(heard(&mut service), ["1 refused 50", "1 close"]);
+}
+
+#[test]
+fn a_process_has_one_connection_until_that_is_gone() {
+    let mut service = service(Scope::User);
+    for link in 1..=3 {
+        connect(&mut service, link, OWN);
+    }
+    say(&mut service, 1, hello(Role::Provider, 5));
+    say(&mut service, 2, hello(Role::Provider, 5));
+    say(&mut service, 3, hello(Role::Provider, 6));
+    assert_eq!(heard(&mut service), ["1 welcome 77", "2 refused 183", "2 close", "3 welcome 77"]);
+    service.disconnected(1);
+    connect(&mut service, 4, OWN);
+    say(&mut service, 4, hello(Role::Provider, 5));
+    assert_eq!(heard(&mut service), ["4 welcome 77"]);
+}
+
+#[test]
+fn only_a_provider_answers_a_knock() {
+    let mut service = service(Scope::User);
+    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, true);
+    assert!(heard(&mut service).first().is_some_and(|first| first.contains("Knock")));
+    say(&mut service, 1, hello(Role::Controller, 1));
+    assert_eq!(heard(&mut service), ["1 refused 87", "1 close"]);
+}
+
+#[test]
+fn what_has_no_place_is_refused_and_closed() {
+    let register = || Message::Register { registration: 1, provider: Guid::from_u128(1), traits: Vec::new() };
+    let all = || Message::QueryAll { from: 0 };
+    for (role, message) in [
+        (Role::Provider, all()),
+        (Role::Provider, Message::Registered { registration: 1 }),
+        (Role::Controller, register()),
+        (Role::Controller, Message::Ack { order: 1 }),
+        (Role::Consumer, all()),
+        (Role::Consumer, hello(Role::Consumer, 1)),
+    ] {
+        let mut service = service(Scope::User);
+        connect(&mut service, 1, OWN);
+        say(&mut service, 1, hello(role, 1));
+        heard(&mut service);
+        say(&mut service, 1, message);
+        assert_eq!(heard(&mut service), ["1 refused 87", "1 close"], "{role:?}");
+    }
+    let mut service = service(Scope::User);
+    connect(&mut service, 1, OWN);
+    say(&mut service, 1, all());
+    assert_eq!(heard(&mut service), ["1 refused 87", "1 close"], "before hello");
+}
+
+#[test]
+fn sessions_that_are_not_there_are_4201() {
+    let mut service = service(Scope::User);
+    connect(&mut service, 1, OWN);
+    connect(&mut service, 2, OWN);
+    say(&mut service, 1, hello(Role::Controller, 1));
+    say(&mut service, 2, hello(Role::Consumer, 1));
+    heard(&mut service);
+    use traceweir_transport::message::{Control, Update};
+    for session in [SessionRef::Id(0x1_0001), SessionRef::Name("nobody".into())] {
+        for control in [
+            Control::Query,
+            Control::Stop,
+            Control::Update(Update::default()),
+            Control::Flush { log_file: None },
+        ] {
+            say(&mut service, 1, Message::Control { session: session.clone(), control });
+        }
+        let params = Box::new(EnableParams::default());
+        let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
+        say(&mut service, 1, Message::EnableProvider { session: session.clone(), provider, code, params, timeout_ms: 0 });
+        say(&mut service, 2, Message::OpenConsumer { session });
+        let heard = heard(&mut service);
+        assert_eq!(heard.len(), 6);
+        assert!(heard.iter().all(|line| line.ends_with("refused 4201")), "{heard:?}");
+    }
+}
+
+#[test]
+fn registering_and_leaving_keep_the_registry_in_step() {
+    let mut service = service(Scope::System);
+    connect(&mut service, 1, STRANGER);
+    say(&mut service, 1, hello(Role::Provider, 1));
+    for registration in [4, 5] {
+        say(&mut service, 1, Message::Register { registration, provider: Guid::from_u128(1), traits: Vec::new() });
+    }
+    say(&mut service, 1, Message::Register { registration: 5, provider: Guid::from_u128(2), traits: Vec::new() });
+    assert_eq!(heard(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
+    assert_eq!(service.registry.providers().len(), 1);
+    say(&mut service, 1, Message::Unregister { registration: 4 });
+    say(&mut service, 1, Message::Ack { order: 12345 });
+    assert_eq!(heard(&mut service), ["1 Done"]);
+    service.disconnected(1);
+    assert!(service.registry.providers().is_empty());
+}
+
+#[test]
+fn idleness_is_the_absence_of_sessions_and_consumers() {
+    let mut service = service(Scope::User);
+    assert!(service.idle_since().is_some());
+    connect(&mut service, 1, OWN);
+    say(&mut service, 1, hello(Role::Provider, 1));
+    assert!(service.idle_since().is_some(), "providers alone do not keep it");
+    connect(&mut service, 2, OWN);
+    say(&mut service, 2, hello(Role::Consumer, 1));
+    assert!(service.idle_since().is_none());
+    let before = Instant::now();
+    service.disconnected(2);
+    assert!(service.idle_since().is_some_and(|since| since >= before), "from when it left");
+}
+
+#[test]
+fn a_leaving_daemon_takes_no_new_work() {
+    let mut service = service(Scope::User);
+    connect(&mut service, 1, OWN);
+    say(&mut service, 1, hello(Role::Controller, 1));
+    service.shut_down();
+    assert!(service.is_finished());
+    heard(&mut service);
+    say(&mut service, 1, Message::Start(Box::default()));
+    assert_eq!(heard(&mut service), ["1 refused 1450"]);
+}

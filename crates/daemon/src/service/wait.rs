@@ -1,0 +1,104 @@
+//! Operations that wait for processes to acknowledge orders.
+//!
+//! ```text
+//!   Process.awaited: order ─▶ wait        Waits: wait ─▶ { missing processes, deadline, purpose }
+//!
+//!   Ack { order } ─▶ all awaited up to it ─▶ arrived(wait) ─▶ the last one ─▶ purpose is carried out
+//!   process gone  ─▶ all it is awaited for ─▶ arrived(wait)
+//!   deadline      ─▶ expired(now) ─▶ purpose is carried out without the rest
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use traceweir_session::SourceId;
+
+use super::Asker;
+
+/// What follows when a wait ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Tell the controller: done, or late.
+    Answer(Asker),
+    /// The session's processes write no more: stop it.
+    Stop(u64),
+    /// The process writes no more to this region: give it up.
+    Detach(u64, SourceId),
+}
+
+#[derive(Debug)]
+struct Wait {
+    missing: usize,
+    deadline: Option<Instant>,
+    purpose: Purpose,
+}
+
+/// All waits.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    last: u64,
+    all: BTreeMap<u64, Wait>,
+}
+
+impl Waits {
+    /// A number for a wait to come.
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Begins a wait for so many processes (not zero).
+    pub(super) fn begin(&mut self, id: u64, missing: usize, deadline: Option<Instant>, purpose: Purpose) {
+        self.all.insert(id, Wait { missing, deadline, purpose });
+    }
+
+    /// One process less is missing; what to do when it was the last.
+    pub(super) fn arrived(&mut self, id: u64) -> Option<Purpose> {
+        let wait = self.all.get_mut(&id)?;
+        wait.missing = wait.missing.saturating_sub(1);
+        if wait.missing > 0 {
+            return None;
+        }
+        self.all.remove(&id).map(|wait| wait.purpose)
+    }
+
+    /// What a wait is for.
+    pub(super) fn purpose(&self, id: u64) -> Option<Purpose> {
+        self.all.get(&id).map(|wait| wait.purpose)
+    }
+
+    /// Takes out the waits whose time is up.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<(u64, Purpose)> {
+        let late = |wait: &Wait| wait.deadline.is_some_and(|deadline| deadline <= now);
+        let ids: Vec<u64> = self.all.iter().filter(|(_, wait)| late(wait)).map(|(id, _)| *id).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.all.remove(&id)?.purpose))).collect()
+    }
+
+    /// The earliest deadline.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.all.values().filter_map(|wait| wait.deadline).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_wait_ends_with_the_last_process_or_its_deadline() {
+        let mut waits = Waits::default();
+        let now = Instant::now();
+        let (a, b) = (waits.next_id(), waits.next_id());
+        waits.begin(a, 2, None, Purpose::Stop(1));
+        waits.begin(b, 1, Some(now + Duration::from_secs(5)), Purpose::Stop(2));
+        assert_eq!(waits.arrived(a), None);
+        assert_eq!(waits.arrived(a), Some(Purpose::Stop(1)));
+        assert_eq!(waits.arrived(a), None, "over");
+        assert_eq!(waits.expired(now), []);
+        assert_eq!(waits.deadline(), Some(now + Duration::from_secs(5)));
+        assert_eq!(waits.expired(now + Duration::from_secs(5)), [(b, Purpose::Stop(2))]);
+        assert_eq!(waits.deadline(), None);
+        assert_eq!(waits.arrived(b), None, "too late");
+    }
+}

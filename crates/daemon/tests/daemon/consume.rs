@@ -1,0 +1,96 @@
+//! Live consumers.
+
+use traceweir_transport::live::{ConsumerEnds, Next, QueueReader};
+use traceweir_transport::message::{Message, SessionConfig, SessionRef};
+
+use crate::util::*;
+
+fn open_queue(consumer: &mut Client, session: u64) -> QueueReader {
+    consumer.say(&Message::OpenConsumer { session: SessionRef::Id(session) });
+    let mut envelope = consumer.next();
+    let Message::Consumer { properties, slots, buffer_bytes, header } = envelope.message else {
+        panic!("{:?}", envelope.message)
+    };
+    assert_eq!(properties.id, session);
+    assert!(!header.is_empty());
+    let signal = envelope.descriptors.pop().unwrap();
+    let cursor = envelope.descriptors.pop().unwrap();
+    let queue = envelope.descriptors.pop().unwrap();
+    QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes).unwrap()
+}
+
+#[test]
+fn a_consumer_gets_what_is_written_and_hears_the_end() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let id = controller.start(live("s")).id;
+    controller.enable(id, PROVIDER);
+    let mut consumer = daemon.consumer();
+    let mut queue = open_queue(&mut consumer, id);
+    assert_eq!(controller.query(id).consumers, 1);
+    let mut provider = daemon.provider();
+    provider.register(1, PROVIDER);
+    let region = provider.hear_region(id);
+    assert_eq!(write_events(region, 10), 0);
+    assert_eq!(controller.stop(id).events, 10);
+    let (mut buffers, mut bytes) = (0, Vec::new());
+    until("the queue ends", || match queue.pop(&mut bytes).unwrap() {
+        Next::Buffer(_) => {
+            buffers += 1;
+            false
+        }
+        Next::Empty => false,
+        Next::Ended => true,
+    });
+    assert!(buffers > 0);
+    let again = Message::OpenConsumer { session: SessionRef::Id(id) };
+    assert_eq!(consumer.status(again), 4201);
+}
+
+#[test]
+fn a_consumer_that_hangs_up_is_removed() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let id = controller.start(live("s")).id;
+    for _ in 0..20 {
+        let mut consumer = daemon.consumer();
+        let queue = open_queue(&mut consumer, id);
+        drop(consumer);
+        drop(queue);
+        until("it is removed", || controller.query(id).consumers == 0);
+    }
+    // Gone before the answer comes.
+    for _ in 0..20 {
+        daemon.consumer().say(&Message::OpenConsumer { session: SessionRef::Name("S".into()) });
+    }
+    until("none is left", || controller.query(id).consumers == 0);
+    open_queue(&mut daemon.consumer(), id);
+}
+
+#[test]
+fn consumers_are_refused_where_there_is_nothing_to_read_live() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let open = |session| Message::OpenConsumer { session: SessionRef::Id(session) };
+    let recorder = controller.start(SessionConfig { log_file_mode: 0x400, ..live("recorder") }).id;
+    let mut consumer = daemon.consumer();
+    assert_eq!(consumer.status(open(recorder)), 4201);
+    assert_eq!(consumer.status(open(12345)), 4201);
+    let id = controller.start(live("s")).id;
+    let _queue = open_queue(&mut consumer, id);
+    assert_eq!(consumer.status(open(id)), 87, "one session for each connection");
+}
+
+#[test]
+fn the_ninth_consumer_of_a_session_is_refused() {
+    let daemon = Daemon::start();
+    let id = daemon.controller().start(live("s")).id;
+    let mut consumers: Vec<Client> = (0..8).map(|_| daemon.consumer()).collect();
+    let queues: Vec<QueueReader> = consumers.iter_mut().map(|consumer| open_queue(consumer, id)).collect();
+    let mut ninth = daemon.consumer();
+    assert_ne!(ninth.status(Message::OpenConsumer { session: SessionRef::Id(id) }), 0);
+    drop(queues);
+    drop(consumers);
+    until("there is room again", || daemon.controller().query(id).consumers == 0);
+    open_queue(&mut ninth, id);
+}

@@ -1,0 +1,231 @@
+//! Sessions from start to stop.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use traceweir_format::Guid;
+use traceweir_transport::message::{Control, EnableCode, Message, SessionConfig, SessionRef, Update};
+
+use crate::util::*;
+
+#[test]
+fn a_session_is_started_queried_and_stopped() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let path = daemon.path("log.etl");
+    fs::write(&path, vec![b'x'; 300_000]).unwrap();
+    let started = controller.start(to_file("First", &path));
+    assert_ne!(started.id & 0xFFFF, 0);
+    assert!(!started.config.guid.is_null());
+    assert_eq!(started.config.name, "First");
+
+    for reference in [
+        SessionRef::Id(started.id),
+        SessionRef::Name("fIRST".into()),
+        SessionRef::Name(started.config.guid.to_string()),
+    ] {
+        let answer = controller.ask(Message::Control { session: reference, control: Control::Query });
+        assert_eq!(properties(answer).id, started.id);
+    }
+    let mut other = daemon.controller();
+    assert_eq!(other.stop(started.id).id, started.id, "any controller may stop it");
+    assert_eq!(status(&controller.control(started.id, Control::Query)), 4201);
+    assert_eq!(status(&controller.control(started.id, Control::Stop)), 4201);
+    assert_eq!(finished_events(&path), 0, "and nothing is left of the old content");
+}
+
+#[test]
+fn a_session_outlives_its_controller_and_its_name_is_free_after_the_stop() {
+    let daemon = Daemon::start();
+    let first = daemon.controller().start(live("name"));
+    let mut controller = daemon.controller();
+    controller.query(first.id);
+    controller.stop(first.id);
+    let second = controller.start(live("name"));
+    assert_ne!(second.id, first.id);
+    assert_eq!(status(&controller.control(first.id, Control::Query)), 4201, "a stale id names nothing");
+}
+
+#[test]
+fn names_guids_files_and_the_limit_are_guarded() {
+    let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.max_sessions = 2);
+    let mut controller = daemon.controller();
+    let path = daemon.path("log.etl");
+    let guid = Guid::from_u128(5);
+    let first = controller.start(SessionConfig { guid, ..to_file("one", &path) });
+    let start = |config: SessionConfig| Message::Start(Box::new(config));
+    let refused = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
+        status(&controller.ask_with(start(config), files))
+    };
+    assert_eq!(refused(&mut controller, live("ONE"), &[]), 183, "the name");
+    assert_eq!(refused(&mut controller, SessionConfig { guid, ..live("two") }, &[]), 183, "the GUID");
+    let link = daemon.path("link.etl");
+    fs::hard_link(&path, &link).unwrap();
+    assert_eq!(refused(&mut controller, to_file("two", &link), &[&open(&link)]), 161, "the file");
+    assert_eq!(refused(&mut controller, to_file("two", &link), &[]), 87, "no file came along");
+    let folder = fs::File::open(daemon.path("")).unwrap().into();
+    assert_eq!(refused(&mut controller, to_file("two", &link), &[&folder]), 161, "a folder");
+    let second = controller.start(live("two"));
+    assert_eq!(refused(&mut controller, live("three"), &[]), 1450, "the limit");
+    controller.stop(second.id);
+    let third = controller.start(live("three"));
+    controller.stop(first.id);
+    controller.start(to_file("one", &link));
+    controller.stop(third.id);
+}
+
+#[test]
+fn properties_that_contradict_themselves_are_refused() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let both = SessionConfig { log_file_mode: 3, ..to_file("x", &daemon.path("x.etl")) };
+    let file = open(&daemon.path("x.etl"));
+    assert_eq!(status(&controller.ask_with(Message::Start(Box::new(both)), &[&file])), 87);
+    let none = SessionConfig { log_file_mode: 0, ..live("x") };
+    assert_eq!(controller.status(Message::Start(Box::new(none))), 161);
+    controller.start(live("x"));
+}
+
+#[test]
+fn updates_and_flushes_are_carried_out_and_files_change_hands() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
+    let session = controller.start(to_file("s", &a)).id;
+    let update = Update { flush_timer: Some(7), ..Update::default() };
+    assert_eq!(properties(controller.control(session, Control::Update(update))).config.flush_timer, 7);
+    properties(controller.control(session, Control::Flush { log_file: None }));
+
+    let to = |path: &std::path::Path| Message::Control {
+        session: SessionRef::Id(session),
+        control: Control::Update(Update { log_file: Some(path.into()), ..Update::default() }),
+    };
+    assert_eq!(status(&controller.ask_with(to(&a), &[&open(&a)])), 161, "its own file");
+    let answer = controller.ask_with(to(&b), &[&open(&b)]);
+    assert_eq!(properties(answer).config.log_file, Some(b.clone()));
+    let other = controller.start(to_file("other", &a));
+    assert_eq!(status(&controller.ask_with(to(&a), &[&open(&a)])), 161, "another session's by now");
+    controller.stop(other.id);
+    controller.stop(session);
+    assert_eq!((finished_events(&a), finished_events(&b)), (0, 0));
+}
+
+#[test]
+fn a_flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let session = controller.start(SessionConfig { log_file_mode: 0x400, ..live("recorder") }).id;
+    controller.enable(session, PROVIDER);
+    let region = provider.hear_region(session);
+    provider.hear_enable();
+    assert_eq!(write_events(region, 20), 0);
+    let path = daemon.path("snapshot.etl");
+    for _ in 0..2 {
+        let control = Control::Flush { log_file: Some(path.clone()) };
+        let message = Message::Control { session: SessionRef::Id(session), control };
+        properties(controller.ask_with(message, &[&open(&path)]));
+        assert_eq!(finished_events(&path), 20);
+    }
+}
+
+#[test]
+fn all_sessions_and_providers_are_listed_page_by_page() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let ids: Vec<u64> = (0..40).map(|i| controller.start(live(&format!("{i}-{}", "n".repeat(900)))).id).collect();
+    let (mut seen, mut pages) = (Vec::new(), 0);
+    loop {
+        let from = u32::try_from(seen.len()).unwrap();
+        let Message::Sessions { total, sessions } = controller.ask(Message::QueryAll { from }) else { panic!() };
+        assert_eq!(total, 40);
+        pages += 1;
+        seen.extend(sessions.iter().map(|properties| properties.id));
+        if seen.len() >= 40 {
+            break;
+        }
+        assert!(!sessions.is_empty());
+    }
+    assert_eq!(seen, ids);
+    assert!(pages >= 1);
+
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let ahead = Guid::from_u128(1);
+    controller.enable(ids[0], ahead);
+    let Message::Providers { total: 2, providers } = controller.ask(Message::QueryProviders { from: 0 }) else {
+        panic!()
+    };
+    let found: Vec<_> = providers.iter().map(|it| (it.provider, it.pids.clone(), it.sessions.clone())).collect();
+    let own = std::process::id();
+    assert_eq!(found, [(ahead, vec![], vec![(ids[0], 0, 0, 0)]), (PROVIDER, vec![own], vec![])]);
+    let Message::Sessions { total: 40, sessions } = controller.ask(Message::QueryAll { from: 99 }) else { panic!() };
+    assert!(sessions.is_empty());
+}
+
+#[test]
+fn a_second_stop_is_told_that_the_first_is_under_way() {
+    let daemon = Daemon::start();
+    let (mut first, mut second) = (daemon.controller(), daemon.controller());
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let path = daemon.path("log.etl");
+    let session = first.start(to_file("s", &path)).id;
+    first.enable(session, PROVIDER);
+    let region = provider.hear_region(session);
+    provider.hear_enable();
+
+    let request = first.say(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
+    let order = provider.hear_close(session);
+    // The provider has not acknowledged yet, so the stop is under way, unless this test was held up for a second.
+    let (early, query) = (second.control(session, Control::Stop), second.control(session, Control::Query));
+    assert!([2402, 4201].contains(&status(&early)), "{early:?}");
+    assert!([0, 4201].contains(&status(&query)), "{query:?}");
+    let late = write_events(region, 5);
+    provider.acknowledge(order);
+    let answer = first.next();
+    assert_eq!(answer.request, request);
+    properties(answer.message);
+    assert!(finished_events(&path) <= 5 - late);
+    assert_eq!(status(&second.control(session, Control::Query)), 4201);
+}
+
+#[test]
+fn a_provider_that_never_acknowledges_holds_a_stop_up_for_a_while_only() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let path = daemon.path("log.etl");
+    let session = controller.start(to_file("s", &path)).id;
+    controller.enable(session, PROVIDER);
+    let region = provider.hear_region(session);
+    let lost = write_events(region, 50);
+    let end = controller.stop(session);
+    assert_eq!(finished_events(&path), 50 - lost);
+    assert_eq!(end.events, 50 - lost as u64);
+}
+
+#[test]
+fn a_session_that_reaches_its_limit_is_stopped_and_gone() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let path = daemon.path("log.etl");
+    let mode = 1 | 0x2000;
+    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 256, ..to_file("s", &path) };
+    let session = controller.start(config).id;
+    controller.enable(session, PROVIDER);
+    let region = provider.hear_region(session);
+    provider.hear_enable();
+    write_events(region, 20_000);
+    let order = provider.hear_close(session);
+    provider.acknowledge(order);
+    until("the session is gone", || status(&controller.control(session, Control::Query)) == 4201);
+    assert_eq!(controller.status(enable(session, PROVIDER, EnableCode::Enable, 0)), 4201);
+    assert!(finished_events(&path) > 0);
+    assert!(fs::metadata(&path).unwrap().len() <= 256 * 1024);
+    controller.start(to_file("s", &path));
+}

@@ -1,0 +1,206 @@
+//! Enabling providers: before and after they register, with and without waiting, by process.
+
+use std::process::{Child, Command};
+
+use traceweir_format::Guid;
+use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message};
+
+use crate::util::*;
+
+/// EVENT_FILTER_TYPE_PID.
+const PID: u32 = 0x8000_0004;
+
+fn pids(pids: &[u32]) -> EnableParams {
+    let data = pids.iter().flat_map(|pid| pid.to_le_bytes()).collect();
+    EnableParams { level: 4, filters: vec![Filter { kind: PID, data }], ..EnableParams::default() }
+}
+
+/// Another process, for as long as it is needed.
+struct Other(Child);
+
+impl Other {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_registration_hears_what_was_enabled_ahead_of_it() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let source = Guid::from_u128(9);
+    let params = EnableParams { level: 3, match_any: 1, match_all: 2, source, ..EnableParams::default() };
+    let message = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 5000);
+    assert_eq!(controller.ask(message), Message::Done, "there is nobody to wait for");
+
+    let mut provider = daemon.provider();
+    provider.register(7, PROVIDER);
+    provider.hear_region(session);
+    let late = EnableParams { source: Guid::NULL, ..params };
+    assert_eq!(provider.hear_enable(), (0, 7, session, EnableCode::Enable, late), "without order and source");
+    assert_eq!(provider.hear(), Message::Registered { registration: 7 });
+
+    provider.register(8, PROVIDER);
+    assert_eq!(provider.hear_enable().1, 8, "the region is there already");
+    assert_eq!(provider.hear(), Message::Registered { registration: 8 });
+    provider.register_quietly(9, Guid::from_u128(1));
+}
+
+#[test]
+fn every_registration_in_every_process_is_told_and_waited_for() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let (mut one, mut two) = (daemon.provider(), daemon.provider());
+    one.register_quietly(1, PROVIDER);
+    one.register_quietly(2, PROVIDER);
+    two.register_quietly(1, PROVIDER);
+    let source = Guid::from_u128(9);
+    let params = EnableParams { source, ..EnableParams::default() };
+    controller.say(&enable_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
+    one.hear_region(session);
+    let (first, second) = (one.hear_enable(), one.hear_enable());
+    assert_eq!((first.1, second.1), (1, 2));
+    assert_eq!(first.4.source, source);
+    assert!(0 < first.0 && first.0 < second.0);
+    two.hear_region(session);
+    let third = two.hear_enable();
+    two.acknowledge(third.0);
+    one.acknowledge(first.0);
+    controller.assert_quiet();
+    one.acknowledge(second.0);
+    assert_eq!(controller.hear(), Message::Done);
+
+    controller.say(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
+    let order = one.hear_enable().0;
+    assert_eq!(one.hear_enable().3, EnableCode::Disable);
+    assert!(one.hear_close(session) > order);
+    let order = two.hear_enable().0;
+    two.hear_close(session);
+    two.acknowledge(order);
+    drop(one);
+    assert_eq!(controller.hear(), Message::Done, "who is gone is not waited for");
+}
+
+#[test]
+fn a_process_that_never_answers_is_late_and_enabled_nonetheless() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    assert_eq!(controller.status(enable(session, PROVIDER, EnableCode::Enable, 30)), 1460);
+    provider.hear_region(session);
+    let order = provider.hear_enable().0;
+    provider.acknowledge(order);
+    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+    assert_eq!(providers[0].sessions.len(), 1);
+    controller.assert_quiet();
+}
+
+#[test]
+fn nobody_else_waits_for_whoever_waits() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    controller.say(&enable(session, PROVIDER, EnableCode::Enable, u32::MAX));
+    provider.hear_region(session);
+    let order = provider.hear_enable().0;
+    let mut other = daemon.controller();
+    other.query(session);
+    other.enable(session, Guid::from_u128(2));
+    controller.assert_quiet();
+    provider.acknowledge(order);
+    assert_eq!(controller.hear(), Message::Done);
+}
+
+#[test]
+fn the_ninth_session_of_a_provider_is_refused() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let ids: Vec<u64> = (0..9).map(|i| controller.start(live(&i.to_string())).id).collect();
+    for id in &ids[..8] {
+        controller.enable(*id, PROVIDER);
+    }
+    assert_eq!(controller.status(enable(ids[8], PROVIDER, EnableCode::Enable, 0)), 1450);
+    controller.enable(ids[0], PROVIDER);
+    controller.stop(ids[3]);
+    controller.enable(ids[8], PROVIDER);
+}
+
+#[test]
+fn state_is_captured_from_those_the_session_has_enabled() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let (a, b) = (controller.start(live("a")).id, controller.start(live("b")).id);
+    assert_eq!(controller.status(enable(a, PROVIDER, EnableCode::CaptureState, 0)), 1, "nobody knows it");
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let params = EnableParams { level: 3, ..EnableParams::default() };
+    controller.ask(enable_with(a, PROVIDER, EnableCode::Enable, params, 0));
+    provider.hear_region(a);
+    provider.hear_enable();
+    assert_eq!(controller.ask(enable(b, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
+    assert_eq!(controller.ask(enable(a, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
+    let asked = provider.hear_enable();
+    assert_eq!((asked.2, asked.3, asked.4.level), (a, EnableCode::CaptureState, 3));
+    provider.assert_quiet();
+}
+
+#[test]
+fn wrong_parameters_are_refused_and_change_nothing() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    assert_eq!(controller.status(enable(session, Guid::NULL, EnableCode::Enable, 0)), 87);
+    let wrong = pids(&[]);
+    assert_eq!(controller.status(enable_with(session, PROVIDER, EnableCode::Enable, wrong, 0)), 87);
+    let Message::Providers { total, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+    assert_eq!(total, 0);
+    controller.disable(session, PROVIDER);
+}
+
+#[test]
+fn a_process_filter_enables_those_processes_and_no_others() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let (own, other) = (std::process::id(), Other::new());
+    let mut filter = |pids_wanted: &[u32]| {
+        let message = enable_with(session, PROVIDER, EnableCode::Enable, pids(pids_wanted), 0);
+        assert_eq!(controller.ask(message), Message::Done);
+    };
+
+    filter(&[other.0.id()]);
+    provider.assert_quiet();
+    provider.register_quietly(2, PROVIDER);
+
+    filter(&[other.0.id(), own]);
+    provider.hear_region(session);
+    let told = provider.hear_enable();
+    assert_eq!((told.1, told.3, told.4.level), (1, EnableCode::Enable, 4));
+    assert_eq!(told.4.filters, [], "carried out already");
+    assert_eq!(provider.hear_enable().1, 2);
+    provider.register(3, PROVIDER);
+    assert_eq!(provider.hear_enable().1, 3, "the process was there when the call was made");
+    assert_eq!(provider.hear(), Message::Registered { registration: 3 });
+
+    filter(&[other.0.id()]);
+    for registration in 1..=3 {
+        let told = provider.hear_enable();
+        assert_eq!((told.1, told.3), (registration, EnableCode::Disable), "each call replaces the one before");
+    }
+    provider.hear_close(session);
+}

@@ -1,0 +1,171 @@
+//! Clients that break the rules: told, closed, bounded; nobody else notices.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::{SendFlags, send};
+use traceweir_format::Guid;
+use traceweir_transport::Error;
+use traceweir_transport::message::{EnableParams, Message, Role, SessionRef};
+
+use crate::util::*;
+
+#[test]
+fn messages_out_of_role_are_refused_and_the_connection_is_closed() {
+    let daemon = Daemon::start();
+    let start = || Message::Start(Box::new(live("s")));
+    for (mut client, message) in [
+        (daemon.provider(), start()),
+        (daemon.consumer(), start()),
+        (daemon.controller(), Message::Ack { order: 1 }),
+        (Client::new(daemon.connection()), start()),
+        (Client::new(daemon.connection()), Message::Done),
+    ] {
+        assert_eq!(client.status(message), 87);
+        client.assert_closed();
+    }
+}
+
+#[test]
+fn bytes_that_are_no_message_are_refused_and_the_connection_is_closed() {
+    let daemon = Daemon::start();
+    let mut good = Vec::new();
+    hello(Role::Controller, 1).encode(1, &mut good).unwrap();
+    let mut samples = vec![b"x".to_vec(), vec![0; 100], vec![0xFF; 60_000]];
+    samples.extend((1..good.len()).map(|cut| good[..cut].to_vec()));
+    samples.extend((0..good.len().min(16)).map(|i| {
+        let mut bad = good.clone();
+        bad[i] ^= 0x80;
+        bad
+    }));
+    for bytes in samples {
+        let mut client = Client::new(daemon.connection());
+        send(client.connection.as_fd(), &bytes, SendFlags::NOSIGNAL).unwrap();
+        let answer = client.next().message;
+        // A hello whose request number alone was changed is still a hello.
+        if !matches!(answer, Message::Welcome { .. }) {
+            assert!(status(&answer) != 0, "{answer:?}");
+            client.assert_closed();
+        }
+    }
+    daemon.controller();
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    let daemon = Daemon::start();
+    let mut provider = daemon.provider();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let writer = std::os::fd::OwnedFd::from(writer);
+    for registration in 0..50 {
+        let message = Message::Register { registration, provider: PROVIDER, traits: Vec::new() };
+        let answer = provider.ask_with(message, &[&writer, &writer, &writer, &writer]);
+        assert_eq!(answer, Message::Registered { registration });
+    }
+    drop(writer);
+    let mut end = Vec::new();
+    std::io::Read::read_to_end(&mut { reader }, &mut end).unwrap();
+    assert_eq!(end, b"", "the last writing end is gone");
+}
+
+#[test]
+fn a_client_that_never_reads_is_dropped_and_holds_nobody_up() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    for i in 0..20 {
+        controller.start(live(&format!("{i}-{}", "n".repeat(900))));
+    }
+    let mute = daemon.controller();
+    let mut dropped = false;
+    for request in 1..2000 {
+        match mute.connection.send(request, &Message::QueryAll { from: 0 }, &[], PATIENCE) {
+            Ok(()) => {}
+            Err(Error::Closed) => {
+                dropped = true;
+                break;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert!(dropped, "megabytes of answers were kept for it");
+    let Message::Sessions { total, .. } = controller.ask(Message::QueryAll { from: 0 }) else { panic!() };
+    assert_eq!(total, 20);
+}
+
+#[test]
+fn a_provider_that_never_reads_is_dropped_and_its_orders_are_not_waited_for() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let id = controller.start(live("s")).id;
+    let mut mute = daemon.provider();
+    for registration in 0..500 {
+        mute.register_quietly(registration, PROVIDER);
+    }
+    let filters = vec![traceweir_transport::message::Filter { kind: 0x8000_0100, data: vec![7; 4096] }];
+    let params = EnableParams { filters, ..EnableParams::default() };
+    let message = enable_with(id, PROVIDER, traceweir_transport::message::EnableCode::Enable, params, u32::MAX);
+    assert_eq!(controller.ask(message), Message::Done, "who is dropped is not waited for");
+    until("its region is given up", || controller.query(id).processes == 0);
+}
+
+#[test]
+fn a_flood_from_many_sides_leaves_the_daemon_answering() {
+    let daemon = Daemon::start();
+    let id = daemon.controller().start(live("s")).id;
+    std::thread::scope(|scope| {
+        for i in 0..4u32 {
+            let daemon = &daemon;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let mut provider = daemon.provider();
+                    for registration in 0..50 {
+                        provider.register_quietly(registration, Guid::from_u128(u128::from(i) + 10));
+                    }
+                    let mut controller = daemon.controller();
+                    for _ in 0..50 {
+                        controller.query(id);
+                    }
+                }
+            });
+        }
+        let mut controller = daemon.controller();
+        for _ in 0..200 {
+            controller.query(id);
+        }
+    });
+    let mut controller = daemon.controller();
+    until("all are forgotten", || {
+        let Message::Providers { total, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+        total == 0
+    });
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_dropped() {
+    let daemon = Daemon::start();
+    let silent = daemon.connection();
+    match silent.receive(PATIENCE) {
+        Err(Error::Closed) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn acknowledgements_that_nobody_asked_for_do_nothing() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let id = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    for order in [0, 1, 77, u32::MAX] {
+        provider.acknowledge(order);
+    }
+    controller.enable(id, PROVIDER);
+    provider.hear_region(id);
+    provider.hear_enable();
+    assert_eq!(provider.ask(Message::Unregister { registration: 99 }), Message::Done, "an unknown registration");
+    let control = traceweir_transport::message::Control::Query;
+    let session = SessionRef::Name("S".into());
+    assert_eq!(properties(controller.ask(Message::Control { session, control })).processes, 1);
+    assert!(provider.connection.receive(Duration::from_millis(50)).unwrap().is_none());
+}

@@ -1,0 +1,176 @@
+//! How a daemon comes, is found, and leaves.
+
+use std::time::{Duration, Instant};
+
+use traceweir_daemon::{Error, Options, run};
+use traceweir_transport::message::{EnableCode, Message, Role};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::{Connection, Listener};
+
+use crate::util::*;
+
+#[test]
+fn a_second_daemon_of_a_folder_is_refused() {
+    let daemon = Daemon::start();
+    let options = Options { runtime: daemon.runtime(), idle_exit: None, listener: None, max_sessions: 1 };
+    let error = run(options).unwrap_err();
+    assert!(matches!(&error, Error::AlreadyRunning(path) if path == daemon.runtime().path()), "{error}");
+    assert_eq!(error.status().0, 183);
+    assert!(!daemon.has_left());
+    daemon.controller();
+}
+
+#[test]
+fn a_socket_that_nobody_listens_to_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    runtime.ensure().unwrap();
+    drop(Listener::bind(&runtime.control_socket(), 0o600).unwrap());
+    assert!(runtime.control_socket().exists());
+    let daemon = Daemon::start_in(dir, |_| {});
+    daemon.controller();
+}
+
+#[test]
+fn a_stopped_daemon_leaves_no_socket_and_makes_room_for_the_next() {
+    let daemon = Daemon::start();
+    let runtime = daemon.runtime();
+    let mut client = daemon.controller();
+    let dir = daemon.stop();
+    assert!(!runtime.control_socket().exists());
+    client.assert_closed();
+    let daemon = Daemon::start_in(dir, |_| {});
+    daemon.controller();
+}
+
+#[test]
+fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    runtime.ensure().unwrap();
+    let socket = runtime.control_socket();
+    let listener = std::os::fd::AsFd::as_fd(&Listener::bind(&socket, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    let daemon = Daemon::start_in(dir, |options| options.listener = Some(listener));
+    daemon.controller();
+    let _dir = daemon.stop();
+    assert!(socket.exists(), "it is not the daemon's to remove");
+}
+
+#[test]
+fn stopping_the_daemon_finalises_every_file() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    let paths: Vec<_> = (0..3).map(|i| daemon.path(&format!("{i}.etl"))).collect();
+    let mut written = Vec::new();
+    for (i, path) in paths.iter().enumerate() {
+        let session = controller.start(to_file(&format!("s{i}"), path)).id;
+        controller.enable(session, PROVIDER);
+        let region = provider.hear_region(session);
+        provider.hear_enable();
+        written.push(100 + i - write_events(region, 100 + i));
+    }
+    // Nobody acknowledges: the daemon does not wait for ever.
+    let _dir = daemon.stop();
+    assert_eq!(paths.iter().map(|path| finished_events(path)).collect::<Vec<_>>(), written);
+    controller.assert_closed();
+}
+
+#[test]
+fn an_idle_daemon_leaves_though_providers_are_there() {
+    let idle = Duration::from_millis(300);
+    let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.idle_exit = Some(idle));
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    daemon.wait();
+    provider.assert_closed();
+}
+
+#[test]
+fn sessions_and_consumers_keep_a_daemon() {
+    let idle = Duration::from_millis(200);
+    let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.idle_exit = Some(idle));
+    let mut controller = daemon.controller();
+    let session = controller.start(live("keeps")).id;
+    std::thread::sleep(idle * 3);
+    assert!(!daemon.has_left(), "a session keeps it");
+    let consumer = daemon.consumer();
+    controller.stop(session);
+    std::thread::sleep(idle * 3);
+    assert!(!daemon.has_left(), "a consumer keeps it");
+    drop(consumer);
+    daemon.wait();
+}
+
+/// Plays a provider that listens, as it does whether or not a daemon is there.
+fn answer_knock(listener: &Listener, instance: u64) -> Client {
+    let by = Instant::now() + PATIENCE;
+    let connection = loop {
+        assert!(Instant::now() < by, "nobody knocks");
+        match listener.accept().unwrap() {
+            Some(connection) => break connection,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let mut client = Client::new(connection);
+    assert!(matches!(client.hear(), Message::Knock { .. }));
+    assert!(matches!(client.ask(hello(Role::Provider, instance)), Message::Welcome { .. }));
+    client
+}
+
+#[test]
+fn providers_that_were_there_first_are_found_again_and_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    runtime.ensure().unwrap();
+    let listener = Listener::bind(&runtime.provider_socket(std::process::id()), 0o600).unwrap();
+    let stale = runtime.provider_socket(1);
+    drop(Listener::bind(&stale, 0o600).unwrap());
+    let instance = new_instance();
+
+    let mut dir = Some(dir);
+    for _ in 0..2 {
+        let daemon = Daemon::start_in(dir.take().unwrap(), |_| {});
+        let mut provider = answer_knock(&listener, instance);
+        provider.register_quietly(1, PROVIDER);
+        until("the stale socket is removed", || !stale.exists());
+        let mut controller = daemon.controller();
+        let session = controller.start(live("session")).id;
+        controller.enable(session, PROVIDER);
+        provider.hear_region(session);
+        assert_eq!(provider.hear_enable().3, EnableCode::Enable);
+
+        let mut second = Client::new(daemon.connection());
+        assert_eq!(second.status(hello(Role::Provider, instance)), 183, "one connection is enough");
+        second.assert_closed();
+        dir = Some(daemon.stop());
+        provider.hear_close(session);
+        provider.assert_closed();
+    }
+}
+
+#[test]
+fn a_process_that_reconnects_at_once_is_not_its_own_double() {
+    let daemon = Daemon::start();
+    let instance = new_instance();
+    for _ in 0..50 {
+        let mut client = Client::new(daemon.connection());
+        let answer = client.ask(hello(Role::Provider, instance));
+        assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_provider_socket_that_never_answers_delays_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    runtime.ensure().unwrap();
+    let deaf: Vec<_> = (1..5).map(|pid| Listener::bind(&runtime.provider_socket(pid), 0o600).unwrap()).collect();
+    let daemon = Daemon::start_in(dir, |_| {});
+    let mut controller = daemon.controller();
+    let session = controller.start(live("session")).id;
+    controller.stop(session);
+    drop(deaf);
+    Connection::connect(&daemon.runtime().control_socket(), PATIENCE).unwrap();
+}

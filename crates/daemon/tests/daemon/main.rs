@@ -1,0 +1,9 @@
+//! A real daemon in a thread, with a folder of its own, and whoever speaks to it played by hand.
+
+mod consume;
+mod control;
+mod enable;
+mod hostile;
+mod life;
+mod provide;
+mod util;

@@ -1,0 +1,202 @@
+//! What a file says about its session, and the header buffer that says it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER, MIN_BUFFER, STATE_FLUSH};
+use crate::header::system::SystemHeader;
+use crate::logfile::{self, LogFileHeader, TimeZone};
+use crate::spec::session::{
+    BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BufferType, EVENT_TRACE_COMPRESSED_MODE,
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+};
+use crate::time::FileTime;
+use crate::wire::align8;
+use crate::{Error, Result, header};
+
+/// The header buffer of a compressed file grows in steps of this.
+const COMPRESSED_HEADER_STEP: usize = 0x200;
+
+/// What a file says about its session.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Session buffer size in bytes: a multiple of 1,024 up to 16 MiB.
+    pub buffer_size: u32,
+    /// Whether buffers are compressed.
+    pub compressed: bool,
+    /// Log-file mode besides "compressed".
+    pub log_file_mode: u32,
+    /// Session number in buffer headers; must not be 0.
+    pub logger_id: u16,
+    /// Session name.
+    pub session_name: String,
+    /// Log-file name.
+    pub file_name: String,
+    /// OS build.
+    pub build: u32,
+    /// Processors of the machine; raised when a higher index is written.
+    pub processors: u32,
+    /// Processor speed; must not be 0.
+    pub cpu_speed_mhz: u32,
+    /// 1 counter, 2 system time, 3 cycles.
+    pub clock_type: u32,
+    /// Ticks a second of the counter.
+    pub perf_freq: i64,
+    /// Raw stamp of the session's start.
+    pub anchor: i64,
+    /// Wall time of the anchor.
+    pub start_time: FileTime,
+    /// When the machine started.
+    pub boot_time: FileTime,
+    /// Thread and process that start the session.
+    pub starter: (u32, u32),
+    /// Limit recorded in the header, MB; 0 = none.
+    pub maximum_file_size: u32,
+    /// Records besides the log-file header for the header buffer, encoded and padded to eight bytes.
+    pub header_records: Vec<u8>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            buffer_size: 0x10000,
+            compressed: false,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            logger_id: 1,
+            session_name: String::new(),
+            file_name: String::new(),
+            build: 19045,
+            processors: 1,
+            cpu_speed_mhz: 1000,
+            clock_type: 1,
+            perf_freq: 10_000_000,
+            anchor: 0,
+            start_time: FileTime(0),
+            boot_time: FileTime(0),
+            starter: (0, 0),
+            maximum_file_size: 0,
+            header_records: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Whether the file has what readers of layout 1.5 do not expect.
+    const fn needs_layout_2(&self) -> bool {
+        self.compressed || self.buffer_size > 1 << 20 || self.processors > 256
+    }
+
+    /// Refuses what no session has and readers stumble over.
+    pub(super) fn check(&self) -> Result<()> {
+        let invalid = |why| Err(Error::Invalid { what: "options", offset: 0, why });
+        let size = self.buffer_size;
+        if !size.is_multiple_of(MIN_BUFFER) || !(MIN_BUFFER..=MAX_BUFFER).contains(&size) {
+            return invalid("buffer size is not a multiple of 1,024 from 1 KiB to 16 MiB");
+        }
+        if self.logger_id == 0 {
+            return invalid("the session number is 0");
+        }
+        if self.cpu_speed_mhz == 0 {
+            return invalid("the processor speed is 0");
+        }
+        if self.header_records.len() != align8(self.header_records.len()) {
+            return invalid("records for the header buffer are not padded to a multiple of eight");
+        }
+        Ok(())
+    }
+}
+
+/// What the session counted, written when the file is finalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// When the session ended; must not be 0 for a finalised file.
+    pub end_time: FileTime,
+    /// Events lost.
+    pub events_lost: u32,
+    /// Buffers lost.
+    pub buffers_lost: u32,
+}
+
+impl Options {
+    /// The header buffer of a session that is still running, as a file begins with it and a live consumer is shown it.
+    pub fn header_buffer(&self) -> Result<Vec<u8>> {
+        self.check()?;
+        self.header_image(&Summary::default(), 0, 0)
+    }
+
+    /// The header buffer; `written` buffers count once there is an end. `fixed` is the size that the buffer has already, or 0.
+    pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed: usize) -> Result<Vec<u8>> {
+        let compressed = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
+        let finished = summary.end_time.0 != 0;
+        let logfile = LogFileHeader {
+            buffer_size: self.buffer_size,
+            versions: if self.needs_layout_2() { [10, 0, 2, 0] } else { [10, 0, 1, 5] },
+            provider_version: self.build,
+            processors: self.processors,
+            end_time: summary.end_time,
+            timer_resolution: 156_250,
+            maximum_file_size: self.maximum_file_size,
+            log_file_mode: self.log_file_mode | compressed,
+            buffers_written: if finished { written } else { 0 },
+            start_buffers: 1,
+            pointer_size: 8,
+            events_lost: summary.events_lost,
+            cpu_speed_mhz: self.cpu_speed_mhz,
+            time_zone: TimeZone::default(),
+            boot_time: self.boot_time,
+            perf_freq: self.perf_freq,
+            start_time: self.start_time,
+            clock_type: self.clock_type,
+            buffers_lost: summary.buffers_lost,
+            session_name: self.session_name.clone(),
+            file_name: self.file_name.clone(),
+        };
+        let mut image = alloc::vec![0; HEADER_SIZE];
+        let (thread_id, process_id) = self.starter;
+        let (hook, time) = (logfile::HOOK, self.anchor);
+        let first = SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook,
+            thread_id,
+            process_id,
+            time,
+            cpu_times: Some((0, 0)),
+        };
+        first.encode(&logfile.to_payload(), &mut image)?;
+        image.extend_from_slice(&self.header_records);
+        let offset = image.len();
+        let size = if fixed == 0 { self.header_buffer_size(offset)? } else { fixed };
+        header::patch(&mut image, 0, &self.header_of_header(offset, size).to_bytes());
+        image.resize(size, FILLER);
+        Ok(image)
+    }
+
+    fn header_of_header(&self, offset: usize, size: usize) -> BufferHeader {
+        let (offset, buffer_size) = (u32::try_from(offset).unwrap_or(0), u32::try_from(size).unwrap_or(0));
+        let wide = if self.compressed { 0 } else { BUFFER_FLAG_PROC_INDEX };
+        BufferHeader {
+            buffer_size,
+            saved_offset: offset,
+            current_offset: offset,
+            logger_id: self.logger_id,
+            state: STATE_FLUSH,
+            offset,
+            flags: BUFFER_FLAG_FLUSH_MARKER | wide,
+            buffer_type: BufferType::HEADER.0,
+            ..BufferHeader::default()
+        }
+    }
+
+    fn header_buffer_size(&self, needed: usize) -> Result<usize> {
+        let session = self.buffer_size as usize;
+        if self.compressed {
+            return Ok(needed.next_multiple_of(COMPRESSED_HEADER_STEP));
+        }
+        if needed > session {
+            let (size, limit) = (needed as u64, session as u64);
+            return Err(Error::TooLarge { what: "header buffer", size, limit });
+        }
+        Ok(session)
+    }
+}

@@ -1,0 +1,172 @@
+//! From the raw counter that stamps records to the session's clock.
+//!
+//! ```text
+//!   1 counter       the raw counter itself; its rate is refined when the file is finalised
+//!   2 system time   wall + (raw − base) × 10⁷ / rate, in 64.48 fixed point; base and wall are taken anew each second
+//!   3 cycles        the raw counter itself; its rate in MHz
+//! ```
+//!
+//! C1 Within one base the way is monotonic. C2 Across bases system time follows the machine's clock forward at once and back by
+//! at most ten milliseconds; a clock that was set back further is not followed, so that stamps do not stand still. What C2 leaves
+//! is evened out by the streams, which never write a stamp before the last one.
+
+use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
+use traceweir_transport::clock::{Anchor, Counter, frequency, refined_frequency};
+
+/// Bits behind the point of the rate.
+const FRACTION: u32 = 48;
+/// How far system time is followed back, in 100 ns.
+const BACK: i64 = UNITS_PER_SECOND / 100;
+
+/// The clock of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionClock {
+    kind: u32,
+    counter: Counter,
+    start: Anchor,
+    base: u64,
+    wall: i64,
+    /// 100 ns units a tick.
+    rate: u64,
+}
+
+impl SessionClock {
+    /// A clock of the published kind (1 to 3; 3 becomes 2 where there is no cycle counter) that starts now.
+    pub(crate) fn start(kind: u32, counter: Counter) -> Self {
+        let kind = match kind {
+            3 if counter == Counter::Monotonic => 2,
+            2 | 3 => kind,
+            _ => 1,
+        };
+        Self::at(kind, counter, Anchor::now(counter), frequency(counter))
+    }
+
+    fn at(kind: u32, counter: Counter, start: Anchor, ticks_a_second: u64) -> Self {
+        let (base, wall) = (start.counter, start.wall.0);
+        Self { kind, counter, start, base, wall, rate: rate_of(ticks_a_second) }
+    }
+
+    /// 1 counter, 2 system time, 3 cycles.
+    pub(crate) fn kind(&self) -> u32 {
+        self.kind
+    }
+
+    /// Where raw stamps come from.
+    pub(crate) fn counter(&self) -> Counter {
+        self.counter
+    }
+
+    /// The moment that a file header names.
+    pub(crate) fn anchor(&self) -> &Anchor {
+        &self.start
+    }
+
+    /// The stamp of a file header for a moment.
+    pub(crate) fn anchor_stamp(&self, anchor: &Anchor) -> i64 {
+        if self.kind == 2 { anchor.wall.0 } else { as_stamp(anchor.counter) }
+    }
+
+    /// The stamp of a raw counter value.
+    #[inline]
+    pub(crate) fn stamp(&self, raw: u64) -> i64 {
+        if self.kind != 2 {
+            return as_stamp(raw);
+        }
+        // A value before the base is as good as one behind it: both lie within seconds of it.
+        let ticks = i128::from(as_stamp(raw.wrapping_sub(self.base)));
+        let units = ticks.saturating_mul(i128::from(self.rate)) >> FRACTION;
+        self.wall.saturating_add(i64::try_from(units).unwrap_or(i64::MAX))
+    }
+
+    /// Takes a new base, for clocks that have one.
+    pub(crate) fn follow(&mut self) {
+        if self.kind == 2 {
+            let now = Anchor::now(self.counter);
+            let rate = rate_of(refined_frequency(self.counter, &self.start, &now));
+            self.rebase(&now, rate);
+        }
+    }
+
+    fn rebase(&mut self, now: &Anchor, rate: u64) {
+        let expected = self.stamp(now.counter);
+        let is_set_back = now.wall.0 < expected.saturating_sub(BACK);
+        self.wall = if is_set_back { expected } else { now.wall.0 };
+        self.base = now.counter;
+        self.rate = rate;
+    }
+
+    /// Ticks a second as measured since the start, and the time now.
+    pub(crate) fn refined(&self, from: &Anchor) -> (i64, FileTime) {
+        let now = Anchor::now(self.counter);
+        let rate = refined_frequency(self.counter, from, &now);
+        (i64::try_from(rate).unwrap_or(i64::MAX), now.wall)
+    }
+
+    /// Ticks a second as known at the start.
+    pub(crate) fn frequency(&self) -> u64 {
+        frequency(self.counter).max(1)
+    }
+}
+
+#[allow(clippy::cast_possible_wrap)] // A stamp is the counter's 64 bits; no counter comes near the sign.
+const fn as_stamp(raw: u64) -> i64 {
+    raw as i64
+}
+
+fn rate_of(ticks_a_second: u64) -> u64 {
+    let units = (UNITS_PER_SECOND.unsigned_abs() as u128) << FRACTION;
+    let rate = units.checked_div(u128::from(ticks_a_second)).unwrap_or(1);
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn anchor(counter: u64, wall: i64) -> Anchor {
+        Anchor { counter, monotonic_ns: counter, wall: FileTime(wall) }
+    }
+
+    fn system(ticks_a_second: u64) -> SessionClock {
+        SessionClock::at(2, Counter::Cycles, anchor(1_000, 500_000_000), ticks_a_second)
+    }
+
+    #[test]
+    fn counter_and_cycles_are_the_raw_value() {
+        for kind in [1, 3] {
+            let clock = SessionClock::at(kind, Counter::Cycles, anchor(7, 9), 3_000_000_000);
+            assert_eq!(clock.stamp(0x7FFF_0000_0000_0001), 0x7FFF_0000_0000_0001);
+            assert_eq!(clock.anchor_stamp(clock.anchor()), 7);
+        }
+    }
+
+    #[test]
+    fn system_time_counts_100_ns_at_any_rate() {
+        for rate in [1_000_000_u64, 10_000_000, 24_000_000, 1_000_000_000, 3_123_456_789] {
+            let clock = system(rate);
+            for seconds in [0_u64, 1, 3600, 86_400 * 30] {
+                let expected = 500_000_000 + i64::try_from(seconds).unwrap() * UNITS_PER_SECOND;
+                let got = clock.stamp(1_000 + seconds * rate);
+                let off = expected - got;
+                // One part in 10¹¹ is what 48 bits give at gigahertz.
+                assert!((0..=1 + expected / 100_000_000_000).contains(&off), "{rate} Hz, {seconds} s: {off}");
+            }
+            assert_eq!(clock.anchor_stamp(clock.anchor()), 500_000_000);
+            assert!(clock.stamp(0) <= 500_000_000, "before the start");
+        }
+    }
+
+    #[test]
+    fn system_time_follows_forward_and_a_little_back_but_not_far_back() {
+        let rate = rate_of(10_000_000);
+        let mut clock = system(10_000_000);
+        clock.rebase(&anchor(11_000, 500_090_000), rate);
+        assert_eq!(clock.stamp(11_000), 500_090_000, "forward");
+        clock.rebase(&anchor(12_000, 500_091_000 - BACK), rate);
+        assert_eq!(clock.stamp(12_000), 500_091_000 - BACK, "a little back");
+        let before = clock.stamp(13_000);
+        clock.rebase(&anchor(13_000, 5), rate);
+        assert_eq!(clock.stamp(13_000), before, "set back");
+        assert_eq!(clock.stamp(14_000), before + 1_000, "and goes on");
+    }
+}

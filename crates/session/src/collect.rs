@@ -1,0 +1,360 @@
+//! The collector: regions in, full buffers out.
+//!
+//! ```text
+//!   for each stream (processor):   look at its rings in all regions ──▶ merge ──▶ its buffer ──full──▶ output
+//!   then for each region:          damaged? what has its process lost?
+//! ```
+//!
+//! K1 A buffer holds records of one stream; at most one buffer of a stream is being filled. K2 Stamps of a stream never fall. K3 A region
+//! that breaks the rules of its rings is dropped at once and disturbs no other. K4 What a process counts as lost is added once.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
+use traceweir_transport::ring::{Head, RegionReader, RingReader};
+
+use crate::clock::SessionClock;
+use crate::engine::{Shared, SourceId};
+use crate::merge::{self, Lane, Outcome, Ring, Sink, Until};
+use crate::output::Job;
+use crate::pool::{Buffer, Wait};
+use crate::record::Writer;
+
+/// A region and who writes it.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) id: SourceId,
+    pub(crate) writer: Writer,
+    /// `None` once it was given up.
+    pub(crate) reader: Option<RegionReader>,
+    /// Wakes the collector; kept to be taken out of its waiting list.
+    pub(crate) wake: Option<OwnedFd>,
+    /// Address space of the region.
+    pub(crate) bytes: u64,
+    /// Events its process has lost, as far as they are counted.
+    pub(crate) lost: u64,
+}
+
+/// The records of one processor on their way to the file.
+#[derive(Debug, Default)]
+struct Stream {
+    cpu: u16,
+    buffer: Option<Buffer>,
+    /// Raw stamp of the last record.
+    key: u64,
+    /// The same on the session's clock.
+    time: i64,
+}
+
+/// What a drain found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Drained {
+    /// Records were taken.
+    pub(crate) took: bool,
+    /// Records wait, being too young.
+    pub(crate) waits: bool,
+}
+
+/// How far a drain goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Records younger than the drain wait for the next.
+    Settled,
+    /// Everything that is published.
+    All,
+}
+
+/// Collects the records of all regions.
+pub(crate) struct Collector {
+    shared: Arc<Shared>,
+    jobs: Sender<Job>,
+    clock: SessionClock,
+    /// Ticks that a stamp may be ahead.
+    ahead: u64,
+    cpus: usize,
+    sources: Vec<Source>,
+    streams: Vec<Stream>,
+    /// Lost events that buffers have told of.
+    told_lost: u64,
+}
+
+impl Collector {
+    pub(crate) fn new(shared: Arc<Shared>, jobs: Sender<Job>, clock: SessionClock) -> Self {
+        let millis = u64::try_from(merge::FUTURE.as_millis()).unwrap_or(0);
+        let ahead = clock.frequency().saturating_mul(millis) / 1000;
+        let cpus = usize::from(shared.cpus);
+        let streams = (0..shared.streams).map(|cpu| Stream { cpu, ..Stream::default() }).collect();
+        Self { shared, jobs, clock, ahead, cpus, sources: Vec::new(), streams, told_lost: 0 }
+    }
+
+    /// A region from now on.
+    pub(crate) fn add(&mut self, source: Source) {
+        self.sources.push(source);
+    }
+
+    /// Drops regions, of which everything has been collected.
+    pub(crate) fn remove(&mut self, leaving: &[SourceId]) {
+        let shared = &self.shared;
+        self.sources.retain(|source| {
+            let stays = !leaving.contains(&source.id);
+            if !stays {
+                shared.forget(source);
+            }
+            stays
+        });
+    }
+
+    /// Follows the machine's clock and lets idle pages go.
+    pub(crate) fn look_around(&mut self) {
+        self.clock.follow();
+        for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
+            reader.give_back();
+        }
+    }
+
+    /// Collects what the rings hold.
+    pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
+        let mut drained = Drained::default();
+        let mut outcome = Outcome::default();
+        let (mut readers, mut writers) = split(&mut self.sources);
+        // One stream takes the rings of all processors.
+        let width = if self.streams.len() == 1 { self.cpus } else { 1 };
+        let counter = self.clock.counter();
+        let mut counts = (0, 0);
+        for at in 0..self.streams.len() {
+            let before = counter.now();
+            let mut lanes = look(&mut readers, at, width, self.cpus, &mut outcome);
+            if lanes.is_empty() {
+                continue;
+            }
+            let until = match reach {
+                Reach::Settled => Until { now: before, ahead: self.ahead },
+                // Read behind the rings: no honest stamp is younger.
+                Reach::All => Until { now: counter.now(), ahead: 0 },
+            };
+            let mut filler = Filler {
+                streams: &mut self.streams,
+                at,
+                writers: &mut writers,
+                clock: &self.clock,
+                shared: &self.shared,
+                jobs: &self.jobs,
+                told_lost: &mut self.told_lost,
+                events: 0,
+                damaged: 0,
+            };
+            merge::merge(&mut lanes, until, &mut filler, &mut outcome);
+            counts = (counts.0 + filler.events, counts.1 + filler.damaged);
+        }
+        (drained.took, drained.waits) = (outcome.took, outcome.waits);
+        self.shared.stats.events.fetch_add(counts.0, Relaxed);
+        self.shared.stats.damaged.fetch_add(counts.1, Relaxed);
+        self.settle_sources(&outcome.damaged);
+        drained
+    }
+
+    /// Reads what processes have lost, and gives damaged regions up.
+    fn settle_sources(&mut self, damaged: &[usize]) {
+        let mut more = 0_u64;
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let Some(reader) = source.reader.as_mut() else { continue };
+            let lost = reader.lost();
+            more = more.saturating_add(lost.saturating_sub(source.lost));
+            source.lost = source.lost.max(lost);
+            if damaged.contains(&index) {
+                source.reader = None;
+                self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
+            }
+        }
+        if more > 0 {
+            self.shared.stats.no_room.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// Sends all partly filled buffers out.
+    pub(crate) fn flush(&mut self) {
+        let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(|b| !b.is_empty()));
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            if let Some(mut buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
+                buffer.ends_flush = Some(index) == last;
+                submit(buffer, &self.shared, &self.jobs, &mut self.told_lost);
+            }
+        }
+    }
+
+    /// Copies of all partly filled buffers.
+    pub(crate) fn partial(&self) -> Vec<Buffer> {
+        let buffers = self.streams.iter().filter_map(|stream| stream.buffer.as_ref());
+        buffers
+            .filter(|buffer| !buffer.is_empty())
+            .map(|buffer| {
+                let mut copy = buffer.copy_from(HEADER_SIZE, buffer.events);
+                copy.bytes.resize(buffer.bytes.len(), 0);
+                copy
+            })
+            .collect()
+    }
+
+    /// Sends live consumers what they have not had; the buffers go on filling.
+    pub(crate) fn deliver(&mut self) {
+        let is_new = |b: &Buffer| b.filled > b.delivered;
+        let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            let Some(buffer) = stream.buffer.as_mut().filter(|b| is_new(b)) else { continue };
+            tell_lost(buffer, &self.shared, &mut self.told_lost);
+            let mut piece = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events);
+            piece.ends_flush = Some(index) == last;
+            (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
+            if self.jobs.send(Job::Live(piece)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Gives all regions up, at the end.
+    pub(crate) fn finish(&mut self) {
+        for source in self.sources.drain(..) {
+            self.shared.forget(&source);
+        }
+    }
+}
+
+/// Readers and writers of all sources, which are borrowed apart.
+fn split(sources: &mut [Source]) -> (Vec<Option<&mut RegionReader>>, Vec<&mut Writer>) {
+    sources.iter_mut().map(|Source { reader, writer, .. }| (reader.as_mut(), writer)).unzip()
+}
+
+/// The rings of a stream that have something.
+fn look<'r>(
+    readers: &'r mut [Option<&mut RegionReader>],
+    at: usize,
+    width: usize,
+    cpus: usize,
+    outcome: &mut Outcome,
+) -> Vec<Lane<'r, RingReader>> {
+    let mut lanes = Vec::new();
+    for (source, reader) in readers.iter_mut().enumerate() {
+        let Some(reader) = reader else { continue };
+        let Some((fast, locked)) = reader.rings().split_at_mut_checked(cpus) else { continue };
+        for rings in [fast, locked] {
+            for ring in rings.iter_mut().skip(at).take(width) {
+                match Lane::look(ring, source) {
+                    Ok(Some(lane)) => lanes.push(lane),
+                    Ok(None) => {}
+                    Err(_) => outcome.damaged.push(source),
+                }
+            }
+        }
+    }
+    lanes
+}
+
+/// Lets a buffer tell of losses that no other has told of.
+fn tell_lost(buffer: &mut Buffer, shared: &Shared, told: &mut u64) {
+    let lost = shared.stats.events_lost();
+    if lost > *told {
+        *told = lost;
+        buffer.loss |= BUFFER_FLAG_EVENTS_LOST;
+        buffer.news |= BUFFER_FLAG_EVENTS_LOST;
+    }
+}
+
+fn submit(mut buffer: Buffer, shared: &Shared, jobs: &Sender<Job>, told: &mut u64) {
+    tell_lost(&mut buffer, shared, told);
+    shared.pool.submitted();
+    if let Err(refused) = jobs.send(Job::Buffer(buffer)) {
+        // The writer is gone: what it would have written is lost.
+        if let Job::Buffer(buffer) = refused.0 {
+            shared.stats.count_unwritten(buffer.events);
+            shared.pool.give(buffer);
+        }
+        shared.pool.settled();
+    }
+}
+
+/// Copies records into the buffer of a stream.
+struct Filler<'a, 'w> {
+    streams: &'a mut [Stream],
+    at: usize,
+    writers: &'a mut [&'w mut Writer],
+    clock: &'a SessionClock,
+    shared: &'a Shared,
+    jobs: &'a Sender<Job>,
+    told_lost: &'a mut u64,
+    events: u64,
+    damaged: u64,
+}
+
+impl Filler<'_, '_> {
+    /// Makes room for a record in the stream's buffer, or a new one. Whether there is.
+    #[cold]
+    fn turn_over(&mut self) -> bool {
+        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        if let Some(full) = stream.buffer.take() {
+            submit(full, self.shared, self.jobs, self.told_lost);
+        }
+        let Some(mut buffer) = self.shared.pool.try_take() else { return false };
+        buffer.reset(stream.cpu);
+        stream.buffer = Some(buffer);
+        true
+    }
+}
+
+impl<R: Ring> Sink<R> for Filler<'_, '_> {
+    #[inline]
+    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        let padded = head.length.next_multiple_of(8);
+        let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
+        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !has_room && !self.turn_over() {
+            return false;
+        }
+        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source)) else {
+            return false;
+        };
+        let Some(buffer) = stream.buffer.as_mut() else { return false };
+        let end = buffer.filled.saturating_add(padded);
+        let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
+        // The record covers all but the padding.
+        if let Some(padding) = room.last_chunk_mut::<8>() {
+            *padding = [0; 8];
+        }
+        let Some(record) = room.get_mut(..head.length) else { return false };
+        ring.take(record);
+        stream.key = stream.key.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        if !writer.sign(record, (!head.keep_stamp).then_some(stream.time)) {
+            self.damaged = self.damaged.saturating_add(1);
+            return true;
+        }
+        buffer.filled = end;
+        buffer.events = buffer.events.saturating_add(1);
+        buffer.time = stream.time;
+        self.events = self.events.saturating_add(1);
+        true
+    }
+
+    fn wait_for_room(&mut self) {
+        if self.shared.pool.wait() == Wait::Again {
+            return;
+        }
+        // All buffers are being filled, by other streams: they have to go as they are.
+        let mut any = false;
+        for stream in &mut *self.streams {
+            if let Some(buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
+                submit(buffer, self.shared, self.jobs, self.told_lost);
+                any = true;
+            } else if let Some(empty) = stream.buffer.take() {
+                self.shared.pool.give(empty);
+            }
+        }
+        if !any {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

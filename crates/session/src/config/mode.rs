@@ -1,0 +1,149 @@
+//! LogFileMode: which flags go together.
+
+use traceweir_format::spec::session::{
+    EVENT_TRACE_COMPRESSED_MODE as COMPRESSED, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
+    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL, EVENT_TRACE_RELOG_MODE as RELOG,
+    EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+};
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::SessionConfig;
+
+use super::refuse;
+use crate::error::Result;
+
+const MS_FLUSH_TIMER: u32 = 0x0000_0010;
+const PREALLOCATE: u32 = 0x0000_0020;
+const NONSTOPPABLE: u32 = 0x0000_0040;
+const SECURE: u32 = 0x0000_0080;
+const REAL_TIME: u32 = 0x0000_0100;
+const BUFFERING: u32 = 0x0000_0400;
+const PRIVATE: u32 = 0x0000_0800;
+const GLOBAL_SEQUENCE: u32 = 0x0000_4000;
+const LOCAL_SEQUENCE: u32 = 0x0000_8000;
+const IN_PROC: u32 = 0x0002_0000;
+const BUFFER_INTERFACE: u32 = 0x0004_0000;
+const KD_FILTER: u32 = 0x0008_0000;
+const STOP_ON_SHUTDOWN: u32 = 0x0040_0000;
+const PERSIST_ON_SHUTDOWN: u32 = 0x0080_0000;
+const PAGED: u32 = 0x0100_0000;
+const INDEPENDENT: u32 = 0x0800_0000;
+const ONE_STREAM: u32 = 0x1000_0000;
+const BLOCKING: u32 = 0x2000_0000;
+const UNDEFINED: u32 = 0x4000_0000;
+
+/// Flags of a session that its file does not show.
+pub(crate) const NOT_IN_FILES: u32 = REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
+
+/// Flags that exclude each other: one of the first with any of the second.
+const EXCLUSIVE: [(u32, u32, &str); 15] = [
+    (SEQUENTIAL, CIRCULAR | NEWFILE, "a sequential log is neither circular nor a row of files"),
+    (CIRCULAR, APPEND | NEWFILE, "a circular log neither appends nor starts new files"),
+    (APPEND, NEWFILE, "a log either appends or starts new files"),
+    (APPEND, REAL_TIME | PRIVATE, "an appending session is neither real-time nor private"),
+    (BUFFERING, SEQUENTIAL | CIRCULAR | APPEND | NEWFILE, "a buffering session has no file mode"),
+    (BUFFERING, REAL_TIME, "a buffering session is not real-time"),
+    (PRIVATE, REAL_TIME, "a private session is not real-time"),
+    (PRIVATE, INDEPENDENT, "a private session is not an independent one"),
+    (PRIVATE, PREALLOCATE | NEWFILE, "a private session neither preallocates nor starts new files"),
+    (GLOBAL_SEQUENCE, LOCAL_SEQUENCE, "sequence numbers are either global or local"),
+    (SYSTEM_LOGGER, PAGED, "kernel events cannot be logged to pageable memory"),
+    (STOP_ON_SHUTDOWN, PERSIST_ON_SHUTDOWN, "a session either stops or persists at shutdown"),
+    (COMPRESSED, CIRCULAR | APPEND, "a compressed log is neither circular nor appends"),
+    (NONSTOPPABLE, NONSTOPPABLE, "only an autologger session can be non-stoppable"),
+    (INTERNAL, INTERNAL, "a flag is internal or not defined"),
+];
+
+/// Flags that nobody may set.
+const INTERNAL: u32 = MS_FLUSH_TIMER | RELOG | BUFFER_INTERFACE | KD_FILTER | BLOCKING | UNDEFINED;
+
+/// Flags that are legal and not served, with the reason.
+const NOT_SERVED: [(u32, &str); 5] = [
+    (APPEND, "appending to a log file is not supported"),
+    (NEWFILE, "starting a new file at the size limit is not supported"),
+    (PREALLOCATE, "preallocating the log file is not supported"),
+    (SYSTEM_LOGGER, "sessions that receive kernel events are not supported"),
+    (SECURE, "sessions that only some may write to are not supported"),
+];
+
+/// The flags of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode(pub(crate) u32);
+
+impl Mode {
+    const fn has(self, flags: u32) -> bool {
+        self.0 & flags != 0
+    }
+
+    pub(crate) const fn is_real_time(self) -> bool {
+        self.has(REAL_TIME)
+    }
+
+    pub(crate) const fn is_buffering(self) -> bool {
+        self.has(BUFFERING)
+    }
+
+    pub(crate) const fn is_circular(self) -> bool {
+        self.has(CIRCULAR)
+    }
+
+    pub(crate) const fn is_private(self) -> bool {
+        self.has(PRIVATE)
+    }
+
+    pub(crate) const fn is_one_stream(self) -> bool {
+        self.has(ONE_STREAM)
+    }
+
+    pub(crate) const fn counts_kib(self) -> bool {
+        self.has(KBYTES)
+    }
+
+    /// The mode with real-time delivery on or off.
+    pub(crate) const fn with_real_time(self, on: bool) -> Self {
+        Self(if on { self.0 | REAL_TIME } else { self.0 & !REAL_TIME })
+    }
+
+    /// Whether there must be a file name.
+    pub(super) const fn needs_path(self) -> bool {
+        self.has(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE) || !self.has(REAL_TIME | BUFFERING)
+    }
+
+    /// Refuses combinations that are not valid.
+    pub(super) fn check(self, raw: &SessionConfig) -> Result<()> {
+        let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
+        for (one, others, why) in EXCLUSIVE {
+            if self.has(one) && self.has(others) {
+                return invalid(why);
+            }
+        }
+        if self.has(APPEND) && raw.clock != 2 {
+            return invalid("an appending session uses system time");
+        }
+        if self.has(IN_PROC) && !self.has(PRIVATE) {
+            return invalid("an in-process session is a private one");
+        }
+        if self.has(CIRCULAR | NEWFILE | PREALLOCATE) && raw.maximum_file_size == 0 {
+            return invalid("this kind of log needs a maximum size");
+        }
+        let path = raw.log_file.as_ref().map(|path| path.to_string_lossy());
+        if self.has(NEWFILE) && path.is_some_and(|path| path.matches("%d").count() != 1) {
+            return invalid("the name of a row of files has one %d");
+        }
+        Ok(())
+    }
+
+    /// Refuses what is valid but not there.
+    pub(super) fn check_served(self) -> Result<()> {
+        for (flag, why) in NOT_SERVED {
+            if self.has(flag) {
+                return refuse(Status::ERROR_NOT_SUPPORTED, why);
+            }
+        }
+        if self.has(PRIVATE) && !self.has(IN_PROC) {
+            let why = "private sessions are started by their own process (PRIVATE_IN_PROC)";
+            return refuse(Status::ERROR_NOT_SUPPORTED, why);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+use super::*;
+use std::path::PathBuf;
+
+const GIB: u64 = 1 << 30;
+
+fn raw(mode: u32) -> SessionConfig {
+    let log_file = Some(PathBuf::from("/tmp/a.etl"));
+    SessionConfig {
+        name: "s".into(),
+        log_file_mode: mode,
+        maximum_file_size: 100,
+        log_file,
+        ..Default::default()
+    }
+}
+
+fn status(raw: SessionConfig) -> Option<Status> {
+    Config::with_memory(raw, 4, 16 * GIB).err().map(|e| e.status())
+}
+
+const INVALID: Option<Status> = Some(Status::ERROR_INVALID_PARAMETER);
+const BAD_PATH: Option<Status> = Some(Status::ERROR_BAD_PATHNAME);
+const NOT_SERVED: Option<Status> = Some(Status::ERROR_NOT_SUPPORTED);
+
+#[test]
+fn combinations_that_are_not_valid_are_refused() {
+    for mode in [
+        0x3, 0x9, 0x6, 0xA, 0xC, 0x104, 0x20804, 0x401, 0x402, 0x404, 0x408, 0x500, 0x20900, 0x0802_0800, 0x20820,
+        0x20808, 0x20001, 0xC001, 0x0300_0001, 0x41, 0x00C0_0001, 0x0400_0002, 0x0400_0004, 0x11, 0x1_0001,
+        0x4_0001, 0x8_0001, 0x2000_0001, 0x4000_0001,
+    ] {
+        assert_eq!(status(raw(mode)), INVALID, "{mode:#x}");
+    }
+    assert_eq!(status(SessionConfig { maximum_file_size: 0, ..raw(2) }), INVALID, "circular without a limit");
+    assert_eq!(status(SessionConfig { clock: 4, ..raw(1) }), INVALID);
+    assert_eq!(status(raw(4)), INVALID, "append with a counter");
+    let guid = SYSTEM_TRACE_CONTROL;
+    assert_eq!(status(SessionConfig { guid, ..raw(1) }), INVALID);
+    for name in [String::new(), "x".repeat(1024)] {
+        assert_eq!(status(SessionConfig { name, ..raw(1) }), INVALID);
+    }
+}
+
+#[test]
+fn a_path_is_needed_unless_events_go_elsewhere() {
+    for mode in [0, 1, 2, 0x101, 0x20800] {
+        assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), BAD_PATH, "{mode:#x}");
+    }
+    for mode in [0x100, 0x400] {
+        assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), None, "{mode:#x}");
+        assert_eq!(status(raw(mode)), None, "{mode:#x} with one");
+    }
+}
+
+#[test]
+fn what_is_legal_but_not_there_says_so_after_what_is_wrong() {
+    let numbered = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
+    assert_eq!(status(numbered), NOT_SERVED);
+    assert_eq!(status(raw(8)), INVALID, "no %d");
+    for mode in [0x21, 0x81, 0x800, 0x0200_0001] {
+        assert_eq!(status(raw(mode)), NOT_SERVED, "{mode:#x}");
+    }
+    assert_eq!(status(SessionConfig { clock: 2, ..raw(4) }), NOT_SERVED, "append");
+    let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
+    assert_eq!(status(kernel), NOT_SERVED);
+    for mode in [0x20801, 0x0121_5201, 0x0C40_0001, 0x1000_0002, 0x8000_0001] {
+        assert_eq!(status(raw(mode)), None, "{mode:#x}");
+    }
+}
+
+#[test]
+fn sizes_and_numbers_are_adjusted() {
+    let adjusted = |raw: SessionConfig, memory| {
+        let config = Config::with_memory(raw, 4, memory).unwrap();
+        let p = config.properties();
+        (p.buffer_size, p.minimum_buffers, p.maximum_buffers, p.flush_timer, p.clock)
+    };
+    assert_eq!(adjusted(raw(1), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
+    assert_eq!(adjusted(raw(0x100), 16 * GIB), (64, 8, 28, 1, 1), "real-time ticks");
+    assert_eq!(adjusted(raw(0x1000_0001), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
+    let given = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
+        buffer_size,
+        minimum_buffers,
+        maximum_buffers,
+        ..raw(1)
+    };
+    assert_eq!(adjusted(given(1, 3, 5), 16 * GIB), (4, 8, 8, 0, 1), "raised");
+    assert_eq!(adjusted(given(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
+    assert_eq!(adjusted(given(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
+    assert_eq!(adjusted(given(16_384, 100, 200), GIB), (16_384, 16, 16, 0, 1), "a quarter of the memory");
+    let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..raw(0x400) };
+    assert_eq!(adjusted(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
+    assert!(!Config::with_memory(raw(1), 4, GIB).unwrap().properties().guid.is_null());
+}
+
+#[test]
+fn limits_count_mib_or_kib() {
+    assert_eq!(limit_of(&raw(1)), Limit::Stop(100 << 20));
+    assert_eq!(limit_of(&raw(0x2002)), Limit::Wrap(100 << 10));
+    assert_eq!(limit_of(&SessionConfig { maximum_file_size: 0, ..raw(0) }), Limit::None);
+    assert_eq!(status(SessionConfig { maximum_file_size: 127, ..raw(0x2002) }), INVALID, "under two buffers");
+    assert_eq!(status(SessionConfig { maximum_file_size: 128, ..raw(0x2002) }), None);
+}
+
+#[test]
+fn a_ring_holds_two_of_the_largest_records() {
+    for (buffer_size, ring_bytes, maximum) in [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)] {
+        let raw = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..raw(1) };
+        for cpus in [1, 2, 128] {
+            let config = Config::with_memory(raw.clone(), cpus, 64 * GIB).unwrap();
+            let params = config.region_params(Counter::Cycles).unwrap();
+            let ring = params.layout.ring_bytes();
+            assert!(ring >= 2 * (params.max_record + 16), "{ring} for {}", params.max_record);
+            assert!(u64::from(ring) <= LARGEST_RING);
+            assert!(params.max_record as usize <= config.buffer_bytes() - HEADER_SIZE);
+            assert_eq!(params.wake_at, ring / 2);
+        }
+    }
+}

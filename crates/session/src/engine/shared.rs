@@ -1,0 +1,222 @@
+//! What the handle and both threads have in common.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use traceweir_transport::Error as TransportError;
+use traceweir_transport::abi::RegionParams;
+use traceweir_transport::message::{Properties, SessionConfig, Update};
+
+use super::{Done, Live, SourceId};
+use crate::collect::Source;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+use crate::stats::Stats;
+
+/// Something for the collector.
+pub(crate) enum Command {
+    Attach(Box<Source>),
+    Detach(SourceId),
+    Flush(Option<(File, PathBuf)>, Done<Properties>),
+    Update(Update, Option<File>, Done<Properties>),
+    Stop(Option<Done<Properties>>),
+    Open(Done<Live>),
+    Close(u64),
+}
+
+impl Command {
+    /// Answers that the session has ended.
+    pub(crate) fn refuse(self) {
+        match self {
+            Self::Flush(_, done) | Self::Update(_, _, done) | Self::Stop(Some(done)) => done(Err(Error::Ended)),
+            Self::Open(done) => done(Err(Error::Ended)),
+            Self::Attach(_) | Self::Detach(_) | Self::Close(_) | Self::Stop(None) => {}
+        }
+    }
+}
+
+/// The common part of a session.
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) cpus: u16,
+    pub(crate) streams: u16,
+    pub(crate) params: RegionParams,
+    pub(crate) stats: Stats,
+    pub(crate) pool: Pool,
+    config: Mutex<SessionConfig>,
+    /// `None` once the session takes no more.
+    commands: Mutex<Option<VecDeque<Command>>>,
+    /// Everything that may wake the collector; edge-triggered, so that nothing need ever be read from a descriptor that a
+    /// process could make block.
+    waiting: OwnedFd,
+    bell: OwnedFd,
+    /// Wakes without a source of their own.
+    wakes: Mutex<Vec<OwnedFd>>,
+    region_bytes: AtomicU64,
+    sources: AtomicU64,
+}
+
+fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |error| Error::Transport(TransportError::system(operation, error))
+}
+
+fn new_event() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(
+        id: u64,
+        config: SessionConfig,
+        (cpus, streams): (u16, u16),
+        params: RegionParams,
+        pool: Pool,
+    ) -> Result<Self> {
+        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
+        let shared = Self {
+            id,
+            cpus,
+            streams,
+            params,
+            stats: Stats::default(),
+            pool,
+            config: Mutex::new(config),
+            commands: Mutex::new(Some(VecDeque::new())),
+            waiting,
+            bell: new_event()?,
+            wakes: Mutex::new(Vec::new()),
+            region_bytes: AtomicU64::new(0),
+            sources: AtomicU64::new(1),
+        };
+        shared.listen_to(&shared.bell)?;
+        Ok(shared)
+    }
+
+    fn listen_to(&self, event: &OwnedFd) -> Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.waiting, event, epoll::EventData::new_u64(0), flags).map_err(system("epoll_ctl"))
+    }
+
+    /// A descriptor that wakes the collector: ours to keep as long as it is to work, and the other side's.
+    pub(crate) fn new_wake(&self) -> Result<(OwnedFd, OwnedFd)> {
+        let ours = new_event()?;
+        let theirs = ours.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
+        self.listen_to(&ours)?;
+        Ok((ours, theirs))
+    }
+
+    /// Keeps a wake to the end of the session.
+    pub(crate) fn keep_wake(&self, wake: OwnedFd) {
+        locked(&self.wakes).push(wake);
+    }
+
+    /// Waits at most so long for a command or a wake.
+    pub(crate) fn wait(&self, pause: std::time::Duration) {
+        let timeout = rustix::event::Timespec {
+            tv_sec: i64::try_from(pause.as_secs()).unwrap_or(1),
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        };
+        let mut events = Vec::with_capacity(16);
+        // An interrupted wait is one that ends early: everything is looked at anyway.
+        let _ = epoll::wait(&self.waiting, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+    }
+
+    /// Hands a command to the collector, or back where the session has ended.
+    pub(crate) fn post(&self, command: Command) -> Result<(), Command> {
+        match locked(&self.commands).as_mut() {
+            Some(queue) => queue.push_back(command),
+            None => return Err(command),
+        }
+        // Fails only if the counter overflows, and then the bell has rung.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        Ok(())
+    }
+
+    /// The next command.
+    pub(crate) fn next_command(&self) -> Option<Command> {
+        locked(&self.commands).as_mut()?.pop_front()
+    }
+
+    /// Takes no more commands; those that wait.
+    pub(crate) fn close(&self) -> VecDeque<Command> {
+        locked(&self.commands).take().unwrap_or_default()
+    }
+
+    pub(crate) fn next_source(&self) -> SourceId {
+        SourceId(self.sources.fetch_add(1, Relaxed))
+    }
+
+    /// Sets address space for a region aside, unless that passes the cap.
+    pub(crate) fn claim(&self, bytes: u64, cap: u64) -> bool {
+        let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= cap);
+        self.region_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
+    }
+
+    pub(crate) fn unclaim(&self, bytes: u64) {
+        self.region_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// A source is gone: its wake and its share of the address space with it.
+    pub(crate) fn forget(&self, source: &Source) {
+        if let Some(wake) = &source.wake {
+            // The process may hold a duplicate, so that closing ours would not take it off the list.
+            let _ = epoll::delete(&self.waiting, wake);
+        }
+        self.unclaim(source.bytes);
+        self.stats.processes.fetch_sub(1, Relaxed);
+    }
+
+    /// The configuration as it is now.
+    pub(crate) fn config(&self) -> SessionConfig {
+        locked(&self.config).clone()
+    }
+
+    /// Changes the configuration.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut SessionConfig)) {
+        change(&mut locked(&self.config));
+    }
+
+    pub(crate) fn set_log_file(&self, name: &Path) {
+        self.change(|config| config.log_file = Some(name.to_owned()));
+    }
+
+    pub(crate) fn maximum_buffers(&self) -> usize {
+        locked(&self.config).maximum_buffers as usize
+    }
+
+    /// How the session is.
+    pub(crate) fn properties(&self) -> Properties {
+        let config = self.config();
+        let stats = &self.stats;
+        let (existing, in_use) = self.pool.numbers();
+        let number_of_buffers = existing.max(config.minimum_buffers);
+        Properties {
+            id: self.id,
+            config,
+            number_of_buffers,
+            free_buffers: number_of_buffers.saturating_sub(in_use),
+            buffers_written: stats.buffers_written.load(Relaxed),
+            events_lost: stats.events_lost(),
+            log_buffers_lost: stats.log_buffers_lost.load(Relaxed),
+            real_time_buffers_lost: stats.real_time_buffers_lost.load(Relaxed),
+            real_time_events_lost: stats.real_time_events_lost.load(Relaxed),
+            logger_thread_id: stats.logger_thread_id.load(Relaxed),
+            events: stats.events.load(Relaxed),
+            lost_by_cause: stats.lost(),
+            processes: stats.processes.load(Relaxed),
+            consumers: stats.consumers.load(Relaxed),
+            damaged_regions: stats.damaged_regions.load(Relaxed),
+            collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
+            end_status: stats.end_status.load(Relaxed),
+        }
+    }
+}

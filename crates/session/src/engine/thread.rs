@@ -1,0 +1,276 @@
+//! The collector thread: starts both threads, then turns wakes, commands and time into drains.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Instant;
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::Error as TransportError;
+use traceweir_transport::clock::Counter;
+use traceweir_transport::message::{Properties, Update};
+
+use super::shared::{Command, Shared};
+use super::{Done, Place, SourceId};
+use crate::clock::SessionClock;
+use crate::collect::{Collector, Reach};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::flush::Schedule;
+use crate::logfile::{Facts, Flight, LogFile};
+use crate::output::{Job, Log, Output};
+use crate::pool::Pool;
+use crate::realtime::Realtime;
+use crate::stats::Stats;
+
+/// Stack of a session's thread: nothing deep runs there.
+const STACK: usize = 256 << 10;
+
+/// Starts a session's threads.
+pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
+    let logger_id = u16::try_from(place.id & 0xFFFF).unwrap_or(0);
+    if logger_id == 0 {
+        return refuse("the logger id of a session is not 0");
+    }
+    let counter = Counter::best();
+    let clock = SessionClock::start(config.properties().clock, counter);
+    config.set_clock(clock.kind());
+    let params = config.region_params(counter)?;
+    let properties = config.properties().clone();
+    let pool = Pool::new(config.buffer_bytes(), properties.maximum_buffers);
+    let (streams, cpus) = (config.streams(), config.cpus());
+    let shared = Arc::new(Shared::new(place.id, properties, (cpus, streams), params, pool)?);
+    let facts = Facts {
+        config: config.properties().clone(),
+        logger_id,
+        processors: u32::from(streams),
+        starter: place.starter,
+        clock: clock.clone(),
+    };
+    let live = config.mode().is_real_time();
+    let room = shared.maximum_buffers();
+    let live = live.then(|| Realtime::new(config.buffer_bytes(), room, logger_id));
+    let log = open_log(&config, place.file, &facts)?;
+    if let Log::File(file) = &log {
+        shared.stats.buffers_written.store(file.buffers_written(), Relaxed);
+    }
+    let reserve = (config.properties().minimum_buffers / 8).clamp(1, 16);
+    let on_end = Some(place.on_end);
+    let output = Output { shared: Arc::clone(&shared), facts, log, live, on_end, reserve };
+    spawn(&shared, output, clock)?;
+    Ok(shared)
+}
+
+fn refuse<T>(why: &'static str) -> Result<T> {
+    Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
+}
+
+fn open_log(config: &Config, file: Option<std::fs::File>, facts: &Facts) -> Result<Log> {
+    let name = config.properties().log_file.as_deref();
+    match file {
+        _ if config.mode().is_buffering() => Ok(Log::Flight(Flight::default(), file)),
+        Some(file) => {
+            let log = LogFile::create(Box::new(file), facts, name, *facts.clock.anchor())?;
+            Ok(Log::File(Box::new(log)))
+        }
+        None if name.is_some() || !config.mode().is_real_time() => {
+            let why = "the log file was not passed along";
+            Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why })
+        }
+        None => Ok(Log::None),
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()> {
+    let failed = |e| Error::Transport(TransportError::system("thread", e));
+    let (jobs, inbox) = channel();
+    let (ready, started) = channel();
+    let low_latency = shared.config().low_latency;
+    let schedule = Schedule::new(Instant::now(), shared.config().flush_timer);
+    let collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
+    let keeper =
+        Keeper { shared: Arc::clone(shared), collector, jobs, schedule, low_latency, leaving: Vec::new() };
+    let writer = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
+    // Where the second thread cannot be had, the first finds its inbox closed and finalises the file.
+    writer.spawn(move || output.run(&inbox)).map_err(failed)?;
+    let collect = std::thread::Builder::new().name("weir-collect".into()).stack_size(STACK);
+    collect
+        .spawn(move || {
+            let id = rustix::thread::gettid().as_raw_nonzero().get();
+            keeper.shared.stats.logger_thread_id.store(u32::try_from(id).unwrap_or(0), Relaxed);
+            // Nobody waits any more if this fails.
+            let _ = ready.send(());
+            keeper.run();
+        })
+        .map_err(failed)?;
+    // Fails only if the thread ended at once, and then every request is refused.
+    let _ = started.recv();
+    Ok(())
+}
+
+/// Keeps the collector going.
+struct Keeper {
+    shared: Arc<Shared>,
+    collector: Collector,
+    jobs: Sender<Job>,
+    schedule: Schedule,
+    low_latency: bool,
+    /// Sources to be dropped after the next drain.
+    leaving: Vec<SourceId>,
+}
+
+/// Whether the session goes on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    On,
+    Stop,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        loop {
+            self.shared.wait(self.schedule.pause(Instant::now()));
+            if self.commands() == Next::Stop {
+                break;
+            }
+            self.turn();
+            Stats::note_thread_time(&self.shared.stats.collector_ns);
+        }
+        for command in self.shared.close() {
+            command.refuse();
+        }
+        self.collector.finish();
+    }
+
+    /// One drain and what is due beside it.
+    fn turn(&mut self) {
+        let due = self.schedule.due(Instant::now());
+        let reach = if self.leaving.is_empty() { Reach::Settled } else { Reach::All };
+        let drained = self.collector.drain(reach);
+        let leaving = std::mem::take(&mut self.leaving);
+        if !leaving.is_empty() {
+            self.collector.remove(&leaving);
+        }
+        if due.flush {
+            self.collector.flush();
+        } else if self.low_latency && self.is_live() {
+            self.collector.deliver();
+        }
+        if due.beat {
+            self.collector.look_around();
+        }
+        let flows = drained.took || drained.waits;
+        self.schedule.look_again(Instant::now(), self.low_latency && flows);
+    }
+
+    fn is_live(&self) -> bool {
+        self.mode().is_real_time()
+    }
+
+    fn mode(&self) -> crate::config::Mode {
+        crate::config::Mode(self.shared.config().log_file_mode)
+    }
+
+    fn commands(&mut self) -> Next {
+        while let Some(command) = self.shared.next_command() {
+            match command {
+                Command::Attach(source) => {
+                    self.shared.stats.processes.fetch_add(1, Relaxed);
+                    self.collector.add(*source);
+                }
+                Command::Detach(source) => self.leaving.push(source),
+                Command::Flush(file, done) => self.flush(file, done),
+                Command::Update(update, file, done) => self.update(&update, file, done),
+                Command::Open(done) => self.send(Job::Open(done)),
+                Command::Close(id) => self.send(Job::Close(id)),
+                Command::Stop(done) => {
+                    self.stop(done);
+                    return Next::Stop;
+                }
+            }
+        }
+        Next::On
+    }
+
+    /// Hands a request to the writer thread.
+    fn send(&self, job: Job) {
+        if let Err(refused) = self.jobs.send(job) {
+            refused.0.refuse();
+        }
+    }
+
+    /// Collects everything and sends it out; a flight recorder keeps its buffers and gives copies of those it fills.
+    fn gather(&mut self) -> Vec<crate::pool::Buffer> {
+        self.collector.drain(Reach::All);
+        if self.mode().is_buffering() {
+            return self.collector.partial();
+        }
+        self.collector.flush();
+        Vec::new()
+    }
+
+    fn flush(&mut self, file: Option<(std::fs::File, PathBuf)>, done: Done<Properties>) {
+        let partial = self.gather();
+        if self.mode().is_buffering() {
+            self.send(Job::Snapshot { file, partial, done });
+        } else {
+            self.send(Job::Flush(done));
+        }
+    }
+
+    fn stop(&mut self, done: Option<Done<Properties>>) {
+        let partial = self.gather();
+        Stats::note_thread_time(&self.shared.stats.collector_ns);
+        self.send(Job::Stop { partial, done });
+    }
+
+    fn update(&mut self, update: &Update, file: Option<std::fs::File>, done: Done<Properties>) {
+        if let Err(error) = self.check_update(update, file.is_some()) {
+            done(Err(error));
+            return;
+        }
+        if let Some(seconds) = update.flush_timer.filter(|&s| s > 0) {
+            self.schedule.set_period(Instant::now(), seconds);
+            self.shared.change(|config| config.flush_timer = seconds);
+        }
+        if let Some(maximum) = update.maximum_buffers.filter(|&n| n > 0) {
+            self.shared.change(|config| config.maximum_buffers = maximum.max(config.minimum_buffers));
+            self.shared.pool.set_maximum(u32::try_from(self.shared.maximum_buffers()).unwrap_or(u32::MAX));
+        }
+        let real_time = update.real_time.unwrap_or_else(|| self.is_live());
+        let mode = self.mode().with_real_time(real_time).0;
+        self.shared.change(|config| config.log_file_mode = mode);
+        if real_time && self.shared.config().flush_timer == 0 {
+            self.schedule.set_period(Instant::now(), 1);
+            self.shared.change(|config| config.flush_timer = 1);
+        }
+        // What was written before the call belongs to the file before.
+        let partial = self.gather();
+        let file = file.zip(update.log_file.clone());
+        self.send(Job::Update { file, partial, real_time, done });
+    }
+
+    fn check_update(&self, update: &Update, has_file: bool) -> Result<()> {
+        let bad_path = |why| Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
+        let config = self.shared.config();
+        let mode = self.mode();
+        let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
+        if switches && (mode.is_buffering() || mode.is_private()) {
+            return refuse("this kind of session does not deliver events live");
+        }
+        if switches && config.log_file.is_none() && update.log_file.is_none() {
+            return refuse("without live delivery the session has no place for its events");
+        }
+        if mode.is_private() && update.maximum_buffers.is_some_and(|n| n > 0) {
+            return refuse("of a private session only file and flush timer can be changed");
+        }
+        if update.log_file.is_some() != has_file {
+            return bad_path("the log file was not passed along with its name");
+        }
+        if update.log_file.is_some() && update.log_file == config.log_file {
+            return bad_path("this is the log file now");
+        }
+        Ok(())
+    }
+}

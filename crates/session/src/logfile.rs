@@ -1,0 +1,266 @@
+//! The log file: sequential, circular, or the snapshot of a flight recorder.
+//!
+//! ```text
+//!   sequential        header │ 1 │ 2 │ 3 │ 4 │ …            to the limit; there the file is finalised and the session ends
+//!   circular          header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │      never past the limit; of each processor the last buffers are there
+//!   flight recorder   memory: 5 6 7 8 + those being filled  ──flush, stop──▶  header │ 5 │ 6 │ 7 │ 8 │ …
+//! ```
+//!
+//! L1 Buffers are written whole: a file is valid up to its last buffer at any time. L2 A write that fails leaves nothing behind: the
+//! file is cut behind its last whole buffer and finalised, which needs no new blocks. L3 A finalised file takes no more buffers; its
+//! header is written again at the stop, with the final counts. L4 Processors' buffers are written in the order they were filled.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use traceweir_format::etl::{Options, Summary, WriteAt, Writer};
+use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
+use traceweir_format::spec::status::Status;
+use traceweir_format::time::FileTime;
+use traceweir_transport::clock::{Anchor, boot_time};
+use traceweir_transport::message::SessionConfig;
+
+use crate::clock::SessionClock;
+use crate::config::{self, Limit};
+use crate::error::{Error, Result};
+use crate::pool::Buffer;
+
+/// Where a log is stored.
+pub(crate) trait Storage: Send {
+    /// Writes all bytes at an offset.
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts it to a length.
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Storage for File {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// Why the last write failed, if it did.
+#[derive(Clone, Debug, Default)]
+struct Failure(Arc<Mutex<Option<io::Error>>>);
+
+impl Failure {
+    fn set(&self, error: io::Error) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn take(&self) -> Option<io::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn take_status(&self) -> Status {
+        self.take().map_or(Status::ERROR_IO_DEVICE, |error| status_of(&error))
+    }
+}
+
+/// A storage that remembers why it failed: errors of the format carry text only.
+struct Disk {
+    storage: Box<dyn Storage>,
+    failure: Failure,
+}
+
+impl WriteAt for Disk {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> traceweir_format::Result<()> {
+        self.storage.write_all_at(bytes, offset).map_err(|error| {
+            let reason = error.to_string();
+            self.failure.set(error);
+            traceweir_format::Error::Io { offset, reason }
+        })
+    }
+}
+
+/// The status that a failed write ends a session with.
+fn status_of(error: &io::Error) -> Status {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Status::ERROR_DISK_FULL
+        }
+        _ => Status::ERROR_IO_DEVICE,
+    }
+}
+
+/// What every file of a session says about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) config: SessionConfig,
+    pub(crate) logger_id: u16,
+    pub(crate) processors: u32,
+    pub(crate) starter: (u32, u32),
+    pub(crate) clock: SessionClock,
+}
+
+impl Facts {
+    /// For a file of this name that starts at a moment.
+    pub(crate) fn options(&self, name: Option<&Path>, anchor: &Anchor) -> Options {
+        let c = &self.config;
+        let mhz = self.clock.frequency().saturating_add(500_000) / 1_000_000;
+        let start_time = anchor.wall;
+        let (process, thread) = self.starter;
+        Options {
+            buffer_size: c.buffer_size.saturating_mul(1024),
+            compressed: c.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
+            log_file_mode: c.log_file_mode & !config::NOT_IN_FILES,
+            logger_id: self.logger_id,
+            session_name: c.name.clone(),
+            file_name: name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            processors: self.processors,
+            cpu_speed_mhz: u32::try_from(mhz.max(1)).unwrap_or(u32::MAX),
+            clock_type: self.clock.kind(),
+            perf_freq: i64::try_from(self.clock.frequency()).unwrap_or(i64::MAX),
+            anchor: self.clock.anchor_stamp(anchor),
+            start_time,
+            boot_time: FileTime(boot_time().0.min(start_time.0)),
+            starter: (thread, process),
+            maximum_file_size: c.maximum_file_size,
+            ..Options::default()
+        }
+    }
+}
+
+/// What became of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is in the file.
+    Yes,
+    /// The file takes no more: it was finalised before.
+    No,
+    /// The file takes no more from now on, for this reason; `ERROR_SUCCESS` at the limit.
+    Ended(Status),
+}
+
+/// An open log file.
+pub(crate) struct LogFile {
+    writer: Writer<Disk>,
+    limit: Option<u64>,
+    anchor: Anchor,
+    clock: SessionClock,
+    failure: Failure,
+    /// When it was finalised.
+    ended: Option<FileTime>,
+}
+
+impl LogFile {
+    /// Empties the storage and writes the header buffer.
+    pub(crate) fn create(
+        mut storage: Box<dyn Storage>,
+        facts: &Facts,
+        name: Option<&Path>,
+        anchor: Anchor,
+    ) -> Result<Self> {
+        storage.truncate(0).map_err(Error::File)?;
+        let failure = Failure::default();
+        let disk = Disk { storage, failure: failure.clone() };
+        let mut writer = Writer::create(disk, facts.options(name, &anchor))
+            .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
+        let limit = match config::limit_of(&facts.config) {
+            Limit::Stop(bytes) => Some(bytes),
+            Limit::Wrap(bytes) => {
+                writer.wrap_at(bytes);
+                None
+            }
+            Limit::None => None,
+        };
+        Ok(Self { writer, limit, anchor, clock: facts.clock.clone(), failure, ended: None })
+    }
+
+    /// Appends a buffer. Where the file ends with it, or cannot take it, it is finalised with the counts given.
+    pub(crate) fn append(&mut self, buffer: &mut Buffer, lost: impl FnOnce() -> (u64, u32)) -> Written {
+        if self.ended.is_some() {
+            return Written::No;
+        }
+        let size = buffer.bytes.len() as u64;
+        if self.limit.is_some_and(|limit| self.writer.position().saturating_add(size) > limit) {
+            self.finalise(lost());
+            return Written::Ended(Status::ERROR_SUCCESS);
+        }
+        let (cpu, time, loss, filled) = (buffer.cpu, buffer.time, buffer.loss, buffer.filled);
+        if self.writer.append_in_place(cpu, time, loss, &mut buffer.bytes, filled).is_ok() {
+            return Written::Yes;
+        }
+        let status = self.failure.take_status();
+        // What was written of the buffer goes; should even this fail, readers drop a cut buffer by themselves.
+        let length = self.writer.length();
+        let _ = self.writer.sink_mut().storage.truncate(length);
+        self.finalise(lost());
+        Written::Ended(status)
+    }
+
+    /// Writes the final header: events and buffers lost. May be repeated with later counts.
+    pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
+        let (rate, now) = self.clock.refined(&self.anchor);
+        let end_time = *self.ended.get_or_insert_with(|| {
+            self.writer.set_perf_freq(rate);
+            now
+        });
+        let events_lost = u32::try_from(events_lost).unwrap_or(u32::MAX);
+        let done = self.writer.finalise(&Summary { end_time, events_lost, buffers_lost });
+        done.err().map(|_| self.failure.take_status())
+    }
+
+    /// Buffers written, the header buffer included.
+    pub(crate) fn buffers_written(&self) -> u32 {
+        self.writer.buffers_written()
+    }
+}
+
+/// A flight recorder: the last buffers, in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    history: VecDeque<Buffer>,
+}
+
+impl Flight {
+    /// Keeps a full buffer.
+    pub(crate) fn keep(&mut self, buffer: Buffer) {
+        self.history.push_back(buffer);
+    }
+
+    /// Gives the oldest buffer up.
+    pub(crate) fn oldest(&mut self) -> Option<Buffer> {
+        self.history.pop_front()
+    }
+
+    /// Writes what is kept, and then `partial`, as a complete file. Buffers written.
+    pub(crate) fn snapshot(
+        &mut self,
+        storage: Box<dyn Storage>,
+        facts: &Facts,
+        name: Option<&Path>,
+        partial: &mut [Buffer],
+        lost: (u64, u32),
+    ) -> Result<u32> {
+        let mut file = LogFile::create(storage, facts, name, *facts.clock.anchor())?;
+        // A recorder keeps what fits its memory: there is no limit to the file.
+        file.limit = None;
+        for buffer in self.history.iter_mut().chain(partial) {
+            match file.append(buffer, || lost) {
+                Written::Yes => {}
+                Written::Ended(status) => return Err(failed(status)),
+                Written::No => break,
+            }
+        }
+        match file.finalise(lost) {
+            None => Ok(file.buffers_written()),
+            Some(status) => Err(failed(status)),
+        }
+    }
+}
+
+fn failed(status: Status) -> Error {
+    Error::Properties { status, why: "the log file could not be written to its end" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::*;
+use std::sync::MutexGuard;
+use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::etl::{Finding, Trace, check};
+use traceweir_format::header::event::EventHeader;
+use traceweir_transport::clock::Counter;
+
+const SIZE: usize = 4096;
+
+/// A storage in memory that holds so many bytes.
+#[derive(Clone)]
+struct Memory {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    room: usize,
+}
+
+impl Memory {
+    fn new(room: usize) -> Self {
+        Self { bytes: Arc::default(), room }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap()
+    }
+}
+
+impl Storage for Memory {
+    /// Like a disk, writes what fits before it fails.
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap();
+        let fits = bytes.len().min(self.room.saturating_sub(start));
+        self.lock().write_at(offset, &bytes[..fits]).unwrap();
+        if fits < bytes.len() { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.lock().truncate(usize::try_from(length).unwrap());
+        Ok(())
+    }
+}
+
+fn facts(mode: u32, maximum_kib: u32) -> Facts {
+    let config = SessionConfig {
+        name: "session".into(),
+        log_file_mode: mode | 0x2000,
+        buffer_size: 4,
+        maximum_file_size: maximum_kib,
+        ..Default::default()
+    };
+    let clock = SessionClock::start(1, Counter::best());
+    Facts { config, logger_id: 3, processors: 2, starter: (10, 11), clock }
+}
+
+/// A buffer with events of which the thread ids are these numbers.
+fn buffer(facts: &Facts, cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
+    let base = facts.clock.anchor_stamp(facts.clock.anchor());
+    let mut bytes = vec![0; HEADER_SIZE];
+    let (mut events, mut time) = (0, 0);
+    for number in numbers {
+        time = base + i64::from(number);
+        EventHeader { thread_id: number, time, ..Default::default() }.encode(&[], &mut bytes).unwrap();
+        events += 1;
+    }
+    let filled = bytes.len();
+    bytes.resize(SIZE, 0xAA);
+    Buffer { bytes, filled, cpu, events, time, delivered: HEADER_SIZE, ..Buffer::default() }
+}
+
+fn create(facts: &Facts, storage: &Memory) -> LogFile {
+    let name = Some(Path::new("/logs/a.etl"));
+    LogFile::create(Box::new(storage.clone()), facts, name, *facts.clock.anchor()).unwrap()
+}
+
+fn findings(bytes: &[u8]) -> Vec<Finding> {
+    let mut all = Vec::new();
+    check(&Trace::open(bytes).unwrap(), &mut |finding| all.push(finding)).unwrap();
+    all
+}
+
+/// The numbers in the file, by processor and in time order.
+fn numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
+    let trace = Trace::open(bytes).unwrap();
+    let mut events = trace.events();
+    let mut all = Vec::new();
+    while let Some(event) = events.next().unwrap() {
+        if event.cpu() == cpu && event.hook().is_none() {
+            all.push(event.thread_id());
+        }
+    }
+    all
+}
+
+#[test]
+fn a_sequential_file_is_what_the_format_asks_for() {
+    let (facts, storage) = (facts(1, 0), Memory::new(usize::MAX));
+    let mut file = create(&facts, &storage);
+    for at in 0..5 {
+        let mut buffer = buffer(&facts, at % 2, u32::from(at) * 10..u32::from(at) * 10 + 10);
+        assert_eq!(file.append(&mut buffer, || (0, 0)), Written::Yes);
+    }
+    assert_eq!(file.finalise((77, 3)), None);
+    let bytes = storage.lock();
+    assert_eq!(findings(&bytes), []);
+    assert_eq!(numbers(&bytes, 1), (10..20).chain(30..40).collect::<Vec<_>>());
+    let trace = Trace::open(bytes.as_slice()).unwrap();
+    let h = trace.header();
+    assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (6, 77, 3));
+    assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("session", "/logs/a.etl"));
+    assert_eq!(trace.starter(), (11, 10), "thread, process");
+}
+
+#[test]
+fn the_limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
+    let (facts, storage) = (facts(1, 15), Memory::new(usize::MAX));
+    let mut file = create(&facts, &storage);
+    let mut next = buffer(&facts, 0, 0..9);
+    assert_eq!(file.append(&mut next, || (0, 0)), Written::Yes);
+    assert_eq!(file.append(&mut buffer(&facts, 0, 9..18), || (0, 0)), Written::Yes);
+    assert_eq!(file.append(&mut buffer(&facts, 0, 18..27), || (9, 1)), Written::Ended(Status::ERROR_SUCCESS));
+    assert_eq!(findings(&storage.lock()), []);
+    assert_eq!(file.append(&mut buffer(&facts, 0, 27..30), || (0, 0)), Written::No);
+    assert_eq!(file.finalise((12, 2)), None);
+    let bytes = storage.lock();
+    assert!(bytes.len() <= 15 << 10);
+    assert_eq!(findings(&bytes), []);
+    assert_eq!(numbers(&bytes, 0), (0..18).collect::<Vec<_>>());
+    assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().events_lost, 12);
+}
+
+#[test]
+fn a_circular_file_keeps_the_last_buffers_of_each_processor() {
+    for total in 1..20 {
+        let (facts, storage) = (facts(2, 24), Memory::new(usize::MAX));
+        let mut file = create(&facts, &storage);
+        for at in 0..total {
+            let cpu = u16::from(at % 3 == 0);
+            assert_eq!(file.append(&mut buffer(&facts, cpu, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+        }
+        assert_eq!(file.finalise((0, 0)), None);
+        let bytes = storage.lock();
+        assert!(bytes.len() <= 24 << 10);
+        assert_eq!(findings(&bytes), [], "{total}");
+        let kept = total.saturating_sub(5);
+        for cpu in 0..2 {
+            let expected: Vec<u32> = (kept..total)
+                .filter(|at| u16::from(at % 3 == 0) == cpu)
+                .flat_map(|at| at * 5..at * 5 + 5)
+                .collect();
+            assert_eq!(numbers(&bytes, cpu), expected, "{total} buffers, processor {cpu}");
+        }
+        assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().buffers_written, total + 1);
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_a_valid_file() {
+    for room in [SIZE, SIZE + 1, 2 * SIZE + 100, 3 * SIZE - 1, 3 * SIZE] {
+        let (facts, storage) = (facts(1, 0), Memory::new(room));
+        let mut file = create(&facts, &storage);
+        let whole = u32::try_from(room / SIZE).unwrap() - 1;
+        for at in 0..whole {
+            assert_eq!(file.append(&mut buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+        }
+        let ended = file.append(&mut buffer(&facts, 0, 500..505), || (5, 1));
+        assert_eq!(ended, Written::Ended(Status::ERROR_DISK_FULL));
+        assert_eq!(file.append(&mut buffer(&facts, 0, 505..506), || (0, 0)), Written::No);
+        let bytes = storage.lock();
+        assert_eq!(findings(&bytes), [], "room for {room}");
+        assert_eq!(numbers(&bytes, 0), (0..whole * 5).collect::<Vec<_>>());
+        assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().events_lost, 5);
+    }
+    let refused = LogFile::create(Box::new(Memory::new(100)), &facts(1, 0), None, *facts(1, 0).clock.anchor());
+    assert_eq!(refused.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
+}
+
+#[test]
+fn a_snapshot_is_a_complete_file_and_can_be_taken_again() {
+    let facts = facts(0x400, 0);
+    let mut flight = Flight::default();
+    for at in 0..6 {
+        flight.keep(buffer(&facts, 0, at * 5..at * 5 + 5));
+    }
+    let _ = (flight.oldest(), flight.oldest());
+    for extra in [3, 4] {
+        let storage = Memory::new(usize::MAX);
+        let mut partial = [buffer(&facts, 0, 30..30 + extra), buffer(&facts, 1, 0..extra)];
+        let written = flight.snapshot(Box::new(storage.clone()), &facts, None, &mut partial, (4, 0)).unwrap();
+        let bytes = storage.lock();
+        assert_eq!((findings(&bytes), written), (vec![], 7));
+        assert_eq!(numbers(&bytes, 0), (10..30 + extra).collect::<Vec<_>>());
+        assert_eq!(numbers(&bytes, 1), (0..extra).collect::<Vec<_>>());
+    }
+    let full = flight.snapshot(Box::new(Memory::new(2 * SIZE)), &facts, None, &mut [], (0, 0));
+    assert_eq!(full.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
+}

@@ -1,0 +1,347 @@
+//! The rings of one processor become one stream in time order.
+//!
+//! ```text
+//!   ring of process A   10 ── 14 ── 15 ────────── 40 ┐
+//!   ring of process B   11 ── 12 ──────── 30 ────────┼─▶ 10 11 12 14 15 30   (40 is younger than "now": next time)
+//!   ring of process B'  ───────────────────────── 41 ┘
+//!                                              ▲ now, read before the rings are looked at
+//! ```
+//!
+//! M1 Each ring is in the order of its stamps, or its process is to blame. M2 What was published before `now` is merged by stamp. M3 A
+//! record younger than `now` waits for the next drain, when all rings can show what they have beside it; one that is
+//! [`FUTURE`] or more ahead is not from this machine's counter and is taken as written now. M4 A record that comes late (its writer was
+//! held up between reading the counter and publishing) is raised to the stamp before it: the stream never goes back. M5 A drain takes
+//! only what a ring held when it was looked at, so that it ends.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use traceweir_transport::ring::{Damaged, Head, RingReader};
+
+/// How far ahead of us a stamp may be and still be believed.
+pub(crate) const FUTURE: Duration = Duration::from_millis(10);
+
+/// Bytes taken from a ring before they are given back to its writer, at the latest.
+const RELEASE_AFTER: usize = 64 << 10;
+
+/// The reading side of a ring.
+pub(crate) trait Ring {
+    fn look(&mut self) -> Result<bool, Damaged>;
+    fn peek(&mut self) -> Result<Option<Head>, Damaged>;
+    fn take(&mut self, out: &mut [u8]);
+    fn release(&mut self);
+}
+
+impl Ring for RingReader {
+    #[inline]
+    fn look(&mut self) -> Result<bool, Damaged> {
+        Self::look(self)
+    }
+
+    #[inline]
+    fn peek(&mut self) -> Result<Option<Head>, Damaged> {
+        Self::peek(self)
+    }
+
+    #[inline]
+    fn take(&mut self, out: &mut [u8]) {
+        Self::take(self, out);
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        Self::release(self);
+    }
+}
+
+/// A ring that has something, and whose it is.
+pub(crate) struct Lane<'r, R> {
+    pub(crate) ring: &'r mut R,
+    /// Index of the source.
+    pub(crate) source: usize,
+    next: Head,
+    taken: usize,
+}
+
+impl<'r, R: Ring> Lane<'r, R> {
+    /// Looks at a ring; `None` where it is empty.
+    pub(crate) fn look(ring: &'r mut R, source: usize) -> Result<Option<Self>, Damaged> {
+        if !ring.look()? {
+            return Ok(None);
+        }
+        match ring.peek()? {
+            Some(next) => Ok(Some(Self { ring, source, next, taken: 0 })),
+            None => {
+                // Nothing but the unused end of the ring was read.
+                ring.release();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Until when records are taken, in ticks of the counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// The counter.
+    pub(crate) now: u64,
+    /// How far ahead a stamp may be to wait; 0: nothing waits.
+    pub(crate) ahead: u64,
+}
+
+impl Until {
+    /// The stamp that a record counts with, or `None` if it has to wait.
+    #[inline]
+    fn admit(&self, stamp: u64) -> Option<u64> {
+        if stamp <= self.now {
+            Some(stamp)
+        } else if stamp.saturating_sub(self.now) < self.ahead {
+            None
+        } else {
+            Some(self.now)
+        }
+    }
+}
+
+/// Takes the merged records.
+pub(crate) trait Sink<R> {
+    /// Takes the next record of a ring, of which `head` was peeked and whose stamp counts as `stamp`. `false`: there is no room, and nothing was taken.
+    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool;
+
+    /// Waits for room. Called when all rings have been released.
+    fn wait_for_room(&mut self);
+}
+
+/// What a merge did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Whether any record was taken.
+    pub(crate) took: bool,
+    /// Whether any record waits for the next drain.
+    pub(crate) waits: bool,
+    /// Sources whose rings broke the rules.
+    pub(crate) damaged: Vec<usize>,
+}
+
+/// Merges lanes into a sink.
+pub(crate) fn merge<R: Ring>(
+    lanes: &mut [Lane<'_, R>],
+    until: Until,
+    sink: &mut impl Sink<R>,
+    outcome: &mut Outcome,
+) {
+    let mut order: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(lanes.len());
+    for (index, lane) in lanes.iter().enumerate() {
+        match until.admit(lane.next.stamp) {
+            Some(stamp) => order.push(Reverse((stamp, index))),
+            None => outcome.waits = true,
+        }
+    }
+    while let Some(Reverse((stamp, index))) = order.pop() {
+        let limit = order.peek().map_or(u64::MAX, |Reverse((stamp, _))| *stamp);
+        if let Some(stamp) = run(lanes, index, stamp, limit, until, sink, outcome) {
+            order.push(Reverse((stamp, index)));
+        }
+    }
+    for lane in lanes {
+        lane.ring.release();
+    }
+}
+
+/// Takes from one lane while no other has an older record. The stamp of its next one, if it has more.
+fn run<R: Ring>(
+    lanes: &mut [Lane<'_, R>],
+    index: usize,
+    mut stamp: u64,
+    limit: u64,
+    until: Until,
+    sink: &mut impl Sink<R>,
+    outcome: &mut Outcome,
+) -> Option<u64> {
+    while stamp <= limit {
+        let lane = lanes.get_mut(index)?;
+        if !sink.put(lane.source, lane.ring, &lane.next, stamp) {
+            for lane in &mut *lanes {
+                lane.ring.release();
+                lane.taken = 0;
+            }
+            sink.wait_for_room();
+            continue;
+        }
+        outcome.took = true;
+        lane.taken = lane.taken.saturating_add(lane.next.length);
+        if lane.taken >= RELEASE_AFTER {
+            lane.ring.release();
+            lane.taken = 0;
+        }
+        match lane.ring.peek() {
+            Ok(Some(next)) => lane.next = next,
+            Ok(None) => return None,
+            Err(Damaged) => {
+                outcome.damaged.push(lane.source);
+                return None;
+            }
+        }
+        match until.admit(lane.next.stamp) {
+            Some(next) => stamp = next,
+            None => {
+                outcome.waits = true;
+                return None;
+            }
+        }
+    }
+    Some(stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// A ring in plain memory: records are (stamp, number); a stamp of `BROKEN` is damage.
+    #[derive(Debug, Default)]
+    struct Fake {
+        records: VecDeque<(u64, u64)>,
+        seen: usize,
+        released: bool,
+    }
+
+    const BROKEN: u64 = u64::MAX;
+
+    impl Ring for Fake {
+        fn look(&mut self) -> Result<bool, Damaged> {
+            self.seen = self.records.len();
+            Ok(self.seen > 0)
+        }
+
+        fn peek(&mut self) -> Result<Option<Head>, Damaged> {
+            let first = if self.seen == 0 { None } else { self.records.front() };
+            match first {
+                Some(&(BROKEN, _)) => Err(Damaged),
+                Some(&(stamp, _)) => Ok(Some(Head { length: 8, cpu: 0, keep_stamp: false, stamp })),
+                None => Ok(None),
+            }
+        }
+
+        fn take(&mut self, out: &mut [u8]) {
+            self.released = false;
+            self.seen -= 1;
+            let (_, number) = self.records.pop_front().unwrap();
+            out.copy_from_slice(&number.to_le_bytes());
+        }
+
+        fn release(&mut self) {
+            self.released = true;
+        }
+    }
+
+    /// Collects (stamp, number); refuses each `refuse`-th time.
+    #[derive(Default)]
+    struct Collected {
+        records: Vec<(u64, u64)>,
+        refuse: usize,
+        calls: usize,
+        waited: usize,
+    }
+
+    impl Sink<Fake> for Collected {
+        fn put(&mut self, _: usize, ring: &mut Fake, _: &Head, stamp: u64) -> bool {
+            self.calls += 1;
+            if self.refuse != 0 && self.calls.is_multiple_of(self.refuse) {
+                return false;
+            }
+            let mut number = [0; 8];
+            ring.take(&mut number);
+            self.records.push((stamp, u64::from_le_bytes(number)));
+            true
+        }
+
+        fn wait_for_room(&mut self) {
+            self.waited += 1;
+        }
+    }
+
+    fn fakes(stamps: &[&[u64]]) -> Vec<Fake> {
+        let mut number = 0;
+        let mut one = |stamps: &[u64]| {
+            let records = stamps
+                .iter()
+                .map(|&stamp| {
+                    number += 1;
+                    (stamp, number)
+                })
+                .collect();
+            Fake { records, ..Fake::default() }
+        };
+        stamps.iter().map(|stamps| one(stamps)).collect()
+    }
+
+    fn drain(rings: &mut [Fake], until: Until, sink: &mut Collected) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut lanes: Vec<_> =
+            rings.iter_mut().enumerate().filter_map(|(i, ring)| Lane::look(ring, i).unwrap_or(None)).collect();
+        merge(&mut lanes, until, sink, &mut outcome);
+        outcome
+    }
+
+    const UNTIL: Until = Until { now: 100, ahead: 50 };
+
+    #[test]
+    fn records_come_by_stamp_and_young_ones_wait() {
+        let mut rings = fakes(&[&[10, 14, 15, 120], &[11, 12, 30], &[121]]);
+        let mut sink = Collected::default();
+        let outcome = drain(&mut rings, UNTIL, &mut sink);
+        let stamps: Vec<_> = sink.records.iter().map(|r| r.0).collect();
+        assert_eq!(stamps, [10, 11, 12, 14, 15, 30]);
+        assert!(outcome.took && outcome.waits && outcome.damaged.is_empty());
+        assert!(rings[..2].iter().all(|r| r.released));
+        let later = drain(&mut rings, Until { now: 200, ..UNTIL }, &mut sink);
+        assert_eq!(sink.records.len(), 8);
+        assert!(!later.waits);
+    }
+
+    #[test]
+    fn a_stamp_from_far_ahead_counts_as_now_and_at_the_end_nothing_waits() {
+        let mut sink = Collected::default();
+        drain(&mut fakes(&[&[10, 150, 160]]), UNTIL, &mut sink);
+        assert_eq!(sink.records, [(10, 1), (100, 2), (100, 3)]);
+        let mut sink = Collected::default();
+        let outcome = drain(&mut fakes(&[&[10, 101]]), Until { ahead: 0, ..UNTIL }, &mut sink);
+        assert_eq!((sink.records.len(), outcome.waits), (2, false));
+    }
+
+    #[test]
+    fn damage_ends_its_own_lane_only() {
+        let mut sink = Collected::default();
+        let outcome = drain(&mut fakes(&[&[10, BROKEN, 11], &[5, 20]]), UNTIL, &mut sink);
+        assert_eq!(outcome.damaged, [0]);
+        assert_eq!(sink.records.iter().map(|r| r.0).collect::<Vec<_>>(), [5, 10, 20]);
+    }
+
+    proptest! {
+        #[test]
+        fn each_record_comes_once_and_in_order(
+            rings in prop::collection::vec(prop::collection::vec(0_u64..200, 0..40), 0..6),
+            refuse in 0_usize..5,
+        ) {
+            let sorted: Vec<Vec<u64>> =
+                rings.into_iter().map(|mut r| { r.sort_unstable(); r }).collect();
+            let mut all: Vec<u64> = sorted.iter().flatten().copied().collect();
+            all.sort_unstable();
+            let views: Vec<&[u64]> = sorted.iter().map(Vec::as_slice).collect();
+            let mut rings = fakes(&views);
+            // Every first call refused would never end.
+            let mut sink = Collected { refuse: if refuse == 1 { 2 } else { refuse }, ..Collected::default() };
+            drain(&mut rings, UNTIL, &mut sink);
+            drain(&mut rings, Until { now: 1000, ahead: 50 }, &mut sink);
+            let mut numbers: Vec<u64> = sink.records.iter().map(|r| r.1).collect();
+            numbers.sort_unstable();
+            prop_assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
+            // What waited came with the second drain; within each drain stamps rise.
+            let falls = sink.records.windows(2).filter(|w| w[0].0 > w[1].0).count();
+            prop_assert!(falls <= 1);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The writer thread: full buffers go to the file and to live consumers, then back to the pool.
+//!
+//! ```text
+//!   Job::Buffer ──▶ realtime ──▶ file, or history of a flight recorder ──▶ pool
+//!   Job::Live   ──▶ realtime                          (a copy of what a buffer holds so far)
+//!   Job::…      ──▶ requests, in the order of the buffers before them: what was submitted before a request is written when it is answered
+//! ```
+//!
+//! O1 Every buffer is written, kept or counted, and returns to the pool. O2 When the file ends by itself, the owner is told once; what
+//! comes later counts as not written, and live consumers go on.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::clock::Anchor;
+use traceweir_transport::live::QueueWriter;
+use traceweir_transport::message::Properties;
+
+use crate::engine::{Done, Ended, Live, Shared};
+use crate::error::{Error, Result};
+use crate::logfile::{Facts, Flight, LogFile, Storage, Written};
+use crate::pool::Buffer;
+use crate::realtime::{MAX_CONSUMERS, Realtime};
+use crate::stats::Stats;
+
+/// Slots of a consumer's queue, at most.
+const MAX_SLOTS: usize = 1024;
+
+/// Something for the writer thread.
+pub(crate) enum Job {
+    /// A buffer of the pool.
+    Buffer(Buffer),
+    /// A piece for live consumers only.
+    Live(Buffer),
+    /// Everything before is written: say so.
+    Flush(Done<Properties>),
+    /// Write a flight recorder's snapshot.
+    Snapshot {
+        /// Where, if not to the session's own file.
+        file: Option<(File, PathBuf)>,
+        /// What is still being filled.
+        partial: Vec<Buffer>,
+        done: Done<Properties>,
+    },
+    /// Go on in another file, or with another backlog, or without live consumers.
+    Update {
+        /// New file and its name.
+        file: Option<(File, PathBuf)>,
+        /// What is still being filled, for the snapshot of a flight recorder.
+        partial: Vec<Buffer>,
+        real_time: bool,
+        done: Done<Properties>,
+    },
+    /// A new consumer.
+    Open(Done<Live>),
+    /// A consumer leaves.
+    Close(u64),
+    /// Finalise everything.
+    Stop {
+        /// What a flight recorder is still filling.
+        partial: Vec<Buffer>,
+        done: Option<Done<Properties>>,
+    },
+}
+
+impl Job {
+    /// Answers that the session has ended.
+    pub(crate) fn refuse(self) {
+        match self {
+            Self::Flush(done)
+            | Self::Snapshot { done, .. }
+            | Self::Update { done, .. }
+            | Self::Stop { done: Some(done), .. } => done(Err(Error::Ended)),
+            Self::Open(done) => done(Err(Error::Ended)),
+            Self::Buffer(_) | Self::Live(_) | Self::Close(_) | Self::Stop { done: None, .. } => {}
+        }
+    }
+}
+
+/// Where the buffers of a session go.
+pub(crate) enum Log {
+    /// Nowhere: live only.
+    None,
+    /// To a file.
+    File(Box<LogFile>),
+    /// To memory, and now and then to the session's own file.
+    Flight(Flight, Option<File>),
+}
+
+/// The writer thread's state.
+pub(crate) struct Output {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) facts: Facts,
+    pub(crate) log: Log,
+    pub(crate) live: Option<Realtime<QueueWriter>>,
+    pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
+    /// Buffers that a flight recorder gives up ahead, so that the collector need not wait for the next.
+    pub(crate) reserve: u32,
+}
+
+impl Output {
+    /// Works until the stop.
+    pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
+        while let Ok(job) = jobs.recv() {
+            match job {
+                Job::Buffer(buffer) => self.buffer(buffer),
+                Job::Live(mut piece) => {
+                    if let Some(live) = &mut self.live {
+                        live.deliver(&mut piece, &self.shared.stats);
+                    }
+                }
+                Job::Flush(done) => done(Ok(self.shared.properties())),
+                Job::Snapshot { file, partial, done } => {
+                    let written = self.snapshot(file, partial);
+                    done(written.map(|()| self.shared.properties()));
+                }
+                Job::Update { file, partial, real_time, done } => {
+                    let updated = self.update(file, partial, real_time);
+                    done(updated.map(|()| self.shared.properties()));
+                }
+                Job::Open(done) => done(self.open()),
+                Job::Close(id) => self.close(id),
+                Job::Stop { partial, done } => {
+                    self.stop(partial, done);
+                    return;
+                }
+            }
+            Stats::note_thread_time(&self.shared.stats.writer_ns);
+        }
+        // The collector is gone without a stop: the file is finalised all the same.
+        self.stop(Vec::new(), None);
+    }
+
+    fn buffer(&mut self, mut buffer: Buffer) {
+        let stats = &self.shared.stats;
+        if let Some(live) = &mut self.live {
+            live.deliver(&mut buffer, stats);
+        }
+        let mut ended = None;
+        match &mut self.log {
+            Log::None => self.shared.pool.give(buffer),
+            Log::File(file) => {
+                // The loss of this very buffer belongs to the counts of a file that ends with it.
+                let events = buffer.events;
+                match file.append(&mut buffer, || counts(stats, events)) {
+                    Written::Yes => stats.buffers_written.store(file.buffers_written(), Relaxed),
+                    Written::No => stats.count_unwritten(buffer.events),
+                    Written::Ended(status) => {
+                        stats.count_unwritten(buffer.events);
+                        ended = Some(status);
+                    }
+                }
+                self.shared.pool.give(buffer);
+            }
+            Log::Flight(flight, _) => {
+                flight.keep(buffer);
+                while self.shared.pool.available() < self.reserve {
+                    let Some(oldest) = flight.oldest() else { break };
+                    self.shared.pool.give(oldest);
+                }
+            }
+        }
+        self.shared.pool.settled();
+        if let Some(status) = ended {
+            self.end(status);
+        }
+    }
+
+    /// The session ends by itself: tells its owner, once.
+    fn end(&mut self, status: Status) {
+        self.shared.stats.end_status.store(status.0, Relaxed);
+        if let Some(on_end) = self.on_end.take() {
+            on_end(Ended { status });
+        }
+    }
+
+    fn snapshot(&mut self, file: Option<(File, PathBuf)>, mut partial: Vec<Buffer>) -> Result<()> {
+        let Log::Flight(flight, own) = &mut self.log else { return Ok(()) };
+        let lost = counts(&self.shared.stats, 0);
+        let (storage, name): (Box<dyn Storage>, _) = match (file, own) {
+            (Some((file, name)), _) => (Box::new(file), Some(name)),
+            (None, Some(own)) => {
+                (Box::new(own.try_clone().map_err(Error::File)?), self.facts.config.log_file.clone())
+            }
+            (None, None) => {
+                let why = "the flight recorder has no file to be written to";
+                return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
+            }
+        };
+        let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut partial, lost)?;
+        self.shared.stats.buffers_written.store(written, Relaxed);
+        Ok(())
+    }
+
+    fn update(&mut self, file: Option<(File, PathBuf)>, partial: Vec<Buffer>, real_time: bool) -> Result<()> {
+        self.set_real_time(real_time);
+        if let Some((file, name)) = file {
+            if matches!(self.log, Log::Flight(..)) {
+                self.snapshot(Some((file, name)), partial)?;
+            } else {
+                self.switch_file(file, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_real_time(&mut self, on: bool) {
+        let room = self.shared.maximum_buffers();
+        let (bytes, logger_id) = (self.shared.pool.buffer_bytes(), self.facts.logger_id);
+        match (&mut self.live, on) {
+            (Some(live), true) => live.set_room(room),
+            (None, true) => self.live = Some(Realtime::new(bytes, room, logger_id)),
+            (Some(live), false) => {
+                live.end(&self.shared.stats);
+                self.live = None;
+            }
+            (None, false) => {}
+        }
+        self.note_consumers();
+    }
+
+    fn switch_file(&mut self, file: File, name: PathBuf) -> Result<()> {
+        let anchor = Anchor::now(self.facts.clock.counter());
+        let next = LogFile::create(Box::new(file), &self.facts, Some(&name), anchor)?;
+        self.shared.set_log_file(&name);
+        self.facts.config.log_file = Some(name);
+        if let Log::File(old) = &mut self.log {
+            old.finalise(counts(&self.shared.stats, 0));
+        }
+        self.shared.stats.buffers_written.store(next.buffers_written(), Relaxed);
+        self.log = Log::File(Box::new(next));
+        Ok(())
+    }
+
+    fn open(&mut self) -> Result<Live> {
+        let Some(live) = &mut self.live else {
+            let why = "the session does not deliver events live";
+            return Err(Error::Properties { status: Status::ERROR_WMI_INSTANCE_NOT_FOUND, why });
+        };
+        if live.consumers() >= MAX_CONSUMERS {
+            let why = "a session has at most eight live consumers";
+            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
+        }
+        let slots = self.shared.maximum_buffers().clamp(8, MAX_SLOTS).max(live.backlog());
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let buffer_bytes = u32::try_from(self.shared.pool.buffer_bytes()).unwrap_or(u32::MAX);
+        let options = self.facts.options(self.facts.config.log_file.as_deref(), self.facts.clock.anchor());
+        let header = options.header_buffer()?;
+        let (queue, ends) = QueueWriter::create(slots, buffer_bytes)?;
+        let id = live.open(queue, &self.shared.stats);
+        self.note_consumers();
+        Ok(Live { id, ends, slots, buffer_bytes, header })
+    }
+
+    fn close(&mut self, id: u64) {
+        if let Some(live) = &mut self.live {
+            live.close(id);
+        }
+        self.note_consumers();
+    }
+
+    fn note_consumers(&self) {
+        let consumers = self.live.as_ref().map_or(0, Realtime::consumers);
+        self.shared.stats.consumers.store(u32::try_from(consumers).unwrap_or(u32::MAX), Relaxed);
+    }
+
+    fn stop(&mut self, partial: Vec<Buffer>, done: Option<Done<Properties>>) {
+        let stats = &self.shared.stats;
+        let failed = match &mut self.log {
+            Log::File(file) => file.finalise(counts(stats, 0)),
+            Log::Flight(_, Some(_)) => self.snapshot(None, partial).err().map(|error| error.status()),
+            Log::Flight(_, None) | Log::None => None,
+        };
+        if let Some(live) = &mut self.live {
+            live.end(&self.shared.stats);
+        }
+        self.live = None;
+        self.note_consumers();
+        if let Some(status) = failed {
+            self.end(status);
+        }
+        Stats::note_thread_time(&self.shared.stats.writer_ns);
+        if let Some(done) = done {
+            done(Ok(self.shared.properties()));
+        }
+    }
+}
+
+/// Events and buffers lost so far, with a buffer of so many events that is about to be counted.
+fn counts(stats: &Stats, events: u32) -> (u64, u32) {
+    let buffers = stats.log_buffers_lost.load(Relaxed).saturating_add(u32::from(events > 0));
+    (stats.events_lost().saturating_add(u64::from(events)), buffers)
+}

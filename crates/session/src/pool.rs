@@ -1,0 +1,215 @@
+//! The session's buffers: how many there are, which are free, and who waits for one.
+//!
+//! ```text
+//!   free ──try_take──▶ a stream fills it ──submitted──▶ the writer has it ──give──▶ free
+//!                                                            └──settled: one job less under way
+//! ```
+//!
+//! P1 No more than `maximum` buffers exist. P2 They are made on demand and never given back to the system before the session ends. P3
+//! Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use traceweir_format::buffer::HEADER_SIZE;
+
+/// A buffer as it will stand in the file: room for the header, then records of one processor.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    /// All its bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes in use, the header's room included; a multiple of eight.
+    pub(crate) filled: usize,
+    /// Whose records.
+    pub(crate) cpu: u16,
+    /// How many.
+    pub(crate) events: u32,
+    /// Stamp of the last one.
+    pub(crate) time: i64,
+    /// Flags of loss that the buffer is to carry in the file.
+    pub(crate) loss: u16,
+    /// Those that live consumers have not been told yet.
+    pub(crate) news: u16,
+    /// Whether a flush ends with this buffer.
+    pub(crate) ends_flush: bool,
+    /// Bytes that live consumers have had, the header's room included.
+    pub(crate) delivered: usize,
+    /// Events in those.
+    pub(crate) delivered_events: u32,
+}
+
+impl Buffer {
+    /// A buffer of so many bytes, if there is memory.
+    fn allocate(size: usize) -> Option<Self> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).ok()?;
+        bytes.resize(size, 0);
+        Some(Self { bytes, ..Self::default() })
+    }
+
+    /// Makes it empty.
+    pub(crate) fn reset(&mut self, cpu: u16) {
+        let bytes = std::mem::take(&mut self.bytes);
+        *self = Self { bytes, filled: HEADER_SIZE, delivered: HEADER_SIZE, cpu, ..Self::default() };
+    }
+
+    /// Whether it holds no record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filled <= HEADER_SIZE
+    }
+
+    /// A copy that is only as large as its records, of what comes behind the first `from` bytes.
+    pub(crate) fn copy_from(&self, from: usize, events: u32) -> Self {
+        let records = self.bytes.get(from..self.filled).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(HEADER_SIZE.saturating_add(records.len()));
+        bytes.resize(HEADER_SIZE, 0);
+        bytes.extend_from_slice(records);
+        let filled = bytes.len();
+        let Self { cpu, time, loss, news, ends_flush, .. } = *self;
+        let (delivered, delivered_events) = (HEADER_SIZE, 0);
+        Self { bytes, filled, cpu, events, time, loss, news, ends_flush, delivered, delivered_events }
+    }
+}
+
+/// What became of waiting for a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// There may be one now.
+    Again,
+    /// Nothing is under way that would free one.
+    Nobody,
+}
+
+#[derive(Debug)]
+struct State {
+    free: Vec<Buffer>,
+    existing: u32,
+    maximum: u32,
+    under_way: u32,
+}
+
+/// The buffers of one session.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    settled: Condvar,
+    buffer_bytes: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(buffer_bytes: usize, maximum: u32) -> Self {
+        let state = State { free: Vec::new(), existing: 0, maximum, under_way: 0 };
+        Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of a buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// A free buffer, or a new one.
+    pub(crate) fn try_take(&self) -> Option<Buffer> {
+        let mut state = self.lock();
+        if let Some(buffer) = state.free.pop() {
+            return Some(buffer);
+        }
+        if state.existing >= state.maximum {
+            return None;
+        }
+        let Some(buffer) = Buffer::allocate(self.buffer_bytes) else {
+            // Then those that exist have to do.
+            state.maximum = state.existing;
+            return None;
+        };
+        state.existing = state.existing.saturating_add(1);
+        Some(buffer)
+    }
+
+    /// A buffer is free again.
+    pub(crate) fn give(&self, buffer: Buffer) {
+        self.lock().free.push(buffer);
+    }
+
+    /// A buffer is under way to the writer.
+    pub(crate) fn submitted(&self) {
+        let mut state = self.lock();
+        state.under_way = state.under_way.saturating_add(1);
+    }
+
+    /// The writer is done with one that was under way.
+    pub(crate) fn settled(&self) {
+        let mut state = self.lock();
+        state.under_way = state.under_way.saturating_sub(1);
+        drop(state);
+        self.settled.notify_all();
+    }
+
+    /// Waits until a buffer may be had.
+    pub(crate) fn wait(&self) -> Wait {
+        let starved = |state: &mut State| {
+            state.free.is_empty() && state.existing >= state.maximum && state.under_way > 0
+        };
+        let state = self.settled.wait_while(self.lock(), starved).unwrap_or_else(PoisonError::into_inner);
+        if state.free.is_empty() && state.existing >= state.maximum { Wait::Nobody } else { Wait::Again }
+    }
+
+    /// Changes how many there may be; those that are there stay.
+    pub(crate) fn set_maximum(&self, maximum: u32) {
+        self.lock().maximum = maximum;
+        self.settled.notify_all();
+    }
+
+    /// How many can be had without waiting.
+    pub(crate) fn available(&self) -> u32 {
+        let state = self.lock();
+        let free = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
+        free.saturating_add(state.maximum.saturating_sub(state.existing))
+    }
+
+    /// How many exist, and how many of those are in use.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        let state = self.lock();
+        let free = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
+        (state.existing, state.existing.saturating_sub(free))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn no_more_than_the_maximum_exist_and_free_ones_are_used_again() {
+        let pool = Pool::new(1024, 2);
+        let (first, second) = (pool.try_take().unwrap(), pool.try_take().unwrap());
+        assert_eq!(first.bytes.len(), 1024);
+        assert!(pool.try_take().is_none());
+        assert_eq!(pool.numbers(), (2, 2));
+        pool.give(first);
+        assert_eq!((pool.numbers(), pool.available()), ((2, 1), 1));
+        assert!(pool.try_take().is_some());
+        pool.set_maximum(3);
+        assert!(pool.try_take().is_some());
+        drop(second);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_a_settled_job_or_told_that_there_is_none() {
+        let pool = Arc::new(Pool::new(1024, 1));
+        assert_eq!(pool.wait(), Wait::Again, "one can still be made");
+        let buffer = pool.try_take().unwrap();
+        assert_eq!(pool.wait(), Wait::Nobody);
+        pool.submitted();
+        let waiting = std::thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.wait()
+        });
+        pool.give(buffer);
+        pool.settled();
+        assert_eq!(waiting.join().unwrap(), Wait::Again);
+    }
+}

@@ -1,0 +1,240 @@
+//! Live consumers: each has a queue that the session fills and never waits for.
+//!
+//! ```text
+//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are lost, counted)
+//!   the first one   backlog ──▶ its queue, then live buffers
+//!   further ones                live buffers ──▶ queue of each; a full queue loses the buffer for that consumer, counted
+//! ```
+//!
+//! V1 What a consumer does not get is counted, and the next buffer it gets says so in its flags. V2 Delivery changes nothing about
+//! the file: the buffer's bytes are as before when it returns. V3 A buffer may be delivered in pieces, each once: `delivered` says
+//! how far.
+
+use std::collections::VecDeque;
+
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, STATE_FLUSH};
+use traceweir_format::spec::session::{
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX,
+    BufferType,
+};
+use traceweir_transport::live::QueueWriter;
+
+use crate::pool::Buffer;
+use crate::stats::Stats;
+
+/// The most consumers of a session.
+pub(crate) const MAX_CONSUMERS: usize = 8;
+
+/// The session's side of a consumer's queue.
+pub(crate) trait Queue {
+    fn push(&mut self, buffer: &[u8]) -> bool;
+    fn set_lost(&mut self, buffers: u64, events: u64);
+    fn end(&mut self);
+}
+
+impl Queue for QueueWriter {
+    fn push(&mut self, buffer: &[u8]) -> bool {
+        Self::push(self, buffer)
+    }
+
+    fn set_lost(&mut self, buffers: u64, events: u64) {
+        Self::set_lost(self, buffers, events);
+    }
+
+    fn end(&mut self) {
+        Self::end(self);
+    }
+}
+
+#[derive(Debug)]
+struct Consumer<Q> {
+    id: u64,
+    queue: Q,
+    buffers_lost: u64,
+    events_lost: u64,
+    /// Flags of loss that its next buffer is to carry.
+    owed: u16,
+}
+
+impl<Q: Queue> Consumer<Q> {
+    /// Delivers a piece, whose header is `head` and stands in front of it.
+    fn deliver(&mut self, head: &BufferHeader, piece: &mut [u8], events: u32, stats: &Stats) {
+        let head = BufferHeader { flags: head.flags | self.owed, ..*head };
+        if let Some(room) = piece.first_chunk_mut() {
+            *room = head.to_bytes();
+        }
+        if self.queue.push(piece) {
+            self.owed = 0;
+            return;
+        }
+        stats.count_undelivered(events);
+        self.owe(1, u64::from(events));
+        // What the buffer was to say is still to be said, but for the end of a flush, which comes again.
+        self.owed |= head.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
+    }
+
+    fn owe(&mut self, buffers: u64, events: u64) {
+        self.owed |= BUFFER_FLAG_BUFFER_LOST;
+        self.buffers_lost = self.buffers_lost.saturating_add(buffers);
+        self.events_lost = self.events_lost.saturating_add(events);
+        self.queue.set_lost(self.buffers_lost, self.events_lost);
+    }
+}
+
+/// The live side of a session.
+#[derive(Debug)]
+pub(crate) struct Realtime<Q> {
+    consumers: Vec<Consumer<Q>>,
+    backlog: VecDeque<Buffer>,
+    /// Buffers and events that the backlog could not take.
+    backlog_lost: (u64, u64),
+    /// Bytes of a session buffer.
+    buffer_bytes: usize,
+    /// Buffers that the backlog may have.
+    room: usize,
+    logger_id: u16,
+    sequence: i64,
+    next_id: u64,
+}
+
+impl<Q: Queue> Realtime<Q> {
+    pub(crate) fn new(buffer_bytes: usize, room: usize, logger_id: u16) -> Self {
+        Self {
+            consumers: Vec::new(),
+            backlog: VecDeque::new(),
+            backlog_lost: (0, 0),
+            buffer_bytes,
+            room,
+            logger_id,
+            sequence: 0,
+            next_id: 1,
+        }
+    }
+
+    /// Changes how many buffers the backlog may have.
+    pub(crate) fn set_room(&mut self, room: usize) {
+        self.room = room;
+    }
+
+    /// Consumers now.
+    pub(crate) fn consumers(&self) -> usize {
+        self.consumers.len()
+    }
+
+    /// Slots that a new consumer's queue needs at least.
+    pub(crate) fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Delivers what consumers have not had of a buffer.
+    pub(crate) fn deliver(&mut self, buffer: &mut Buffer, stats: &Stats) {
+        if buffer.filled <= buffer.delivered {
+            return;
+        }
+        let events = buffer.events.saturating_sub(buffer.delivered_events);
+        if self.consumers.is_empty() {
+            self.keep(buffer.copy_from(buffer.delivered, events), stats);
+        } else {
+            self.push(buffer, events, stats);
+        }
+        (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
+    }
+
+    /// Pushes the undelivered part of a buffer to all consumers. Its header takes the place of the bytes before, for the moment.
+    fn push(&mut self, buffer: &mut Buffer, events: u32, stats: &Stats) {
+        self.sequence = self.sequence.saturating_add(1);
+        let start = buffer.delivered.saturating_sub(HEADER_SIZE);
+        let head = self.header_of(buffer, buffer.filled.saturating_sub(start));
+        let Some(piece) = buffer.bytes.get_mut(start..buffer.filled) else { return };
+        let Some(before) = piece.first_chunk::<HEADER_SIZE>().copied() else { return };
+        for consumer in &mut self.consumers {
+            consumer.deliver(&head, piece, events, stats);
+        }
+        if let Some(room) = piece.first_chunk_mut() {
+            *room = before;
+        }
+    }
+
+    fn header_of(&self, buffer: &Buffer, valid: usize) -> BufferHeader {
+        let offset = u32::try_from(valid).unwrap_or(u32::MAX);
+        let marker = if buffer.ends_flush { BUFFER_FLAG_FLUSH_MARKER } else { 0 };
+        BufferHeader {
+            buffer_size: u32::try_from(self.buffer_bytes).unwrap_or(u32::MAX),
+            saved_offset: offset,
+            current_offset: offset,
+            time_stamp: buffer.time,
+            sequence_number: self.sequence,
+            processor_index: buffer.cpu,
+            logger_id: self.logger_id,
+            state: STATE_FLUSH,
+            offset,
+            flags: BUFFER_FLAG_PROC_INDEX | buffer.news | marker,
+            buffer_type: BufferType::GENERIC.0,
+        }
+    }
+
+    /// Keeps a piece for the first consumer: behind the last one of its processor where it fits, else as one more.
+    fn keep(&mut self, piece: Buffer, stats: &Stats) {
+        let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
+        let last = self.backlog.iter_mut().rev().find(|kept| kept.cpu == piece.cpu);
+        if let Some(kept) = last.filter(|k| k.filled.saturating_add(records.len()) <= self.buffer_bytes) {
+            kept.bytes.extend_from_slice(records);
+            kept.filled = kept.bytes.len();
+            kept.events = kept.events.saturating_add(piece.events);
+            (kept.time, kept.news) = (piece.time, kept.news | piece.news);
+            return;
+        }
+        if self.backlog.len() >= self.room {
+            stats.count_undelivered(piece.events);
+            self.backlog_lost.0 = self.backlog_lost.0.saturating_add(1);
+            self.backlog_lost.1 = self.backlog_lost.1.saturating_add(u64::from(piece.events));
+            return;
+        }
+        self.backlog.push_back(piece);
+    }
+
+    /// Adds a consumer; the first one gets the backlog. Its id.
+    pub(crate) fn open(&mut self, queue: Q, stats: &Stats) -> u64 {
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        let first = self.consumers.is_empty();
+        self.consumers.push(Consumer { id, queue, buffers_lost: 0, events_lost: 0, owed: 0 });
+        if !first {
+            return id;
+        }
+        for mut piece in std::mem::take(&mut self.backlog) {
+            let events = piece.events;
+            self.push(&mut piece, events, stats);
+        }
+        let (buffers, events) = std::mem::take(&mut self.backlog_lost);
+        if let Some(consumer) = self.consumers.first_mut().filter(|_| buffers > 0) {
+            // Already counted when the backlog refused them.
+            consumer.owe(buffers, events);
+        }
+        id
+    }
+
+    /// Removes a consumer.
+    pub(crate) fn close(&mut self, id: u64) {
+        self.consumers.retain_mut(|consumer| {
+            if consumer.id == id {
+                consumer.queue.end();
+            }
+            consumer.id != id
+        });
+    }
+
+    /// Nothing more comes: ends all queues. What nobody fetched is counted.
+    pub(crate) fn end(&mut self, stats: &Stats) {
+        for consumer in &mut self.consumers {
+            consumer.queue.end();
+        }
+        self.consumers.clear();
+        for piece in self.backlog.drain(..) {
+            stats.count_undelivered(piece.events);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

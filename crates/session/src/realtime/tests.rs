@@ -1,0 +1,164 @@
+use super::*;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use traceweir_format::header::event::EventHeader;
+
+const SIZE: usize = 4096;
+
+/// What a consumer got: flags and numbers of each buffer.
+#[derive(Clone, Default)]
+struct Got {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    room: usize,
+    buffers: Vec<(u16, Vec<u32>)>,
+    lost: (u64, u64),
+    ended: bool,
+}
+
+impl Got {
+    fn with_room(room: usize) -> Self {
+        let got = Self::default();
+        got.state.lock().unwrap().room = room;
+        got
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        self.state.lock().unwrap().buffers.iter().flat_map(|b| b.1.clone()).collect()
+    }
+
+    fn flags(&self) -> Vec<u16> {
+        self.state.lock().unwrap().buffers.iter().map(|b| b.0 & !BUFFER_FLAG_PROC_INDEX).collect()
+    }
+}
+
+impl Queue for Got {
+    fn push(&mut self, buffer: &[u8]) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if state.buffers.len() >= state.room {
+            return false;
+        }
+        let head = BufferHeader::parse(buffer.first_chunk().unwrap());
+        assert_eq!(head.valid_bytes(buffer.len()), buffer.len());
+        let mut records =
+            traceweir_format::buffer::Records::new(buffer, HEADER_SIZE, 0, head.processor_index, false);
+        let mut numbers = Vec::new();
+        while let Some(record) = records.next().unwrap() {
+            numbers.push(record.thread_id());
+        }
+        state.buffers.push((head.flags, numbers));
+        true
+    }
+
+    fn set_lost(&mut self, buffers: u64, events: u64) {
+        self.state.lock().unwrap().lost = (buffers, events);
+    }
+
+    fn end(&mut self) {
+        self.state.lock().unwrap().ended = true;
+    }
+}
+
+fn add(buffer: &mut Buffer, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let mut record = Vec::new();
+        EventHeader { thread_id: number, ..Default::default() }.encode(&[], &mut record).unwrap();
+        let end = buffer.filled + record.len();
+        buffer.bytes[buffer.filled..end].copy_from_slice(&record);
+        (buffer.filled, buffer.events) = (end, buffer.events + 1);
+    }
+}
+
+fn buffer(cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
+    let mut buffer = Buffer { bytes: vec![0; SIZE], ..Buffer::default() };
+    buffer.reset(cpu);
+    add(&mut buffer, numbers);
+    buffer
+}
+
+fn lost(stats: &Stats) -> (u32, u64) {
+    (stats.real_time_buffers_lost.load(Relaxed), stats.real_time_events_lost.load(Relaxed))
+}
+
+#[test]
+fn the_first_consumer_gets_the_backlog_and_a_second_only_what_comes() {
+    let (mut live, stats) = (Realtime::new(SIZE, 10, 1), Stats::default());
+    live.deliver(&mut buffer(0, 0..5), &stats);
+    live.deliver(&mut buffer(1, 5..7), &stats);
+    live.deliver(&mut buffer(0, 7..9), &stats);
+    assert_eq!(live.backlog(), 2, "small pieces of a processor share a buffer");
+    let (first, second) = (Got::with_room(9), Got::with_room(9));
+    let id = live.open(first.clone(), &stats);
+    live.open(second.clone(), &stats);
+    live.deliver(&mut buffer(0, 9..12), &stats);
+    assert_eq!(first.numbers(), [0, 1, 2, 3, 4, 7, 8, 5, 6, 9, 10, 11]);
+    assert_eq!(second.numbers(), [9, 10, 11]);
+    live.close(id);
+    live.end(&stats);
+    assert!(first.state.lock().unwrap().ended && second.state.lock().unwrap().ended);
+    assert_eq!(lost(&stats), (0, 0));
+}
+
+#[test]
+fn a_backlog_that_is_full_loses_the_newest_and_says_so() {
+    let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
+    for at in 0..4 {
+        // 46 events of 80 bytes fill a buffer so that no other 46 fit.
+        live.deliver(&mut buffer(0, at * 46..at * 46 + 46), &stats);
+    }
+    assert_eq!(lost(&stats), (2, 92));
+    let got = Got::with_room(9);
+    live.open(got.clone(), &stats);
+    live.deliver(&mut buffer(0, 500..501), &stats);
+    assert_eq!(got.numbers(), (0..92).chain([500]).collect::<Vec<_>>());
+    assert_eq!(got.flags(), [0, 0, BUFFER_FLAG_BUFFER_LOST]);
+    assert_eq!((got.state.lock().unwrap().lost, lost(&stats)), ((2, 92), (2, 92)), "counted once");
+}
+
+#[test]
+fn a_consumer_that_does_not_read_loses_what_others_get() {
+    let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
+    let (lazy, eager) = (Got::with_room(1), Got::with_room(99));
+    live.open(lazy.clone(), &stats);
+    live.open(eager.clone(), &stats);
+    for at in 0..4 {
+        live.deliver(&mut buffer(0, at * 3..at * 3 + 3), &stats);
+    }
+    assert_eq!((lazy.numbers().len(), eager.numbers().len()), (3, 12));
+    assert_eq!((lost(&stats), lazy.state.lock().unwrap().lost), ((3, 9), (3, 9)));
+    lazy.state.lock().unwrap().room = 9;
+    let mut with_news = buffer(0, 20..21);
+    with_news.news = BUFFER_FLAG_EVENTS_LOST;
+    live.deliver(&mut with_news, &stats);
+    live.deliver(&mut buffer(0, 21..22), &stats);
+    assert_eq!(lazy.flags(), [0, BUFFER_FLAG_BUFFER_LOST | BUFFER_FLAG_EVENTS_LOST, 0]);
+    assert_eq!(eager.flags()[4..], [BUFFER_FLAG_EVENTS_LOST, 0]);
+}
+
+#[test]
+fn pieces_of_a_buffer_are_delivered_once_and_leave_it_whole() {
+    let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
+    let got = Got::with_room(9);
+    live.open(got.clone(), &stats);
+    let mut one = buffer(0, 0..4);
+    live.deliver(&mut one, &stats);
+    live.deliver(&mut one, &stats);
+    add(&mut one, 4..7);
+    let whole = one.bytes.clone();
+    one.ends_flush = true;
+    live.deliver(&mut one, &stats);
+    assert_eq!(one.bytes, whole);
+    assert_eq!(got.numbers(), (0..7).collect::<Vec<_>>());
+    assert_eq!(got.flags(), [0, BUFFER_FLAG_FLUSH_MARKER]);
+}
+
+#[test]
+fn a_session_that_ends_unread_counts_its_backlog() {
+    let (mut live, stats) = (Realtime::<Got>::new(SIZE, 2, 1), Stats::default());
+    live.deliver(&mut buffer(0, 0..5), &stats);
+    live.end(&stats);
+    assert_eq!(lost(&stats), (1, 5));
+}

@@ -1,0 +1,224 @@
+//! One record on its way from a ring into a buffer: is it what it says, and what the process cannot know or is not trusted with.
+//!
+//! ```text
+//!   EVENT, FULL, INSTANCE   08 u32 thread (translated) │ 0C u32 process (ours) │ 10 i64 stamp (the stream's)
+//!   MESSAGE                 the same, where its flags give room
+//!   anything else           refused: kernel events do not come from a process
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+
+use traceweir_format::header::message::{self, Origin};
+use traceweir_format::header::{Family, Record, event};
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, HeaderType};
+
+/// Thread ids remembered for a process before all are asked for again.
+const REMEMBERED: usize = 4096;
+
+/// How thread ids of a process are written.
+pub enum Threads {
+    /// As the process gave them: it lives in this process's namespace.
+    AsGiven,
+    /// Translated: called once for each new id.
+    Translated(Box<dyn FnMut(u32) -> u32 + Send>),
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AsGiven => "AsGiven",
+            Self::Translated(_) => "Translated",
+        })
+    }
+}
+
+/// Who writes the records of a region.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    process: u32,
+    threads: Threads,
+    known: HashMap<u32, u32>,
+}
+
+impl Writer {
+    pub(crate) fn new(process: u32, threads: Threads) -> Self {
+        Self { process, threads, known: HashMap::new() }
+    }
+
+    #[inline]
+    fn thread(&mut self, given: u32) -> u32 {
+        match &mut self.threads {
+            Threads::AsGiven => given,
+            Threads::Translated(translate) => {
+                if self.known.len() >= REMEMBERED {
+                    self.known.clear();
+                }
+                *self.known.entry(given).or_insert_with(|| translate(given))
+            }
+        }
+    }
+
+    /// Checks a record and signs it; `stamp` is `None` where its own is to be kept. Whether it may be stored.
+    #[inline]
+    pub(crate) fn sign(&mut self, record: &mut [u8], stamp: Option<i64>) -> bool {
+        if self.is_plain_event(record) {
+            self.sign_header(record, stamp);
+            return true;
+        }
+        self.sign_other(record, stamp)
+    }
+
+    /// The common case: an EVENT without extended items.
+    #[inline]
+    fn is_plain_event(&self, record: &[u8]) -> bool {
+        let Some(&[low, high, kind, 0xC0, flags, ..]) = record.first_chunk::<{ event::SIZE }>() else {
+            return false;
+        };
+        usize::from(u16::from_le_bytes([low, high])) == record.len()
+            && matches!(HeaderType(kind), HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32)
+            && u16::from(flags) & EVENT_HEADER_FLAG_EXTENDED_INFO == 0
+    }
+
+    fn sign_other(&mut self, record: &mut [u8], stamp: Option<i64>) -> bool {
+        let Ok(view) = Record::parse(record, 0) else { return false };
+        if view.bytes().len() != record.len() || view.items_damaged() {
+            return false;
+        }
+        let given = view.thread_id();
+        match view.family() {
+            Family::Event | Family::Full | Family::Instance => self.sign_header(record, stamp),
+            Family::Message => {
+                let thread_id = self.thread(given);
+                message::set_origin(record, &Origin { time: stamp, thread_id, process_id: self.process });
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    #[inline]
+    fn sign_header(&mut self, record: &mut [u8], stamp: Option<i64>) {
+        let Some(header) = record.first_chunk_mut::<0x18>() else { return };
+        if matches!(self.threads, Threads::Translated(_)) {
+            let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
+            let thread = self.thread(u32::from_le_bytes([a, b, c, d]));
+            header[0x08..0x0C].copy_from_slice(&thread.to_le_bytes());
+        }
+        header[0x0C..0x10].copy_from_slice(&self.process.to_le_bytes());
+        if let Some(stamp) = stamp {
+            header[0x10..0x18].copy_from_slice(&stamp.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::Guid;
+    use traceweir_format::header::classic::ClassicHeader;
+    use traceweir_format::header::event::EventHeader;
+    use traceweir_format::header::extended::Item;
+    use traceweir_format::spec::event::ExtType;
+    use traceweir_format::header::message::MessageHeader;
+    use traceweir_format::header::system::SystemHeader;
+
+    fn event(items: &[Item<'_>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        EventHeader { thread_id: 7, process_id: 8, time: 9, items, ..EventHeader::default() }
+            .encode(b"payload!", &mut out)
+            .unwrap();
+        out
+    }
+
+    fn classic() -> Vec<u8> {
+        let mut out = Vec::new();
+        let header = ClassicHeader {
+            pointer_size: 8,
+            opcode: 1,
+            level: 0,
+            version: 0,
+            thread_id: 7,
+            process_id: 8,
+            time: 9,
+            class: Guid::NULL,
+            cpu_times: (0, 0),
+            instance: None,
+        };
+        header.encode(&[], &mut out).unwrap();
+        out
+    }
+
+    fn message(ids: Option<(u32, u32)>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let header =
+            MessageHeader { number: 3, pointer_size: 8, sequence: None, guid: None, time: Some(9), ids };
+        header.encode(&[], &mut out).unwrap();
+        out
+    }
+
+    fn facts(record: &[u8]) -> (u32, u32, i64) {
+        let view = Record::parse(record, 0).unwrap();
+        (view.thread_id(), view.process_id(), view.time())
+    }
+
+    #[test]
+    fn every_family_gets_our_process_and_stamp() {
+        let item = Item { kind: ExtType(1), data: &[0; 16] };
+        for mut record in [event(&[]), event(&[item]), classic(), message(Some((7, 8)))] {
+            assert!(Writer::new(42, Threads::AsGiven).sign(&mut record, Some(1234)));
+            assert_eq!(facts(&record), (7, 42, 1234));
+            assert!(Writer::new(43, Threads::AsGiven).sign(&mut record, None), "its own stamp stays");
+            assert_eq!(facts(&record), (7, 43, 1234));
+        }
+        let mut bare = message(None);
+        assert!(Writer::new(42, Threads::AsGiven).sign(&mut bare, Some(1234)));
+        assert_eq!(Record::parse(&bare, 0).unwrap().time(), 1234);
+    }
+
+    #[test]
+    fn thread_ids_are_asked_for_once() {
+        let mut asked = 0;
+        let mut writer = Writer::new(
+            1,
+            Threads::Translated(Box::new(move |id| {
+                asked += 1;
+                id * 100 + asked
+            })),
+        );
+        for _ in 0..3 {
+            let mut record = event(&[]);
+            assert!(writer.sign(&mut record, None));
+            assert_eq!(facts(&record).0, 701);
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_not_what_it_says_is_refused() {
+        let mut writer = Writer::new(1, Threads::AsGiven);
+        let mut short = event(&[]);
+        short[0] -= 1;
+        assert!(!writer.sign(&mut short, None), "size field");
+        let mut marker = event(&[]);
+        marker[3] = 0x10;
+        assert!(!writer.sign(&mut marker, None), "marker");
+        let mut items = event(&[]);
+        items[4] |= 1;
+        assert!(!writer.sign(&mut items, None), "items that leave the record");
+        assert!(!writer.sign(&mut [0xFF; 64], None), "filler");
+        assert!(!writer.sign(&mut [0; 3], None), "too small for anything");
+        let mut kernel = Vec::new();
+        SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: 0x0301,
+            thread_id: 1,
+            process_id: 1,
+            time: 1,
+            cpu_times: None,
+        }
+        .encode(&[], &mut kernel)
+        .unwrap();
+        assert!(!writer.sign(&mut kernel, None), "kernel events");
+    }
+}

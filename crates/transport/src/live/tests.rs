@@ -1,0 +1,211 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::*;
+
+fn queue(slots: u32, buffer_bytes: u32) -> (QueueWriter, QueueReader) {
+    let (writer, ends) = QueueWriter::create(slots, buffer_bytes).unwrap();
+    (writer, QueueReader::open(ends, slots, buffer_bytes).unwrap())
+}
+
+fn is_readable(reader: &QueueReader, within: Duration) -> bool {
+    let limit = Timespec::try_from(within).unwrap();
+    poll(&mut [PollFd::from_borrowed_fd(reader.signal(), PollFlags::IN)], Some(&limit)).unwrap() == 1
+}
+
+fn set_word(memory: &Mapping, offset: usize, value: u64) {
+    memory.word(offset).unwrap().store(value, Ordering::SeqCst);
+}
+
+#[test]
+fn buffers_come_out_as_they_went_in_until_the_end() {
+    let (mut writer, mut reader) = queue(3, 5000);
+    let mut out = vec![9; 7];
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Empty);
+    assert!(out.is_empty());
+    assert!(writer.push(&[1; 5000]) && writer.push(&[2; 1]));
+    assert_eq!((reader.pop(&mut out).unwrap(), &out), (Next::Buffer(5000), &vec![1; 5000]));
+    assert_eq!((reader.pop(&mut out).unwrap(), &out), (Next::Buffer(1), &vec![2; 1]));
+    assert!(writer.push(&[3; 10]));
+    writer.end();
+    assert_eq!((reader.pop(&mut out).unwrap(), &out), (Next::Buffer(10), &vec![3; 10]));
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Ended);
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Ended);
+}
+
+#[test]
+fn a_consumer_that_does_not_read_loses_and_is_told() {
+    let (mut writer, mut reader) = queue(2, 64);
+    assert!(writer.push(b"one") && writer.push(b"two") && !writer.push(b"three"));
+    assert!(!writer.push(&[]) && !writer.push(&[0; 65]), "what cannot be stored");
+    writer.set_lost(1, 17);
+    assert_eq!(reader.lost(), (1, 17));
+    let mut out = Vec::new();
+    reader.pop(&mut out).unwrap();
+    assert!(writer.push(b"four"));
+    for expected in ["two", "four"] {
+        reader.pop(&mut out).unwrap();
+        assert_eq!(out, expected.as_bytes());
+    }
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Empty);
+}
+
+#[test]
+fn the_signal_is_readable_exactly_while_there_may_be_something_new() {
+    let (mut writer, mut reader) = queue(4, 64);
+    let mut out = Vec::new();
+    assert!(!is_readable(&reader, Duration::ZERO));
+    assert!(writer.push(b"x"));
+    assert!(is_readable(&reader, Duration::ZERO));
+    reader.pop(&mut out).unwrap();
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Empty);
+    assert!(!is_readable(&reader, Duration::ZERO));
+    writer.end();
+    assert!(is_readable(&reader, Duration::ZERO));
+}
+
+#[test]
+fn a_session_that_is_gone_without_a_word_has_ended() {
+    let (mut writer, mut reader) = queue(4, 64);
+    assert!(writer.push(b"last"));
+    drop(writer);
+    let mut out = Vec::new();
+    assert!(is_readable(&reader, Duration::ZERO));
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Buffer(4));
+    assert_eq!(reader.pop(&mut out).unwrap(), Next::Ended);
+}
+
+#[test]
+fn a_consumer_cannot_write_the_queue_or_change_either_file() {
+    let (_writer, ends) = QueueWriter::create(2, 64).unwrap();
+    // SAFETY: a new mapping at an address of the kernel's choice; it must not even come to be.
+    let mapped = unsafe {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        rustix::mm::mmap(std::ptr::null_mut(), PAGE, rights, MapFlags::SHARED, &ends.queue, 0)
+    };
+    assert_eq!(mapped, Err(Errno::PERM));
+    assert_eq!(rustix::io::pwrite(&ends.queue, b"x", 0), Err(Errno::PERM));
+    let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    assert_eq!(rustix::fs::fallocate(&ends.queue, punch, 0, PAGE as u64), Err(Errno::PERM));
+    for file in [&ends.queue, &ends.cursor] {
+        assert_eq!(rustix::fs::ftruncate(file, 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::fcntl_add_seals(file, SealFlags::WRITE), Err(Errno::PERM));
+    }
+}
+
+#[test]
+fn a_consumer_that_fills_its_signal_or_makes_it_wait_does_not_make_the_session_wait() {
+    let (mut writer, reader) = queue(1, 64);
+    rustix::io::ioctl_fionbio(&reader.signal, false).unwrap();
+    for _ in 0..100_000 {
+        writer.wake();
+    }
+    assert!(writer.push(b"x"));
+    drop(reader);
+    writer.end();
+}
+
+#[test]
+fn a_cursor_that_lies_is_believed_between_the_last_and_the_head_only() {
+    let (mut writer, reader) = queue(2, 64);
+    assert!(writer.push(b"a") && writer.push(b"b"));
+    set_word(&reader.cursor, at::TAIL, u64::MAX);
+    assert!(writer.push(b"c"), "all was taken, it says");
+    assert_eq!(writer.tail, 2);
+    set_word(&reader.cursor, at::TAIL, 0);
+    assert!(writer.push(b"d") && !writer.push(b"e"), "no way back");
+    assert_eq!((writer.tail, writer.head), (2, 4));
+}
+
+#[test]
+fn a_queue_that_lies_is_an_error() {
+    let mut out = Vec::new();
+    for (offset, value) in [(at::HEAD, u64::MAX), (at::HEAD, 3), (at::LENGTHS, 0), (at::LENGTHS, 65)] {
+        let (mut writer, mut reader) = queue(2, 64);
+        assert!(writer.push(b"a"));
+        set_word(&writer.queue, offset, value);
+        assert!(matches!(reader.pop(&mut out), Err(Error::Invalid(_))), "{offset:#x} {value:#x}");
+    }
+    let (mut writer, mut reader) = queue(2, 64);
+    assert!(writer.push(b"a"));
+    reader.pop(&mut out).unwrap();
+    set_word(&writer.queue, at::HEAD, 0);
+    assert!(reader.pop(&mut out).is_err(), "a head that goes back");
+}
+
+#[test]
+fn sizes_and_descriptors_are_checked_before_they_are_used() {
+    for (slots, bytes) in [(0, 64), (1, 0), (MAX_SLOTS + 1, 64), (1, MAX_BUFFER + 1), (MAX_SLOTS, MAX_BUFFER)]
+    {
+        assert!(QueueWriter::create(slots, bytes).is_err());
+    }
+    let ends = || QueueWriter::create(2, 64).unwrap().1;
+    assert!(QueueReader::open(ends(), 3, 4096).is_err(), "a file that is too small");
+    let unsealed = memory_file(c"test", 1 << 20).unwrap();
+    assert!(QueueReader::open(ConsumerEnds { queue: unsealed, ..ends() }, 2, 64).is_err());
+    let other = std::fs::File::open("/proc/self/exe").unwrap().into();
+    assert!(QueueReader::open(ConsumerEnds { cursor: other, ..ends() }, 2, 64).is_err());
+    let zeros = memory_file(c"test", 1 << 20).unwrap();
+    seal(zeros.as_fd(), SealFlags::empty()).unwrap();
+    assert!(QueueReader::open(ConsumerEnds { queue: zeros, ..ends() }, 2, 64).is_err(), "no header");
+}
+
+#[test]
+fn two_threads_hand_over_every_buffer_that_was_taken() {
+    const OFFERED: u64 = 20_000;
+    let (mut writer, mut reader) = queue(4, 4096);
+    let producer = std::thread::spawn(move || {
+        let mut refused = 0;
+        for n in 0..OFFERED {
+            let buffer = vec![n as u8; 1 + (n as usize * 37) % 4096];
+            let buffer = [&n.to_le_bytes()[..], &buffer[..buffer.len().min(4088)]].concat();
+            if !writer.push(&buffer) {
+                refused += 1;
+                writer.set_lost(refused, 0);
+            }
+        }
+        writer.end();
+        writer
+    });
+    let (mut taken, mut last, mut out) = (0, None, Vec::new());
+    loop {
+        match reader.pop(&mut out).unwrap() {
+            Next::Ended => break,
+            Next::Empty => assert!(is_readable(&reader, Duration::from_secs(60))),
+            Next::Buffer(length) => {
+                assert_eq!(length, out.len());
+                let n = u64::from_le_bytes(*out.first_chunk().unwrap());
+                assert!(last < Some(n) && out[8..].iter().all(|byte| *byte == n as u8));
+                (taken, last) = (taken + 1, Some(n));
+            }
+        }
+    }
+    assert_eq!(taken + reader.lost().0, OFFERED);
+    drop(producer.join().unwrap());
+}
+
+proptest! {
+    #[test]
+    fn a_queue_is_a_bounded_list(slots in 1_u32..6, steps in proptest::collection::vec(any::<Option<u8>>(), 0..100)) {
+        let (mut writer, mut reader) = queue(slots, 8);
+        let mut model = std::collections::VecDeque::new();
+        let mut out = Vec::new();
+        for step in steps {
+            if let Some(byte) = step {
+                let buffer = vec![byte; 1 + usize::from(byte % 8)];
+                prop_assert_eq!(writer.push(&buffer), model.len() < slots as usize);
+                if model.len() < slots as usize {
+                    model.push_back(buffer);
+                }
+            } else {
+                let next = reader.pop(&mut out).unwrap();
+                let expected = model.pop_front();
+                prop_assert_eq!(next, expected.as_ref().map_or(Next::Empty, |buffer| Next::Buffer(buffer.len())));
+                prop_assert_eq!(&out, &expected.unwrap_or_default());
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The fields of each message, in the order of their bytes: written once, for both directions.
+//!
+//! A struct is its fields one after the other. An enum is a number and then the fields of that case; the number is a `u8`, but for
+//! messages it is the kind in the head. Numbers and orders never change their meaning within a version of the protocol. `Hello`, `Knock`
+//! and `Refused` keep theirs in all versions: they are said before a version is agreed on.
+
+use std::path::PathBuf;
+
+use traceweir_format::Guid;
+use traceweir_format::wire::Cursor;
+
+use super::wire::{Decoded, Entry, Wire};
+use super::{
+    Control, EnableCode, EnableParams, Filter, LostByCause, MAX_FILTERS, Message, Properties, ProviderEntry,
+    Role, SessionConfig, SessionRef, Update,
+};
+use crate::abi::{Layout, RegionParams};
+use crate::clock::Counter;
+
+/// Bytes of a struct: its fields in this order.
+macro_rules! fields {
+    ($($name:ident { $($field:ident: $type:ty,)* })*) => {$(
+        impl Wire for $name {
+            const LEAST: usize = 0 $(+ <$type>::LEAST)*;
+            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+                $(<$type>::put(&self.$field, out)?;)*
+                Ok(())
+            }
+            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+                Ok(Self { $($field: <$type>::get(from)?,)* })
+            }
+        }
+    )*};
+}
+
+/// Bytes of a tuple: its parts.
+macro_rules! tuple {
+    ($($part:tt: $type:ty),*) => {
+        impl Wire for ($($type,)*) {
+            const LEAST: usize = 0 $(+ <$type>::LEAST)*;
+            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+                $(<$type>::put(&self.$part, out)?;)*
+                Ok(())
+            }
+            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+                Ok(($(<$type>::get(from)?,)*))
+            }
+        }
+    };
+}
+
+/// Bytes of an enum without fields: its number.
+macro_rules! codes {
+    ($($name:ident { $($number:literal $case:ident,)* })*) => {$(
+        impl Wire for $name {
+            const LEAST: usize = 1;
+            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+                let number: u8 = match self { $(Self::$case => $number,)* };
+                number.put(out)
+            }
+            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+                match from.u8()? {
+                    $($number => Ok(Self::$case),)*
+                    _ => Err(from.invalid(concat!("no such ", stringify!($name)))),
+                }
+            }
+        }
+    )*};
+}
+
+/// Kinds and bodies of messages.
+macro_rules! messages {
+    ($($kind:literal $case:ident $({ $($field:ident),* })? $(($value:ident))?,)*) => {
+        impl Message {
+            /// The number of its kind, as in the head.
+            #[must_use]
+            pub fn kind(&self) -> u16 {
+                match self { $(messages!(@any $case $({ $($field),* })? $(($value))?) => $kind,)* }
+            }
+
+            pub(super) fn put_body(&self, out: &mut Vec<u8>) -> Decoded<()> {
+                match self {
+                    $(Self::$case $({ $($field),* })? $(($value))? => {
+                        $($($field.put(out)?;)*)?
+                        $($value.put(out)?;)?
+                    })*
+                }
+                Ok(())
+            }
+
+            /// `None` for a kind that is not known.
+            pub(super) fn get_body(kind: u16, from: &mut Cursor<'_>) -> Decoded<Option<Self>> {
+                Ok(Some(match kind {
+                    $($kind => {
+                        $($(let $field = Wire::get(from)?;)*)?
+                        $(let $value = Wire::get(from)?;)?
+                        Self::$case $({ $($field),* })? $(($value))?
+                    })*
+                    _ => return Ok(None),
+                }))
+            }
+        }
+    };
+    (@any $case:ident { $($field:ident),* }) => { Self::$case { .. } };
+    (@any $case:ident ($value:ident)) => { Self::$case(_) };
+    (@any $case:ident) => { Self::$case };
+}
+
+messages! {
+    0x01 Hello { versions, role, instance, program },
+    0x02 Knock { versions },
+    0x03 Welcome { version, daemon },
+    0x04 Refused { status, reason },
+    0x05 Done,
+
+    0x10 Register { registration, provider, traits },
+    0x11 Unregister { registration },
+    0x12 Ack { order },
+    0x13 Registered { registration },
+    0x14 Region { session, params },
+    0x15 Enable { order, registration, session, code, params },
+    0x16 CloseSession { order, session },
+
+    0x20 Start(config),
+    0x21 Control { session, control },
+    0x22 Properties(properties),
+    0x23 QueryAll { from },
+    0x24 Sessions { total, sessions },
+    0x25 EnableProvider { session, provider, code, params, timeout_ms },
+    0x26 QueryProviders { from },
+    0x27 Providers { total, providers },
+
+    0x30 OpenConsumer { session },
+    0x31 Consumer { properties, slots, buffer_bytes, header },
+}
+
+codes! {
+    Role { 1 Provider, 2 Controller, 3 Consumer, }
+    EnableCode { 0 Disable, 1 Enable, 2 CaptureState, }
+}
+
+tuple!(0: u16, 1: u16);
+tuple!(0: u64, 1: u8, 2: u64, 3: u64);
+
+fields! {
+    Update { flush_timer: Option<u32>, maximum_buffers: Option<u32>, real_time: Option<bool>, log_file: Option<PathBuf>, }
+    SessionConfig {
+        name: String, guid: Guid, log_file_mode: u32, clock: u32, buffer_size: u32, minimum_buffers: u32,
+        maximum_buffers: u32, maximum_file_size: u32, flush_timer: u32, log_file: Option<PathBuf>, low_latency: bool,
+        ring_bytes: u32,
+    }
+    Properties {
+        id: u64, config: SessionConfig, number_of_buffers: u32, free_buffers: u32, buffers_written: u32, events_lost: u64,
+        log_buffers_lost: u32, real_time_buffers_lost: u32, real_time_events_lost: u64, logger_thread_id: u32,
+        events: u64, lost_by_cause: LostByCause, processes: u32, consumers: u32, damaged_regions: u32,
+        collector_ns: u64, end_status: u32,
+    }
+    LostByCause { no_room: u64, not_written: u64, damaged: u64, }
+    Filter { kind: u32, data: Vec<u8>, }
+    EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
+    ProviderEntry { provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<(u64, u8, u64, u64)>, }
+}
+
+impl Entry for u32 {}
+impl Entry for (u64, u8, u64, u64) {}
+impl Entry for Properties {}
+impl Entry for ProviderEntry {}
+impl Entry for Filter {
+    const MOST: usize = MAX_FILTERS;
+}
+
+impl Wire for SessionRef {
+    const LEAST: usize = 3;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        match self {
+            Self::Id(id) => (1_u8.put(out)?, id.put(out)?),
+            Self::Name(name) => (2_u8.put(out)?, name.put(out)?),
+        };
+        Ok(())
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        match from.u8()? {
+            1 => Wire::get(from).map(Self::Id),
+            2 => Wire::get(from).map(Self::Name),
+            _ => Err(from.invalid("no such way to name a session")),
+        }
+    }
+}
+
+impl Wire for Control {
+    const LEAST: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        match self {
+            Self::Query => 0_u8.put(out),
+            Self::Stop => 1_u8.put(out),
+            Self::Update(update) => 2_u8.put(out).and_then(|()| update.put(out)),
+            Self::Flush { log_file } => 3_u8.put(out).and_then(|()| log_file.put(out)),
+        }
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        match from.u8()? {
+            0 => Ok(Self::Query),
+            1 => Ok(Self::Stop),
+            2 => Wire::get(from).map(Self::Update),
+            3 => Ok(Self::Flush { log_file: Wire::get(from)? }),
+            _ => Err(from.invalid("no such control")),
+        }
+    }
+}
+
+/// `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32, `max_record` u32.
+impl Wire for RegionParams {
+    const LEAST: usize = 18;
+    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        self.layout.cpus().put(out)?;
+        self.layout.ring_bytes().put(out)?;
+        (self.clock as u32).put(out)?;
+        self.wake_at.put(out)?;
+        self.max_record.put(out)
+    }
+    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+        let (cpus, ring_bytes) = (from.u16()?, from.u32()?);
+        let layout =
+            Layout::new(cpus, ring_bytes).map_err(|_| from.invalid("a region cannot be cut like this"))?;
+        let clock = Counter::from_number(from.u32()?).map_err(|_| from.invalid("no such counter"))?;
+        Ok(Self { layout, clock, wake_at: from.u32()?, max_record: from.u32()? })
+    }
+}

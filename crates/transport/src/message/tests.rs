@@ -1,0 +1,353 @@
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::wire::HEAD_BYTES;
+use super::*;
+use crate::abi::Layout;
+use crate::clock::Counter;
+
+fn text() -> impl Strategy<Value = String> {
+    vec(any::<char>().prop_filter("no NUL", |c| *c != '\0'), 0..40).prop_map(String::from_iter)
+}
+
+fn path() -> impl Strategy<Value = PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    vec(1_u8..=255, 0..60).prop_map(|bytes| PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+fn guid() -> impl Strategy<Value = Guid> {
+    any::<[u8; 16]>().prop_map(|bytes| Guid::from_bytes(&bytes))
+}
+
+fn session() -> impl Strategy<Value = SessionRef> {
+    prop_oneof![any::<u64>().prop_map(SessionRef::Id), text().prop_map(SessionRef::Name)]
+}
+
+prop_compose! {
+    fn config()(
+        name in text(), guid in guid(), log_file in option::of(path()), low_latency: bool, numbers: [u32; 8],
+    ) -> SessionConfig {
+        let [log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer, ring_bytes] =
+            numbers;
+        SessionConfig {
+            name, guid, log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer,
+            log_file, low_latency, ring_bytes,
+        }
+    }
+}
+
+prop_compose! {
+    fn properties()(config in config(), small: [u32; 10], large: [u64; 8]) -> Properties {
+        Properties {
+            id: large[0],
+            config,
+            number_of_buffers: small[0],
+            free_buffers: small[1],
+            buffers_written: small[2],
+            events_lost: large[1],
+            log_buffers_lost: small[3],
+            real_time_buffers_lost: small[4],
+            real_time_events_lost: large[2],
+            logger_thread_id: small[5],
+            events: large[3],
+            lost_by_cause: LostByCause { no_room: large[4], not_written: large[5], damaged: large[6] },
+            processes: small[6],
+            consumers: small[7],
+            damaged_regions: small[8],
+            collector_ns: large[7],
+            end_status: small[9],
+        }
+    }
+}
+
+fn control() -> impl Strategy<Value = Control> {
+    let update = (any::<(Option<u32>, Option<u32>, Option<bool>)>(), option::of(path())).prop_map(
+        |((flush_timer, maximum_buffers, real_time), log_file)| {
+            Control::Update(Update { flush_timer, maximum_buffers, real_time, log_file })
+        },
+    );
+    let flush = option::of(path()).prop_map(|log_file| Control::Flush { log_file });
+    prop_oneof![Just(Control::Query), Just(Control::Stop), update, flush]
+}
+
+fn code() -> impl Strategy<Value = EnableCode> {
+    prop_oneof![Just(EnableCode::Disable), Just(EnableCode::Enable), Just(EnableCode::CaptureState)]
+}
+
+prop_compose! {
+    fn params()(
+        level: u8, match_any: u64, match_all: u64, property: u32, source in guid(),
+        filters in vec((any::<u32>(), vec(any::<u8>(), 0..100)), 0..=MAX_FILTERS),
+    ) -> Box<EnableParams> {
+        let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
+        Box::new(EnableParams { level, match_any, match_all, property, source, filters })
+    }
+}
+
+prop_compose! {
+    fn region()(cpus in 1_u16..=1024, shift in 12_u32..=28, empty: bool, cycles: bool, wake_at: u32, max_record: u32) -> RegionParams {
+        let layout = Layout::new(cpus, if empty { 0 } else { 1 << shift }).unwrap();
+        let clock = if cycles { Counter::Cycles } else { Counter::Monotonic };
+        RegionParams { layout, clock, wake_at, max_record }
+    }
+}
+
+prop_compose! {
+    fn provider()(
+        provider in guid(), name in text(), pids in vec(any::<u32>(), 0..20),
+        sessions in vec(any::<(u64, u8, u64, u64)>(), 0..8),
+    ) -> ProviderEntry {
+        ProviderEntry { provider, name, pids, sessions }
+    }
+}
+
+fn greeting() -> impl Strategy<Value = Message> {
+    let role = prop_oneof![Just(Role::Provider), Just(Role::Controller), Just(Role::Consumer)];
+    prop_oneof![
+        (any::<(u16, u16)>(), role, any::<u64>(), text()).prop_map(|(versions, role, instance, program)| {
+            Message::Hello { versions, role, instance, program }
+        }),
+        any::<(u16, u16)>().prop_map(|versions| Message::Knock { versions }),
+        any::<(u16, u64)>().prop_map(|(version, daemon)| Message::Welcome { version, daemon }),
+        (any::<u32>(), text()).prop_map(|(status, reason)| Message::Refused { status, reason }),
+        Just(Message::Done),
+    ]
+}
+
+fn of_providers() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (any::<u32>(), guid(), vec(any::<u8>(), 0..300)).prop_map(|(registration, provider, traits)| {
+            Message::Register { registration, provider, traits }
+        }),
+        any::<u32>().prop_map(|registration| Message::Unregister { registration }),
+        any::<u32>().prop_map(|order| Message::Ack { order }),
+        any::<u32>().prop_map(|registration| Message::Registered { registration }),
+        (any::<u64>(), region()).prop_map(|(session, params)| Message::Region { session, params }),
+        (any::<(u32, u32, u64)>(), code(), params()).prop_map(
+            |((order, registration, session), code, params)| {
+                Message::Enable { order, registration, session, code, params }
+            }
+        ),
+        any::<(u32, u64)>().prop_map(|(order, session)| Message::CloseSession { order, session }),
+    ]
+}
+
+fn of_controllers() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        config().prop_map(|config| Message::Start(Box::new(config))),
+        (session(), control()).prop_map(|(session, control)| Message::Control { session, control }),
+        properties().prop_map(|properties| Message::Properties(Box::new(properties))),
+        any::<u32>().prop_map(|from| Message::QueryAll { from }),
+        (any::<u32>(), vec(properties(), 0..5))
+            .prop_map(|(total, sessions)| Message::Sessions { total, sessions }),
+        (session(), guid(), code(), params(), any::<u32>()).prop_map(
+            |(session, provider, code, params, timeout_ms)| {
+                Message::EnableProvider { session, provider, code, params, timeout_ms }
+            }
+        ),
+        any::<u32>().prop_map(|from| Message::QueryProviders { from }),
+        (any::<u32>(), vec(provider(), 0..5))
+            .prop_map(|(total, providers)| Message::Providers { total, providers }),
+    ]
+}
+
+fn of_consumers() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        session().prop_map(|session| Message::OpenConsumer { session }),
+        (properties(), any::<(u32, u32)>(), vec(any::<u8>(), 0..500)).prop_map(
+            |(properties, (slots, buffer_bytes), header)| Message::Consumer {
+                properties: Box::new(properties),
+                slots,
+                buffer_bytes,
+                header,
+            }
+        ),
+    ]
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![greeting(), of_providers(), of_controllers(), of_consumers()]
+}
+
+fn bytes_of(message: &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.encode(7, &mut out).unwrap();
+    out
+}
+
+proptest! {
+    #[test]
+    fn what_was_encoded_decodes_to_the_same(message in message(), request: u32) {
+        let mut bytes = b"before".to_vec();
+        message.encode(request, &mut bytes).unwrap();
+        prop_assert_eq!(Message::decode(&bytes[6..]).unwrap(), (request, message));
+    }
+
+    #[test]
+    fn a_message_cut_anywhere_or_longer_by_a_byte_is_refused(message in message(), at: Index) {
+        let mut bytes = bytes_of(&message);
+        prop_assert!(Message::decode(&bytes[..at.index(bytes.len())]).is_err());
+        bytes.push(0);
+        prop_assert!(Message::decode(&bytes).is_err());
+        // The same with a head that fits.
+        let body = (bytes.len() - HEAD_BYTES) as u32;
+        bytes[12..16].copy_from_slice(&body.to_le_bytes());
+        prop_assert!(Message::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn changed_bytes_never_panic_and_what_decodes_is_canonical(
+        message in message(), changes in vec((any::<Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = bytes_of(&message);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok((request, message)) = Message::decode(&bytes) {
+            let mut again = Vec::new();
+            message.encode(request, &mut again).unwrap();
+            prop_assert_eq!(again, bytes);
+        }
+    }
+}
+
+#[test]
+fn the_bytes_of_a_message_are_those_of_the_specification() {
+    let hello =
+        Message::Hello { versions: (1, 2), role: Role::Controller, instance: 3, program: "ab".into() };
+    let expected =
+        [b"TWM1\x01\0\0\0\x07\0\0\0\x11\0\0\0".as_slice(), b"\x01\0\x02\0\x02\x03\0\0\0\0\0\0\0\x02\0ab"]
+            .concat();
+    assert_eq!(bytes_of(&hello), expected);
+}
+
+#[test]
+fn an_unknown_kind_is_unexpected() {
+    let mut bytes = bytes_of(&Message::Done);
+    bytes[4] = 0x77;
+    assert!(matches!(Message::decode(&bytes), Err(Error::Unexpected(0x77))));
+}
+
+#[test]
+fn a_claimed_count_allocates_nothing() {
+    let mut bytes = bytes_of(&Message::Sessions { total: 0, sessions: Vec::new() });
+    let end = bytes.len();
+    bytes[end - 2..].copy_from_slice(&[0xFF; 2]);
+    assert!(Message::decode(&bytes).is_err());
+    let mut bytes =
+        bytes_of(&Message::Register { registration: 1, provider: Guid::NULL, traits: Vec::new() });
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&[0xFF; 4]);
+    assert!(Message::decode(&bytes).is_err());
+}
+
+#[test]
+fn names_past_the_limit_are_refused_and_leave_the_buffer_alone() {
+    let of = |units: usize| Message::OpenConsumer { session: SessionRef::Name("ä".repeat(units)) };
+    let mut out = vec![1, 2, 3];
+    assert!(of(MAX_NAME + 1).encode(1, &mut out).is_err());
+    assert_eq!(out, [1, 2, 3]);
+    let longest = of(MAX_NAME);
+    assert_eq!(Message::decode(&bytes_of(&longest)).unwrap().1, longest);
+    let with_nul = Message::OpenConsumer { session: SessionRef::Name("a\0b".into()) };
+    assert!(with_nul.encode(1, &mut out).is_err());
+}
+
+#[test]
+fn a_name_past_the_limit_is_refused_from_the_wire_too() {
+    let mut bytes = bytes_of(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
+    bytes.truncate(HEAD_BYTES + 1);
+    bytes.extend((MAX_NAME as u16 + 1).to_le_bytes());
+    bytes.resize(bytes.len() + MAX_NAME + 1, b'x');
+    let body = (bytes.len() - HEAD_BYTES) as u32;
+    bytes[12..16].copy_from_slice(&body.to_le_bytes());
+    assert!(Message::decode(&bytes).is_err());
+}
+
+#[test]
+fn texts_for_people_are_cut_instead_of_refused() {
+    let long = Message::Refused { status: 5, reason: "😀".repeat(2000) };
+    let Message::Refused { reason, .. } = Message::decode(&bytes_of(&long)).unwrap().1 else {
+        panic!("another message")
+    };
+    assert_eq!(reason.encode_utf16().count(), MAX_NAME - 1);
+    let hello =
+        Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 0, program: "a\0b".into() };
+    let Message::Hello { program, .. } = Message::decode(&bytes_of(&hello)).unwrap().1 else {
+        panic!("another message")
+    };
+    assert_eq!(program, "a");
+}
+
+#[test]
+fn more_filters_than_allowed_are_refused() {
+    let filters = vec![Filter { kind: 0, data: Vec::new() }; MAX_FILTERS + 1];
+    let params = Box::new(EnableParams { filters, ..EnableParams::default() });
+    let enable = Message::Enable { order: 0, registration: 0, session: 0, code: EnableCode::Enable, params };
+    assert!(enable.encode(0, &mut Vec::new()).is_err());
+}
+
+#[test]
+fn a_message_larger_than_any_is_refused() {
+    let large = |size| Message::Register { registration: 0, provider: Guid::NULL, traits: vec![0; size] };
+    let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4;
+    assert_eq!(bytes_of(&large(fits)).len(), MAX_MESSAGE);
+    assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
+}
+
+#[test]
+fn pages_of_long_lists_hold_every_entry_once() {
+    let name = |n: usize| format!("{n:04}{}", "x".repeat(MAX_NAME - 4));
+    let all: Vec<_> = (0..64)
+        .map(|n| Properties {
+            config: SessionConfig {
+                name: name(n),
+                log_file: Some(name(n).into()),
+                ..SessionConfig::default()
+            },
+            ..Properties::default()
+        })
+        .collect();
+    let mut seen = Vec::new();
+    while seen.len() < all.len() {
+        let page = Message::sessions_page(&all, seen.len() as u32);
+        let Message::Sessions { total: 64, sessions } = Message::decode(&bytes_of(&page)).unwrap().1 else {
+            panic!("another message")
+        };
+        assert!(!sessions.is_empty());
+        seen.extend(sessions);
+    }
+    assert_eq!(seen, all);
+    assert!(
+        matches!(Message::sessions_page(&all, 64), Message::Sessions { total: 64, sessions } if sessions.is_empty())
+    );
+}
+
+#[test]
+fn an_entry_larger_than_a_message_is_cut_to_one() {
+    let entry = ProviderEntry {
+        provider: Guid::NULL,
+        name: "n\0".repeat(5000),
+        pids: (0..100_000).collect(),
+        sessions: vec![(0, 0, 0, 0); 10_000],
+    };
+    let page = Message::providers_page(&[entry], 0);
+    let Message::Providers { total: 1, providers } = Message::decode(&bytes_of(&page)).unwrap().1 else {
+        panic!("another message")
+    };
+    assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
+}
+
+#[test]
+fn the_highest_common_version_is_chosen_or_both_ranges_are_named() {
+    assert_eq!(common_version(VERSIONS).unwrap(), VERSIONS.1);
+    assert_eq!(common_version((0, u16::MAX)).unwrap(), VERSIONS.1);
+    let beyond = (VERSIONS.1 + 1, VERSIONS.1 + 2);
+    assert!(
+        matches!(common_version(beyond), Err(Error::Version { theirs, ours: VERSIONS }) if theirs == beyond)
+    );
+    assert!(common_version((2, 1)).is_err(), "an empty range has no version");
+}

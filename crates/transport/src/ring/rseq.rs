@@ -1,0 +1,312 @@
+//! The fast writer: the whole record is copied inside one restartable sequence on this processor's ring and published by one store.
+//!
+//! ```text
+//!   2: still on this processor? ── generation still ours? ── room (with the pad)? ── copy staged ── stamp ── copy rest ── head := end 5:
+//!      no: 4                        no: closed                no: full                                                    commit
+//!   4: the kernel comes here when the thread was preempted, moved or signalled between 2 and 5: begin again
+//! ```
+//!
+//! The kernel promises (rseq(2)) that a thread which leaves the processor between 2 and 5 goes on at 4. So what was done up to there was
+//! done alone on this processor, and the store of the head is the only thing anybody sees: there is nothing to clean up, not
+//! even after SIGKILL. Everything between 2 and 5 is here in assembly, because a call would leave the range and its protection.
+//!
+//! Orders: x86-64 performs loads in order and stores in order, so the plain load of the tail is an acquire and the plain
+//! store of the head a release; they pair with `Words::taken` and `Words::published`.
+//!
+//! A thread that shares the thread pointer of another one (a child of `vfork` before `exec`) must not write events.
+
+use core::arch::asm;
+use core::mem::offset_of;
+use core::ptr;
+use std::io::IoSlice;
+
+use super::outlet::{Gather, Outlet, Ticket, View};
+use super::{Outcome, points};
+use crate::abi;
+
+/// How often a sequence is begun again before the lock is used: a debugger that steps through it would never let it end.
+const ATTEMPTS: u32 = 64;
+
+/// `struct rseq` (rseq(2)): the processor this thread runs on, negative while it is not registered.
+const AREA_CPU_ID: usize = 4;
+/// `struct rseq`: the descriptor of the sequence this thread is in.
+const AREA_SEQUENCE: usize = 8;
+
+/// What the sequence works on, in memory so that registers suffice.
+#[repr(C)]
+struct Frame {
+    generation: *const u64,
+    ticket: u64,
+    control: *mut u8,
+    data: *mut u8,
+    ring_bytes: u64,
+    size: u64,
+    staged: *const u64,
+    prefix: u64,
+    /// Bytes to copy of `staged`; a multiple of eight.
+    staged_last: u64,
+    rest: *const IoSlice<'static>,
+    rest_end: *const IoSlice<'static>,
+    rest_at: u64,
+}
+
+/// Where the sequence's area is, relative to the thread pointer; 0: the C library registered none.
+///
+/// The symbols are weak, so that a program links and runs with a C library that does not have them.
+pub(super) fn area_offset() -> isize {
+    let offset: *const isize;
+    let size: *const u32;
+    // SAFETY: reads two entries of the global offset table, which hold the addresses of the symbols, or null.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    if offset.is_null() || size.is_null() {
+        return 0;
+    }
+    // SAFETY: both are variables of the C library, written before the program's own code runs.
+    unsafe { if size.read() == 0 { 0 } else { offset.read() } }
+}
+
+/// This thread's area.
+///
+/// # Safety
+/// `offset` is what [`area_offset`] gave, not 0.
+#[inline]
+unsafe fn area(offset: isize) -> *mut u8 {
+    let thread: *mut u8;
+    // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64, thread-local storage).
+    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, pure, readonly, preserves_flags)) };
+    thread.wrapping_offset(offset)
+}
+
+/// Writes a sound record of `length` bytes.
+///
+/// # Safety
+/// The view was read while the outlet was open for this ticket and has an area, and the record is sound for `length` (see [`Gather`]).
+#[inline]
+pub(super) unsafe fn write(
+    outlet: &Outlet,
+    ticket: Ticket,
+    view: &View,
+    record: &mut Gather<'_>,
+    length: usize,
+) -> Outcome {
+    // SAFETY: the view has an area.
+    let area = unsafe { area(view.rseq_offset) };
+    let rest = record.rest.as_ptr_range();
+    let mut frame = Frame {
+        generation: outlet.generation_word(),
+        ticket: ticket.0,
+        control: ptr::null_mut(),
+        data: ptr::null_mut(),
+        ring_bytes: u64::from(view.ring_bytes),
+        size: abi::size_in_ring(length) as u64,
+        staged: record.staged.as_ptr().wrapping_add(2),
+        prefix: 0,
+        staged_last: (record.staged_size() - abi::PREFIX_BYTES) as u64,
+        rest: rest.start.cast(),
+        rest_end: rest.end.cast(),
+        rest_at: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
+    };
+    for _ in 0..ATTEMPTS {
+        // SAFETY: the area is this thread's; the kernel may change the word at any time.
+        let cpu = unsafe { area.add(AREA_CPU_ID).cast::<u32>().read_volatile() };
+        // A negative number is a large one here: not registered.
+        if cpu >= view.cpus {
+            return Outcome::Unfit;
+        }
+        let ring = cpu as usize;
+        frame.control = view.control(ring);
+        frame.data = view.data(ring);
+        // The sequence stores the counter itself.
+        frame.prefix = record.prefix(length, cpu as u16);
+        // SAFETY: control and data are those of ring `cpu` in a range that stays mapped for ever; the record is sound.
+        match unsafe { sequence(area, cpu, &frame) } {
+            (PUBLISHED, end) => {
+                points::pass("published");
+                return Outcome::Published { ring, end };
+            }
+            (FULL, _) => return Outcome::Full { ring },
+            (CLOSED, _) => return Outcome::Closed,
+            _ => {}
+        }
+    }
+    Outcome::Unfit
+}
+
+const PUBLISHED: u32 = 0;
+const ABORTED: u32 = 1;
+const FULL: u32 = 2;
+const CLOSED: u32 = 3;
+
+/// The sequence. How it ended, and the position behind the record if it was published.
+///
+/// # Safety
+/// `area` is this thread's registered area. The frame's control block and data are those of processor `cpu`'s ring and mapped;
+/// its staged bytes are readable for `staged_last + 16`, its rest for what the slices say, and all together are at most `size`.
+#[inline]
+unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
+    let status: u32;
+    let end: u64;
+    // SAFETY: as promised by the caller. Stores go to the area, to bytes of the ring that the reader does not read (the room was
+    // checked), and to the head. `nostack`: nothing is pushed. The abort handler finds all registers but those declared untouched.
+    unsafe {
+        asm!(
+            // struct rseq_cs: version, flags, start, length, where to go on when interrupted.
+            ".pushsection __rseq_cs, \"aw\", @progbits",
+            ".balign 32",
+            "3:",
+            ".long 0, 0",
+            ".quad 2f, 5f - 2f, 4f",
+            ".popsection",
+            "lea rax, [rip + 3b]",
+            "mov qword ptr [{area} + {area_sequence}], rax",
+            "2:",
+            "cmp dword ptr [{area} + {area_cpu_id}], {cpu:e}",
+            "jne 4f",
+            "mov rax, qword ptr [{frame} + {f_generation}]",
+            "mov rax, qword ptr [rax]",
+            "cmp rax, qword ptr [{frame} + {f_ticket}]",
+            "jne 7f",
+            // r8 control, r9 head then end, r10 ring_bytes, rcx size, rdx offset, rdi destination.
+            "mov r8, qword ptr [{frame} + {f_control}]",
+            "mov rcx, qword ptr [{frame} + {f_size}]",
+            "mov r10, qword ptr [{frame} + {f_ring_bytes}]",
+            "mov r9, qword ptr [r8 + {c_head}]",
+            "mov rdi, qword ptr [{frame} + {f_data}]",
+            "lea rdx, [r10 - 1]",
+            "and rdx, r9",
+            "lea rax, [rdx + rcx]",
+            "cmp rax, r10",
+            "ja 23f",
+            "add rdi, rdx",
+            "22:",
+            "add r9, rcx",
+            "mov rax, r9",
+            "sub rax, qword ptr [r8 + {c_tail}]",
+            "cmp rax, r10",
+            "ja 6f",
+            // The staged bytes behind the prefix, in words: they were just written in words, and a wider load would have to wait
+            // until those stores have left the processor.
+            "mov rsi, qword ptr [{frame} + {f_staged}]",
+            "mov rcx, qword ptr [{frame} + {f_staged_last}]",
+            "mov rax, qword ptr [{frame} + {f_prefix}]",
+            "mov qword ptr [rdi], rax",
+            "add rsi, rcx",
+            "add rcx, rdi",
+            "mov rdx, rdi",
+            "sub rdx, rcx",
+            "jz 25f",
+            "24:",
+            "mov rax, qword ptr [rsi + rdx]",
+            "mov qword ptr [rcx + rdx + 16], rax",
+            "add rdx, 8",
+            "jnz 24b",
+            "25:",
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "mov qword ptr [rdi + 8], rax",
+            "mov rdx, qword ptr [{frame} + {f_rest}]",
+            "cmp rdx, qword ptr [{frame} + {f_rest_end}]",
+            "je 29f",
+            // The parts that stay where they are; short ones in words and bytes, because starting a `rep movsb` costs more.
+            "add rdi, qword ptr [{frame} + {f_rest_at}]",
+            "26:",
+            "mov rsi, qword ptr [rdx]",
+            "mov rcx, qword ptr [rdx + 8]",
+            "cmp rcx, 128",
+            "ja 28f",
+            "sub rcx, 8",
+            "jb 27f",
+            "20:",
+            "mov rax, qword ptr [rsi]",
+            "mov qword ptr [rdi], rax",
+            "add rsi, 8",
+            "add rdi, 8",
+            "sub rcx, 8",
+            "jae 20b",
+            "27:",
+            "add rcx, 8",
+            "28:",
+            "rep movsb",
+            "add rdx, 16",
+            "cmp rdx, qword ptr [{frame} + {f_rest_end}]",
+            "jne 26b",
+            "jmp 29f",
+            // The record does not fit before the ring's end: a marker there, the record at the start, if there is room for both.
+            "23:",
+            "mov r11, r10",
+            "sub r11, rdx",
+            "lea rax, [r9 + r11]",
+            "add rax, rcx",
+            "sub rax, qword ptr [r8 + {c_tail}]",
+            "cmp rax, r10",
+            "ja 6f",
+            "mov dword ptr [rdi + rdx], {skip}",
+            "add r9, r11",
+            "jmp 22b",
+            "29:",
+            "mov qword ptr [r8 + {c_head}], r9",
+            "5:",
+            "xor eax, eax",
+            "9:",
+            ".pushsection .text.traceweir_rseq, \"ax\", @progbits",
+            // The kernel asks for this signature in front of the handler, so that nothing else can be made one.
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "4:",
+            "mov eax, {aborted}",
+            "jmp 9b",
+            "6:",
+            "mov eax, {full}",
+            "jmp 9b",
+            "7:",
+            "mov eax, {closed}",
+            "jmp 9b",
+            ".popsection",
+            area = in(reg) area,
+            cpu = in(reg) cpu,
+            frame = in(reg) frame,
+            area_cpu_id = const AREA_CPU_ID,
+            area_sequence = const AREA_SEQUENCE,
+            f_generation = const offset_of!(Frame, generation),
+            f_ticket = const offset_of!(Frame, ticket),
+            f_control = const offset_of!(Frame, control),
+            f_data = const offset_of!(Frame, data),
+            f_ring_bytes = const offset_of!(Frame, ring_bytes),
+            f_size = const offset_of!(Frame, size),
+            f_staged = const offset_of!(Frame, staged),
+            f_prefix = const offset_of!(Frame, prefix),
+            f_staged_last = const offset_of!(Frame, staged_last),
+            f_rest = const offset_of!(Frame, rest),
+            f_rest_end = const offset_of!(Frame, rest_end),
+            f_rest_at = const offset_of!(Frame, rest_at),
+            c_head = const abi::control::HEAD,
+            c_tail = const abi::control::TAIL,
+            skip = const abi::SKIP.cast_signed(),
+            aborted = const ABORTED,
+            full = const FULL,
+            closed = const CLOSED,
+            out("rax") status,
+            out("r9") end,
+            out("rcx") _,
+            out("rdx") _,
+            out("rsi") _,
+            out("rdi") _,
+            out("r8") _,
+            out("r10") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    (status, end)
+}

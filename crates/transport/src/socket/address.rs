@@ -1,0 +1,127 @@
+//! Socket files: reached by paths of any length, made so that they are never half ready.
+//!
+//! ```text
+//!   bind     .1f3a…  (a random name beside the one wanted)
+//!   chmod    .1f3a…  mode
+//!   listen
+//!   rename   .1f3a… → control.sock       unless that name is taken:
+//!                                           somebody listens there → EADDRINUSE
+//!                                           a socket, refused      → stale: renamed over
+//! ```
+//!
+//! An address holds 107 bytes. A longer path is reached through its folder, opened and named as `/proc/self/fd/N`.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
+
+use super::{Deadline, FLAGS};
+use crate::error::{Error, Result};
+
+/// Connections that may wait to be accepted: more than providers start at once on a large machine.
+const BACKLOG: i32 = 1024;
+
+/// An address, and the folder that keeps it valid.
+struct Address {
+    address: SocketAddrUnix,
+    _folder: Option<OwnedFd>,
+}
+
+impl Address {
+    fn of(path: &Path) -> Result<Self> {
+        match SocketAddrUnix::new(path) {
+            Ok(address) => Ok(Self { address, _folder: None }),
+            Err(Errno::NAMETOOLONG) => Self::through_folder(path),
+            Err(e) => Err(Error::system("naming a socket", e)),
+        }
+    }
+
+    fn through_folder(path: &Path) -> Result<Self> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::Invalid("the path of a socket has no file name"));
+        };
+        let folder =
+            rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|e| Error::system("opening the folder of a socket", e))?;
+        let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        let address = SocketAddrUnix::new(short).map_err(|e| Error::system("naming a socket", e))?;
+        Ok(Self { address, _folder: Some(folder) })
+    }
+}
+
+fn socket(flags: SocketFlags) -> Result<OwnedFd> {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|e| Error::system("socket", e))
+}
+
+/// A socket connected to whoever listens at a path.
+pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<OwnedFd> {
+    let address = Address::of(path)?;
+    // A connect that must not wait fails while the listener's queue is full, and nothing tells when that is over; one that may wait is
+    // bounded by the time for sending.
+    let socket = socket(SocketFlags::CLOEXEC)?;
+    loop {
+        let left = deadline.left();
+        match left {
+            Some(Duration::ZERO) => rustix::io::ioctl_fionbio(&socket, true),
+            _ => sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, left),
+        }
+        .map_err(|e| Error::system("limiting the time to connect", e))?;
+        match rustix::net::connect(&socket, &address.address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Error::TimedOut),
+            Err(e) => return Err(Error::system("connecting", e)),
+        }
+    }
+}
+
+/// A socket that listens at a path.
+pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
+    let socket = socket(FLAGS)?;
+    let random = RandomState::new().build_hasher().finish();
+    let unready = path.with_file_name(format!(".{random:016x}"));
+    let address = Address::of(&unready)?;
+    rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;
+    let placed = publish(&socket, &unready, path, mode);
+    if placed.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&unready);
+    }
+    placed.map(|()| socket)
+}
+
+fn publish(socket: &OwnedFd, unready: &Path, path: &Path, mode: u32) -> Result<()> {
+    rustix::fs::chmodat(CWD, unready, Mode::from_raw_mode(mode), AtFlags::empty())
+        .map_err(|e| Error::system("setting the permissions of a socket", e))?;
+    rustix::net::listen(socket, BACKLOG).map_err(|e| Error::system("listening", e))?;
+    match rustix::fs::renameat_with(CWD, unready, CWD, path, RenameFlags::NOREPLACE) {
+        Ok(()) => return Ok(()),
+        // EINVAL: a file system that cannot rename like this.
+        Err(Errno::EXIST | Errno::INVAL) => {}
+        Err(e) => return Err(Error::system("placing a socket", e)),
+    }
+    if !is_free_or_stale(path)? {
+        return Err(Error::system("binding a socket", Errno::ADDRINUSE));
+    }
+    rustix::fs::rename(unready, path).map_err(|e| Error::system("placing a socket", e))
+}
+
+/// Whether nobody listens at a path and nothing but a socket would be lost there.
+fn is_free_or_stale(path: &Path) -> Result<bool> {
+    match rustix::fs::lstat(path) {
+        Err(Errno::NOENT) => return Ok(true),
+        Err(e) => return Err(Error::system("looking at a socket", e)),
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Socket => return Ok(false),
+        Ok(_) => {}
+    }
+    // A full queue, or a socket of another type, is somebody's; refused means that nobody listens.
+    let address = Address::of(path)?;
+    let tried = rustix::net::connect(&socket(FLAGS)?, &address.address);
+    Ok(matches!(tried, Err(Errno::CONNREFUSED | Errno::NOENT)))
+}

@@ -1,0 +1,240 @@
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::PathBuf;
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+const NOW: Duration = Duration::ZERO;
+
+fn ack(order: u32) -> Message {
+    Message::Ack { order }
+}
+
+fn is_system(error: &Error, errno: i32) -> bool {
+    matches!(error, Error::System { source, .. } if source.raw_os_error() == Some(errno))
+}
+
+/// The connection that a listener gets from a connect to a path.
+fn meet(listener: &Listener, path: &Path) -> (Connection, Connection) {
+    let client = Connection::connect(path, SOON).unwrap();
+    (client, listener.accept().unwrap().expect("a connection waits"))
+}
+
+/// Sends bytes and descriptors that no message has.
+fn send_raw(to: &Connection, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(&to.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order() {
+    let (a, b) = Connection::pair().unwrap();
+    assert!(b.receive(NOW).unwrap().is_none());
+    let large = Message::Register {
+        registration: 1,
+        provider: traceweir_format::Guid::NULL,
+        traits: vec![7; 60_000],
+    };
+    a.send(1, &ack(1), &[], NOW).unwrap();
+    a.send(2, &large, &[], NOW).unwrap();
+    a.send(3, &Message::Done, &[], NOW).unwrap();
+    for expected in [(1, ack(1)), (2, large), (3, Message::Done)] {
+        let got = b.receive(SOON).unwrap().unwrap();
+        assert_eq!((got.request, got.message), expected);
+        assert!(got.descriptors.is_empty());
+    }
+    assert!(b.receive(NOW).unwrap().is_none());
+}
+
+#[test]
+fn descriptors_come_with_their_message_and_are_not_inherited() {
+    let (a, b) = Connection::pair().unwrap();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    a.send(1, &ack(1), &[writer.as_fd(), reader.as_fd(), reader.as_fd(), reader.as_fd()], SOON).unwrap();
+    drop(writer);
+    let mut got = b.receive(SOON).unwrap().unwrap();
+    assert_eq!(got.descriptors.len(), 4);
+    for fd in &got.descriptors {
+        assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    }
+    File::from(got.descriptors.swap_remove(0)).write_all(b"through").unwrap();
+    let mut text = String::new();
+    File::from(reader).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "through", "all copies of the writing end are closed");
+}
+
+#[test]
+fn too_many_descriptors_are_refused_on_both_sides_and_closed() {
+    let (a, b) = Connection::pair().unwrap();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let five = [writer.as_fd(); 5];
+    assert!(matches!(a.send(1, &ack(1), &five, SOON), Err(Error::Invalid(_))));
+    let mut bytes = Vec::new();
+    ack(1).encode(1, &mut bytes).unwrap();
+    for count in [5, 6, 12] {
+        send_raw(&a, &bytes, &vec![writer.as_fd(); count]);
+        assert!(matches!(b.receive(SOON), Err(Error::Invalid(_))), "{count} descriptors");
+    }
+    drop(writer);
+    assert_eq!(File::from(reader).read(&mut [0]).unwrap(), 0, "all copies are closed");
+}
+
+#[test]
+fn what_is_no_message_is_an_error_and_the_next_one_is_not_lost() {
+    let (a, b) = Connection::pair().unwrap();
+    send_raw(&a, b"hello, daemon", &[]);
+    send_raw(&a, &vec![0; MAX_MESSAGE + 1], &[]);
+    a.send(9, &Message::Done, &[], SOON).unwrap();
+    assert!(matches!(b.receive(SOON), Err(Error::Message(_))));
+    assert!(matches!(b.receive(SOON), Err(Error::Invalid(_))));
+    assert_eq!(b.receive(SOON).unwrap().unwrap().request, 9);
+}
+
+#[test]
+fn a_full_queue_times_out_and_goes_on_when_there_is_room() {
+    let (a, b) = Connection::pair().unwrap();
+    let mut sent = 0;
+    let full = loop {
+        match a.send(sent, &ack(0), &[], NOW) {
+            Ok(()) => sent += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(full, Error::TimedOut), "{full}");
+    assert!(matches!(a.send(sent, &ack(0), &[], Duration::from_millis(5)), Err(Error::TimedOut)));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| a.send(sent, &ack(0), &[], SOON));
+        for request in 0..=sent {
+            assert_eq!(b.receive(SOON).unwrap().unwrap().request, request);
+        }
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn what_was_said_before_the_end_is_heard_and_then_it_is_closed() {
+    let (a, b) = Connection::pair().unwrap();
+    a.send(1, &ack(1), &[], SOON).unwrap();
+    drop(a);
+    assert_eq!(b.receive(NOW).unwrap().unwrap().message, ack(1));
+    assert!(matches!(b.receive(SOON), Err(Error::Closed)));
+    assert!(matches!(b.send(1, &ack(1), &[], SOON), Err(Error::Closed)));
+    let (a, b) = Connection::pair().unwrap();
+    a.send(1, &ack(1), &[], SOON).unwrap();
+    drop(b);
+    assert!(matches!(a.receive(SOON), Err(Error::Closed)), "unread messages make it a reset");
+}
+
+#[test]
+fn both_ends_know_each_other() {
+    let me = Peer {
+        pid: std::process::id(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let (client, server) = meet(&listener, &path);
+    assert_eq!((client.peer(), server.peer()), (me, me));
+    client.send(1, &Message::Done, &[], SOON).unwrap();
+    assert_eq!(server.receive(SOON).unwrap().unwrap().message, Message::Done);
+    assert!(listener.accept().unwrap().is_none());
+}
+
+#[test]
+fn a_socket_file_has_the_mode_asked_for_and_no_other_file_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    for mode in [0o600, 0o666] {
+        let path = folder.path().join(format!("{mode:o}"));
+        let _listener = Listener::bind(&path, mode).unwrap();
+        let found = std::fs::symlink_metadata(&path).unwrap();
+        assert!(found.file_type().is_socket());
+        assert_eq!(found.permissions().mode() & 0o7777, mode);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_live_socket_stays_and_a_stale_one_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let missing = Connection::connect(&path, SOON).unwrap_err();
+    assert!(is_system(&missing, libc::ENOENT), "{missing}");
+    let first = Listener::bind(&path, 0o600).unwrap();
+    assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
+    // The test for life has left a connection that was closed at once.
+    let test = first.accept().unwrap().unwrap();
+    assert!(matches!(test.receive(SOON), Err(Error::Closed)));
+    meet(&first, &path);
+    drop(first);
+    assert!(is_system(&Connection::connect(&path, SOON).unwrap_err(), libc::ECONNREFUSED));
+    let second = Listener::bind(&path, 0o600).unwrap();
+    meet(&second, &path);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_never_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("precious", &link).unwrap();
+    assert!(is_system(&Listener::bind(&link, 0o600).unwrap_err(), libc::EADDRINUSE));
+    assert_eq!(std::fs::read(&path).unwrap(), b"data");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn paths_longer_than_an_address_work() {
+    let root = tempfile::tempdir().unwrap();
+    let folder: PathBuf = root.path().join("f".repeat(90)).join("g".repeat(90));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("control.sock");
+    assert!(path.as_os_str().as_bytes().len() > 108);
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    meet(&listener, &path);
+    assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
+    drop(listener);
+    meet(&Listener::bind(&path, 0o600).unwrap(), &path);
+}
+
+#[test]
+fn a_full_backlog_bounds_the_wait_to_connect() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _waiting = Connection::connect(&path, NOW).unwrap();
+    assert!(matches!(Connection::connect(&path, NOW), Err(Error::TimedOut)));
+    assert!(matches!(Connection::connect(&path, Duration::from_millis(20)), Err(Error::TimedOut)));
+    assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE), "busy is not stale");
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| Connection::connect(&path, SOON));
+        while !late.is_finished() {
+            let _ = listener.accept().unwrap();
+            std::thread::yield_now();
+        }
+        late.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn only_sockets_of_the_right_kind_are_taken_over() {
+    let stream = std::os::unix::net::UnixStream::pair().unwrap().0;
+    assert!(matches!(Connection::from_fd(stream.into()), Err(Error::Invalid(_))));
+    assert!(Connection::from_fd(File::open("/dev/null").unwrap().into()).is_err());
+    let (a, _b) = Connection::pair().unwrap();
+    assert!(matches!(Listener::from_fd(a.socket), Err(Error::Invalid(_))));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let listener = Listener::from_fd(Listener::bind(&path, 0o600).unwrap().socket).unwrap();
+    meet(&listener, &path);
+}

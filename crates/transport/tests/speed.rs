@@ -1,0 +1,108 @@
+//! What one write costs, measured by hand and never asserted:
+//!
+//! ```text
+//! cargo test --release -p traceweir-transport --test speed -- --ignored --nocapture
+//! ```
+
+use std::hint::black_box;
+use std::io::IoSlice;
+
+use rustix::event::EventfdFlags;
+use rustix::time::{ClockId, clock_gettime};
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::ring::{Gather, Outlet, RegionReader, RegionSource, Ticket};
+
+const ROUNDS: u32 = 2000;
+const EVENTS: u64 = 2000;
+
+static OUTLET: Outlet = Outlet::new();
+
+fn thread_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn open(ring_bytes: u32) -> (RegionReader, Ticket) {
+    let layout = Layout::new(cpu::possible(), ring_bytes).unwrap();
+    let params = RegionParams { layout, clock: Counter::best(), wake_at: ring_bytes, max_record: 60_000 };
+    let (reader, memory) = RegionReader::create(&params).unwrap();
+    let wake = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let ticket = OUTLET.open(RegionSource::File { memory, wake }, &params).unwrap();
+    (reader, ticket)
+}
+
+/// Drains everything; how many records there were and what each cost.
+fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
+    let (before, mut records) = (thread_ns(), 0);
+    for ring in reader.rings() {
+        ring.look().unwrap();
+        while ring.peek().unwrap().is_some() {
+            ring.take(out);
+            records += 1;
+        }
+        ring.release();
+    }
+    (records, thread_ns() - before)
+}
+
+fn measure(name: &str, mut write: impl FnMut(Ticket, u64)) {
+    let (mut reader, ticket) = open(1 << 20);
+    let mut out = vec![0; 65536];
+    let (mut best, mut total, mut records, mut drained) = (u64::MAX, 0, 0, 0);
+    for round in 0..ROUNDS {
+        let before = thread_ns();
+        for event in 0..EVENTS {
+            write(ticket, event);
+        }
+        let took = thread_ns() - before;
+        let (seen, cost) = drain(&mut reader, &mut out);
+        if round >= ROUNDS / 4 {
+            best = best.min(took);
+            total += took;
+            records += seen;
+            drained += cost;
+        }
+    }
+    assert_eq!(reader.lost(), 0);
+    assert!(OUTLET.close());
+    let events = (u64::from(ROUNDS - ROUNDS / 4) * EVENTS) as f64;
+    println!(
+        "{name:24} write {:6.1} ns (best round {:6.1}), drain {:6.1} ns",
+        total as f64 / events,
+        best as f64 / EVENTS as f64,
+        drained as f64 / records as f64
+    );
+}
+
+fn staged<const WORDS: usize>(template: &[u64; 40]) {
+    measure(&format!("staged {}", WORDS * 8), |ticket, event| {
+        let mut staged = [0u64; 40];
+        staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
+        staged[4] = event;
+        let (staged, staged_bytes) = (&mut staged[..2 + WORDS], WORDS * 8);
+        let mut record = Gather { staged, staged_bytes, rest: &[], keep_stamp: false };
+        OUTLET.write(ticket, 7, &mut record).unwrap();
+    });
+}
+
+#[test]
+#[ignore = "a measurement, to be run by hand"]
+fn what_one_write_costs() {
+    let template = black_box([3u64; 40]);
+    let text = black_box([b'x'; 4096]);
+    staged::<10>(&template);
+    staged::<15>(&template);
+    staged::<35>(&template);
+    for part in [28, 188, 400usize] {
+        measure(&format!("staged 92 + {part} in place"), |ticket, event| {
+            let mut staged = [0u64; 16];
+            staged[2..14].copy_from_slice(&template[..12]);
+            staged[4] = event;
+            let rest = [IoSlice::new(&text[..part])];
+            let mut record = Gather { staged: &mut staged, staged_bytes: 92, rest: &rest, keep_stamp: false };
+            OUTLET.write(ticket, 7, &mut record).unwrap();
+        });
+    }
+}

@@ -1,0 +1,129 @@
+//! One control message of each kind.
+
+use traceweir_format::Guid;
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Filter, Message, Properties, ProviderEntry, Role, SessionConfig,
+    SessionRef, Update, VERSIONS,
+};
+
+pub fn all() -> Vec<(&'static str, Vec<u8>)> {
+    greetings()
+        .into_iter()
+        .chain(of_providers())
+        .chain(of_controllers())
+        .map(|(name, m)| (name, bytes(&m)))
+        .collect()
+}
+
+fn bytes(message: &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.encode(7, &mut out).expect("a message that may be sent");
+    out
+}
+
+fn provider() -> Guid {
+    Guid::from_provider_name("Traceweir.Seed")
+}
+
+fn params() -> Box<EnableParams> {
+    let filters = vec![Filter { kind: 0x8000_0004, data: vec![1, 0, 0, 0] }];
+    Box::new(EnableParams { level: 4, match_any: 1, match_all: 1, property: 1, source: Guid::NULL, filters })
+}
+
+fn config() -> SessionConfig {
+    SessionConfig { name: "seed".into(), log_file: Some("/tmp/seed.etl".into()), ..SessionConfig::default() }
+}
+
+fn properties() -> Properties {
+    Properties { id: 0x1_0001, config: config(), ..Properties::default() }
+}
+
+fn session() -> SessionRef {
+    SessionRef::Name("seed".into())
+}
+
+fn greetings() -> Vec<(&'static str, Message)> {
+    vec![
+        (
+            "hello",
+            Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 1, program: "seed".into() },
+        ),
+        ("knock", Message::Knock { versions: VERSIONS }),
+        ("welcome", Message::Welcome { version: 1, daemon: 2 }),
+        ("refused", Message::Refused { status: 5, reason: "no".into() }),
+        ("done", Message::Done),
+    ]
+}
+
+fn of_providers() -> Vec<(&'static str, Message)> {
+    let layout = Layout::new(2, 1 << 16).expect("a sound layout");
+    let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 15, max_record: 65_464 };
+    vec![
+        ("register", Message::Register { registration: 1, provider: provider(), traits: vec![3, 0, 0] }),
+        ("unregister", Message::Unregister { registration: 1 }),
+        ("ack", Message::Ack { order: 1 }),
+        ("registered", Message::Registered { registration: 1 }),
+        ("region", Message::Region { session: 0x1_0001, params: region }),
+        (
+            "enable",
+            Message::Enable {
+                order: 1,
+                registration: 1,
+                session: 0x1_0001,
+                code: EnableCode::Enable,
+                params: params(),
+            },
+        ),
+        ("close", Message::CloseSession { order: 2, session: 0x1_0001 }),
+    ]
+}
+
+fn of_controllers() -> Vec<(&'static str, Message)> {
+    let control = |control| Message::Control { session: session(), control };
+    let update = Update {
+        flush_timer: Some(1),
+        real_time: Some(true),
+        log_file: Some("/x".into()),
+        ..Update::default()
+    };
+    let entry = ProviderEntry {
+        provider: provider(),
+        name: "Traceweir.Seed".into(),
+        pids: vec![1, 2],
+        sessions: vec![(0x1_0001, 4, 1, 1)],
+    };
+    vec![
+        ("start", Message::Start(Box::new(config()))),
+        ("query", Message::Control { session: SessionRef::Id(1), control: Control::Query }),
+        ("stop", control(Control::Stop)),
+        ("update", control(Control::Update(update))),
+        ("flush", control(Control::Flush { log_file: None })),
+        ("properties", Message::Properties(Box::new(properties()))),
+        ("query-all", Message::QueryAll { from: 0 }),
+        ("sessions", Message::sessions_page(&[properties(), properties()], 0)),
+        (
+            "enable-provider",
+            Message::EnableProvider {
+                session: session(),
+                provider: provider(),
+                code: EnableCode::CaptureState,
+                params: params(),
+                timeout_ms: 100,
+            },
+        ),
+        ("query-providers", Message::QueryProviders { from: 0 }),
+        ("providers", Message::providers_page(&[entry], 0)),
+        ("open-consumer", Message::OpenConsumer { session: session() }),
+        (
+            "consumer",
+            Message::Consumer {
+                properties: Box::new(properties()),
+                slots: 8,
+                buffer_bytes: 65_536,
+                header: vec![0; 16],
+            },
+        ),
+    ]
+}

@@ -1,0 +1,117 @@
+//! The end of the daemon: clean, killed, and what providers do then.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use traceweir_format::etl::{Trace, repair};
+
+use crate::fixture::{Daemon, Path2, reports, to_file, until};
+use crate::ledger::{Ledger, assert_sound};
+use crate::roles::Writer;
+
+#[test]
+fn a_daemon_that_is_told_to_leave_finalises_every_file_exactly() {
+    for path in Path2::BOTH {
+        let mut daemon = Daemon::start();
+        let files: Vec<_> = (0..3).map(|n| daemon.path(&format!("{n}.etl"))).collect();
+        let mut control = daemon.control();
+        for (n, file) in files.iter().enumerate() {
+            control.start(to_file(&format!("leaving {n}"), file));
+        }
+        let mut writer = Writer::new(0, 2, 5_000);
+        (writer.burst, writer.pause_ms) = (250, 1);
+        let report = reports(vec![daemon.writer(&writer, path)]);
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait().success());
+        let mut lost = 0;
+        for file in &files {
+            assert_sound(file);
+            let ledger = Ledger::read(file);
+            assert_eq!(ledger.missing(0, 2, 5_000), u64::from(ledger.lost.0));
+            lost += u64::from(ledger.lost.0);
+        }
+        assert!(lost >= report.refused, "a refused call is lost in one session at least");
+        assert!(!daemon.runtime().join("control.sock").exists(), "its socket is gone");
+    }
+}
+
+#[test]
+fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
+    let mut daemon = Daemon::start();
+    let file = daemon.path("first.etl");
+    let mut control = daemon.control();
+    let mut config = to_file("first", &file);
+    config.flush_timer = 1;
+    let session = control.start(config);
+    let mut writer = Writer::new(0, 1, u64::MAX);
+    (writer.burst, writer.pause_ms) = (50, 1);
+    let mut child = daemon.writer(&writer, Path2::Sequence);
+    until("events flow", || control.flush(session).events > 500);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+
+    let unfinished = Trace::open(std::fs::File::open(&file).expect("the file is there")).expect("a trace");
+    assert!(!unfinished.is_finalised());
+    let mended = daemon.path("mended.etl");
+    let sink = std::fs::File::create(&mended).expect("a new file");
+    repair(&unfinished, sink).expect("it can be repaired");
+    assert_sound(&mended);
+    assert!(Ledger::read(&mended).of(0, 0).len() >= 500);
+
+    daemon.restart();
+    let second = daemon.path("second.etl");
+    let mut control = daemon.control();
+    let begin = Instant::now();
+    let session = control.start(to_file("second", &second));
+    until("the provider that was there is enabled", || control.query(session).processes == 1);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    until("its events flow", || control.flush(session).events > 100);
+    child.kill().expect("the writer is there");
+    child.wait().expect("the writer ends");
+    control.stop(session);
+    let numbers = Ledger::read(&second).of(0, 0);
+    assert!(numbers.len() > 100);
+    assert_eq!(numbers.last().unwrap() - numbers[0] + 1, numbers.len() as u64, "without gaps");
+}
+
+#[test]
+fn a_provider_that_was_there_first_is_enabled_when_a_daemon_starts() {
+    let mut daemon = Daemon::start();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success());
+    let mut writer = Writer::new(0, 1, u64::MAX);
+    (writer.burst, writer.pause_ms) = (20, 1);
+    let mut child = daemon.writer(&writer, Path2::Sequence);
+    until("the provider waits", || {
+        std::fs::read_dir(daemon.runtime().join("providers")).is_ok_and(|mut d| d.next().is_some())
+    });
+    daemon.restart();
+    let file = daemon.path("late.etl");
+    let mut control = daemon.control();
+    let session = control.start(to_file("late", &file));
+    until("its events flow", || control.flush(session).events > 100);
+    child.kill().expect("the writer is there");
+    child.wait().expect("the writer ends");
+    let last = control.stop(session);
+    let numbers = Ledger::read(&file).of(0, 0);
+    let span = numbers.last().unwrap() - numbers[0] + 1;
+    assert!(span - numbers.len() as u64 <= last.events_lost, "without uncounted gaps");
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_live_daemon_is_not() {
+    let mut daemon = Daemon::start();
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    assert!(daemon.runtime().join("control.sock").exists(), "a killed daemon leaves its socket");
+    daemon.restart();
+    let second = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["daemon", "--runtime-dir"])
+        .arg(daemon.runtime())
+        .output()
+        .expect("weir starts");
+    assert!(!second.status.success());
+    let text = String::from_utf8_lossy(&second.stderr);
+    assert!(text.contains("already running"), "{text}");
+    drop(daemon.control());
+}

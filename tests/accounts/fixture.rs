@@ -1,0 +1,263 @@
+//! A daemon of one's own, and its control connection.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use traceweir_format::Guid;
+use traceweir_transport::live::{ConsumerEnds, QueueReader};
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Message, Properties, Role, SessionConfig, SessionRef, VERSIONS,
+};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::{Connection, Envelope};
+
+use crate::roles::{PROVIDER, Report, Writer};
+
+/// Nothing here takes longer on a machine that works at all.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// A daemon in a process of its own.
+pub(crate) struct Daemon {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("weir-accounts-").tempdir().expect("a temporary folder");
+        let process = run_daemon(&folder.path().join("run"));
+        let daemon = Self { folder, process };
+        drop(daemon.control());
+        daemon
+    }
+
+    /// Another daemon in the same folder, after this one ended.
+    pub(crate) fn restart(&mut self) {
+        self.process = run_daemon(&self.runtime());
+        drop(self.control());
+    }
+
+    pub(crate) fn runtime(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).expect("the daemon is there");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        self.process.wait().expect("the daemon ends")
+    }
+
+    /// A connection for requests.
+    pub(crate) fn control(&self) -> Link {
+        Link::open(&self.runtime(), Role::Controller)
+    }
+
+    /// A child of this binary in a role, reaching this daemon.
+    pub(crate) fn child(&self, role: (&str, String)) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+        command.env("TRACEWEIR_RUNTIME_DIR", self.runtime()).env(role.0, role.1);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command
+    }
+
+    /// Starts a writer.
+    pub(crate) fn writer(&self, writer: &Writer, path: Path2) -> Child {
+        let mut command = self.child(writer.role());
+        path.apply(&mut command);
+        command.spawn().expect("a writer starts")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn run_daemon(runtime: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["daemon", "--runtime-dir"])
+        .arg(runtime)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("weir daemon starts")
+}
+
+/// Which of the two write paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path2 {
+    Sequence,
+    Lock,
+}
+
+impl Path2 {
+    pub(crate) const BOTH: [Self; 2] = [Self::Sequence, Self::Lock];
+
+    pub(crate) fn apply(self, command: &mut Command) {
+        match self {
+            Self::Sequence => command.env_remove("TRACEWEIR_NO_RSEQ"),
+            Self::Lock => command.env("TRACEWEIR_NO_RSEQ", "1"),
+        };
+    }
+}
+
+/// Waits for writers to end well and adds their reports up.
+pub(crate) fn reports(writers: Vec<Child>) -> Report {
+    let mut sum = Report::default();
+    for writer in writers {
+        let output = writer.wait_with_output().expect("a writer ends");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "a writer failed ({}):\n{text}", output.status);
+        let report = Report::parse(&text);
+        sum.offered += report.offered;
+        sum.refused += report.refused;
+    }
+    sum
+}
+
+/// Polls until it is so; fails the test after a long time.
+#[track_caller]
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < LONG, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A control connection that speaks the protocol itself.
+pub(crate) struct Link {
+    connection: Connection,
+    request: u32,
+}
+
+impl Link {
+    pub(crate) fn open(runtime: &Path, role: Role) -> Self {
+        let socket = RuntimeDir::at(runtime).control_socket();
+        let begin = Instant::now();
+        let connection = loop {
+            match Connection::connect(&socket, LONG) {
+                Ok(connection) => break connection,
+                Err(e) => assert!(begin.elapsed() < LONG, "no daemon at {}: {e}", socket.display()),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut link = Self { connection, request: 0 };
+        let hello = Message::Hello { versions: VERSIONS, role, instance: 1, program: "accounts".to_owned() };
+        let answer = link.ask(&hello, &[]).message;
+        assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
+        link
+    }
+
+    /// One request and its answer.
+    pub(crate) fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Envelope {
+        self.request += 1;
+        self.connection.send(self.request, message, descriptors, LONG).expect("the daemon takes a request");
+        let answer = self.connection.receive(LONG).expect("the daemon answers").expect("in time");
+        assert_eq!(answer.request, self.request, "{:?}", answer.message);
+        answer
+    }
+
+    #[track_caller]
+    fn properties(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Properties {
+        match self.ask(message, descriptors).message {
+            Message::Properties(properties) => *properties,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Starts a session and enables the writers' provider.
+    #[track_caller]
+    pub(crate) fn start(&mut self, config: SessionConfig) -> u64 {
+        let file = config.log_file.as_ref().map(|path| {
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+                .expect("the log file")
+        });
+        let descriptors: Vec<BorrowedFd<'_>> = file.iter().map(|f| f.as_fd()).collect();
+        let id = self.properties(&Message::Start(Box::new(config)), &descriptors).id;
+        self.enable(id, PROVIDER);
+        id
+    }
+
+    #[track_caller]
+    pub(crate) fn enable(&mut self, session: u64, provider: Guid) {
+        let params = EnableParams { level: 5, ..EnableParams::default() };
+        let message = Message::EnableProvider {
+            session: SessionRef::Id(session),
+            provider,
+            code: EnableCode::Enable,
+            params: Box::new(params),
+            timeout_ms: 60_000,
+        };
+        let answer = self.ask(&message, &[]).message;
+        assert_eq!(answer, Message::Done);
+    }
+
+    #[track_caller]
+    pub(crate) fn control(&mut self, session: u64, control: Control) -> Properties {
+        self.properties(&Message::Control { session: SessionRef::Id(session), control }, &[])
+    }
+
+    #[track_caller]
+    pub(crate) fn stop(&mut self, session: u64) -> Properties {
+        self.control(session, Control::Stop)
+    }
+
+    #[track_caller]
+    pub(crate) fn query(&mut self, session: u64) -> Properties {
+        self.control(session, Control::Query)
+    }
+
+    #[track_caller]
+    pub(crate) fn flush(&mut self, session: u64) -> Properties {
+        self.control(session, Control::Flush { log_file: None })
+    }
+}
+
+/// A live consumer that speaks the protocol itself; keep the link open while reading.
+pub(crate) fn consume(daemon: &Daemon, session: u64) -> (Link, QueueReader) {
+    let mut link = Link::open(&daemon.runtime(), Role::Consumer);
+    let answer = link.ask(&Message::OpenConsumer { session: SessionRef::Id(session) }, &[]);
+    let Message::Consumer { slots, buffer_bytes, .. } = answer.message else {
+        panic!("{:?}", answer.message)
+    };
+    let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("three descriptors");
+    let reader =
+        QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes).expect("a queue");
+    (link, reader)
+}
+
+/// A session that writes a plain file.
+pub(crate) fn to_file(name: &str, path: &Path) -> SessionConfig {
+    SessionConfig {
+        name: name.to_owned(),
+        log_file: Some(path.to_owned()),
+        log_file_mode: 1,
+        maximum_buffers: 64,
+        ..SessionConfig::default()
+    }
+}

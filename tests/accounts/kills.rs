@@ -1,0 +1,101 @@
+//! Writers killed at any instant: every event whose call had returned is there or counted, at most one more per thread, nothing torn.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::fixture::{Daemon, Path2, to_file, until};
+use crate::ledger::{Ledger, assert_sound};
+use crate::roles::{Progress, Writer};
+
+const THREADS: u32 = 2;
+
+/// A small generator: the instants must differ, not be secret.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Kills `rounds` × `at_once` writers and compares the accounts at the end. Returns the number of kills.
+fn kill_writers(path: Path2, rounds: u32, at_once: u32, point: Option<&str>) -> u32 {
+    let daemon = Daemon::start();
+    let file = daemon.path("kills.etl");
+    let mut control = daemon.control();
+    let session = control.start(to_file("kills", &file));
+    let mut dice = Dice(u64::from(daemon.pid()));
+    let mut progress = Vec::new();
+    for round in 0..rounds {
+        let mut children: Vec<_> = (0..at_once)
+            .map(|i| {
+                let number = round * at_once + i;
+                let pages = daemon.path(&format!("progress-{number}"));
+                let mut writer = Writer::new(number, THREADS, u64::MAX);
+                (writer.burst, writer.pause_ms, writer.progress) = (300, 1, Some(pages.clone()));
+                progress.push((number, Progress::open(&pages)));
+                let mut command = daemon.child(writer.role());
+                path.apply(&mut command);
+                if let Some(point) = point {
+                    command.env("TRACEWEIR_TEST_POINT", format!("{point}:{}", 1 + dice.below(2_000)));
+                }
+                command.spawn().expect("a writer starts")
+            })
+            .collect();
+        for (child, (_, pages)) in children.iter_mut().zip(progress.iter().rev().take(at_once as usize).rev())
+        {
+            if point.is_none() {
+                until("the writer writes", || pages.of(0).load(Ordering::Acquire) > 0);
+                std::thread::sleep(Duration::from_micros(dice.below(3_000)));
+                child.kill().expect("the writer is there");
+            }
+            let status = child.wait().expect("the writer ends");
+            assert!(!status.success(), "the writer was killed: {status}");
+        }
+    }
+    let last = control.stop(session);
+    let ledger = Ledger::read(&file);
+    assert_sound(&file);
+    let mut missing = 0;
+    for (number, pages) in &progress {
+        for thread in 0..THREADS {
+            let returned = pages.of(thread as usize).load(Ordering::Acquire);
+            let numbers = ledger.of(*number, thread);
+            let extra = numbers.iter().filter(|&&n| n >= returned).count() as u64;
+            assert!(
+                numbers.last().is_none_or(|&n| n <= returned),
+                "{number}/{thread}: {returned} had returned"
+            );
+            assert!(extra <= 1);
+            missing += returned - (numbers.len() as u64 - extra);
+        }
+    }
+    let killed = rounds * at_once;
+    let in_flight = u64::from(killed * THREADS);
+    assert!(
+        (missing..=missing + in_flight).contains(&last.events_lost),
+        "{missing} miss, {} are counted lost: {last:?}",
+        last.events_lost
+    );
+    killed
+}
+
+#[test]
+fn writers_killed_at_random_instants_leave_nothing_torn_and_nothing_uncounted() {
+    let kills: u32 = Path2::BOTH.into_iter().map(|path| kill_writers(path, 63, 8, None)).sum();
+    assert!(kills >= 1_000, "{kills}");
+}
+
+#[test]
+fn writers_killed_at_every_named_point_leave_nothing_torn_and_nothing_uncounted() {
+    for point in traceweir_transport::ring::TEST_POINTS {
+        let paths: &[Path2] = match point {
+            p if p.starts_with("fallback") => &[Path2::Lock],
+            _ => &Path2::BOTH,
+        };
+        for path in paths {
+            kill_writers(*path, 2, 4, Some(point));
+        }
+    }
+}

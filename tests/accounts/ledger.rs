@@ -1,0 +1,105 @@
+//! What a file, or a consumer, holds of what was offered.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use traceweir_format::etl::{self, Trace};
+use traceweir_format::header::Record;
+use traceweir_format::wire::{u32_at, u64_at};
+
+use crate::roles::PROVIDER;
+
+/// Events by writer and thread.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    numbers: HashMap<(u32, u32), Vec<u64>>,
+    last_by_cpu: HashMap<u16, i64>,
+    /// Per processor, in order: which events.
+    pub(crate) by_cpu: HashMap<u16, Vec<(u32, u32, u64)>>,
+    /// Process ids by writer.
+    pub(crate) pids: HashMap<u32, u32>,
+    /// What the file says it lost: events, buffers.
+    pub(crate) lost: (u32, u32),
+}
+
+impl Ledger {
+    /// Reads a file; fails the test where it breaks a rule of the format or is not in time order on a processor.
+    pub(crate) fn read(path: &Path) -> Self {
+        let trace =
+            Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+        let mut ledger =
+            Self { lost: (trace.header().events_lost, trace.header().buffers_lost), ..Self::default() };
+        assert_ne!(trace.header().end_time.0, 0, "{} is finalised", path.display());
+        let mut events = trace.events();
+        while let Some(record) = events.next().expect("every record can be read") {
+            ledger.add(&record);
+        }
+        assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
+        ledger
+    }
+
+    /// Adds one event of ours.
+    pub(crate) fn add(&mut self, record: &Record<'_>) {
+        if record.provider() != PROVIDER {
+            return;
+        }
+        let payload = record.payload();
+        let (writer, thread, number) = (u32_at(payload, 0), u32_at(payload, 4), u64_at(payload, 8));
+        assert!(payload[16..].iter().all(|&b| b == 0x5A), "torn: {payload:02x?}");
+        let last = self.last_by_cpu.entry(record.cpu()).or_insert(i64::MIN);
+        assert!(
+            *last <= record.time(),
+            "time goes back on processor {}: {last} {}",
+            record.cpu(),
+            record.time()
+        );
+        *last = record.time();
+        let pid = *self.pids.entry(writer).or_insert(record.process_id());
+        assert_eq!(pid, record.process_id(), "one writer, one process");
+        self.numbers.entry((writer, thread)).or_default().push(number);
+        self.by_cpu.entry(record.cpu()).or_default().push((writer, thread, number));
+    }
+
+    /// Number of events.
+    pub(crate) fn len(&self) -> u64 {
+        self.numbers.values().map(|n| n.len() as u64).sum()
+    }
+
+    /// The numbers of one thread, sorted; fails the test where one is there twice.
+    pub(crate) fn of(&self, writer: u32, thread: u32) -> Vec<u64> {
+        let mut numbers = self.numbers.get(&(writer, thread)).cloned().unwrap_or_default();
+        numbers.sort_unstable();
+        assert!(numbers.windows(2).all(|w| w[0] != w[1]), "an event of {writer}/{thread} is there twice");
+        numbers
+    }
+
+    /// Fails the test unless the events of `threads` of a writer are all among the first `events`, none twice. Returns how many miss.
+    pub(crate) fn missing(&self, writer: u32, threads: u32, events: u64) -> u64 {
+        (0..threads)
+            .map(|thread| {
+                let numbers = self.of(writer, thread);
+                assert!(
+                    numbers.last().is_none_or(|&n| n < events),
+                    "{writer}/{thread}: an event that was never offered"
+                );
+                events - numbers.len() as u64
+            })
+            .sum()
+    }
+
+    /// Writers that have an event here.
+    pub(crate) fn writers(&self) -> Vec<u32> {
+        let mut writers: Vec<u32> = self.numbers.keys().map(|k| k.0).collect();
+        writers.sort_unstable();
+        writers.dedup();
+        writers
+    }
+}
+
+/// Fails the test when the file breaks a rule of the format.
+pub(crate) fn assert_sound(path: &Path) {
+    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    let mut findings = Vec::new();
+    etl::check(&trace, &mut |finding| findings.push(finding)).expect("the file can be checked");
+    assert!(findings.is_empty(), "{}: {findings:?}", path.display());
+}

@@ -1,0 +1,125 @@
+//! Live consumers: delivered, or counted as lost to them; and nobody waits for a slow one.
+
+use std::time::Duration;
+
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
+use traceweir_transport::live::{Next, QueueReader};
+use traceweir_transport::message::SessionConfig;
+
+use crate::fixture::{Daemon, Path2, consume, reports, to_file};
+use crate::ledger::Ledger;
+use crate::roles::Writer;
+
+const REAL_TIME: u32 = 0x100;
+
+fn real_time(name: &str) -> SessionConfig {
+    SessionConfig {
+        name: name.to_owned(),
+        log_file_mode: REAL_TIME,
+        maximum_buffers: 64,
+        ..SessionConfig::default()
+    }
+}
+
+/// Reads what is there into the ledger; whether the session has ended.
+fn read(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
+    let mut buffer = Vec::new();
+    loop {
+        match queue.pop(&mut buffer).expect("the queue is sound") {
+            Next::Ended => return true,
+            Next::Empty => return false,
+            Next::Buffer(bytes) => {
+                let head = buffer[..HEADER_SIZE].try_into().expect("a whole header");
+                let header = BufferHeader::parse(head);
+                let valid = header.valid_bytes(bytes);
+                let mut records =
+                    Records::new(&buffer[..valid], HEADER_SIZE, 0, header.processor_index, false);
+                while let Some(record) = records.next().expect("every record can be read") {
+                    ledger.add(&record);
+                }
+            }
+        }
+    }
+}
+
+/// Reads until the session ends.
+fn read_all(queue: &mut QueueReader, ledger: &mut Ledger) {
+    crate::fixture::until("the session ends", || {
+        let ended = read(queue, ledger);
+        if !ended {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ended
+    });
+}
+
+#[test]
+fn a_live_consumer_gets_every_event_once_or_it_is_counted() {
+    for (path, low_latency) in [(Path2::Sequence, true), (Path2::Lock, false)] {
+        let daemon = Daemon::start();
+        let mut control = daemon.control();
+        let session = control.start(SessionConfig { low_latency, ..real_time("live") });
+        let (_link, mut queue) = consume(&daemon, session);
+        let reading = std::thread::spawn(move || {
+            let mut ledger = Ledger::default();
+            read_all(&mut queue, &mut ledger);
+            (ledger, queue.lost())
+        });
+        let children = (0..4).map(|n| daemon.writer(&Writer::new(n, 2, 10_000), path)).collect();
+        let report = reports(children);
+        let last = control.stop(session);
+        let (ledger, lost) = reading.join().expect("the consumer ends");
+        let missing: u64 = (0..4).map(|w| ledger.missing(w, 2, 10_000)).sum();
+        assert_eq!(report.offered, 80_000);
+        assert_eq!(missing, last.events_lost + last.real_time_events_lost, "{last:?}");
+        assert_eq!(lost.1, last.real_time_events_lost, "the consumer knows what it lost");
+        assert_eq!(report.refused, last.events_lost);
+    }
+}
+
+#[test]
+fn a_consumer_that_never_reads_delays_nobody_and_its_loss_is_counted_apart() {
+    let daemon = Daemon::start();
+    let mut control = daemon.control();
+    let file = daemon.path("both.etl");
+    let config = SessionConfig { log_file_mode: REAL_TIME | 1, ..to_file("both", &file) };
+    let session = control.start(config);
+    let (_idle_link, mut idle) = consume(&daemon, session);
+    let (_busy_link, mut busy) = consume(&daemon, session);
+    let reading = std::thread::spawn(move || {
+        let mut ledger = Ledger::default();
+        read_all(&mut busy, &mut ledger);
+        (ledger, busy.lost())
+    });
+    let mut writer = Writer::new(0, 2, 60_000);
+    (writer.filler, writer.burst, writer.pause_ms) = (200, 500, 4);
+    reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    let last = control.stop(session);
+    let (ledger, busy_lost) = reading.join().expect("the consumer ends");
+    let in_file = Ledger::read(&file);
+    assert_eq!(in_file.missing(0, 2, 60_000), last.events_lost, "the file waits for nobody");
+    assert_eq!(ledger.missing(0, 2, 60_000), last.events_lost + busy_lost.1);
+    let mut late = Ledger::default();
+    assert!(read(&mut idle, &mut late), "what was queued is still there, then the end");
+    let idle_lost = idle.lost();
+    assert!(idle_lost.0 > 0 && idle_lost.1 > 0, "{idle_lost:?}");
+    assert_eq!(late.missing(0, 2, 60_000), last.events_lost + idle_lost.1);
+    assert_eq!(last.real_time_events_lost, idle_lost.1 + busy_lost.1);
+}
+
+#[test]
+fn what_was_written_before_the_first_consumer_came_is_kept_for_it() {
+    let daemon = Daemon::start();
+    let mut control = daemon.control();
+    let session = control.start(real_time("backlog"));
+    let mut writer = Writer::new(0, 1, 1_000);
+    (writer.burst, writer.pause_ms) = (200, 2);
+    reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    control.flush(session);
+    let (_link, mut queue) = consume(&daemon, session);
+    let last = control.stop(session);
+    let mut ledger = Ledger::default();
+    read_all(&mut queue, &mut ledger);
+    assert_eq!(ledger.missing(0, 1, 1_000), last.events_lost + last.real_time_events_lost);
+    assert_eq!(last.real_time_events_lost, 0);
+}

@@ -1,0 +1,35 @@
+//! Exactly once: every event that a process offers to a session is in the file, in a consumer's hands, or counted as lost.
+//!
+//! ```text
+//!   this test ──raw control protocol──▶ weir daemon (a process of its own, in a folder of its own)
+//!       │                                   ▲
+//!       └── starts writers: this same binary in a role (see roles.rs) ── events with (writer, thread, number)
+//!   afterwards: ledger.rs reads the file and compares the set with what was offered
+//! ```
+//!
+//! Nothing is mocked. Where a test needs root it says so by a skip.
+
+#[path = "../util.rs"]
+#[allow(dead_code)] // Shared with the other end-to-end tests.
+mod util;
+
+mod fixture;
+mod ledger;
+mod roles;
+
+mod bounds;
+mod daemon_death;
+mod hostile;
+mod kills;
+mod live;
+mod private;
+mod processes;
+mod rings_of_files;
+mod sequential;
+mod users;
+
+/// Not a test: the entrance of a child process that plays a role. Does nothing without one.
+#[test]
+fn role() {
+    roles::play();
+}

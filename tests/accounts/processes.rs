@@ -1,0 +1,204 @@
+//! What processes do besides writing: fork, clone, exec, signals, sandboxes.
+
+use std::os::unix::process::CommandExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use traceweir::Provider;
+
+use crate::fixture::{Daemon, Path2, reports, to_file};
+use crate::ledger::{Ledger, assert_sound};
+use crate::roles::{PROVIDER, Report, Writer, other_role, write_one};
+
+const FILLER: [u8; 24] = [0x5A; 24];
+
+/// The child: one of the stories below.
+pub(crate) fn play(words: &[&str]) {
+    match words[0] {
+        "fork" => fork(|| {
+            // SAFETY: the child only writes events and leaves by `_exit`.
+            unsafe { libc::fork() }
+        }),
+        "clone" => fork(|| {
+            // SAFETY: as fork, but past the C library: no handler of it runs in the child.
+            unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
+        }),
+        "exec" => exec(),
+        "signal" => signal(),
+        "sandbox" => sandbox(words[1]),
+        other => panic!("no such story: {other}"),
+    }
+}
+
+fn say(offered: u64, refused: u64) {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "\nreport {offered} {refused}").expect("standard output is open");
+}
+
+fn write_all(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) -> u64 {
+    numbers.filter(|&n| !write_one(provider, writer, 0, n, &FILLER)).count() as u64
+}
+
+/// Writer 0 before and after, writer 1 in the child.
+fn fork(split: impl Fn() -> libc::pid_t) {
+    let provider = Provider::register(PROVIDER, None).expect("registered");
+    let mut refused = write_all(&provider, 0, 0..100);
+    let child = split();
+    if child == 0 {
+        write_all(&provider, 1, 0..100);
+        // SAFETY: ends the child at once; nothing of the harness may run twice.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(child > 0);
+    refused += write_all(&provider, 0, 100..200);
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child ends well");
+    say(300, refused);
+}
+
+/// Writer 0, then writer 1 in the same process after exec.
+fn exec() {
+    let provider = Provider::register(PROVIDER, None).expect("registered");
+    write_all(&provider, 0, 0..100);
+    let (name, value) = Writer::new(1, 1, 100).role();
+    let mut again = std::process::Command::new(std::env::current_exe().expect("this binary"));
+    again.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
+    panic!("exec failed: {}", again.exec());
+}
+
+static PROVIDER_OF_HANDLER: OnceLock<Provider> = OnceLock::new();
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+static HANDLER_REFUSED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    let Some(provider) = PROVIDER_OF_HANDLER.get() else { return };
+    let number = HANDLED.fetch_add(1, Ordering::Relaxed);
+    if !write_one(provider, 1, 0, number, &FILLER) {
+        HANDLER_REFUSED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Writer 0 in the thread, writer 1 in a handler that interrupts it every hundred microseconds.
+fn signal() {
+    let provider =
+        PROVIDER_OF_HANDLER.get_or_init(|| Provider::register(PROVIDER, None).expect("registered"));
+    // SAFETY: the handler only writes events, which is safe in handlers; one signal at a time (no SA_NODEFER).
+    unsafe { libc::signal(libc::SIGALRM, on_signal as *const () as libc::sighandler_t) };
+    let timer = |microseconds: i64| {
+        let every = libc::timeval { tv_sec: 0, tv_usec: microseconds };
+        let value = libc::itimerval { it_interval: every, it_value: every };
+        // SAFETY: sets the timer of this process.
+        assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const value, std::ptr::null_mut()) }, 0);
+    };
+    timer(100);
+    let mut refused = 0;
+    for burst in 0..100 {
+        refused += write_all(provider, 0, burst * 300..(burst + 1) * 300);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    timer(0);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    say(30_000 + HANDLED.load(Ordering::Relaxed), refused + HANDLER_REFUSED.load(Ordering::Relaxed));
+}
+
+/// Forbids system calls to this process and all its threads from now on: they fail with EPERM.
+fn forbid(calls: &[libc::c_long]) {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for &call in calls {
+        let jump = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        program.push(libc::sock_filter { code: jump, jt: 0, jf: 1, k: call as u32 });
+        program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    }
+    program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program outlives the call, which copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        let done = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter);
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Registers and writes in a sandbox: both succeed, though nobody may hear of it.
+fn sandbox(refused: &str) {
+    forbid(match refused {
+        "sockets" => &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind],
+        "memory" => &[libc::SYS_memfd_create, libc::SYS_eventfd2],
+        "threads" => &[libc::SYS_clone, libc::SYS_clone3],
+        other => panic!("no such sandbox: {other}"),
+    });
+    let provider = Provider::register(PROVIDER, None).expect("registering succeeds in a sandbox");
+    let refused = write_all(&provider, 0, 0..100);
+    say(100, refused);
+}
+
+/// Runs a story against a session; gives the report, the ledger and the count of lost events.
+fn tell(story: &str, path: Path2) -> (Report, Ledger, u64) {
+    let daemon = Daemon::start();
+    let file = daemon.path("story.etl");
+    let mut control = daemon.control();
+    let session = control.start(to_file("story", &file));
+    let mut command = daemon.child(other_role(&format!("special {story}")));
+    path.apply(&mut command);
+    let report = reports(vec![command.spawn().expect("the story begins")]);
+    let last = control.stop(session);
+    assert_sound(&file);
+    (report, Ledger::read(&file), last.events_lost)
+}
+
+#[test]
+fn a_forked_child_writes_under_its_own_name_and_the_parent_goes_on() {
+    for path in Path2::BOTH {
+        let (report, ledger, lost) = tell("fork", path);
+        assert_eq!((report.offered, ledger.missing(0, 1, 200)), (300, 0));
+        assert_eq!(ledger.missing(1, 1, 100), lost, "what the child wrote is there or counted");
+        assert!(!ledger.of(1, 0).is_empty(), "the child has a region of its own");
+        assert_ne!(ledger.pids[&0], ledger.pids[&1]);
+    }
+}
+
+#[test]
+fn a_child_by_raw_clone_counts_its_events_as_lost_and_the_parent_goes_on() {
+    for path in Path2::BOTH {
+        let (_, ledger, lost) = tell("clone", path);
+        assert_eq!(ledger.missing(0, 1, 200), 0);
+        assert_eq!(ledger.missing(1, 1, 100), lost);
+    }
+}
+
+#[test]
+fn exec_keeps_what_was_written_before_it() {
+    for path in Path2::BOTH {
+        let (_, ledger, lost) = tell("exec", path);
+        assert_eq!((ledger.missing(0, 1, 100), ledger.missing(1, 1, 100), lost), (0, 0, 0));
+        assert_eq!(ledger.pids[&0], ledger.pids[&1], "the same process");
+    }
+}
+
+#[test]
+fn signal_handlers_may_write_while_their_thread_writes() {
+    for path in Path2::BOTH {
+        let (report, ledger, lost) = tell("signal", path);
+        let handled = report.offered - 30_000;
+        assert!(handled > 10, "the handler ran {handled} times");
+        assert_eq!(ledger.missing(0, 1, 30_000) + ledger.missing(1, 1, handled), lost);
+        assert_eq!(report.refused, lost);
+    }
+}
+
+#[test]
+fn registering_and_writing_succeed_in_sandboxes() {
+    for refused in ["sockets", "memory", "threads"] {
+        let (report, ledger, lost) = tell(&format!("sandbox {refused}"), Path2::Sequence);
+        assert_eq!(report, Report { offered: 100, refused: 0 }, "{refused}");
+        match refused {
+            // The daemon makes the memory: the process needs no right to.
+            "memory" => assert_eq!((ledger.missing(0, 1, 100), lost), (0, 0)),
+            _ => assert_eq!((ledger.len(), lost), (0, 0), "{refused}: nobody hears of it"),
+        }
+    }
+}

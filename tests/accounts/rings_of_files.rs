@@ -1,0 +1,112 @@
+//! Circular files and flight recorders: on each processor the survivors are the end of what happened there, without gaps.
+
+use std::collections::HashMap;
+
+use traceweir_transport::message::{Control, SessionConfig};
+
+use crate::fixture::{Daemon, Path2, reports, to_file};
+use crate::ledger::{Ledger, assert_sound};
+use crate::roles::Writer;
+
+const CIRCULAR: u32 = 0x2;
+const BUFFERING: u32 = 0x400;
+const KBYTES: u32 = 0x2000;
+
+/// Threads of one writer that stay where they are write on one processor each, so a suffix per processor is one per thread.
+fn assert_suffixes(ledger: &Ledger, threads: u32, events: u64, lost: u64) {
+    let mut gaps = 0;
+    for thread in 0..threads {
+        let numbers = ledger.of(0, thread);
+        let (Some(&first), Some(&last)) = (numbers.first(), numbers.last()) else { continue };
+        assert!(last < events);
+        gaps += last - first + 1 - numbers.len() as u64;
+    }
+    assert!(gaps <= lost, "{gaps} events miss in the middle, {lost} are counted");
+}
+
+/// Per processor: once an event of a thread is there, all later ones of that thread on that processor are.
+fn assert_newest_survive(ledger: &Ledger, threads: u32, events: u64, lost: u64) {
+    let newest: HashMap<u32, u64> =
+        (0..threads).filter_map(|t| ledger.of(0, t).last().map(|&n| (t, n))).collect();
+    let short: u64 = newest.values().map(|n| events - 1 - n).sum();
+    assert!(short <= lost, "the newest {short} events miss, {lost} are counted");
+}
+
+#[test]
+fn a_circular_file_keeps_the_newest_events_and_its_limit() {
+    for path in Path2::BOTH {
+        let daemon = Daemon::start();
+        let file = daemon.path("circular.etl");
+        let mut control = daemon.control();
+        let mut config = to_file("circular", &file);
+        (config.log_file_mode, config.maximum_file_size) = (CIRCULAR, 2);
+        let session = control.start(config);
+        let mut writer = Writer::new(0, 2, 40_000);
+        (writer.filler, writer.burst, writer.pause_ms) = (100, 500, 2);
+        reports(vec![daemon.writer(&writer, path)]);
+        let last = control.stop(session);
+        let size = file.metadata().expect("the file is there").len();
+        assert!(size <= 2 << 20, "{size} bytes");
+        assert_sound(&file);
+        let ledger = Ledger::read(&file);
+        assert!(ledger.len() > 1_000 && ledger.len() < 80_000, "{} events", ledger.len());
+        assert_suffixes(&ledger, 2, 40_000, last.events_lost);
+        assert_newest_survive(&ledger, 2, 40_000, last.events_lost);
+    }
+}
+
+#[test]
+fn a_flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
+    for path in Path2::BOTH {
+        let daemon = Daemon::start();
+        let file = daemon.path("recorder.etl");
+        let mut control = daemon.control();
+        let mut config = to_file("recorder", &file);
+        (config.log_file_mode, config.minimum_buffers, config.buffer_size) = (BUFFERING, 16, 64);
+        let session = control.start(config);
+        let mut writer = Writer::new(0, 2, 40_000);
+        (writer.filler, writer.burst, writer.pause_ms) = (100, 500, 2);
+        reports(vec![daemon.writer(&writer, path)]);
+        let flushed = control.control(session, Control::Flush { log_file: None });
+        let snapshot = Ledger::read(&file);
+        assert_suffixes(&snapshot, 2, 40_000, flushed.events_lost);
+        assert_newest_survive(&snapshot, 2, 40_000, flushed.events_lost);
+        let mut more = Writer::new(1, 1, 10);
+        more.filler = 100;
+        reports(vec![daemon.writer(&more, path)]);
+        let last = control.stop(session);
+        assert_sound(&file);
+        let ledger = Ledger::read(&file);
+        assert!(ledger.len() > 1_000 && ledger.len() < 80_000, "{} events", ledger.len());
+        assert_eq!(ledger.of(1, 0), (0..10).collect::<Vec<_>>(), "the last events are there");
+        assert_suffixes(&ledger, 2, 40_000, last.events_lost);
+    }
+}
+
+#[test]
+fn a_sequential_file_with_a_limit_stops_there_and_counts_the_rest() {
+    let daemon = Daemon::start();
+    let file = daemon.path("limited.etl");
+    let mut control = daemon.control();
+    let config =
+        SessionConfig { log_file_mode: 1 | KBYTES, maximum_file_size: 512, ..to_file("limited", &file) };
+    let session = control.start(config);
+    let mut writer = Writer::new(0, 1, 20_000);
+    (writer.burst, writer.pause_ms) = (500, 5);
+    let report = reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    assert_eq!(report.offered, 20_000);
+    crate::fixture::until("the session ends by itself", || {
+        use traceweir_transport::message::{Message, SessionRef};
+        let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
+        matches!(control.ask(&query, &[]).message, Message::Refused { status: 4201, .. })
+    });
+    assert!(file.metadata().expect("the file is there").len() <= 512 << 10);
+    assert_sound(&file);
+    let ledger = Ledger::read(&file);
+    let numbers = ledger.of(0, 0);
+    let whole = numbers.len() as u64 + u64::from(ledger.lost.0);
+    assert!(numbers.len() > 1_000 && whole <= 20_000, "{} kept, {} lost", numbers.len(), ledger.lost.0);
+    // What came before the end is a run of numbers, but for what the file says it lost.
+    let last = *numbers.last().expect("events");
+    assert!(last + 1 - numbers.len() as u64 <= u64::from(ledger.lost.0));
+}

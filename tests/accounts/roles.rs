@@ -1,0 +1,213 @@
+//! What child processes of these tests do: this binary again, told by its environment.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use traceweir::{EventDescriptor, Guid, Provider};
+
+/// The provider that all writers register.
+pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7ace_0000_1111_4222_8333_0123_4567_89ab);
+
+const ROLE: &str = "ACCOUNTS_ROLE";
+
+/// The event that writers write.
+pub(crate) const EVENT: EventDescriptor =
+    EventDescriptor { id: 7, version: 1, channel: 0, level: 4, opcode: 0, task: 0, keyword: 1 };
+
+/// What a writer is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    /// Its number in the test.
+    pub(crate) number: u32,
+    pub(crate) threads: u32,
+    /// Events of each thread; `u64::MAX`: until it is killed.
+    pub(crate) events: u64,
+    /// Bytes behind the 16 that identify an event.
+    pub(crate) filler: usize,
+    /// Pause after so many events, milliseconds; 0 events: never.
+    pub(crate) burst: u64,
+    pub(crate) pause_ms: u64,
+    /// Whether threads hop between processors.
+    pub(crate) hop: bool,
+    /// A file of one number per thread: how many calls have returned. Survives a kill.
+    pub(crate) progress: Option<PathBuf>,
+}
+
+impl Writer {
+    pub(crate) fn new(number: u32, threads: u32, events: u64) -> Self {
+        Self { number, threads, events, filler: 24, burst: 0, pause_ms: 0, hop: false, progress: None }
+    }
+
+    /// As the environment of a child.
+    pub(crate) fn role(&self) -> (&'static str, String) {
+        let progress = self.progress.as_ref().map_or(String::new(), |p| p.display().to_string());
+        let Self { number, threads, events, filler, burst, pause_ms, hop, .. } = self;
+        (
+            ROLE,
+            format!(
+                "writer {number} {threads} {events} {filler} {burst} {pause_ms} {} {progress}",
+                u8::from(*hop)
+            ),
+        )
+    }
+
+    fn parse(words: &[&str]) -> Self {
+        let number = |i: usize| words[i].parse::<u64>().expect("a number");
+        Self {
+            number: number(0) as u32,
+            threads: number(1) as u32,
+            events: number(2),
+            filler: number(3) as usize,
+            burst: number(4),
+            pause_ms: number(5),
+            hop: number(6) != 0,
+            progress: words.get(7).map(PathBuf::from),
+        }
+    }
+}
+
+/// What a writer says at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Calls made while the provider was enabled.
+    pub(crate) offered: u64,
+    /// Of those, calls that returned an error.
+    pub(crate) refused: u64,
+}
+
+impl Report {
+    /// From the output of a child.
+    pub(crate) fn parse(output: &str) -> Self {
+        let line =
+            output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
+                panic!("the writer gave no report:\n{output}");
+            });
+        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("a number"));
+        let mut next = || numbers.next().expect("two numbers");
+        Self { offered: next(), refused: next() }
+    }
+
+    fn print(self) {
+        // The harness captures `println!`, not the stream itself.
+        let mut out = std::io::stdout();
+        writeln!(out, "\nreport {} {}", self.offered, self.refused).expect("standard output is open");
+        out.flush().expect("standard output is open");
+    }
+}
+
+/// Plays the role that the environment names, and ends the process. Returns where there is none.
+pub(crate) fn play() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').filter(|w| !w.is_empty()).collect();
+    match words[0] {
+        "writer" => write(&Writer::parse(&words[1..])).print(),
+        "special" => crate::processes::play(&words[1..]),
+        "private" => crate::private::play(&words[1..]),
+        "hostile" => crate::hostile::play(&words[1..]),
+        other => panic!("no such role: {other}"),
+    }
+    std::process::exit(0);
+}
+
+/// A child with a role of another module.
+pub(crate) fn other_role(words: &str) -> (&'static str, String) {
+    (ROLE, words.to_owned())
+}
+
+/// Numbers in a shared page: one per thread.
+pub(crate) struct Progress {
+    page: *const AtomicU64,
+}
+
+// SAFETY: the page is only touched through atomics.
+unsafe impl Send for Progress {}
+// SAFETY: as above.
+unsafe impl Sync for Progress {}
+
+impl Progress {
+    pub(crate) const THREADS: usize = 512;
+
+    pub(crate) fn open(path: &std::path::Path) -> Self {
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .expect("progress file");
+        file.set_len(4096).expect("progress file grows");
+        // SAFETY: a fresh shared mapping of one page of the file, never unmapped.
+        let page = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                4096,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }
+        .expect("progress page");
+        Self { page: page.cast_const().cast() }
+    }
+
+    pub(crate) fn of(&self, thread: usize) -> &AtomicU64 {
+        assert!(thread < Self::THREADS);
+        // SAFETY: the index is inside the page, which is never unmapped; zero bytes are a valid atomic.
+        unsafe { &*self.page.add(thread) }
+    }
+}
+
+/// One event of the ledger.
+pub(crate) fn write_one(provider: &Provider, writer: u32, thread: u32, number: u64, filler: &[u8]) -> bool {
+    provider
+        .write(&EVENT, &[&writer.to_le_bytes(), &thread.to_le_bytes(), &number.to_le_bytes(), filler])
+        .is_ok()
+}
+
+fn write(role: &Writer) -> Report {
+    let provider = Provider::register(PROVIDER, None).expect("registered");
+    let progress = role.progress.as_deref().map(Progress::open);
+    let refused = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..role.threads {
+            let (provider, progress, refused) = (&provider, progress.as_ref(), &refused);
+            scope.spawn(move || write_thread(role, thread, provider, progress, refused));
+        }
+    });
+    Report { offered: role.events.saturating_mul(u64::from(role.threads)), refused: refused.into_inner() }
+}
+
+fn write_thread(
+    role: &Writer,
+    thread: u32,
+    provider: &Provider,
+    progress: Option<&Progress>,
+    refused: &AtomicU64,
+) {
+    let filler = vec![0x5A_u8; role.filler];
+    for number in 0..role.events {
+        if !write_one(provider, role.number, thread, number, &filler) {
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(progress) = progress {
+            progress.of(thread as usize).store(number + 1, Ordering::Release);
+        }
+        if role.hop && number % 97 == 0 {
+            hop(number / 97);
+        }
+        if role.burst != 0 && number % role.burst == role.burst - 1 {
+            std::thread::sleep(Duration::from_millis(role.pause_ms));
+        }
+    }
+}
+
+/// Moves this thread to another processor.
+fn hop(turn: u64) {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(turn as usize % processors);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}

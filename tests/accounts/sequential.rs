@@ -1,0 +1,96 @@
+//! Sequential files: what is in the file and what is counted as lost make up what was offered.
+
+use crate::fixture::{Daemon, Path2, reports, to_file};
+use crate::ledger::{Ledger, assert_sound};
+use crate::roles::Writer;
+
+/// Runs writers against one session and compares the accounts.
+fn balance(writers: u32, threads: u32, events: u64, path: Path2, shape: impl Fn(&mut Writer)) -> (u64, u64) {
+    let daemon = Daemon::start();
+    let file = daemon.path("trace.etl");
+    let mut control = daemon.control();
+    let session = control.start(to_file("balance", &file));
+    let children = (0..writers).map(|number| {
+        let mut writer = Writer::new(number, threads, events);
+        shape(&mut writer);
+        daemon.writer(&writer, path)
+    });
+    let report = reports(children.collect());
+    let last = control.stop(session);
+    let ledger = Ledger::read(&file);
+    assert_sound(&file);
+    let missing: u64 = (0..writers).map(|w| ledger.missing(w, threads, events)).sum();
+    assert_eq!(report.offered, u64::from(writers) * u64::from(threads) * events);
+    assert_eq!(missing, last.events_lost, "what misses is counted: {last:?}");
+    assert_eq!(report.refused, last.events_lost, "and each writer was told");
+    assert_eq!(u64::from(ledger.lost.0), last.events_lost, "and the file says so");
+    assert_eq!(last.events, ledger.len());
+    assert_eq!(ledger.writers().len(), writers as usize);
+    (ledger.len(), missing)
+}
+
+#[test]
+fn one_process_is_recorded_exactly_once() {
+    for path in Path2::BOTH {
+        balance(1, 1, 50_000, path, |_| {});
+    }
+}
+
+#[test]
+fn two_processes_with_threads_that_hop_between_processors_are_recorded_exactly_once() {
+    for path in Path2::BOTH {
+        balance(2, 4, 20_000, path, |w| w.hop = true);
+    }
+}
+
+#[test]
+fn sixteen_processes_are_recorded_exactly_once() {
+    for path in Path2::BOTH {
+        balance(16, 2, 4_000, path, |w| w.hop = true);
+    }
+}
+
+#[test]
+fn two_hundred_processes_are_recorded_exactly_once() {
+    for path in Path2::BOTH {
+        balance(200, 1, 300, path, |_| {});
+    }
+}
+
+#[test]
+fn a_flood_that_no_disk_keeps_up_with_is_lost_in_part_and_counted_in_full() {
+    for path in Path2::BOTH {
+        balance(2, 3, 30_000, path, |w| w.filler = 2_000);
+    }
+}
+
+#[test]
+fn slow_writers_lose_nothing() {
+    for path in Path2::BOTH {
+        let (kept, lost) = balance(3, 2, 2_000, path, |w| (w.burst, w.pause_ms) = (200, 5));
+        assert_eq!((kept, lost), (12_000, 0));
+    }
+}
+
+#[test]
+fn events_of_every_size_up_to_the_largest_are_recorded() {
+    let largest = 65_535 - 80 - 16;
+    for path in Path2::BOTH {
+        // The default buffers of 64 KiB hold no event of 64 KiB: buffers of a megabyte do.
+        let daemon = Daemon::start();
+        let file = daemon.path("sizes.etl");
+        let mut control = daemon.control();
+        let mut config = to_file("sizes", &file);
+        config.buffer_size = 1024;
+        let session = control.start(config);
+        let sizes = [0, 1, 7, 8, 100, 1_000, 4_096, 32_768, 60_000, largest];
+        for (number, &filler) in sizes.iter().enumerate() {
+            let mut writer = Writer::new(number as u32, 1, 8);
+            (writer.filler, writer.burst, writer.pause_ms) = (filler, 1, 3);
+            reports(vec![daemon.writer(&writer, path)]);
+        }
+        let last = control.stop(session);
+        let ledger = Ledger::read(&file);
+        assert_eq!((ledger.len(), last.events_lost), (sizes.len() as u64 * 8, 0));
+    }
+}

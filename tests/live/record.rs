@@ -1,0 +1,148 @@
+//! record: commands, running processes, times and Ctrl-C.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, session_with_events, sessions, text};
+use crate::util::{Daemon, Process, Run, eventually, weir};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn record(daemon: &Daemon, file: &Path, rest: &[&str]) -> Run {
+    let mut all = vec!["record", "-p", SHOP, "-o", text(file)];
+    all.extend(rest);
+    daemon.weir(all)
+}
+
+#[test]
+fn the_exit_status_is_that_of_the_command() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let shop = [WEIR, "demo-shop", "--orders", "3", "--pause", "0", "--exit", "7"];
+    let run = record(&daemon, &file, &[&["--"], &shop[..]].concat()).expect(7);
+    assert!(run.stderr.contains("9 events"), "one line of summary: {}", run.stderr);
+    assert_eq!(events_in(&file).len(), 3 * EVENTS_PER_ORDER);
+    assert_eq!(sessions(&daemon).len(), 0, "nothing is left behind");
+
+    record(&daemon, &file, &["--", "sh", "-c", "kill -9 $$"]).expect(128 + 9);
+    record(&daemon, &file, &["--", "no-such-program-anywhere"]).expect(127);
+    record(&daemon, &file, &["--", text(daemon.folder())]).expect(126);
+    assert_eq!(sessions(&daemon).len(), 0);
+}
+
+#[test]
+fn its_own_failure_is_125_beside_a_command_and_1_alone() {
+    let daemon = Daemon::start();
+    let nowhere = daemon.path("no/such/folder.etl");
+    record(&daemon, &nowhere, &["--", "true"]).expect(125);
+    record(&daemon, &nowhere, &["--duration", "1ms"]).expect(1);
+    assert!(record(&daemon, &nowhere, &["--pid", "4194303"]).expect(1).stderr.contains("no process"));
+}
+
+#[test]
+fn children_of_the_command_are_recorded_too() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let script = format!("{WEIR} demo-shop --orders 2 & {WEIR} demo-shop --orders 3 --first 10; wait");
+    record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
+    let events = events_in(&file);
+    assert_eq!(events.len(), 5 * EVENTS_PER_ORDER);
+    let mut pids: Vec<_> = events.iter().map(|e| e["pid"].as_u64().unwrap()).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 2);
+}
+
+#[test]
+fn the_daemon_is_started_on_demand_and_leaves_when_idle() {
+    let nobody = Daemon::absent();
+    // Stands for the usual one, but is not patient.
+    let script = nobody.path("impatient-weir");
+    std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 1\n")).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let file = nobody.path("a.etl");
+    let mut command = nobody.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);
+    command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Process::start(&mut command).finish().expect(0);
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    eventually("the daemon's leaving", || (!nobody.answers()).then_some(()));
+}
+
+#[test]
+fn running_processes_are_recorded_until_ctrl_c() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let shop = open_shop(&daemon);
+    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
+    session_with_events(&daemon, "weir-record-");
+    recording.signal(Signal::INT);
+    let run = recording.finish().expect(0);
+    assert!(run.stderr.contains("events in"), "{}", run.stderr);
+    let events = events_in(&file);
+    assert!(!events.is_empty() && events.iter().all(|e| e["pid"] == shop.id()));
+    assert_eq!(sessions(&daemon).len(), 0);
+}
+
+#[test]
+fn ctrl_c_twice_leaves_at_once_and_the_file_is_finalised() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let _shop = open_shop(&daemon);
+    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
+    session_with_events(&daemon, "weir-record-");
+    recording.signal(Signal::INT);
+    recording.signal(Signal::INT);
+    // The stop may be done before the second one arrives.
+    let run = recording.finish();
+    assert!(matches!(run.code, 0 | 130), "{}: {}", run.code, run.stderr);
+    eventually("the end of the session", || sessions(&daemon).is_empty().then_some(()));
+    assert!(!events_in(&file).is_empty());
+}
+
+#[test]
+fn ctrl_c_waits_a_little_for_a_command_and_takes_its_last_events() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    // As with a terminal, both are told; the command then says one thing more.
+    let script = format!(
+        "trap '{WEIR} demo-shop --orders 1 --first 500; exit 3' INT; {WEIR} demo-shop; kill -INT $PPID; kill -INT $$; sleep 60"
+    );
+    let run = record(&daemon, &file, &["--low-latency", "--", "sh", "-c", &script]).expect(3);
+    assert!(run.stderr.contains("events in"), "{}", run.stderr);
+    assert_eq!(events_in(&file).len(), 3 * EVENTS_PER_ORDER);
+}
+
+#[test]
+fn a_duration_ends_the_recording() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    record(&daemon, &file, &["--duration", "50ms"]).expect(0);
+    assert!(events_in(&file).is_empty());
+    // The command goes on, and its status still counts.
+    let shop = [WEIR, "demo-shop", "--orders", "1", "--linger", "300", "--exit", "9"];
+    record(&daemon, &file, &[&["--duration", "50ms", "--"], &shop[..]].concat()).expect(9);
+    events_in(&file);
+}
+
+#[test]
+fn only_the_named_process_is_recorded_and_its_end_is_the_end() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let (one, _other) = (open_shop(&daemon), open_shop(&daemon));
+    let pid = one.id().to_string();
+    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency", "--pid", &pid]);
+    session_with_events(&daemon, "weir-record-");
+    let id = one.id();
+    drop(one);
+    recording.finish().expect(0);
+    let events = events_in(&file);
+    assert!(!events.is_empty() && events.iter().all(|e| e["pid"] == id));
+}
+
+#[test]
+fn a_recording_needs_a_provider_and_a_file() {
+    assert!(weir(["record", "-o", "x.etl"]).expect(2).stderr.contains("--provider"));
+    assert!(weir(["record", "-p", "X"]).expect(2).stderr.contains("--output"));
+}

@@ -1,0 +1,70 @@
+//! daemon: as a service, and on demand.
+
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, text};
+use crate::util::{Daemon, Process, eventually};
+
+#[test]
+fn a_clean_stop_finalises_every_file() {
+    let mut daemon = Daemon::start();
+    let files = [daemon.path("1.etl"), daemon.path("2.etl")];
+    for (name, file) in ["One", "Two"].iter().zip(&files) {
+        daemon.weir(["start", name, "-o", text(file), "-p", SHOP]).expect(0);
+    }
+    serve(&daemon, 2);
+    daemon.stop().unwrap().expect(0);
+    for file in &files {
+        assert_eq!(events_in(file).len(), 2 * EVENTS_PER_ORDER);
+    }
+    assert!(!daemon.answers());
+}
+
+#[test]
+fn a_second_daemon_in_the_same_folder_says_that_one_is_there() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["daemon"]).expect(1);
+    assert!(run.stderr.contains("already running"), "{}", run.stderr);
+    assert!(daemon.answers());
+}
+
+#[test]
+fn a_service_manager_may_hold_the_socket_and_is_told_when_it_is_served() {
+    let daemon = Daemon::absent();
+    let manager = UnixDatagram::bind(daemon.path("notify.sock")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(daemon.path("control.sock")).unwrap()).unwrap();
+    listen(&listener, 16).unwrap();
+
+    // The shell stands for the manager: it puts the socket where the protocol wants it.
+    let script =
+        format!("LISTEN_FDS=1 LISTEN_PID=$$ exec {} daemon 3<&0 </dev/null", env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stdin(Stdio::from(listener)).stderr(Stdio::null());
+    command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).env("NOTIFY_SOCKET", daemon.path("notify.sock"));
+    let process = Process::start(&mut command);
+    let mut word = [0; 64];
+    let n = manager.recv(&mut word).unwrap();
+    assert_eq!(&word[..n], b"READY=1");
+    eventually("an answer of the daemon", || daemon.answers().then_some(()));
+    assert!(daemon.path("control.sock").exists());
+    process.signal(rustix::process::Signal::TERM);
+    process.finish().expect(0);
+}
+
+#[test]
+fn on_demand_it_leaves_the_process_group_of_whoever_started_it() {
+    let daemon = Daemon::absent();
+    let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "1"]);
+    // The leader of a group cannot leave it: another process does, and this one returns.
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Process::start(&mut command).finish().expect(0);
+    eventually("an answer of the daemon", || daemon.answers().then_some(()));
+    eventually("the daemon's leaving", || (!daemon.answers()).then_some(()));
+}

@@ -1,0 +1,81 @@
+//! watch: live events, decoded.
+
+use std::io::{BufRead, BufReader};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{SHOP, open_shop, sessions};
+use crate::util::{Daemon, eventually};
+
+#[test]
+fn events_appear_while_the_program_runs_and_the_session_is_removed() {
+    let daemon = Daemon::start();
+    let mut watch = daemon.begin(["watch", "-p", SHOP, "--format", "jsonl"]);
+    let mut lines = BufReader::new(watch.stdout()).lines();
+    let mut shop = open_shop(&daemon);
+    let line = lines.next().unwrap().unwrap();
+    assert!(shop.is_running(), "the event came while its program runs");
+    let event: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&event["provider"], &event["pid"]), (&SHOP.into(), &shop.id().into()));
+    assert!(event["fields"]["number"].is_u64() || event["fields"]["celsius"].is_f64(), "decoded: {line}");
+    watch.signal(Signal::INT);
+    for line in lines {
+        serde_json::from_str::<Value>(&line.unwrap()).expect("every line is whole");
+    }
+    watch.finish().expect(0);
+    assert_eq!(sessions(&daemon).len(), 0);
+}
+
+#[test]
+fn a_running_session_is_watched_and_runs_on() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Live", "--mode", "real-time", "--low-latency", "-p", SHOP]).expect(0);
+    let _shop = open_shop(&daemon);
+    let run = daemon.weir(["watch", "live", "--head", "3", "--event", "Brew"]).expect(0);
+    let text = run.text();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")), "{text}");
+
+    let mut watch = daemon.begin(["watch", "Live", "--format", "csv"]);
+    let mut lines = BufReader::new(watch.stdout()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("time,"), "a header line first");
+    lines.next().unwrap().unwrap();
+    watch.signal(Signal::INT);
+    lines.for_each(drop);
+    watch.finish().expect(0);
+    assert_eq!(sessions(&daemon)[0]["name"], "Live");
+    eventually("the consumer's leaving", || (sessions(&daemon)[0]["consumers"] == 0).then_some(()));
+    daemon.weir(["stop", "Live"]).expect(0);
+}
+
+#[test]
+fn the_end_of_the_session_ends_the_watching() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Short", "--low-latency", "-p", SHOP]).expect(0);
+    let watch = daemon.begin(["watch", "Short", "--format", "xml"]);
+    eventually("a consumer", || (sessions(&daemon)[0]["consumers"] == 1).then_some(()));
+    super::serve(&daemon, 2);
+    daemon.weir(["stop", "Short"]).expect(0);
+    let text = watch.finish().expect(0).text();
+    assert_eq!(text.matches("<EventName>Brew").count().max(text.matches(">Brew<").count()), 2, "{text}");
+    assert!(text.trim_end().ends_with("</Events>"), "the document is whole");
+}
+
+#[test]
+fn a_duration_and_a_closed_pipe_end_the_watching() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["watch", "-p", SHOP, "--duration", "50ms"]).expect(0);
+    assert_eq!(run.text(), "");
+    let _shop = open_shop(&daemon);
+    let mut watch = daemon.begin(["watch", "-p", SHOP]);
+    drop(watch.stdout());
+    watch.finish().expect(0);
+    assert_eq!(sessions(&daemon).len(), 0);
+}
+
+#[test]
+fn watching_needs_a_session_or_a_provider_but_not_both() {
+    crate::util::weir(["watch"]).expect(2);
+    crate::util::weir(["watch", "A", "-p", "B"]).expect(2);
+}
