@@ -19,12 +19,25 @@ impl Dice {
     }
 }
 
+/// How a writer behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Habit {
+    /// Bursts with pauses between them.
+    Calm,
+    /// The owner is woken at the first event each time.
+    Waking,
+    /// More than any owner keeps up with.
+    Flooding,
+}
+
 /// Kills `rounds` × `at_once` writers and compares the accounts at the end. Returns the number of kills.
-fn kill_writers(path: Path2, rounds: u32, at_once: u32, point: Option<&str>) -> u32 {
+fn kill_writers(path: Path2, rounds: u32, at_once: u32, habit: Habit, point: Option<&str>) -> u32 {
     let daemon = Daemon::start();
     let file = daemon.path("kills.etl");
     let mut control = daemon.control();
-    let session = control.start(to_file("kills", &file));
+    let mut config = to_file("kills", &file);
+    config.low_latency = habit == Habit::Waking;
+    let session = control.start(config);
     let mut dice = Dice(u64::from(daemon.pid()));
     let mut progress = Vec::new();
     for round in 0..rounds {
@@ -33,12 +46,18 @@ fn kill_writers(path: Path2, rounds: u32, at_once: u32, point: Option<&str>) -> 
                 let number = round * at_once + i;
                 let pages = daemon.path(&format!("progress-{number}"));
                 let mut writer = Writer::new(number, THREADS, u64::MAX);
-                (writer.burst, writer.pause_ms, writer.progress) = (300, 1, Some(pages.clone()));
+                writer.progress = Some(pages.clone());
+                match habit {
+                    Habit::Calm => (writer.burst, writer.pause_ms) = (300, 1),
+                    Habit::Waking => (writer.burst, writer.pause_ms) = (5, 1),
+                    Habit::Flooding => writer.filler = 8_000,
+                }
                 progress.push((number, Progress::open(&pages)));
                 let mut command = daemon.child(writer.role());
                 path.apply(&mut command);
                 if let Some(point) = point {
-                    command.env("TRACEWEIR_TEST_POINT", format!("{point}:{}", 1 + dice.below(2_000)));
+                    let passes = if habit == Habit::Calm { 2_000 } else { 20 };
+                    command.env("TRACEWEIR_TEST_POINT", format!("{point}:{}", 1 + dice.below(passes)));
                 }
                 command.spawn().expect("a writer starts")
             })
@@ -83,19 +102,29 @@ fn kill_writers(path: Path2, rounds: u32, at_once: u32, point: Option<&str>) -> 
 
 #[test]
 fn writers_killed_at_random_instants_leave_nothing_torn_and_nothing_uncounted() {
-    let kills: u32 = Path2::BOTH.into_iter().map(|path| kill_writers(path, 63, 8, None)).sum();
+    let kills: u32 = Path2::BOTH.into_iter().map(|path| kill_writers(path, 63, 8, Habit::Calm, None)).sum();
     assert!(kills >= 1_000, "{kills}");
 }
 
+/// Each named point (`ring/mod.rs` lists them), the paths that pass it, and what makes a writer pass it often.
+const POINTS: [(&str, &[Path2], Habit); 10] = [
+    ("before_write", &Path2::BOTH, Habit::Calm),
+    ("published", &[Path2::Sequence], Habit::Calm),
+    ("fallback_locked", &[Path2::Lock], Habit::Calm),
+    ("fallback_copied", &[Path2::Lock], Habit::Calm),
+    ("fallback_published", &[Path2::Lock], Habit::Calm),
+    ("fallback_unlocked", &[Path2::Lock], Habit::Calm),
+    ("before_wake", &Path2::BOTH, Habit::Waking),
+    ("after_wake", &Path2::BOTH, Habit::Waking),
+    ("before_lost", &Path2::BOTH, Habit::Flooding),
+    ("after_lost", &Path2::BOTH, Habit::Flooding),
+];
+
 #[test]
 fn writers_killed_at_every_named_point_leave_nothing_torn_and_nothing_uncounted() {
-    for point in traceweir_transport::ring::TEST_POINTS {
-        let paths: &[Path2] = match point {
-            p if p.starts_with("fallback") => &[Path2::Lock],
-            _ => &Path2::BOTH,
-        };
+    for (point, paths, habit) in POINTS {
         for path in paths {
-            kill_writers(*path, 2, 4, Some(point));
+            kill_writers(*path, 2, 4, habit, Some(point));
         }
     }
 }

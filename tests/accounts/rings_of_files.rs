@@ -6,13 +6,13 @@ use traceweir_transport::message::{Control, SessionConfig};
 
 use crate::fixture::{Daemon, Path2, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::Writer;
+use crate::roles::{Place, Writer};
 
 const CIRCULAR: u32 = 0x2;
 const BUFFERING: u32 = 0x400;
 const KBYTES: u32 = 0x2000;
 
-/// Threads of one writer that stay where they are write on one processor each, so a suffix per processor is one per thread.
+/// Threads that are pinned write on one processor each, so a suffix per processor is a suffix per thread.
 fn assert_suffixes(ledger: &Ledger, threads: u32, events: u64, lost: u64) {
     let mut gaps = 0;
     for thread in 0..threads {
@@ -42,7 +42,7 @@ fn a_circular_file_keeps_the_newest_events_and_its_limit() {
         (config.log_file_mode, config.maximum_file_size) = (CIRCULAR, 2);
         let session = control.start(config);
         let mut writer = Writer::new(0, 2, 40_000);
-        (writer.filler, writer.burst, writer.pause_ms) = (100, 500, 2);
+        (writer.filler, writer.burst, writer.pause_ms, writer.place) = (100, 500, 2, Place::Pinned);
         reports(vec![daemon.writer(&writer, path)]);
         let last = control.stop(session);
         let size = file.metadata().expect("the file is there").len();
@@ -65,7 +65,7 @@ fn a_flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
         (config.log_file_mode, config.minimum_buffers, config.buffer_size) = (BUFFERING, 16, 64);
         let session = control.start(config);
         let mut writer = Writer::new(0, 2, 40_000);
-        (writer.filler, writer.burst, writer.pause_ms) = (100, 500, 2);
+        (writer.filler, writer.burst, writer.pause_ms, writer.place) = (100, 500, 2, Place::Pinned);
         reports(vec![daemon.writer(&writer, path)]);
         let flushed = control.control(session, Control::Flush { log_file: None });
         let snapshot = Ledger::read(&file);

@@ -16,6 +16,17 @@ const ROLE: &str = "ACCOUNTS_ROLE";
 pub(crate) const EVENT: EventDescriptor =
     EventDescriptor { id: 7, version: 1, channel: 0, level: 4, opcode: 0, task: 0, keyword: 1 };
 
+/// Where the threads of a writer run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where the system puts them.
+    Any,
+    /// Each on a processor of its own, as far as there are any.
+    Pinned,
+    /// Hopping from one to the next.
+    Hopping,
+}
+
 /// What a writer is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
@@ -29,26 +40,26 @@ pub(crate) struct Writer {
     /// Pause after so many events, milliseconds; 0 events: never.
     pub(crate) burst: u64,
     pub(crate) pause_ms: u64,
-    /// Whether threads hop between processors.
-    pub(crate) hop: bool,
+    /// Where threads run.
+    pub(crate) place: Place,
     /// A file of one number per thread: how many calls have returned. Survives a kill.
     pub(crate) progress: Option<PathBuf>,
 }
 
 impl Writer {
     pub(crate) fn new(number: u32, threads: u32, events: u64) -> Self {
-        Self { number, threads, events, filler: 24, burst: 0, pause_ms: 0, hop: false, progress: None }
+        Self { number, threads, events, filler: 24, burst: 0, pause_ms: 0, place: Place::Any, progress: None }
     }
 
     /// As the environment of a child.
     pub(crate) fn role(&self) -> (&'static str, String) {
         let progress = self.progress.as_ref().map_or(String::new(), |p| p.display().to_string());
-        let Self { number, threads, events, filler, burst, pause_ms, hop, .. } = self;
+        let Self { number, threads, events, filler, burst, pause_ms, place, .. } = self;
         (
             ROLE,
             format!(
                 "writer {number} {threads} {events} {filler} {burst} {pause_ms} {} {progress}",
-                u8::from(*hop)
+                *place as u8
             ),
         )
     }
@@ -62,7 +73,7 @@ impl Writer {
             filler: number(3) as usize,
             burst: number(4),
             pause_ms: number(5),
-            hop: number(6) != 0,
+            place: [Place::Any, Place::Pinned, Place::Hopping][number(6) as usize],
             progress: words.get(7).map(PathBuf::from),
         }
     }
@@ -188,6 +199,9 @@ fn write_thread(
     refused: &AtomicU64,
 ) {
     let filler = vec![0x5A_u8; role.filler];
+    if role.place == Place::Pinned {
+        move_to(u64::from(thread));
+    }
     for number in 0..role.events {
         if !write_one(provider, role.number, thread, number, &filler) {
             refused.fetch_add(1, Ordering::Relaxed);
@@ -195,8 +209,8 @@ fn write_thread(
         if let Some(progress) = progress {
             progress.of(thread as usize).store(number + 1, Ordering::Release);
         }
-        if role.hop && number % 97 == 0 {
-            hop(number / 97);
+        if role.place == Place::Hopping && number % 97 == 0 {
+            move_to(number / 97);
         }
         if role.burst != 0 && number % role.burst == role.burst - 1 {
             std::thread::sleep(Duration::from_millis(role.pause_ms));
@@ -205,7 +219,7 @@ fn write_thread(
 }
 
 /// Moves this thread to another processor.
-fn hop(turn: u64) {
+fn move_to(turn: u64) {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = rustix::thread::CpuSet::new();
     set.set(turn as usize % processors);

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Daemon, Path2, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::Writer;
+use crate::roles::{Place, Writer};
 
 /// Runs writers against one session and compares the accounts.
 fn balance(writers: u32, threads: u32, events: u64, path: Path2, shape: impl Fn(&mut Writer)) -> (u64, u64) {
@@ -39,14 +39,14 @@ fn one_process_is_recorded_exactly_once() {
 #[test]
 fn two_processes_with_threads_that_hop_between_processors_are_recorded_exactly_once() {
     for path in Path2::BOTH {
-        balance(2, 4, 20_000, path, |w| w.hop = true);
+        balance(2, 4, 20_000, path, |w| w.place = Place::Hopping);
     }
 }
 
 #[test]
 fn sixteen_processes_are_recorded_exactly_once() {
     for path in Path2::BOTH {
-        balance(16, 2, 4_000, path, |w| w.hop = true);
+        balance(16, 2, 4_000, path, |w| w.place = Place::Hopping);
     }
 }
 

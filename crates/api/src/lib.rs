@@ -1,6 +1,58 @@
 //! Event Tracing for Windows, natively on Linux: providers write events, controllers run sessions, consumers read them.
 //!
-//! Skeleton.
+//! ```text
+//!   Provider::write ──▶ ring in shared memory ──▶ session (in the daemon, or in this process) ──▶ .etl file ──▶ consumer::process
+//!                                                                                             └─▶ live ──────▶ consumer::process
+//! ```
+//!
+//! | Module | For whom |
+//! |---|---|
+//! | [`provider`] | a program that says what it does: register, write |
+//! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
+//! | [`consumer`] | who reads: files and live sessions, in the order of time |
+//! | [`private`] | a program that records itself, without a daemon |
+//!
+//! A program that records itself and reads the result:
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use traceweir::consumer::{self, Item, Trace};
+//! use traceweir::controller::{EnableParams, SessionConfig};
+//! use traceweir::private::PrivateSession;
+//! use traceweir::{EventDescriptor, Guid, Provider};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("self.etl");
+//! let id = Guid::from_provider_name("Example-Lunch");
+//! let session = PrivateSession::start(&SessionConfig {
+//!     name: "lunch".to_owned(),
+//!     log_file_mode: 1, // EVENT_TRACE_FILE_MODE_SEQUENTIAL
+//!     log_file: Some(file.clone()),
+//!     ..SessionConfig::default()
+//! })?;
+//! session.enable(id, &EnableParams { level: 4, ..EnableParams::default() })?;
+//!
+//! let lunch = Provider::register(id, None)?;
+//! let served = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
+//! lunch.write(&served, &[&2u32.to_le_bytes(), b"soup\0"])?;
+//! lunch.write(&served, &[&1u32.to_le_bytes(), b"pie\0"])?;
+//! assert_eq!(session.stop()?.events_lost, 0);
+//!
+//! let mut dishes = Vec::new();
+//! consumer::process(vec![Trace::open_file(&file)?], |item| {
+//!     if let Item::Event(event) = item
+//!         && event.record.provider() == id
+//!     {
+//!         dishes.push(event.record.payload()[4..].to_vec());
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert_eq!(dishes, [&b"soup\0"[..], b"pie\0"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, and what a library asks of the process it
+//! lives in (fork, exit, signals).
 #![deny(unsafe_code)]
 
 pub mod consumer;
@@ -12,6 +64,7 @@ pub mod provider;
 mod client;
 
 pub use error::{Error, Result};
+pub use private::PrivateSession;
 pub use provider::{Provider, WriteError};
 pub use traceweir_format::Guid;
 pub use traceweir_format::spec::event::EventDescriptor;

@@ -12,9 +12,8 @@
 //! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
 //! 3. No real-time delivery and no provider groups, as published for private loggers.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
@@ -26,6 +25,7 @@ use traceweir_transport::message::{EnableParams, Properties, SessionConfig};
 use crate::client::outlets::{Open, Owner};
 use crate::client::promise::Promise;
 use crate::client::{Client, Shared, fork};
+use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::provider::{Handle, for_provider};
 
@@ -76,10 +76,18 @@ impl PrivateSession {
             *path =
                 std::path::absolute(&*path).map_err(|source| Error::File { path: path.clone(), source })?;
         }
-        let path = raw.log_file.clone();
+        // Judged before the file is opened: a wrong configuration leaves no empty file behind.
         let config = Config::new(raw, cpu::possible())?;
-        let file = path.map(|p| open_log(&p)).transpose()?;
-        let id = begin(client, config, file)?;
+        let log = config.properties().log_file.as_deref().map(LogFile::open).transpose()?;
+        let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
+        let begun =
+            file.map_err(|e| traceweir_session::Error::File(e).into()).and_then(|f| begin(client, config, f));
+        if begun.is_err()
+            && let Some(log) = log
+        {
+            log.discard();
+        }
+        let id = begun?;
         Ok(Self { id, serial: fork::serial(), running: true })
     }
 
@@ -166,27 +174,6 @@ impl Drop for PrivateSession {
             let _ = finish(client, self.id, STOP);
         }
     }
-}
-
-/// Opens a log file with the rights of the caller; the session empties it.
-fn open_log(path: &Path) -> Result<File> {
-    let failed = |source| Error::File { path: PathBuf::from(path), source };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o640)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)
-        .map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(Error::refused(
-            Status::ERROR_BAD_PATHNAME,
-            format!("{}: not a regular file", path.display()),
-        ));
-    }
-    Ok(file)
 }
 
 /// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.

@@ -79,7 +79,8 @@ fn is_member(peer: &Peer, users: &str, groups: &str) -> bool {
 mod tests {
     use super::*;
 
-    const USERS: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n";
+    const USERS: &str =
+        "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n";
     const GROUPS: &str = "root:x:0:\ntracers:x:90:bob\ntraceweir:x:91:ann,zoe\nbroken\n";
 
     fn peer(uid: u32, gid: u32) -> Peer {

@@ -37,5 +37,5 @@ mod server;
 mod service;
 
 pub use error::{Error, Result};
-pub use traceweir_transport::runtime::{RuntimeDir, Scope};
 pub use server::{Options, Stopper, run, run_telling, run_until};
+pub use traceweir_transport::runtime::{RuntimeDir, Scope};

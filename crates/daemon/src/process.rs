@@ -106,7 +106,11 @@ mod tests {
         let own = ProcessKey::of(std::process::id()).unwrap();
         assert_eq!(ProcessKey::of(std::process::id()), Some(own));
         assert!(own.start_ticks > 0);
-        assert_ne!(own, ProcessKey { start_ticks: own.start_ticks + 1, ..own }, "a later process with this id");
+        assert_ne!(
+            own,
+            ProcessKey { start_ticks: own.start_ticks + 1, ..own },
+            "a later process with this id"
+        );
         assert_eq!(ProcessKey::of(u32::MAX), None);
     }
 

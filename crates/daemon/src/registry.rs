@@ -131,7 +131,13 @@ impl Registry {
     }
 
     /// Adds a registration.
-    pub(crate) fn register(&mut self, link: LinkId, number: u32, provider: Guid, traits: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn register(
+        &mut self,
+        link: LinkId,
+        number: u32,
+        provider: Guid,
+        traits: &[u8],
+    ) -> Result<(), Refusal> {
         let Some(process) = self.processes.get_mut(&link) else { return Ok(()) };
         if process.registrations.contains_key(&number) {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "this registration is there already"));
@@ -140,7 +146,8 @@ impl Registry {
             let why = "a process has at most 1024 registrations";
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
-        let mut name = Traits::parse(traits).map(|t| String::from_utf8_lossy(t.name).into_owned()).unwrap_or_default();
+        let mut name =
+            Traits::parse(traits).map(|t| String::from_utf8_lossy(t.name).into_owned()).unwrap_or_default();
         if process.name_bytes + name.len() > MAX_NAME_BYTES {
             name = String::new();
         }
@@ -265,7 +272,8 @@ impl Registry {
             }
         }
         let enables = self.enables.get(provider).into_iter().flatten();
-        let sessions = enables.map(|(id, e)| (*id, e.params.level, e.params.match_any, e.params.match_all)).collect();
+        let sessions =
+            enables.map(|(id, e)| (*id, e.params.level, e.params.match_any, e.params.match_all)).collect();
         ProviderEntry { provider: *provider, name, pids: pids.into_iter().collect(), sessions }
     }
 }

@@ -17,6 +17,7 @@
 //!
 //! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
 
+mod inbox;
 mod link;
 mod startup;
 
@@ -24,12 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
@@ -39,7 +38,9 @@ use traceweir_transport::socket::Connection;
 use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::log::{info, warning};
-use crate::service::{Effect, LinkId, Notice, Service};
+use crate::service::{Effect, LinkId, Service};
+pub use inbox::Stopper;
+use inbox::{Inbox, Incoming};
 use link::{Link, Received};
 
 /// How a daemon runs.
@@ -53,23 +54,6 @@ pub struct Options {
     pub listener: Option<OwnedFd>,
     /// Sessions at most.
     pub max_sessions: usize,
-}
-
-/// Makes a daemon of this process leave as SIGTERM does: all files are finalised first.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<OwnedFd>);
-
-impl Stopper {
-    /// A stopper that has not been used.
-    pub fn new() -> Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| Error::system("eventfd", e))?;
-        Ok(Self(Arc::new(fd)))
-    }
-
-    /// Makes it leave.
-    pub fn stop(&self) {
-        signal(&self.0);
-    }
 }
 
 /// Runs a daemon until SIGTERM, SIGINT or idleness; finalises every file before it returns.
@@ -119,12 +103,6 @@ const SIGNALS: u64 = 2;
 const STOPPER: u64 = 3;
 const FIRST_LINK: LinkId = 16;
 
-/// What other threads send to the loop.
-enum Incoming {
-    Notice(Notice),
-    Knocked(Connection),
-}
-
 struct Server {
     epoll: OwnedFd,
     home: startup::Home,
@@ -134,11 +112,9 @@ struct Server {
     last_link: LinkId,
     /// When a link is dropped unless something happens before.
     expiries: BTreeSet<(Instant, LinkId)>,
-    inbox: Receiver<Incoming>,
-    wake: Arc<OwnedFd>,
+    inbox: Inbox,
     signals: UnixStream,
     _handlers: startup::Handlers,
-    stopper: Stopper,
     stop_requests: u32,
     resting_until: Option<Instant>,
     idle_exit: Option<Duration>,
@@ -153,23 +129,21 @@ impl Server {
     ) -> Result<Self> {
         let failed = |operation| move |e: Errno| Error::system(operation, e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = Arc::new(eventfd(0, flags).map_err(failed("eventfd"))?);
-        let (sender, inbox) = channel();
+        let inbox = Inbox::new()?;
         let (signals, handlers) = startup::take_signals()?;
         for (fd, token) in [
             (home.listener().as_fd(), LISTENER),
-            (wake.as_fd(), INBOX),
+            (inbox.as_fd(), INBOX),
             (signals.as_fd(), SIGNALS),
-            (stopper.0.as_fd(), STOPPER),
+            (stopper.as_fd(), STOPPER),
         ] {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
         let access = Access::new(runtime.scope, rustix::process::geteuid().as_raw());
-        let service = Service::new(access.clone(), max_sessions, startup::random(), post(&sender, &wake));
-        let knocked = post_with(sender, &wake, Incoming::Knocked);
-        startup::knock(runtime.providers(), knocked);
+        let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
+        let service = Service::new(access.clone(), max_sessions, startup::random(), post);
+        startup::knock(runtime.providers(), inbox.sender(Incoming::Knocked));
         Ok(Self {
             epoll,
             home,
@@ -179,10 +153,8 @@ impl Server {
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
             inbox,
-            wake,
             signals,
             _handlers: handlers,
-            stopper: stopper.clone(),
             stop_requests: 0,
             resting_until: None,
             idle_exit,
@@ -199,7 +171,7 @@ impl Server {
                 leave_by = Some(now + FINISH_WITHIN);
                 continue;
             }
-            if self.service.is_finished() || self.is_idle(now) {
+            if self.service.is_finished() || self.is_left_alone(now) {
                 break;
             }
             if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
@@ -228,7 +200,7 @@ impl Server {
                 LISTENER => self.accept_all(),
                 INBOX => self.take_inbox(),
                 SIGNALS => self.take_signals(),
-                STOPPER => self.take_stop(),
+                STOPPER => self.stop_requests = self.stop_requests.max(1),
                 link => self.link_ready(link, flags),
             }
             self.carry_out();
@@ -368,10 +340,9 @@ impl Server {
     }
 
     fn take_inbox(&mut self) {
-        drain(&self.wake);
-        while let Ok(incoming) = self.inbox.try_recv() {
+        for incoming in self.inbox.take() {
             match incoming {
-                Incoming::Notice(notice) => self.service.notice(notice),
+                Incoming::Notice(notice) => self.service.notice(*notice),
                 Incoming::Knocked(connection) => self.adopt(connection, true),
             }
             self.carry_out();
@@ -382,11 +353,6 @@ impl Server {
         let mut bytes = [0; 16];
         let count = (&self.signals).read(&mut bytes).unwrap_or(0);
         self.stop_requests = self.stop_requests.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-    }
-
-    fn take_stop(&mut self) {
-        drain(&self.stopper.0);
-        self.stop_requests = self.stop_requests.max(1);
     }
 
     fn tick(&mut self, now: Instant) {
@@ -410,6 +376,16 @@ impl Server {
         [self.service.deadline(), expiry, self.resting_until, idle].into_iter().flatten().min()
     }
 
+    /// Whether nobody has needed the daemon for long enough, and nobody is at the door either.
+    fn is_left_alone(&mut self, now: Instant) -> bool {
+        if !self.is_idle(now) {
+            return false;
+        }
+        self.accept_all();
+        self.carry_out();
+        self.is_idle(now)
+    }
+
     fn is_idle(&self, now: Instant) -> bool {
         let since = self.service.idle_since();
         self.idle_exit.zip(since).is_some_and(|(after, since)| now.saturating_duration_since(since) >= after)
@@ -419,7 +395,8 @@ impl Server {
     fn flush_all(&mut self) {
         let until = Instant::now() + FLUSH_WITHIN;
         while self.links.values().any(Link::has_queued) && Instant::now() < until {
-            let ids: Vec<LinkId> = self.links.iter().filter(|(_, link)| link.has_queued()).map(|(id, _)| *id).collect();
+            let ids: Vec<LinkId> =
+                self.links.iter().filter(|(_, link)| link.has_queued()).map(|(id, _)| *id).collect();
             for id in ids {
                 self.flush(id);
             }
@@ -428,34 +405,11 @@ impl Server {
     }
 }
 
-/// A way for any thread to give the loop a notice.
-fn post(sender: &Sender<Incoming>, wake: &Arc<OwnedFd>) -> crate::service::Post {
-    Arc::new(post_with(sender.clone(), wake, Incoming::Notice))
-}
-
-fn post_with<T>(sender: Sender<Incoming>, wake: &Arc<OwnedFd>, wrap: fn(T) -> Incoming) -> impl Fn(T) + use<T> {
-    let wake = Arc::clone(wake);
-    move |it| {
-        // After the loop has ended nobody is left to be told.
-        if sender.send(wrap(it)).is_ok() {
-            signal(&wake);
-        }
-    }
-}
-
-fn signal(eventfd: &OwnedFd) {
-    // Fails only when the counter is full, and then it is signalled already.
-    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
-}
-
-fn drain(eventfd: &OwnedFd) {
-    // Fails only when it is empty.
-    let _ = rustix::io::read(eventfd, &mut [0u8; 8]);
-}
-
 fn timespec(wait: Duration) -> Timespec {
     // Rounded up, so that the loop does not turn idly just before a deadline.
     let wait = wait + Duration::from_micros(100);
-    Timespec { tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(wait.subsec_nanos()) }
+    Timespec {
+        tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(wait.subsec_nanos()),
+    }
 }
-

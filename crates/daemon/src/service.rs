@@ -43,7 +43,7 @@ use crate::log::{info, warning};
 use crate::registry::{Process, Registry};
 pub(crate) use notice::{Notice, Post};
 use sessions::Sessions;
-use wait::Waits;
+use wait::{Purpose, Waits};
 
 /// Stands for a connection.
 pub(crate) type LinkId = u64;
@@ -150,7 +150,12 @@ impl Service {
         match client.role {
             Some(Role::Provider) => self.vanished(link),
             Some(Role::Consumer) => self.stopped_reading(&client.reads),
-            Some(Role::Controller) | None => {}
+            Some(Role::Controller) => {
+                for wait in self.waits.of(link) {
+                    self.give_up(wait);
+                }
+            }
+            None => {}
         }
         self.used = Instant::now();
     }
@@ -186,6 +191,7 @@ impl Service {
     }
 
     fn hello(&mut self, asker: Asker, versions: (u16, u16), role: Role, instance: u64, program: &str) {
+        self.used = Instant::now();
         match self.admit(asker.link, versions, role, instance) {
             Ok(version) => {
                 if let Some(client) = self.clients.get_mut(&asker.link) {
@@ -263,18 +269,29 @@ impl Service {
 
     /// Time has passed: ends waits whose time is up.
     pub(crate) fn tick(&mut self, now: Instant) {
-        for (id, purpose) in self.waits.expired(now) {
-            for process in self.registry.processes.values_mut() {
-                process.awaited.retain(|_, wait| *wait != id);
+        for wait in self.waits.expired(now) {
+            if let Some(purpose) = self.give_up(wait) {
+                self.wait_ended(purpose, false);
             }
-            self.wait_ended(purpose, false);
         }
     }
 
-    /// Since when nobody has needed the daemon; `None` while somebody does.
+    /// Waits no more; what it was for.
+    fn give_up(&mut self, wait: u64) -> Option<Purpose> {
+        for process in self.registry.processes.values_mut() {
+            process.awaited.retain(|_, awaited| *awaited != wait);
+        }
+        self.waits.remove(wait)
+    }
+
+    /// Since when nobody has needed the daemon; `None` while somebody does, or is about to say whether he does.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let reading = self.clients.values().any(|client| client.role == Some(Role::Consumer));
-        (self.sessions.is_empty() && !reading).then_some(self.used)
+        let needs = |client: &Client| match client.role {
+            Some(Role::Consumer) => true,
+            Some(Role::Provider | Role::Controller) => false,
+            None => !client.knocked,
+        };
+        (self.sessions.is_empty() && !self.clients.values().any(needs)).then_some(self.used)
     }
 
     /// Takes no new work and stops all sessions.

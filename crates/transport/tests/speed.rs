@@ -78,7 +78,8 @@ fn measure(name: &str, mut write: impl FnMut(Ticket, u64)) {
 
 fn staged<const WORDS: usize>(template: &[u64; 40]) {
     measure(&format!("staged {}", WORDS * 8), |ticket, event| {
-        let mut staged = [0u64; 40];
+        let mut staged = [[0u64; WORDS], [0; WORDS]];
+        let staged = staged.as_flattened_mut();
         staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
         staged[4] = event;
         let (staged, staged_bytes) = (&mut staged[..2 + WORDS], WORDS * 8);

@@ -18,6 +18,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
 use super::link::{Link, Peer};
+use super::outlets;
 use super::{Client, Command, PATIENCE, fork, tell_all};
 use crate::provider::Handle;
 
@@ -114,6 +115,7 @@ impl Control {
         drop(shared);
         self.client.changed.notify_all();
         tell_all(&changed, traceweir_format::Guid::NULL, None);
+        outlets::abandon();
     }
 
     fn flush(&mut self) {

@@ -7,6 +7,7 @@
 //! A writer finds an outlet by its number, whatever state it is in: a ticket that does not fit is refused there. The table is kept under the client's lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
@@ -21,7 +22,7 @@ const OUTLETS: usize = 64;
 
 static TABLE: [Outlet; OUTLETS] = [const { Outlet::new() }; OUTLETS];
 
-/// Outlets in use, changed under the client's lock. Outside it, because a forked child must know which ones its parent had: it never uses them again.
+/// Outlets in use, changed under the client's lock. Not part of the table, because a forked child must know which ones its parent had.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
 /// An outlet by its number.
@@ -107,4 +108,16 @@ pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
         outlets &= outlets.wrapping_sub(1);
         next
     })
+}
+
+/// In a forked child whose registrations no longer name its parent's sessions: forgets those, so that their outlets can be used again.
+pub(crate) fn abandon() {
+    // A writer that took an entry just before it was cleared may be counting a loss. It is given ample time: closing an outlet in a child does
+    // not wait for anybody, as it cannot tell its own visitors from those that the parent had at the fork.
+    std::thread::sleep(Duration::from_millis(10));
+    let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited();
+    for outlet in numbers(inherited) {
+        get(outlet).close();
+    }
+    IN_USE.fetch_and(!inherited, Ordering::Relaxed);
 }

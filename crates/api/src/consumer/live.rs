@@ -13,8 +13,7 @@
 //! 3. A buffer of the type EMPTY_MARKER says it outright: all processors are complete up to its stamp.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few milliseconds).
 //!
-//! The session's "now" for the last is reckoned from the latest stamp and the time since it came, so neither wall clocks nor the drift of
-//! measured rates matter.
+//! The last needs the time now on the session's clock, which [`Now`] reads.
 //!
 //! The queue's memory is another process's: whatever it holds, nothing here panics or grows beyond [`Live::cap`].
 
@@ -33,6 +32,7 @@ use traceweir_transport::message::{Message, Properties, Role, SessionRef};
 use traceweir_transport::runtime::RuntimeDir;
 
 use super::Lost;
+use super::now::Now;
 use super::stream::{Held, Stream};
 use crate::controller::{Link, first_of, not_running, unexpected};
 use crate::error::{Error, Result};
@@ -68,6 +68,7 @@ pub(super) struct Live {
     /// The buffer with the log-file header event.
     head: Vec<u8>,
     clock: Clock,
+    now: Now,
     /// How long a record may wait in the session.
     wait: Duration,
     processors: usize,
@@ -111,6 +112,7 @@ impl Live {
             header,
             head,
             clock,
+            now: Now::of(&clock),
             wait,
             processors,
             streams: Vec::new(),
@@ -286,16 +288,14 @@ impl Live {
 
     /// How long until a record of this stamp is so old. `None`: no buffer has come yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
-        let (came, newest) = self.anchor?;
-        let ticks = newest.saturating_sub(stamp).max(0);
-        let age = Duration::from_nanos(nanos(ticks, self.clock.rate)).saturating_add(came.elapsed());
-        Some(wait.saturating_sub(age))
+        let ticks = self.now.read(&self.clock, self.anchor?).saturating_sub(stamp);
+        Some(wait.saturating_sub(duration(ticks, self.clock.rate)))
     }
 }
 
-fn nanos(ticks: i64, rate: u64) -> u64 {
-    let nanos = i128::from(ticks).saturating_mul(1_000_000_000) / i128::from(rate.max(1));
-    u64::try_from(nanos).unwrap_or(u64::MAX)
+fn duration(ticks: i64, rate: u64) -> Duration {
+    let nanos = i128::from(ticks.max(0)).saturating_mul(1_000_000_000) / i128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// How long a record may wait in a session.

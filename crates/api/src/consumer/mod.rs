@@ -34,6 +34,7 @@ mod close;
 mod files;
 mod live;
 mod merge;
+mod now;
 mod stream;
 
 use std::fs::File;

@@ -30,7 +30,7 @@ const STICKY: u32 = 0o1000;
 
 /// A log file that a daemon may write.
 #[derive(Debug)]
-pub(super) struct LogFile {
+pub(crate) struct LogFile {
     file: File,
     path: PathBuf,
     is_new: bool,
@@ -38,7 +38,7 @@ pub(super) struct LogFile {
 
 impl LogFile {
     /// Opens or creates it.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "the log file has no name"));
         }
@@ -66,17 +66,17 @@ impl LogFile {
     }
 
     /// The opened file.
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Its absolute path.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Nobody took it: removes it if it was created here and still stands under its name.
-    pub(super) fn discard(self) {
+    pub(crate) fn discard(self) {
         let (Ok(ours), Ok(there)) = (self.file.metadata(), self.path.symlink_metadata()) else { return };
         if self.is_new && (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
             // An empty file that stays behind does no harm.

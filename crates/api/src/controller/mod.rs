@@ -36,7 +36,7 @@
 
 mod find;
 mod launch;
-mod logfile;
+pub(crate) mod logfile;
 
 use std::fs::File;
 use std::os::fd::AsFd;

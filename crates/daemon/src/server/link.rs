@@ -67,7 +67,9 @@ impl Link {
         match self.connection.receive(Duration::ZERO) {
             Ok(Some(envelope)) => Received::Message(envelope),
             Ok(None) => Received::Nothing,
-            Err(e @ (Error::Message(_) | Error::Unexpected(_) | Error::Invalid(_))) => Received::Malformed(e.to_string()),
+            Err(e @ (Error::Message(_) | Error::Unexpected(_) | Error::Invalid(_))) => {
+                Received::Malformed(e.to_string())
+            }
             Err(_) => Received::Closed,
         }
     }
@@ -81,7 +83,8 @@ impl Link {
                 Parcel { request, message, descriptors, weight }
             }
             Err(e) => {
-                let refusal = Refusal::new(Status::ERROR_MORE_DATA, format!("the answer cannot be sent: {e}"));
+                let refusal =
+                    Refusal::new(Status::ERROR_MORE_DATA, format!("the answer cannot be sent: {e}"));
                 Parcel { request, message: refusal.message(), descriptors: Vec::new(), weight: 256 }
             }
         };

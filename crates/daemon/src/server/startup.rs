@@ -17,12 +17,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Listener};
@@ -90,7 +92,8 @@ fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 // With a socket of the service manager's a connection proves nothing: it may be our own backlog.
-                let answers = !activated && Connection::connect(&runtime.control_socket(), KNOCK_WITHIN).is_ok();
+                let answers =
+                    !activated && Connection::connect(&runtime.control_socket(), KNOCK_WITHIN).is_ok();
                 if answers || Instant::now() >= until {
                     return Err(Error::AlreadyRunning(runtime.path().to_owned()));
                 }
@@ -115,23 +118,32 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Connects to all providers that are there already, on a thread of its own: a provider that does not answer delays nobody.
-pub(super) fn knock(folder: PathBuf, found: impl Fn(Connection) + Send + 'static) {
+/// Connects to all providers that are there already, on a thread of its own. First without waiting for anyone: a socket whose
+/// queue is full must not delay those behind it.
+pub(super) fn knock(folder: PathBuf, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
         let Ok(entries) = std::fs::read_dir(&folder) else { return };
-        for entry in entries.flatten().take(MAX_SOCKETS) {
-            let path = entry.path();
-            if path.extension().is_some_and(|extension| extension == "sock") {
-                match Connection::connect(&path, KNOCK_WITHIN) {
-                    Ok(connection) => found(connection),
-                    Err(e) => remove_if_stale(&path, &e),
-                }
-            }
-        }
+        let paths = entries.flatten().map(|entry| entry.path());
+        let sockets = paths.filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        let try_all = |sockets: Vec<PathBuf>, within| -> Vec<PathBuf> {
+            sockets.into_iter().filter(|path| !knock_at(path, within, &*found)).collect()
+        };
+        let busy = try_all(sockets.take(MAX_SOCKETS).collect(), Duration::ZERO);
+        try_all(busy, KNOCK_WITHIN);
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
         warning!("providers that were there first are not looked for: {e}");
     }
+}
+
+/// Whether the matter of one socket is settled.
+fn knock_at(path: &Path, within: Duration, found: &dyn Fn(Connection)) -> bool {
+    match Connection::connect(path, within) {
+        Ok(connection) => found(connection),
+        Err(traceweir_transport::Error::TimedOut) => return false,
+        Err(e) => remove_if_stale(path, &e),
+    }
+    true
 }
 
 fn remove_if_stale(path: &Path, error: &traceweir_transport::Error) {
@@ -142,7 +154,7 @@ fn remove_if_stale(path: &Path, error: &traceweir_transport::Error) {
     }
 }
 
-/// The handlers of SIGTERM and SIGINT, for as long as it lives.
+/// The handlers of signals, for as long as it lives.
 pub(super) struct Handlers(Vec<signal_hook::SigId>);
 
 impl Drop for Handlers {
@@ -162,6 +174,9 @@ pub(super) fn take_signals() -> Result<(UnixStream, Handlers)> {
         let writer = writer.try_clone().map_err(Error::Signals)?;
         handlers.0.push(pipe::register(signal, writer).map_err(Error::Signals)?);
     }
+    // A file that reaches the limit of the process is the end of its session, not of the daemon.
+    let ignored = Arc::new(AtomicBool::new(false));
+    handlers.0.push(signal_hook::flag::register(SIGXFSZ, ignored).map_err(Error::Signals)?);
     Ok((reader, handlers))
 }
 

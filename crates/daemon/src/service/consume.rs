@@ -1,5 +1,6 @@
 //! Live consumers: one connection reads one session, for as long as it stays open.
 
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Live;
 use traceweir_transport::message::{Message, SessionRef};
@@ -26,7 +27,9 @@ impl Service {
             return Err(Refusal { reason: why.into(), ..not_running() });
         }
         client.reads = Reads::Opening;
-        session.open_consumer(Promise::new(&self.post, move |outcome| Notice::Opened { id, asker, outcome }).done());
+        session.open_consumer(
+            Promise::new(&self.post, move |outcome| Notice::Opened { id, asker, outcome }).done(),
+        );
         Ok(())
     }
 
@@ -54,7 +57,7 @@ impl Service {
             properties: Box::new(session.properties()),
             slots: live.slots,
             buffer_bytes: live.buffer_bytes,
-            header: live.header,
+            header: valid_part(live.header),
         };
         let ends = live.ends;
         self.send_with(asker.link, asker.request, message, vec![ends.queue, ends.cursor, ends.signal]);
@@ -68,4 +71,12 @@ impl Service {
             session.close_consumer(*consumer);
         }
     }
+}
+
+/// The header buffer without its unused rest, which may be larger than a message.
+fn valid_part(mut buffer: Vec<u8>) -> Vec<u8> {
+    if let Some(head) = buffer.first_chunk::<HEADER_SIZE>() {
+        buffer.truncate(BufferHeader::parse(head).valid_bytes(buffer.len()));
+    }
+    buffer
 }

@@ -22,7 +22,10 @@ use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
 use super::{Asker, CLOSE_WITHIN, Service, info, warning};
 use crate::error::Refusal;
-use crate::logfile::{self, LogFile};
+use crate::logfile::{self, FileKey, LogFile};
+
+/// Updates and flushes of one session that may be under way.
+const MAX_CHANGES: usize = 64;
 
 impl Service {
     /// Starts a session.
@@ -44,7 +47,8 @@ impl Service {
         self.sessions.check(&name, &guid, key)?;
         let id = self.sessions.next_id();
         let state = State::Starting { asker, ended: None };
-        self.sessions.insert(id, Entry { name, guid, files: key.into_iter().collect(), file: key, state });
+        self.sessions
+            .insert(id, Entry { name, guid, files: key.into_iter().collect(), file: key, changes: 0, state });
         let pid = self.peer(asker.link).map_or(0, |peer| peer.pid);
         self.launch(id, config, file, pid);
         Ok(())
@@ -75,7 +79,8 @@ impl Service {
         match control {
             Control::Query => {
                 let id = self.sessions.find(session)?;
-                let properties = self.sessions.session(id).map(Session::properties).ok_or_else(not_running)?;
+                let properties =
+                    self.sessions.session(id).map(Session::properties).ok_or_else(not_running)?;
                 self.reply(asker, Message::Properties(Box::new(properties)));
                 Ok(())
             }
@@ -132,18 +137,32 @@ impl Service {
         Ok(())
     }
 
-    /// Checks the file that came along and keeps others from using it meanwhile.
-    fn reserve(&mut self, id: u64, named: bool, descriptors: Vec<OwnedFd>) -> Result<Option<LogFile>, Refusal> {
+    /// Counts a change, checks the file that came along and keeps others from using it meanwhile.
+    fn reserve(
+        &mut self,
+        id: u64,
+        named: bool,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<LogFile>, Refusal> {
         let file = logfile::accept(named, descriptors)?;
         let key = file.as_ref().map(|file| file.key);
         self.sessions.check_file(key)?;
-        if let Some(entry) = self.sessions.get_mut(id) {
-            entry.files.extend(key);
+        let entry = self.sessions.get_mut(id).ok_or_else(not_running)?;
+        if entry.changes >= MAX_CHANGES {
+            return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of this session are under way"));
         }
+        entry.changes += 1;
+        entry.files.extend(key);
         Ok(file)
     }
 
-    fn promise_change(&self, id: u64, asker: Asker, file: Option<&LogFile>, keeps_file: bool) -> Promise<Properties> {
+    fn promise_change(
+        &self,
+        id: u64,
+        asker: Asker,
+        file: Option<&LogFile>,
+        keeps_file: bool,
+    ) -> Promise<Properties> {
         let file = file.map(|file| file.key);
         Promise::new(&self.post, move |outcome| Notice::Changed { id, asker, file, keeps_file, outcome })
     }
@@ -196,16 +215,22 @@ impl Service {
             Notice::Started { id, outcome } => self.started(id, outcome),
             Notice::Ended { id, status } => self.ended(id, status),
             Notice::Changed { id, asker, file, keeps_file, outcome } => {
-                if let (Some(key), Some(entry)) = (file, self.sessions.get_mut(id)) {
-                    let released = if keeps_file && outcome.is_ok() { entry.file.replace(key) } else { Some(key) };
-                    if let Some(released) = released {
-                        entry.files.remove(&released);
-                    }
-                }
+                self.changed(id, file, keeps_file && outcome.is_ok());
                 self.answer(asker, outcome);
             }
             Notice::Stopped { id, outcome } => self.stopped(id, outcome),
             Notice::Opened { id, asker, outcome } => self.opened(id, asker, outcome),
+        }
+    }
+
+    /// A change is over: the file that is not the session's any more, or never was, is free for others.
+    fn changed(&mut self, id: u64, file: Option<FileKey>, keeps_file: bool) {
+        let Some(entry) = self.sessions.get_mut(id) else { return };
+        entry.changes = entry.changes.saturating_sub(1);
+        let Some(key) = file else { return };
+        let released = if keeps_file { entry.file.replace(key) } else { Some(key) };
+        if let Some(released) = released {
+            entry.files.remove(&released);
         }
     }
 
@@ -242,7 +267,9 @@ impl Service {
     fn stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
         let Some(entry) = self.sessions.remove(id) else { return };
         match &outcome {
-            Ok(it) => info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost),
+            Ok(it) => {
+                info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost)
+            }
             Err(e) => warning!("session {:?} stopped: {e}", entry.name),
         }
         self.used = Instant::now();
@@ -283,4 +310,3 @@ fn random_guid() -> Result<Guid, Refusal> {
     *variant = *variant & 0x3F | 0x80;
     Ok(Guid::from_bytes(&bytes))
 }
-

@@ -17,6 +17,8 @@ use crate::registry::Enable;
 
 /// The timeout that means "wait for ever".
 const FOR_EVER: u32 = u32::MAX;
+/// Enable calls of one controller that may be waiting for processes.
+const MAX_WAITS: usize = 64;
 
 impl Service {
     /// Enables, disables or asks for state.
@@ -34,6 +36,9 @@ impl Service {
         if provider.is_null() {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
         }
+        if self.waits.of(asker.link).len() >= MAX_WAITS {
+            return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
+        }
         let (params, scope) = filter::resolve(params)?;
         let targets = match code {
             EnableCode::Enable => {
@@ -49,7 +54,9 @@ impl Service {
                     let why = "nobody has registered or enabled this provider";
                     return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why));
                 }
-                self.targets(&provider, |process, enabled| process.is_in(&scope) && enabled.contains(&session))
+                self.targets(&provider, |process, enabled| {
+                    process.is_in(&scope) && enabled.contains(&session)
+                })
             }
         };
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());

@@ -48,7 +48,8 @@ impl Service {
                 }
             }
             Message::Ack { order } => {
-                let waits = self.registry.processes.get_mut(&asker.link).map(|process| process.acknowledged(order));
+                let waits =
+                    self.registry.processes.get_mut(&asker.link).map(|process| process.acknowledged(order));
                 self.arrived(waits.unwrap_or_default());
             }
             _ => self.out_of_role(asker),
@@ -57,7 +58,9 @@ impl Service {
 
     /// Tells a new registration what is enabled already; no source is named then.
     fn enable_registered(&mut self, link: LinkId, registration: u32) {
-        let Some(provider) = self.registry.registration(link, registration).map(|it| it.provider) else { return };
+        let Some(provider) = self.registry.registration(link, registration).map(|it| it.provider) else {
+            return;
+        };
         for (session, Enable { mut params, scope }) in self.registry.enables_of(&provider) {
             if self.registry.processes.get(&link).is_some_and(|process| process.is_in(&scope)) {
                 params.source = traceweir_format::Guid::NULL;
@@ -67,7 +70,14 @@ impl Service {
     }
 
     /// Enables one registration for a session, with a region if the process has none.
-    pub(super) fn switch_on(&mut self, link: LinkId, number: u32, session: u64, params: EnableParams, order: u32) {
+    pub(super) fn switch_on(
+        &mut self,
+        link: LinkId,
+        number: u32,
+        session: u64,
+        params: EnableParams,
+        order: u32,
+    ) {
         if !self.open_region(link, session) {
             return;
         }
@@ -78,7 +88,14 @@ impl Service {
     }
 
     /// Disables one registration for a session, and closes the region where it was the last.
-    pub(super) fn switch_off(&mut self, link: LinkId, number: u32, session: u64, params: EnableParams, order: u32) {
+    pub(super) fn switch_off(
+        &mut self,
+        link: LinkId,
+        number: u32,
+        session: u64,
+        params: EnableParams,
+        order: u32,
+    ) {
         let Some(registration) = self.registry.registration(link, number) else { return };
         if registration.sessions.remove(&session) {
             self.tell(link, number, session, EnableCode::Disable, params, order);
@@ -129,7 +146,10 @@ impl Service {
         }
         let Some(source) = process.regions.remove(&session) else { return };
         let order = process.next_order();
-        let closing = process.awaited.values().filter(|id| matches!(self.waits.purpose(**id), Some(Purpose::Detach(..))));
+        let closing = process
+            .awaited
+            .values()
+            .filter(|id| matches!(self.waits.purpose(**id), Some(Purpose::Detach(..))));
         if closing.count() >= MAX_CLOSING {
             self.detach(session, source);
         } else {

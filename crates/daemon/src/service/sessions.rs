@@ -49,6 +49,8 @@ pub(super) struct Entry {
     pub(super) files: BTreeSet<FileKey>,
     /// Its log file among those.
     pub(super) file: Option<FileKey>,
+    /// Updates and flushes under way.
+    pub(super) changes: usize,
     /// How far it is.
     pub(super) state: State,
 }
@@ -196,7 +198,14 @@ mod tests {
     fn entry(name: &str, guid: u128) -> Entry {
         let asker = Asker { link: 1, request: 1 };
         let state = State::Starting { asker, ended: None };
-        Entry { name: name.into(), guid: Guid::from_u128(guid), files: BTreeSet::new(), file: None, state }
+        Entry {
+            name: name.into(),
+            guid: Guid::from_u128(guid),
+            files: BTreeSet::new(),
+            file: None,
+            changes: 0,
+            state,
+        }
     }
 
     #[test]

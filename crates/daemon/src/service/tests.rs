@@ -4,7 +4,9 @@ use super::*;
 use std::sync::Arc;
 
 use traceweir_format::Guid;
-use traceweir_transport::message::{EnableCode, EnableParams, SessionRef, VERSIONS};
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, SessionConfig, SessionRef, Update, VERSIONS,
+};
 use traceweir_transport::runtime::Scope;
 
 const OWN: u32 = 1000;
@@ -29,8 +31,12 @@ fn hello(role: Role, instance: u64) -> Message {
 /// What was sent, in short: replies by their name or status, closes as such.
 fn heard(service: &mut Service) -> Vec<String> {
     let text = |effect| match effect {
-        Effect::Send { link, message: Message::Refused { status, .. }, .. } => format!("{link} refused {status}"),
-        Effect::Send { link, message: Message::Welcome { daemon, .. }, .. } => format!("{link} welcome {daemon}"),
+        Effect::Send { link, message: Message::Refused { status, .. }, .. } => {
+            format!("{link} refused {status}")
+        }
+        Effect::Send { link, message: Message::Welcome { daemon, .. }, .. } => {
+            format!("{link} welcome {daemon}")
+        }
         Effect::Send { link, message: Message::Registered { registration }, .. } => {
             format!("{link} registered {registration}")
         }
@@ -64,7 +70,8 @@ fn strangers_are_told_and_closed() {
 fn a_version_that_is_not_spoken_is_refused() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN);
-    let message = Message::Hello { versions: (200, 300), role: Role::Controller, instance: 1, program: "new".into() };
+    let message =
+        Message::Hello { versions: (200, 300), role: Role::Controller, instance: 1, program: "new".into() };
     say(&mut service, 1, message);
     assert_eq!(heard(&mut service), ["1 refused 50", "1 close"]);
 }
@@ -127,7 +134,6 @@ fn sessions_that_are_not_there_are_4201() {
     say(&mut service, 1, hello(Role::Controller, 1));
     say(&mut service, 2, hello(Role::Consumer, 1));
     heard(&mut service);
-    use traceweir_transport::message::{Control, Update};
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("nobody".into())] {
         for control in [
             Control::Query,
@@ -139,7 +145,11 @@ fn sessions_that_are_not_there_are_4201() {
         }
         let params = Box::new(EnableParams::default());
         let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
-        say(&mut service, 1, Message::EnableProvider { session: session.clone(), provider, code, params, timeout_ms: 0 });
+        say(
+            &mut service,
+            1,
+            Message::EnableProvider { session: session.clone(), provider, code, params, timeout_ms: 0 },
+        );
         say(&mut service, 2, Message::OpenConsumer { session });
         let heard = heard(&mut service);
         assert_eq!(heard.len(), 6);
@@ -153,9 +163,17 @@ fn registering_and_leaving_keep_the_registry_in_step() {
     connect(&mut service, 1, STRANGER);
     say(&mut service, 1, hello(Role::Provider, 1));
     for registration in [4, 5] {
-        say(&mut service, 1, Message::Register { registration, provider: Guid::from_u128(1), traits: Vec::new() });
+        say(
+            &mut service,
+            1,
+            Message::Register { registration, provider: Guid::from_u128(1), traits: Vec::new() },
+        );
     }
-    say(&mut service, 1, Message::Register { registration: 5, provider: Guid::from_u128(2), traits: Vec::new() });
+    say(
+        &mut service,
+        1,
+        Message::Register { registration: 5, provider: Guid::from_u128(2), traits: Vec::new() },
+    );
     assert_eq!(heard(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
     assert_eq!(service.registry.providers().len(), 1);
     say(&mut service, 1, Message::Unregister { registration: 4 });
@@ -190,4 +208,121 @@ fn a_leaving_daemon_takes_no_new_work() {
     heard(&mut service);
     say(&mut service, 1, Message::Start(Box::default()));
     assert_eq!(heard(&mut service), ["1 refused 1450"]);
+}
+
+/// A service whose sessions are real; their notices are delivered by hand.
+fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
+    let (sender, notices) = std::sync::mpsc::channel();
+    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post);
+    connect(&mut service, 1, OWN);
+    say(&mut service, 1, hello(Role::Controller, 1));
+    (service, notices)
+}
+
+fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -> u64 {
+    let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
+    say(service, 1, Message::Start(Box::new(config)));
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    heard(service);
+    service.sessions.running().pop().unwrap()
+}
+
+fn enable(session: u64, timeout_ms: u32) -> Message {
+    let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
+    let params = Box::new(EnableParams::default());
+    Message::EnableProvider { session: SessionRef::Id(session), provider, code, params, timeout_ms }
+}
+
+#[test]
+fn calls_that_wait_are_bounded_and_end_with_their_controller() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    connect(&mut service, 2, OWN);
+    say(&mut service, 2, hello(Role::Provider, 1));
+    say(
+        &mut service,
+        2,
+        Message::Register { registration: 1, provider: Guid::from_u128(1), traits: Vec::new() },
+    );
+    for _ in 0..64 {
+        say(&mut service, 1, enable(session, u32::MAX));
+    }
+    assert!(!heard(&mut service).contains(&"1 refused 170".into()));
+    say(&mut service, 1, enable(session, u32::MAX));
+    assert_eq!(heard(&mut service), ["1 refused 170"]);
+    assert_eq!(service.registry.processes[&2].awaited.len(), 64);
+    service.disconnected(1);
+    assert!(service.registry.processes[&2].awaited.is_empty());
+    assert_eq!(service.waits.of(1), [] as [u64; 0]);
+}
+
+#[test]
+fn a_wait_that_expires_leaves_nothing_behind() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    connect(&mut service, 2, OWN);
+    say(&mut service, 2, hello(Role::Provider, 1));
+    say(
+        &mut service,
+        2,
+        Message::Register { registration: 1, provider: Guid::from_u128(1), traits: Vec::new() },
+    );
+    say(&mut service, 1, enable(session, 5000));
+    heard(&mut service);
+    let deadline = service.deadline().unwrap();
+    service.tick(deadline - Duration::from_millis(1));
+    assert_eq!(heard(&mut service), [] as [String; 0]);
+    service.tick(deadline);
+    assert_eq!(heard(&mut service), ["1 refused 1460"]);
+    assert!(service.registry.processes[&2].awaited.is_empty());
+    assert_eq!(service.deadline(), None);
+}
+
+#[test]
+fn changes_under_way_are_bounded() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    let flush =
+        || Message::Control { session: SessionRef::Id(session), control: Control::Flush { log_file: None } };
+    for _ in 0..64 {
+        say(&mut service, 1, flush());
+    }
+    assert_eq!(heard(&mut service), [] as [String; 0]);
+    say(&mut service, 1, flush());
+    assert_eq!(heard(&mut service), ["1 refused 170"]);
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    heard(&mut service);
+    say(&mut service, 1, flush());
+    assert_eq!(heard(&mut service), [] as [String; 0], "one is over");
+}
+
+#[test]
+fn a_stop_that_comes_while_a_session_ends_by_itself_gets_the_outcome() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    service.notice(Notice::Ended { id: session, status: Status::ERROR_DISK_FULL });
+    let stop = || Message::Control { session: SessionRef::Id(session), control: Control::Stop };
+    say(&mut service, 1, stop());
+    assert_eq!(heard(&mut service), [] as [String; 0]);
+    say(&mut service, 1, stop());
+    assert_eq!(heard(&mut service), ["1 refused 2402"]);
+    assert!(service.idle_since().is_none());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    assert!(heard(&mut service).iter().any(|line| line.starts_with("1 Properties")));
+    assert!(service.idle_since().is_some());
+}
+
+#[test]
+fn a_session_that_ends_before_it_was_seen_to_run_is_stopped() {
+    let (mut service, notices) = with_notices();
+    let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
+    say(&mut service, 1, Message::Start(Box::new(config)));
+    let start = notices.recv_timeout(Duration::from_secs(30)).unwrap();
+    let Notice::Started { id, .. } = start else { panic!("not started") };
+    service.notice(Notice::Ended { id, status: Status::ERROR_DISK_FULL });
+    service.notice(start);
+    assert!(heard(&mut service).iter().any(|line| line.starts_with("1 Properties")), "it did run");
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    assert!(service.sessions.is_empty());
 }

@@ -6,6 +6,7 @@
 //!   Ack { order } ─▶ all awaited up to it ─▶ arrived(wait) ─▶ the last one ─▶ purpose is carried out
 //!   process gone  ─▶ all it is awaited for ─▶ arrived(wait)
 //!   deadline      ─▶ expired(now) ─▶ purpose is carried out without the rest
+//!   asker gone    ─▶ of(link) ─▶ given up
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 use traceweir_session::SourceId;
 
-use super::Asker;
+use super::{Asker, LinkId};
 
 /// What follows when a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl Waits {
         if wait.missing > 0 {
             return None;
         }
-        self.all.remove(&id).map(|wait| wait.purpose)
+        self.remove(id)
     }
 
     /// What a wait is for.
@@ -67,11 +68,23 @@ impl Waits {
         self.all.get(&id).map(|wait| wait.purpose)
     }
 
-    /// Takes out the waits whose time is up.
-    pub(super) fn expired(&mut self, now: Instant) -> Vec<(u64, Purpose)> {
-        let late = |wait: &Wait| wait.deadline.is_some_and(|deadline| deadline <= now);
-        let ids: Vec<u64> = self.all.iter().filter(|(_, wait)| late(wait)).map(|(id, _)| *id).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.all.remove(&id)?.purpose))).collect()
+    /// The waits whose time is up.
+    pub(super) fn expired(&self, now: Instant) -> Vec<u64> {
+        self.matching(|wait| wait.deadline.is_some_and(|deadline| deadline <= now))
+    }
+
+    /// The waits that a connection wants an answer from.
+    pub(super) fn of(&self, link: LinkId) -> Vec<u64> {
+        self.matching(|wait| matches!(wait.purpose, Purpose::Answer(asker) if asker.link == link))
+    }
+
+    fn matching(&self, test: impl Fn(&Wait) -> bool) -> Vec<u64> {
+        self.all.iter().filter(|(_, wait)| test(wait)).map(|(id, _)| *id).collect()
+    }
+
+    /// Takes a wait out; what it was for.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Purpose> {
+        self.all.remove(&id).map(|wait| wait.purpose)
     }
 
     /// The earliest deadline.
@@ -97,7 +110,8 @@ mod tests {
         assert_eq!(waits.arrived(a), None, "over");
         assert_eq!(waits.expired(now), []);
         assert_eq!(waits.deadline(), Some(now + Duration::from_secs(5)));
-        assert_eq!(waits.expired(now + Duration::from_secs(5)), [(b, Purpose::Stop(2))]);
+        assert_eq!(waits.expired(now + Duration::from_secs(5)), [b]);
+        assert_eq!(waits.remove(b), Some(Purpose::Stop(2)));
         assert_eq!(waits.deadline(), None);
         assert_eq!(waits.arrived(b), None, "too late");
     }

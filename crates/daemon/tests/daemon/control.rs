@@ -134,11 +134,14 @@ fn a_flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
 fn all_sessions_and_providers_are_listed_page_by_page() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let ids: Vec<u64> = (0..40).map(|i| controller.start(live(&format!("{i}-{}", "n".repeat(900)))).id).collect();
+    let ids: Vec<u64> =
+        (0..40).map(|i| controller.start(live(&format!("{i}-{}", "n".repeat(900)))).id).collect();
     let (mut seen, mut pages) = (Vec::new(), 0);
     loop {
         let from = u32::try_from(seen.len()).unwrap();
-        let Message::Sessions { total, sessions } = controller.ask(Message::QueryAll { from }) else { panic!() };
+        let Message::Sessions { total, sessions } = controller.ask(Message::QueryAll { from }) else {
+            panic!()
+        };
         assert_eq!(total, 40);
         pages += 1;
         seen.extend(sessions.iter().map(|properties| properties.id));
@@ -154,13 +157,17 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     provider.register_quietly(1, PROVIDER);
     let ahead = Guid::from_u128(1);
     controller.enable(ids[0], ahead);
-    let Message::Providers { total: 2, providers } = controller.ask(Message::QueryProviders { from: 0 }) else {
+    let Message::Providers { total: 2, providers } = controller.ask(Message::QueryProviders { from: 0 })
+    else {
         panic!()
     };
-    let found: Vec<_> = providers.iter().map(|it| (it.provider, it.pids.clone(), it.sessions.clone())).collect();
+    let found: Vec<_> =
+        providers.iter().map(|it| (it.provider, it.pids.clone(), it.sessions.clone())).collect();
     let own = std::process::id();
     assert_eq!(found, [(ahead, vec![], vec![(ids[0], 0, 0, 0)]), (PROVIDER, vec![own], vec![])]);
-    let Message::Sessions { total: 40, sessions } = controller.ask(Message::QueryAll { from: 99 }) else { panic!() };
+    let Message::Sessions { total: 40, sessions } = controller.ask(Message::QueryAll { from: 99 }) else {
+        panic!()
+    };
     assert!(sessions.is_empty());
 }
 

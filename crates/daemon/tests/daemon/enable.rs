@@ -101,7 +101,9 @@ fn a_process_that_never_answers_is_late_and_enabled_nonetheless() {
     provider.hear_region(session);
     let order = provider.hear_enable().0;
     provider.acknowledge(order);
-    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { from: 0 }) else {
+        panic!()
+    };
     assert_eq!(providers[0].sessions.len(), 1);
     controller.assert_quiet();
 }
@@ -165,7 +167,9 @@ fn wrong_parameters_are_refused_and_change_nothing() {
     assert_eq!(controller.status(enable(session, Guid::NULL, EnableCode::Enable, 0)), 87);
     let wrong = pids(&[]);
     assert_eq!(controller.status(enable_with(session, PROVIDER, EnableCode::Enable, wrong, 0)), 87);
-    let Message::Providers { total, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+    let Message::Providers { total, .. } = controller.ask(Message::QueryProviders { from: 0 }) else {
+        panic!()
+    };
     assert_eq!(total, 0);
     controller.disable(session, PROVIDER);
 }
@@ -200,7 +204,11 @@ fn a_process_filter_enables_those_processes_and_no_others() {
     filter(&[other.0.id()]);
     for registration in 1..=3 {
         let told = provider.hear_enable();
-        assert_eq!((told.1, told.3), (registration, EnableCode::Disable), "each call replaces the one before");
+        assert_eq!(
+            (told.1, told.3),
+            (registration, EnableCode::Disable),
+            "each call replaces the one before"
+        );
     }
     provider.hear_close(session);
 }

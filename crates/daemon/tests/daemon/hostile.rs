@@ -103,7 +103,8 @@ fn a_provider_that_never_reads_is_dropped_and_its_orders_are_not_waited_for() {
     }
     let filters = vec![traceweir_transport::message::Filter { kind: 0x8000_0100, data: vec![7; 4096] }];
     let params = EnableParams { filters, ..EnableParams::default() };
-    let message = enable_with(id, PROVIDER, traceweir_transport::message::EnableCode::Enable, params, u32::MAX);
+    let message =
+        enable_with(id, PROVIDER, traceweir_transport::message::EnableCode::Enable, params, u32::MAX);
     assert_eq!(controller.ask(message), Message::Done, "who is dropped is not waited for");
     until("its region is given up", || controller.query(id).processes == 0);
 }
@@ -135,7 +136,9 @@ fn a_flood_from_many_sides_leaves_the_daemon_answering() {
     });
     let mut controller = daemon.controller();
     until("all are forgotten", || {
-        let Message::Providers { total, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+        let Message::Providers { total, .. } = controller.ask(Message::QueryProviders { from: 0 }) else {
+            panic!()
+        };
         total == 0
     });
 }
@@ -163,7 +166,11 @@ fn acknowledgements_that_nobody_asked_for_do_nothing() {
     controller.enable(id, PROVIDER);
     provider.hear_region(id);
     provider.hear_enable();
-    assert_eq!(provider.ask(Message::Unregister { registration: 99 }), Message::Done, "an unknown registration");
+    assert_eq!(
+        provider.ask(Message::Unregister { registration: 99 }),
+        Message::Done,
+        "an unknown registration"
+    );
     let control = traceweir_transport::message::Control::Query;
     let session = SessionRef::Name("S".into());
     assert_eq!(properties(controller.ask(Message::Control { session, control })).processes, 1);

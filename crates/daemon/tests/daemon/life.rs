@@ -1,7 +1,9 @@
 //! How a daemon comes, is found, and leaves.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use traceweir_daemon::{Error, Options, run};
 use traceweir_transport::message::{EnableCode, Message, Role};
 use traceweir_transport::runtime::RuntimeDir;
@@ -49,7 +51,8 @@ fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let socket = runtime.control_socket();
-    let listener = std::os::fd::AsFd::as_fd(&Listener::bind(&socket, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    let listener =
+        std::os::fd::AsFd::as_fd(&Listener::bind(&socket, 0o600).unwrap()).try_clone_to_owned().unwrap();
     let daemon = Daemon::start_in(dir, |options| options.listener = Some(listener));
     daemon.controller();
     let _dir = daemon.stop();
@@ -75,6 +78,49 @@ fn stopping_the_daemon_finalises_every_file() {
     let _dir = daemon.stop();
     assert_eq!(paths.iter().map(|path| finished_events(path)).collect::<Vec<_>>(), written);
     controller.assert_closed();
+}
+
+/// Names the folder of a daemon that is a process of its own: this program, run again.
+const FOLDER: &str = "TRACEWEIR_TEST_DAEMON_FOLDER";
+
+#[test]
+#[ignore = "the body of a daemon process that other tests start"]
+fn daemon_process() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let runtime = RuntimeDir::at(std::path::Path::new(&folder));
+    run(Options { runtime, idle_exit: None, listener: None, max_sessions: 64 }).unwrap();
+}
+
+#[test]
+fn a_signal_makes_a_daemon_leave_as_it_should() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::at(&dir.path().join("run"));
+        let mut daemon = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "life::daemon_process", "--ignored"])
+            .env(FOLDER, runtime.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("it answers", || Connection::connect(&runtime.control_socket(), PATIENCE).is_ok());
+        let connect = || Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
+        let mut controller = Client::welcome(connect(), Role::Controller);
+        let mut provider = Client::welcome(connect(), Role::Provider);
+        provider.register_quietly(1, PROVIDER);
+        let path = dir.path().join("log.etl");
+        let session = controller.start(to_file("s", &path)).id;
+        controller.enable(session, PROVIDER);
+        let region = provider.hear_region(session);
+        provider.hear_enable();
+        assert_eq!(write_events(region, 500), 0);
+        kill_process(Pid::from_child(&daemon), signal).unwrap();
+        let order = provider.hear_close(session);
+        provider.acknowledge(order);
+        assert!(daemon.wait().unwrap().success());
+        assert_eq!(finished_events(&path), 500);
+        assert!(!runtime.control_socket().exists());
+    }
 }
 
 #[test]
@@ -166,7 +212,8 @@ fn a_provider_socket_that_never_answers_delays_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
-    let deaf: Vec<_> = (1..5).map(|pid| Listener::bind(&runtime.provider_socket(pid), 0o600).unwrap()).collect();
+    let deaf: Vec<_> =
+        (1..5).map(|pid| Listener::bind(&runtime.provider_socket(pid), 0o600).unwrap()).collect();
     let daemon = Daemon::start_in(dir, |_| {});
     let mut controller = daemon.controller();
     let session = controller.start(live("session")).id;

@@ -43,7 +43,9 @@ fn what_a_vanished_process_wrote_is_collected() {
     assert_eq!(write_events(first, 10) + write_events(second, 20), 0);
     drop(provider);
     until("the process is forgotten", || controller.query(a).processes + controller.query(b).processes == 0);
-    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { from: 0 }) else { panic!() };
+    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { from: 0 }) else {
+        panic!()
+    };
     assert_eq!(providers[0].pids, [], "only the enables are left");
     assert_eq!((controller.stop(a).events, controller.stop(b).events), (10, 20));
     assert_eq!(finished_events(&daemon.path("a.etl")), 10);

@@ -21,12 +21,12 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
 /// Longer than anything here takes, also on a machine that is busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The provider of most tests.
-pub const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
+pub(crate) const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
 
 /// Waits until something is so.
-pub fn until(what: &str, mut test: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut test: impl FnMut() -> bool) {
     let by = Instant::now() + PATIENCE;
     while !test() {
         assert!(Instant::now() < by, "never: {what}");
@@ -35,7 +35,7 @@ pub fn until(what: &str, mut test: impl FnMut() -> bool) {
 }
 
 /// A daemon in a thread.
-pub struct Daemon {
+pub(crate) struct Daemon {
     dir: TempDir,
     stopper: Stopper,
     thread: Option<JoinHandle<traceweir_daemon::Result<()>>>,
@@ -43,12 +43,12 @@ pub struct Daemon {
 
 impl Daemon {
     /// One that stays.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), |_| {})
     }
 
     /// One in this folder, with changed options.
-    pub fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
         let runtime = RuntimeDir::at(&dir.path().join("run"));
         let mut options = Options { runtime, idle_exit: None, listener: None, max_sessions: 64 };
         change(&mut options);
@@ -63,44 +63,44 @@ impl Daemon {
         daemon
     }
 
-    pub fn runtime(&self) -> RuntimeDir {
+    pub(crate) fn runtime(&self) -> RuntimeDir {
         RuntimeDir::at(&self.dir.path().join("run"))
     }
 
     /// A path in the test's folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn connection(&self) -> Connection {
+    pub(crate) fn connection(&self) -> Connection {
         Connection::connect(&self.runtime().control_socket(), PATIENCE).unwrap()
     }
 
-    pub fn controller(&self) -> Client {
+    pub(crate) fn controller(&self) -> Client {
         Client::welcome(self.connection(), Role::Controller)
     }
 
-    pub fn provider(&self) -> Client {
+    pub(crate) fn provider(&self) -> Client {
         Client::welcome(self.connection(), Role::Provider)
     }
 
-    pub fn consumer(&self) -> Client {
+    pub(crate) fn consumer(&self) -> Client {
         Client::welcome(self.connection(), Role::Consumer)
     }
 
-    pub fn has_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits until it leaves by itself.
-    pub fn wait(mut self) -> TempDir {
+    pub(crate) fn wait(mut self) -> TempDir {
         until("the daemon leaves", || self.has_left());
         self.thread.take().unwrap().join().unwrap().unwrap();
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
     }
 
     /// Makes it leave and gives its folder back.
-    pub fn stop(self) -> TempDir {
+    pub(crate) fn stop(self) -> TempDir {
         self.stopper.stop();
         self.wait()
     }
@@ -116,27 +116,27 @@ impl Drop for Daemon {
 }
 
 /// Somebody who speaks to a daemon.
-pub struct Client {
-    pub connection: Connection,
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
     last_request: u32,
 }
 
-pub fn hello(role: Role, instance: u64) -> Message {
+pub(crate) fn hello(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
 /// Each is a process of its own, as far as the daemon can tell.
-pub fn new_instance() -> u64 {
+pub(crate) fn new_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Client {
-    pub fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self { connection, last_request: 0 }
     }
 
-    pub fn welcome(connection: Connection, role: Role) -> Self {
+    pub(crate) fn welcome(connection: Connection, role: Role) -> Self {
         let mut client = Self::new(connection);
         let answer = client.ask(hello(role, new_instance()));
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
@@ -144,11 +144,11 @@ impl Client {
     }
 
     /// Sends without waiting for an answer; the number of the request.
-    pub fn say(&mut self, message: &Message) -> u32 {
+    pub(crate) fn say(&mut self, message: &Message) -> u32 {
         self.say_with(message, &[])
     }
 
-    pub fn say_with(&mut self, message: &Message, files: &[&OwnedFd]) -> u32 {
+    pub(crate) fn say_with(&mut self, message: &Message, files: &[&OwnedFd]) -> u32 {
         self.last_request += 1;
         let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
         self.connection.send(self.last_request, message, &files, PATIENCE).unwrap();
@@ -156,21 +156,21 @@ impl Client {
     }
 
     /// The next that comes.
-    pub fn next(&mut self) -> Envelope {
+    pub(crate) fn next(&mut self) -> Envelope {
         self.connection.receive(PATIENCE).unwrap().expect("nothing came")
     }
 
     /// The next that comes, without the rest of the envelope.
-    pub fn hear(&mut self) -> Message {
+    pub(crate) fn hear(&mut self) -> Message {
         self.next().message
     }
 
     /// A request and its answer; nothing else may come between.
-    pub fn ask(&mut self, message: Message) -> Message {
+    pub(crate) fn ask(&mut self, message: Message) -> Message {
         self.ask_with(message, &[])
     }
 
-    pub fn ask_with(&mut self, message: Message, files: &[&OwnedFd]) -> Message {
+    pub(crate) fn ask_with(&mut self, message: Message, files: &[&OwnedFd]) -> Message {
         let request = self.say_with(&message, files);
         let envelope = self.next();
         assert_eq!(envelope.request, request, "{:?}", envelope.message);
@@ -178,12 +178,12 @@ impl Client {
     }
 
     /// The status with which a request is refused; 0 when it is not.
-    pub fn status(&mut self, message: Message) -> u32 {
+    pub(crate) fn status(&mut self, message: Message) -> u32 {
         status(&self.ask(message))
     }
 
     /// Nothing more comes but the end.
-    pub fn assert_closed(&mut self) {
+    pub(crate) fn assert_closed(&mut self) {
         match self.connection.receive(PATIENCE) {
             Err(Error::Closed) => {}
             other => panic!("not closed: {other:?}"),
@@ -191,27 +191,27 @@ impl Client {
     }
 
     /// Nothing has come.
-    pub fn assert_quiet(&mut self) {
+    pub(crate) fn assert_quiet(&mut self) {
         let came = self.connection.receive(Duration::from_millis(50)).unwrap();
         assert!(came.is_none(), "{came:?}");
     }
 
-    pub fn register(&mut self, registration: u32, provider: Guid) {
+    pub(crate) fn register(&mut self, registration: u32, provider: Guid) {
         self.say(&Message::Register { registration, provider, traits: Vec::new() });
     }
 
     /// Registers where nothing is enabled.
-    pub fn register_quietly(&mut self, registration: u32, provider: Guid) {
+    pub(crate) fn register_quietly(&mut self, registration: u32, provider: Guid) {
         self.register(registration, provider);
         assert_eq!(self.hear(), Message::Registered { registration });
     }
 
-    pub fn acknowledge(&mut self, order: u32) {
+    pub(crate) fn acknowledge(&mut self, order: u32) {
         self.connection.send(0, &Message::Ack { order }, &[], PATIENCE).unwrap();
     }
 
     /// An `Enable` comes: order, registration, session, code, parameters.
-    pub fn hear_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
+    pub(crate) fn hear_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
         match self.hear() {
             Message::Enable { order, registration, session, code, params } => {
                 (order, registration, session, code, *params)
@@ -221,7 +221,7 @@ impl Client {
     }
 
     /// A `Region` comes with its two descriptors.
-    pub fn hear_region(&mut self, session: u64) -> Region {
+    pub(crate) fn hear_region(&mut self, session: u64) -> Region {
         let mut envelope = self.next();
         let Message::Region { session: its, params } = envelope.message else {
             panic!("no region: {:?}", envelope.message)
@@ -234,64 +234,70 @@ impl Client {
     }
 
     /// A `CloseSession` comes; its order.
-    pub fn hear_close(&mut self, session: u64) -> u32 {
+    pub(crate) fn hear_close(&mut self, session: u64) -> u32 {
         match self.hear() {
             Message::CloseSession { order, session: its } if its == session => order,
             other => panic!("no close: {other:?}"),
         }
     }
 
-    pub fn start(&mut self, config: SessionConfig) -> Properties {
+    pub(crate) fn start(&mut self, config: SessionConfig) -> Properties {
         let file = config.log_file.as_deref().map(open);
         let files: Vec<&OwnedFd> = file.iter().collect();
         properties(self.ask_with(Message::Start(Box::new(config)), &files))
     }
 
-    pub fn control(&mut self, session: u64, control: Control) -> Message {
+    pub(crate) fn control(&mut self, session: u64, control: Control) -> Message {
         self.ask(Message::Control { session: SessionRef::Id(session), control })
     }
 
-    pub fn query(&mut self, session: u64) -> Properties {
+    pub(crate) fn query(&mut self, session: u64) -> Properties {
         properties(self.control(session, Control::Query))
     }
 
-    pub fn stop(&mut self, session: u64) -> Properties {
+    pub(crate) fn stop(&mut self, session: u64) -> Properties {
         properties(self.control(session, Control::Stop))
     }
 
-    pub fn enable(&mut self, session: u64, provider: Guid) {
+    pub(crate) fn enable(&mut self, session: u64, provider: Guid) {
         assert_eq!(self.ask(enable(session, provider, EnableCode::Enable, 0)), Message::Done);
     }
 
-    pub fn disable(&mut self, session: u64, provider: Guid) {
+    pub(crate) fn disable(&mut self, session: u64, provider: Guid) {
         assert_eq!(self.ask(enable(session, provider, EnableCode::Disable, 0)), Message::Done);
     }
 }
 
 /// What a process gets for a session.
-pub struct Region {
-    pub params: traceweir_transport::abi::RegionParams,
-    pub memory: OwnedFd,
-    pub wake: OwnedFd,
+pub(crate) struct Region {
+    pub(crate) params: traceweir_transport::abi::RegionParams,
+    pub(crate) memory: OwnedFd,
+    pub(crate) wake: OwnedFd,
 }
 
-pub fn enable(session: u64, provider: Guid, code: EnableCode, timeout_ms: u32) -> Message {
+pub(crate) fn enable(session: u64, provider: Guid, code: EnableCode, timeout_ms: u32) -> Message {
     enable_with(session, provider, code, EnableParams::default(), timeout_ms)
 }
 
-pub fn enable_with(session: u64, provider: Guid, code: EnableCode, params: EnableParams, timeout_ms: u32) -> Message {
+pub(crate) fn enable_with(
+    session: u64,
+    provider: Guid,
+    code: EnableCode,
+    params: EnableParams,
+    timeout_ms: u32,
+) -> Message {
     let params = Box::new(params);
     Message::EnableProvider { session: SessionRef::Id(session), provider, code, params, timeout_ms }
 }
 
-pub fn status(message: &Message) -> u32 {
+pub(crate) fn status(message: &Message) -> u32 {
     match message {
         Message::Refused { status, .. } => *status,
         _ => 0,
     }
 }
 
-pub fn properties(message: Message) -> Properties {
+pub(crate) fn properties(message: Message) -> Properties {
     match message {
         Message::Properties(properties) => *properties,
         other => panic!("no properties: {other:?}"),
@@ -299,17 +305,17 @@ pub fn properties(message: Message) -> Properties {
 }
 
 /// A log file as a controller opens it.
-pub fn open(path: &Path) -> OwnedFd {
+pub(crate) fn open(path: &Path) -> OwnedFd {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap().into()
 }
 
 /// A sequential session with a file.
-pub fn to_file(name: &str, path: &Path) -> SessionConfig {
+pub(crate) fn to_file(name: &str, path: &Path) -> SessionConfig {
     SessionConfig { log_file_mode: 1, log_file: Some(path.into()), ..live(name) }
 }
 
 /// A real-time session.
-pub fn live(name: &str) -> SessionConfig {
+pub(crate) fn live(name: &str) -> SessionConfig {
     SessionConfig {
         name: name.into(),
         log_file_mode: 0x100,
@@ -320,7 +326,7 @@ pub fn live(name: &str) -> SessionConfig {
 }
 
 /// Events of [`PROVIDER`] in a trace that is final and breaks no rule.
-pub fn finished_events(path: &Path) -> usize {
+pub(crate) fn finished_events(path: &Path) -> usize {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{} is not final", path.display());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();
@@ -333,7 +339,7 @@ pub fn finished_events(path: &Path) -> usize {
 }
 
 /// Writes so many events of [`PROVIDER`] as a process does; how many were lost.
-pub fn write_events(region: Region, count: usize) -> usize {
+pub(crate) fn write_events(region: Region, count: usize) -> usize {
     // An outlet is never freed: a writer may look at it at any time.
     let outlet: &'static Outlet = Box::leak(Box::default());
     let source = RegionSource::File { memory: region.memory, wake: region.wake };
@@ -345,7 +351,8 @@ pub fn write_events(region: Region, count: usize) -> usize {
     for _ in 0..count {
         let mut staged = vec![0u64; 2];
         staged.extend(record.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
-        let gather = &mut Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], keep_stamp: false };
+        let gather =
+            &mut Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], keep_stamp: false };
         lost += usize::from(outlet.write(ticket, 1, gather).is_err());
     }
     assert!(outlet.close());

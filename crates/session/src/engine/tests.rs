@@ -1,0 +1,151 @@
+//! Whole sessions: regions are written from this process as any other would, files are read back by the format's own reader.
+
+use super::*;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use traceweir_format::etl::{Trace, check};
+use traceweir_format::header::event::EventHeader;
+use traceweir_transport::live::{Next, QueueReader};
+use traceweir_transport::message::SessionConfig;
+use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
+
+mod exact;
+mod live;
+mod modes;
+
+/// Waits so long for what takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+const CPUS: u16 = 4;
+
+/// A session in a folder of its own.
+struct Stage {
+    session: Session,
+    folder: tempfile::TempDir,
+    ended: Receiver<Ended>,
+}
+
+fn answer<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T> {
+    let (tell, told) = channel();
+    ask(Box::new(move |answer| {
+        let _ = tell.send(answer);
+    }));
+    told.recv_timeout(PATIENCE).expect("an answer")
+}
+
+fn properties(mode: u32) -> SessionConfig {
+    SessionConfig { name: "test".into(), log_file_mode: mode, buffer_size: 16, ..Default::default() }
+}
+
+impl Stage {
+    /// Starts a session with a file `log.etl`.
+    fn with_file(raw: SessionConfig) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log.etl");
+        let file = open(&path);
+        Self::start(SessionConfig { log_file: Some(path), ..raw }, Some(file), folder)
+    }
+
+    /// Starts one without.
+    fn without_file(raw: SessionConfig) -> Self {
+        Self::start(raw, None, tempfile::tempdir().expect("a folder"))
+    }
+
+    fn start(raw: SessionConfig, file: Option<File>, folder: tempfile::TempDir) -> Self {
+        let (tell, ended) = channel();
+        let on_end = Box::new(move |end| tell.send(end).expect("somebody listens"));
+        let cpus = traceweir_transport::cpu::possible().max(CPUS);
+        let config = Config::new(raw, cpus).expect("a valid configuration");
+        let place = Place { id: 0x10007, file, starter: (10, 11), on_end };
+        Self { session: Session::start(config, place).expect("a session"), folder, ended }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log.etl")
+    }
+
+    fn flush(&self) -> Properties {
+        answer(|done| self.session.flush(None, done)).expect("flushed")
+    }
+
+    fn stop(&self) -> Properties {
+        answer(|done| self.session.stop(done)).expect("stopped")
+    }
+
+    /// A process that writes to the session.
+    fn pen(&self, pid: u32) -> Pen {
+        let attached = self.session.attach(pid, Threads::AsGiven).expect("a region");
+        // Outlets are never freed.
+        let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
+        let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
+        let ticket = outlet.open(source, &attached.params).expect("opened");
+        Pen { outlet, ticket, source: attached.source }
+    }
+}
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file")
+}
+
+/// A process's way into a session.
+#[derive(Clone, Copy)]
+struct Pen {
+    outlet: &'static Outlet,
+    ticket: Ticket,
+    source: SourceId,
+}
+
+impl Pen {
+    /// Writes an event with a number and so many further bytes.
+    fn write(&self, number: u64, more: usize) -> Result<(), Failure> {
+        let mut payload = number.to_le_bytes().to_vec();
+        payload.resize(8 + more.next_multiple_of(8), 0x5A);
+        let mut record = Vec::new();
+        let thread_id = u32::try_from(number % 1000).unwrap_or(0) + 1;
+        EventHeader { thread_id, ..Default::default() }.encode(&payload, &mut record).expect("a record");
+        self.write_record(&record)
+    }
+
+    fn write_record(&self, record: &[u8]) -> Result<(), Failure> {
+        let words = record.chunks(8).map(|c| {
+            let mut word = [0; 8];
+            word[..c.len()].copy_from_slice(c);
+            u64::from_ne_bytes(word)
+        });
+        let mut staged: Vec<u64> = [0, 0].into_iter().chain(words).collect();
+        let mut gather =
+            Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], keep_stamp: false };
+        self.outlet.write(self.ticket, 77, &mut gather)
+    }
+}
+
+/// What a file holds: (process, processor, number, stamp) of each event in the reader's order, after a check of its rules.
+fn read(path: &Path) -> Vec<(u32, u16, u64, i64)> {
+    let trace = Trace::open(File::open(path).expect("the file")).expect("a trace");
+    let mut findings = Vec::new();
+    check(&trace, &mut |finding| findings.push(finding)).expect("checked");
+    assert_eq!(findings, [], "rules of the format");
+    let mut events = trace.events();
+    let mut all = Vec::new();
+    while let Some(event) = events.next().expect("an event") {
+        if event.hook().is_none() {
+            let number = u64::from_le_bytes(*event.payload().first_chunk().expect("a number"));
+            all.push((event.process_id(), event.cpu(), number, event.time()));
+        }
+    }
+    all
+}
+
+fn numbers(path: &Path) -> Vec<u64> {
+    read(path).into_iter().map(|e| e.2).collect()
+}
+
+/// Asserts that no number is there twice.
+fn set(numbers: &[u64]) -> BTreeSet<u64> {
+    let set: BTreeSet<u64> = numbers.iter().copied().collect();
+    assert_eq!(set.len(), numbers.len(), "twice");
+    set
+}

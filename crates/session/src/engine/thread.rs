@@ -137,10 +137,6 @@ impl Keeper {
             self.turn();
             Stats::note_thread_time(&self.shared.stats.collector_ns);
         }
-        for command in self.shared.close() {
-            command.refuse();
-        }
-        self.collector.finish();
     }
 
     /// One drain and what is due beside it.
@@ -221,7 +217,12 @@ impl Keeper {
 
     fn stop(&mut self, done: Option<Done<Properties>>) {
         let partial = self.gather();
+        self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
+        // Before the answer: who has it finds the session ended.
+        for command in self.shared.close() {
+            command.refuse();
+        }
         self.send(Job::Stop { partial, done });
     }
 

@@ -1,0 +1,36 @@
+//! A program that records itself: no daemon, no root, no configuration.
+//!
+//!     cargo run --example private_session -- /tmp/self.etl 1000
+//!
+//! writes so many events to the file and prints what came of them.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let file = arguments.next().map_or_else(|| PathBuf::from("self.etl"), PathBuf::from);
+    let count: u64 = arguments.next().map_or(Ok(10), |n| n.to_string_lossy().parse())?;
+
+    let id = Guid::from_provider_name("Example-PrivateSession");
+    let provider = Provider::register(id, None)?;
+    let session = PrivateSession::start(&SessionConfig {
+        name: "example".to_owned(),
+        log_file_mode: 1,
+        log_file: Some(file),
+        ..SessionConfig::default()
+    })?;
+    session.enable(id, &EnableParams::default())?;
+    let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
+    let mut refused = 0;
+    for number in 0..count {
+        // A full ring is no reason to stop: the session counts what it lost.
+        refused += u64::from(provider.write(&event, &[&number.to_le_bytes(), b"hello\0"]).is_err());
+    }
+    let end = session.stop()?;
+    println!("offered {count} written {} lost {} refused {refused}", end.events, end.events_lost);
+    Ok(())
+}

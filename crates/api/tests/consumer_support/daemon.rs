@@ -1,0 +1,118 @@
+//! A real daemon for a test: in a thread, or as a process of its own that can be killed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use traceweir::controller::Controller;
+use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
+
+use crate::support::until;
+
+/// Names the test that a process of its own is to run.
+const ALONE: &str = "TRACEWEIR_TEST_ALONE";
+/// Names the folder of a daemon that a process is to be.
+const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
+
+fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
+    Options { runtime: RuntimeDir::at(folder), idle_exit, listener: None, max_sessions: 64 }
+}
+
+/// Runs `test` in a process of its own, whose providers and controllers meet in a folder of its own.
+pub fn alone(name: &str, test: impl FnOnce(&Path)) {
+    if std::env::var(ALONE).is_ok_and(|n| n == name) {
+        let folder =
+            std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("set by the process that started this one");
+        return test(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let status =
+        this_test(name).env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path()).status().unwrap();
+    assert!(status.success(), "{name} in a process of its own: {status}");
+}
+
+/// This program with one of its tests.
+pub fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--include-ignored", "--nocapture"]);
+    command
+}
+
+/// The body of the ignored test `daemon_role`: a daemon, where this process is to be one.
+pub fn be_a_daemon() {
+    if let Some(folder) = std::env::var_os(DAEMON) {
+        let stopper = Stopper::new().unwrap();
+        // Where another one is faster, there is nothing to do.
+        let _ = run_until(options(Path::new(&folder), Some(Duration::from_secs(5))), &stopper);
+    }
+}
+
+/// A program that, called as `weir daemon --on-demand --runtime-dir FOLDER`, is a daemon.
+pub fn daemon_program(folder: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join("weir");
+    let this = std::env::current_exe().unwrap();
+    let run = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", this.display());
+    std::fs::write(&path, format!("#!/bin/sh\n{DAEMON}=\"$4\" {run}\n")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A daemon in a thread; leaves on drop.
+pub struct InThread {
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl InThread {
+    pub fn new(folder: &Path) -> Self {
+        let stopper = Stopper::new().unwrap();
+        let (options, signal) = (options(folder, None), stopper.clone());
+        let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
+        until("the daemon to answer", || Controller::find_at(folder).is_ok_and(|c| c.is_some()));
+        Self { stopper, thread: Some(thread) }
+    }
+}
+
+impl Drop for InThread {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+/// A daemon in a thread, in a folder of its own.
+pub fn in_own_folder() -> (TempDir, InThread) {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = InThread::new(folder.path());
+    (folder, daemon)
+}
+
+/// A daemon in a process of its own; killed on drop.
+pub struct InProcess(pub Child);
+
+impl InProcess {
+    pub fn new(folder: &Path) -> Self {
+        let child = this_test("daemon_role")
+            .env(DAEMON, folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let daemon = Self(child);
+        until("the daemon to answer", || Controller::find_at(folder).is_ok_and(|c| c.is_some()));
+        daemon
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

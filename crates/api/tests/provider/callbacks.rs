@@ -1,0 +1,113 @@
+//! When the enable callback is called, and what it is told.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use traceweir::controller::EnableParams;
+use traceweir::provider::EnableCallback;
+use traceweir::{Guid, PrivateSession, Provider};
+
+use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential, wait_for};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("late registration", late_registration),
+    ("two sessions", two_sessions),
+    ("inside the callback", inside_the_callback),
+];
+
+/// Code, level, any, all, source, and whether the thread was the test's own.
+type Call = (u32, u8, u64, u64, Guid, bool);
+
+fn recorder() -> (Arc<Mutex<Vec<Call>>>, EnableCallback) {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let (to, mine) = (Arc::clone(&calls), std::thread::current().id());
+    let callback = Box::new(move |n: &traceweir::provider::EnableNotice<'_>| {
+        let own = std::thread::current().id() == mine;
+        to.lock().unwrap().push((n.code, n.level, n.match_any, n.match_all, n.source, own));
+    });
+    (calls, callback)
+}
+
+fn params(level: u8, any: u64, all: u64) -> EnableParams {
+    EnableParams { level, match_any: any, match_all: all, ..EnableParams::default() }
+}
+
+#[test]
+fn a_provider_registered_after_the_enable_is_told_before_the_registration_returns() {
+    Stage::new().run("late registration");
+}
+
+fn late_registration(folder: &Path) {
+    let session = PrivateSession::start(&sequential("late", folder.join("late.etl"))).unwrap();
+    let source = Guid::from_u128(77);
+    session.enable(PROVIDER, &EnableParams { source, ..params(0, 6, 0) }).unwrap();
+    let (calls, callback) = recorder();
+    let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
+    // Raw values of the single session, no source, on this thread.
+    assert_eq!(*calls.lock().unwrap(), [(1, 0, 6, 0, Guid::NULL, true)]);
+    assert!(provider.enabled(255, 2));
+    session.stop().unwrap();
+    assert_eq!(calls.lock().unwrap()[1..], [(0, 0, 0, 0, Guid::NULL, false)]);
+    assert!(!provider.enabled(0, 0));
+}
+
+#[test]
+fn two_sessions_are_combined_and_every_change_is_told_once() {
+    Stage::new().run("two sessions");
+}
+
+fn two_sessions(folder: &Path) {
+    let (calls, callback) = recorder();
+    let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
+    assert!(calls.lock().unwrap().is_empty(), "nobody listens yet");
+    let a = PrivateSession::start(&sequential("a", folder.join("a.etl"))).unwrap();
+    let b = PrivateSession::start(&sequential("b", folder.join("b.etl"))).unwrap();
+    let source = Guid::from_u128(5);
+    a.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
+    a.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
+    b.enable(PROVIDER, &params(5, 2, 4)).unwrap();
+    assert!(provider.enabled(5, 0b0111) && !provider.enabled(6, 0b0111) && !provider.enabled(5, 0b1000));
+    a.disable(PROVIDER).unwrap();
+    b.disable(PROVIDER).unwrap();
+    b.disable(PROVIDER).unwrap();
+    let want = [
+        (1, 3, 1, 12, source, false),
+        (1, 5, 3, 4, Guid::NULL, false),
+        (1, 5, 2, 4, Guid::NULL, false),
+        (0, 0, 0, 0, Guid::NULL, false),
+    ];
+    assert_eq!(*calls.lock().unwrap(), want);
+}
+
+#[test]
+fn a_callback_may_write_register_and_unregister() {
+    Stage::new().run("inside the callback");
+}
+
+fn inside_the_callback(folder: &Path) {
+    let slot: Arc<Mutex<Option<Provider>>> = Arc::default();
+    let (inside, done) = (Arc::clone(&slot), Arc::new(Mutex::new(false)));
+    let finished = Arc::clone(&done);
+    let callback: EnableCallback = Box::new(move |_| {
+        let provider = inside.lock().unwrap().take().unwrap();
+        provider.write(&event(9), &[&1u64.to_le_bytes()]).unwrap();
+        let another = Provider::register(PROVIDER, None).unwrap();
+        another.write(&event(10), &[&2u64.to_le_bytes()]).unwrap();
+        drop(provider);
+        *finished.lock().unwrap() = true;
+    });
+    *slot.lock().unwrap() = Some(Provider::register(PROVIDER, Some(callback)).unwrap());
+    let session = PrivateSession::start(&sequential("inside", folder.join("inside.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    wait_for("the callback", || *done.lock().unwrap());
+    session.stop().unwrap();
+    let ids: Vec<u16> = read(&folder.join("inside.etl")).0.iter().map(|s| s.id).collect();
+    assert_eq!(ids, [9, 10]);
+    // The panic of a callback harms nobody else.
+    let _angry = Provider::register(PROVIDER, Some(Box::new(|_| panic!("as planned")))).unwrap();
+    let (calls, callback) = recorder();
+    let _calm = Provider::register(PROVIDER, Some(callback)).unwrap();
+    let session = PrivateSession::start(&sequential("panic", folder.join("panic.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    wait_for("the other callback", || calls.lock().unwrap().len() == 1);
+}

@@ -1,0 +1,192 @@
+//! Providers as a program sees them: registration, callbacks, private sessions, and what happens at fork, exit, signals and unloading.
+//!
+//! Registrations belong to a process, so every test runs its scenario in a process of its own: this same program, started again with the name of a scenario. The
+//! test looks at what the scenario leaves behind, or plays the daemon for it.
+
+mod callbacks;
+mod daemon;
+mod fork;
+mod links;
+mod private;
+mod table;
+mod unload;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{EventDescriptor, Guid};
+use traceweir_format::etl;
+
+/// The longest that anything here may take on a machine that has much else to do.
+const LONG: Duration = Duration::from_secs(60);
+
+const SCENARIO: &str = "TRACEWEIR_TEST_SCENARIO";
+const FOLDER: &str = "TRACEWEIR_TEST_FOLDER";
+
+/// Runs a scenario where this process was started for one.
+#[test]
+fn scenario() {
+    let Ok(name) = std::env::var(SCENARIO) else { return };
+    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    let all = [callbacks::SCENARIOS, fork::SCENARIOS, links::SCENARIOS, private::SCENARIOS, table::SCENARIOS].concat();
+    let (_, run) = all.into_iter().find(|(n, _)| *n == name).unwrap();
+    run(&folder);
+}
+
+type Scenario = (&'static str, fn(&Path));
+
+/// A folder of its own, and processes in it.
+struct Stage {
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Folder in which providers and daemon meet.
+    fn runtime(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    fn command(&self, scenario: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["scenario", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(SCENARIO, scenario).env(FOLDER, self.folder.path());
+        command.env("TRACEWEIR_RUNTIME_DIR", self.runtime()).env_remove("TRACEWEIR_NO_RSEQ");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn spawn(&self, scenario: &str) -> Running {
+        Running(Some(self.command(scenario).spawn().unwrap()))
+    }
+
+    /// Runs a scenario to its end, which must be a good one.
+    fn run(&self, scenario: &str) {
+        self.run_with(scenario, |_| ());
+    }
+
+    fn run_with(&self, scenario: &str, more: impl FnOnce(&mut Command)) {
+        let mut command = self.command(scenario);
+        more(&mut command);
+        succeeded(&command.output().unwrap());
+    }
+}
+
+/// A scenario that runs; killed when the test fails before its end.
+struct Running(Option<Child>);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    fn succeeded(mut self) {
+        succeeded(&self.0.take().unwrap().wait_with_output().unwrap());
+    }
+
+    fn kill(mut self) {
+        let mut child = self.0.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn succeeded(output: &Output) {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+}
+
+/// Waits for something that must come.
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !there() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Tells another process that this one has come so far.
+fn mark(folder: &Path, name: &str) {
+    std::fs::write(folder.join(name), "").unwrap();
+}
+
+fn wait_for_mark(folder: &Path, name: &str) {
+    wait_for(name, || folder.join(name).exists());
+}
+
+const PROVIDER: Guid = Guid::from_u128(0x8a2f_61c4_0d3b_4e55_9c71_2b4d_6f80_a1e3);
+
+fn event(id: u16) -> EventDescriptor {
+    EventDescriptor { id, level: 4, ..EventDescriptor::default() }
+}
+
+fn everything() -> EnableParams {
+    EnableParams::default()
+}
+
+fn sequential(name: &str, file: PathBuf) -> SessionConfig {
+    SessionConfig {
+        name: name.to_owned(),
+        log_file_mode: 1,
+        log_file: Some(file),
+        maximum_buffers: 400,
+        ring_bytes: 1 << 20,
+        ..SessionConfig::default()
+    }
+}
+
+/// One event of [`PROVIDER`] in a file.
+#[derive(Debug)]
+struct Seen {
+    id: u16,
+    thread: u32,
+    process: u32,
+    flags: u16,
+    payload: Vec<u8>,
+}
+
+impl Seen {
+    /// The first eight bytes of the payload.
+    fn number(&self) -> u64 {
+        u64::from_le_bytes(self.payload[..8].try_into().unwrap())
+    }
+}
+
+/// The events of a finalised file that no rule finds fault with, and those it says are lost.
+fn read(path: &Path) -> (Vec<Seen>, u64) {
+    let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
+    assert!(trace.is_finalised(), "{}", path.display());
+    assert!(trace.defects().is_empty(), "{:?}", trace.defects());
+    let mut seen = Vec::new();
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        if record.provider() == PROVIDER {
+            seen.push(Seen {
+                id: record.descriptor().id,
+                thread: record.thread_id(),
+                process: record.process_id(),
+                flags: record.flags(),
+                payload: record.payload().to_vec(),
+            });
+        }
+    }
+    (seen, u64::from(trace.header().events_lost))
+}

@@ -1,0 +1,253 @@
+//! Private sessions: exact accounts in every way in which they can end.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use traceweir::controller::SessionConfig;
+use traceweir::{Guid, PrivateSession, Provider, Status};
+use traceweir_format::etl;
+use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
+
+use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("many threads", many_threads),
+    ("leave without a word", leave_without_a_word),
+    ("write until killed", write_until_killed),
+    ("signal handler", signal_handler),
+    ("what is refused", what_is_refused),
+    ("kinds of events", kinds_of_events),
+];
+
+const THREADS: u64 = 4;
+const EACH: u64 = 20_000;
+
+#[test]
+fn every_event_of_many_threads_is_in_the_file_or_counted() {
+    let stage = Stage::new();
+    stage.run("many threads");
+    check_many(&stage.path("many.etl"));
+}
+
+#[test]
+fn every_event_of_many_threads_is_in_the_file_or_counted_without_sequences() {
+    let stage = Stage::new();
+    stage.run_with("many threads", |c| {
+        c.env("TRACEWEIR_NO_RSEQ", "1");
+    });
+    check_many(&stage.path("many.etl"));
+}
+
+fn many_threads(folder: &Path) {
+    let session = PrivateSession::start(&sequential("many", folder.join("many.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let provider = &provider;
+            scope.spawn(move || {
+                let rest = [thread as u8; 300];
+                for n in 0..EACH {
+                    let number = thread * EACH + n;
+                    // A full ring is counted; the account is made by the reader.
+                    let _ = provider.write(&event(1), &[&number.to_le_bytes(), &rest[..(n % 300) as usize]]);
+                }
+            });
+        }
+    });
+    let end = session.stop().unwrap();
+    assert_eq!(end.events + end.events_lost, THREADS * EACH);
+}
+
+fn check_many(file: &Path) {
+    let (seen, lost) = read(file);
+    assert_eq!(seen.len() as u64 + lost, THREADS * EACH);
+    let numbers: HashSet<u64> = seen.iter().map(|s| s.number()).collect();
+    assert_eq!(numbers.len(), seen.len(), "none twice");
+    let mut threads = HashSet::new();
+    for event in &seen {
+        let (thread, n) = (event.number() / EACH, event.number() % EACH);
+        assert!(event.payload[8..].len() as u64 == n % 300 && event.payload[8..].iter().all(|b| *b == thread as u8));
+        threads.insert((thread, event.thread, event.process));
+    }
+    assert_eq!(threads.len() as u64, THREADS, "each thread under one id");
+}
+
+#[test]
+fn a_session_that_is_never_stopped_is_finalised_at_exit() {
+    let stage = Stage::new();
+    stage.run("leave without a word");
+    let (seen, lost) = read(&stage.path("exit.etl"));
+    assert_eq!((seen.len(), lost), (1000, 0));
+}
+
+fn leave_without_a_word(folder: &Path) {
+    let session = PrivateSession::start(&sequential("exit", folder.join("exit.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    for n in 0..1000u64 {
+        provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+    // Neither is dropped.
+    std::process::exit(0);
+}
+
+#[test]
+fn the_file_of_a_killed_process_is_valid_to_its_last_flush_and_can_be_repaired() {
+    let stage = Stage::new();
+    let scenario = stage.spawn("write until killed");
+    wait_for_mark(stage.folder.path(), "flushed");
+    scenario.kill();
+    let (broken, whole) = (stage.path("killed.etl"), stage.path("repaired.etl"));
+    let trace = etl::Trace::open(std::fs::File::open(&broken).unwrap()).unwrap();
+    assert!(!trace.is_finalised());
+    let repaired = etl::repair(&trace, std::fs::File::create(&whole).unwrap()).unwrap();
+    assert_eq!(repaired.dropped, 0);
+    let (seen, _) = read(&whole);
+    let numbers: Vec<u64> = seen.iter().map(|s| s.number()).collect();
+    assert!(numbers.len() >= 500, "what was flushed is there: {}", numbers.len());
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+}
+
+fn write_until_killed(folder: &Path) {
+    let session = PrivateSession::start(&sequential("killed", folder.join("killed.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    for n in 0.. {
+        provider.write(&event(1), &[&u64::to_le_bytes(n)]).unwrap();
+        if n == 500 {
+            session.flush().unwrap();
+            mark(folder, "flushed");
+        }
+        std::thread::sleep(Duration::from_micros(if n > 500 { 500 } else { 0 }));
+    }
+}
+
+#[test]
+fn a_signal_handler_may_write_in_the_middle_of_a_write() {
+    for without_sequences in [false, true] {
+        let stage = Stage::new();
+        stage.run_with("signal handler", |c| {
+            if without_sequences {
+                c.env("TRACEWEIR_NO_RSEQ", "1");
+            }
+        });
+        let (seen, lost) = read(&stage.path("signals.etl"));
+        let offered: u64 = std::fs::read_to_string(stage.path("offered")).unwrap().parse().unwrap();
+        assert_eq!(seen.len() as u64 + lost, offered);
+        assert!(seen.iter().filter(|s| s.id == 2).count() > 0, "some came from the handler");
+        let numbers: HashSet<(u16, u64)> = seen.iter().map(|s| (s.id, s.number())).collect();
+        assert_eq!(numbers.len(), seen.len());
+    }
+}
+
+static IN_HANDLER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    if let Some(provider) = IN_HANDLER.get() {
+        let n = HANDLED.fetch_add(1, Ordering::Relaxed);
+        let _ = provider.write(&event(2), &[&n.to_le_bytes(), &[7; 40]]);
+    }
+}
+
+fn signal_handler(folder: &Path) {
+    let session = PrivateSession::start(&sequential("signals", folder.join("signals.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    IN_HANDLER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
+    // SAFETY: the handler writes an event, which is safe in a signal handler; the timer goes to this process alone.
+    unsafe {
+        libc::signal(libc::SIGALRM, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t);
+        let each = libc::timeval { tv_sec: 0, tv_usec: 200 };
+        let timer = libc::itimerval { it_interval: each, it_value: each };
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()), 0);
+    }
+    let (mut n, deadline) = (0u64, Instant::now() + crate::LONG);
+    while HANDLED.load(Ordering::Relaxed) < 500 && Instant::now() < deadline {
+        let _ = provider.write(&event(1), &[&n.to_le_bytes(), &[1; 50]]);
+        n += 1;
+        if n.is_multiple_of(64) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    // SAFETY: stops the timer.
+    unsafe {
+        let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let timer = libc::itimerval { it_interval: none, it_value: none };
+        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+        libc::signal(libc::SIGALRM, libc::SIG_IGN);
+    }
+    session.stop().unwrap();
+    std::fs::write(folder.join("offered"), (n + HANDLED.load(Ordering::Relaxed)).to_string()).unwrap();
+}
+
+#[test]
+fn a_process_has_three_private_sessions_and_one_for_each_file() {
+    Stage::new().run("what is refused");
+}
+
+fn what_is_refused(folder: &Path) {
+    let start = |name: &str, file: &str| PrivateSession::start(&sequential(name, folder.join(file)));
+    let mut three: Vec<_> = ["a", "b", "c"].map(|n| start(n, &format!("{n}.etl")).unwrap()).into();
+    assert_eq!(start("d", "d.etl").unwrap_err().status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert!(!folder.join("d.etl").exists(), "nothing is left behind");
+    three.pop();
+    assert_eq!(start("d", "a.etl").unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
+    let session = start("d", "d.etl").unwrap();
+    assert_eq!(session.enable(Guid::NULL, &everything()).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+    let mode = session.query().config.log_file_mode;
+    assert_eq!(mode & 0x20800, 0x20800, "private, in this process");
+    drop((session, three));
+    let live = SessionConfig { log_file_mode: 0x100, ..sequential("live", folder.join("live.etl")) };
+    assert!(PrivateSession::start(&live).is_err());
+    assert!(!folder.join("live.etl").exists());
+}
+
+#[test]
+fn strings_activities_and_metadata_are_in_the_file_as_they_were_given() {
+    let stage = Stage::new();
+    stage.run("kinds of events");
+    let (seen, lost) = read(&stage.path("kinds.etl"));
+    assert_eq!((seen.len(), lost), (4, 0));
+    let text = |s: &str| s.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let short = seen.iter().find(|s| s.payload == text("grüß dich")).unwrap();
+    assert_eq!((short.id, short.flags & EVENT_HEADER_FLAG_STRING_ONLY), (0, EVENT_HEADER_FLAG_STRING_ONLY));
+    assert!(seen.iter().any(|s| s.payload == text(&"x".repeat(2000))));
+}
+
+fn kinds_of_events(folder: &Path) {
+    let session = PrivateSession::start(&sequential("kinds", folder.join("kinds.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let traits = b"\x0c\x00Provider\0\0";
+    assert!(Provider::register_with_traits(PROVIDER, traits, None).is_err(), "a trait must be whole");
+    let provider = Provider::register_with_traits(PROVIDER, b"\x0b\x00Provider\0", None).unwrap();
+    provider.write_string(4, 0, "grüß dich").unwrap();
+    provider.write_string(4, 0, &"x".repeat(2000)).unwrap();
+    let (activity, related) = (traceweir::provider::activity::create(), Guid::from_u128(9));
+    provider.write_transfer(&event(3), Some(&activity), Some(&related), &[b"transfer"]).unwrap();
+    let metadata = b"\x08\x00\x00name\0";
+    provider.write_self_described(&event(4), metadata, None, None, &[b"described"]).unwrap();
+    assert_eq!(provider.write_string(4, 0, &"x".repeat(40_000)), Err(traceweir::WriteError::TooLarge));
+    assert_eq!(session.stop().unwrap().events_lost, 1);
+    let trace = etl::Trace::open(std::fs::File::open(folder.join("kinds.etl")).unwrap()).unwrap();
+    let mut events = trace.events();
+    let mut found = 0;
+    while let Some(record) = events.next().unwrap() {
+        let items: Vec<_> = record.items().map(|i| (i.kind.0, i.data.to_vec())).collect();
+        let mut want = vec![(12, b"\x0b\x00Provider\0".to_vec())];
+        match record.descriptor().id {
+            3 => {
+                want.push((1, related.to_bytes().to_vec()));
+                assert_eq!(record.activity(), Some(activity));
+            }
+            4 => want.push((11, metadata.to_vec())),
+            _ => continue,
+        }
+        assert_eq!(items, want);
+        found += 1;
+    }
+    assert_eq!(found, 2);
+}

@@ -1,0 +1,89 @@
+//! The table of registrations and its handles.
+
+use std::path::Path;
+
+use traceweir::provider::{Handle, MAX_REGISTRATIONS};
+use traceweir::{Guid, PrivateSession, Provider, Status, WriteError};
+
+use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential};
+
+pub(crate) const SCENARIOS: &[Scenario] =
+    &[("fill the table", fill_the_table), ("stale handles", stale_handles), ("limits of an event", limits_of_an_event)];
+
+#[test]
+fn a_process_has_room_for_1024_registrations() {
+    Stage::new().run("fill the table");
+}
+
+fn fill_the_table(_: &Path) {
+    let mut all: Vec<Provider> = (0..MAX_REGISTRATIONS).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
+    let refused = Provider::register(PROVIDER, None).unwrap_err();
+    assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    all.pop();
+    all.push(Provider::register(PROVIDER, None).unwrap());
+    assert!(Provider::register(PROVIDER, None).is_err());
+}
+
+#[test]
+fn a_handle_is_stale_once_its_registration_is_gone() {
+    Stage::new().run("stale handles");
+}
+
+fn stale_handles(folder: &Path) {
+    assert!(Handle::from_raw(0).is_none());
+    assert!(Handle::from_raw(u64::MAX).is_none());
+    let session = PrivateSession::start(&sequential("stale", folder.join("stale.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let first = Handle::from_provider(Provider::register(PROVIDER, None).unwrap());
+    assert_eq!(Handle::from_raw(first.to_raw()), Some(first));
+    assert!(first.enabled(4, 0));
+    first.write(&event(1), None, None, None, &[&1u64.to_le_bytes()]).unwrap();
+    first.unregister().unwrap();
+
+    // The slot is used again, by as many others as there are slots: none of them answers to the old handle.
+    for _ in 0..MAX_REGISTRATIONS + 10 {
+        let other = Provider::register(Guid::from_u128(1), None).unwrap();
+        assert_ne!(other.handle(), first);
+    }
+    assert!(Handle::from_raw(first.to_raw()).is_none());
+    assert!(!first.enabled(0, 0));
+    assert_eq!(first.unregister(), Err(WriteError::InvalidHandle));
+    // Even parameters that are wrong come second.
+    let blocks = [&[][..]; 200];
+    assert_eq!(first.write(&event(1), None, None, None, &blocks), Err(WriteError::InvalidHandle));
+    session.stop().unwrap();
+    assert_eq!(read(&folder.join("stale.etl")).0.len(), 1);
+}
+
+#[test]
+fn an_event_has_128_blocks_and_64_kilobytes_at_most() {
+    Stage::new().run("limits of an event");
+}
+
+fn limits_of_an_event(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    let (many, large) = ([&[0u8][..]; 129], vec![0u8; 65_535 - 80 + 1]);
+    // Nobody listens: nobody looks at the parameters.
+    provider.write(&event(1), &many).unwrap();
+    provider.write(&event(1), &[&large]).unwrap();
+
+    let mut config = sequential("limits", folder.join("limits.etl"));
+    config.buffer_size = 128;
+    let session = PrivateSession::start(&config).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let small = PrivateSession::start(&sequential("small", folder.join("small.etl"))).unwrap();
+    assert_eq!(provider.write(&event(1), &many), Err(WriteError::InvalidParameter));
+    assert_eq!(provider.write(&event(1), &[&large]), Err(WriteError::TooLarge));
+    provider.write(&event(2), &many[1..]).unwrap();
+    provider.write(&event(3), &[&large[1..]]).unwrap();
+    // A buffer of 64 KiB has no room for it behind its own header; the other session gets it all the same.
+    small.enable(PROVIDER, &everything()).unwrap();
+    assert_eq!(provider.write(&event(4), &[&large[1..]]), Err(WriteError::MoreData));
+
+    // The event that was too large for any session was offered to the one that listened.
+    assert_eq!((session.stop().unwrap().events_lost, small.stop().unwrap().events_lost), (1, 1));
+    let (seen, lost) = read(&folder.join("limits.etl"));
+    let found: Vec<(u16, usize)> = seen.iter().map(|s| (s.id, s.payload.len())).collect();
+    assert_eq!((found, lost), (vec![(2, 128), (3, 65_455), (4, 65_455)], 1));
+    assert_eq!(read(&folder.join("small.etl")).1, 1);
+}

@@ -1,0 +1,191 @@
+//! Everything that was offered is in the file or counted, once.
+
+use super::*;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Writers on threads; each gives the numbers that were taken and how many were not.
+fn scribble(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64) {
+    let taken = Arc::new(Mutex::new((Vec::new(), 0)));
+    std::thread::scope(|scope| {
+        for (index, pen) in pens.iter().enumerate() {
+            let taken = Arc::clone(&taken);
+            scope.spawn(move || {
+                let (mut mine, mut lost) = (Vec::new(), 0);
+                for at in 0..events {
+                    let number = (index as u64) << 32 | at;
+                    match pen.write(number, if more == 0 { 0 } else { (number as usize * 37) % more }) {
+                        Ok(()) => mine.push(number),
+                        Err(Failure::Full | Failure::TooLarge) => lost += 1,
+                        Err(Failure::Closed) => panic!("nobody closed it"),
+                    }
+                }
+                let mut all = taken.lock().unwrap();
+                all.0.append(&mut mine);
+                all.1 += lost;
+            });
+        }
+    });
+    Arc::try_unwrap(taken).unwrap().into_inner().unwrap()
+}
+
+/// Writes, stops, and compares what was taken with what is there.
+fn account(raw: SessionConfig, writers: usize, events: u64, more: usize) {
+    let stage = Stage::with_file(raw);
+    let pens: Vec<Pen> = (0..writers).map(|i| stage.pen(1000 + i as u32)).collect();
+    let (taken, lost) = scribble(&pens, events, more);
+    let after = stage.stop();
+    let there = read(&stage.log());
+    assert_eq!(set(&there.iter().map(|e| e.2).collect::<Vec<_>>()), set(&taken));
+    assert_eq!(after.events_lost, lost);
+    assert_eq!(after.lost_by_cause.no_room, lost);
+    assert_eq!((after.events, after.damaged_regions), (taken.len() as u64, 0));
+    assert_eq!((after.processes, after.end_status), (0, 0));
+    assert!(there.iter().all(|e| u64::from(e.0) == 1000 + (e.2 >> 32)), "the process is the one we know");
+    let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
+    assert_eq!(u64::from(header.events_lost), lost);
+    assert_eq!(header.buffers_written, after.buffers_written);
+}
+
+#[test]
+fn one_writer() {
+    account(properties(1), 1, 20_000, 0);
+}
+
+#[test]
+fn sixteen_writers_of_all_sizes() {
+    account(properties(1), 16, 3_000, 600);
+}
+
+#[test]
+fn rings_that_overflow_count_what_they_lose() {
+    // The smallest rings and buffers, and the largest records that fit: writers outrun the collector.
+    let raw = SessionConfig { buffer_size: 4, ring_bytes: 1, ..properties(1) };
+    account(raw, 4, 4_000, 3_900);
+}
+
+#[test]
+fn one_stream_for_all_processors() {
+    account(properties(0x1000_0001), 4, 4_000, 50);
+}
+
+#[test]
+fn a_compressed_file() {
+    account(properties(0x0400_0001), 3, 4_000, 100);
+}
+
+#[test]
+fn too_few_buffers_for_the_processors_are_enough() {
+    // Memory that affords two buffers, for many processors.
+    let raw = SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..properties(0x1000_0001) };
+    account(raw, 4, 2_000, 300);
+}
+
+#[test]
+fn every_clock_gives_the_time_of_writing() {
+    for clock in 1..=3 {
+        let stage = Stage::with_file(SessionConfig { clock, ..properties(1) });
+        let counter = traceweir_transport::clock::Counter::best();
+        let before = traceweir_transport::clock::Anchor::now(counter).wall;
+        let pen = stage.pen(5);
+        for number in 0..100 {
+            pen.write(number, 0).unwrap();
+        }
+        let after = stage.stop();
+        let end = traceweir_transport::clock::Anchor::now(counter).wall;
+        let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+        assert_eq!(trace.header().clock_type, after.config.clock);
+        for event in read(&stage.log()) {
+            let time = trace.clock().file_time(event.3);
+            // Clocks of a machine under load agree to a millisecond; rounded megahertz cost 0.05 % of a short run.
+            let slack = 50_000;
+            assert!(time.0 > before.0 - slack && time.0 < end.0 + slack, "clock {clock}: {before} {time} {end}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_leaves_is_collected_to_its_last_event() {
+    let stage = Stage::with_file(properties(1));
+    for pid in 0..20_u64 {
+        let pen = stage.pen(u32::try_from(pid).unwrap());
+        for at in 0..50 {
+            pen.write(pid * 50 + at, 0).unwrap();
+        }
+        pen.outlet.count_lost(pen.ticket);
+        assert!(pen.outlet.close());
+        stage.session.detach(pen.source);
+    }
+    let before = stage.flush();
+    assert!(before.processes <= 20);
+    let after = stage.stop();
+    assert_eq!(set(&numbers(&stage.log())), (0..1000).collect());
+    assert_eq!(after.events_lost, 20, "what a process lost stays in the sum");
+}
+
+#[test]
+fn a_record_with_wrong_bytes_is_counted_and_harms_nobody() {
+    let stage = Stage::with_file(properties(1));
+    let (good, bad) = (stage.pen(1), stage.pen(2));
+    for number in 0..100 {
+        good.write(number, 0).unwrap();
+        bad.write_record(&[0xEE; 96]).unwrap();
+        bad.write(1000 + number, 0).unwrap();
+    }
+    let after = stage.stop();
+    assert_eq!(set(&numbers(&stage.log())), (0..100).chain(1000..1100).collect());
+    assert_eq!((after.lost_by_cause.damaged, after.events_lost, after.damaged_regions), (100, 100, 0));
+}
+
+#[test]
+fn a_spoilt_region_ends_alone() {
+    let stage = Stage::with_file(properties(1));
+    let good = stage.pen(1);
+    let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
+    let layout = attached.params.layout;
+    let memory = File::from(attached.memory);
+    // A head that lies beyond what the ring can hold.
+    let head = layout.control_offset(0) + traceweir_transport::abi::control::HEAD;
+    std::os::unix::fs::FileExt::write_all_at(&memory, &u64::MAX.to_le_bytes(), head as u64).unwrap();
+    for number in 0..100 {
+        good.write(number, 0).unwrap();
+    }
+    let after = stage.stop();
+    assert_eq!(set(&numbers(&stage.log())), (0..100).collect());
+    assert_eq!(after.damaged_regions, 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn random_writers_and_flushes_are_accounted_for(
+        buffer_size in prop::sample::select(vec![4_u32, 8, 64]),
+        writers in 1_usize..5,
+        bursts in prop::collection::vec((0_u64..400, 0_usize..700, any::<bool>()), 1..6),
+        low_latency: bool,
+    ) {
+        let raw = SessionConfig { buffer_size, low_latency, ring_bytes: 1, ..properties(1) };
+        let stage = Stage::with_file(raw);
+        let pens: Vec<Pen> = (0..writers).map(|i| stage.pen(i as u32)).collect();
+        let (mut next, mut taken, mut lost) = (0, Vec::new(), 0);
+        for (events, more, flush) in bursts {
+            for (index, pen) in pens.iter().enumerate() {
+                for at in next..next + events {
+                    let number = (index as u64) << 32 | at;
+                    match pen.write(number, more) {
+                        Ok(()) => taken.push(number),
+                        Err(_) => lost += 1,
+                    }
+                }
+            }
+            next += events;
+            if flush {
+                let now = stage.flush();
+                prop_assert_eq!(now.events, taken.len() as u64, "everything published is collected");
+            }
+        }
+        let after = stage.stop();
+        prop_assert_eq!(set(&numbers(&stage.log())), set(&taken));
+        prop_assert_eq!(after.events_lost, lost);
+    }
+}

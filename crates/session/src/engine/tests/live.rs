@@ -1,0 +1,188 @@
+//! Live consumers of whole sessions.
+
+use super::*;
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
+
+struct Reader {
+    id: u64,
+    queue: QueueReader,
+    buffer: Vec<u8>,
+}
+
+impl Stage {
+    fn consumer(&self) -> Result<Reader> {
+        let Live { id, ends, slots, buffer_bytes, header } = answer(|done| self.session.open_consumer(done))?;
+        assert!(Trace::open(header).is_ok(), "the header buffer is one");
+        let queue = QueueReader::open(ends, slots, buffer_bytes)?;
+        Ok(Reader { id, queue, buffer: Vec::new() })
+    }
+}
+
+impl Reader {
+    /// Reads what is there; `None` at the end.
+    fn read(&mut self) -> Option<Vec<u64>> {
+        let mut all = Vec::new();
+        loop {
+            match self.queue.pop(&mut self.buffer).expect("a queue") {
+                Next::Buffer(_) => {
+                    let head = BufferHeader::parse(self.buffer.first_chunk().expect("a header"));
+                    let mut records =
+                        Records::new(&self.buffer, HEADER_SIZE, 0, head.processor_index, false);
+                    while let Some(record) = records.next().expect("a record") {
+                        all.push(u64::from_le_bytes(*record.payload().first_chunk().expect("a number")));
+                    }
+                }
+                Next::Empty => return Some(all),
+                Next::Ended => return if all.is_empty() { None } else { Some(all) },
+            }
+        }
+    }
+
+    /// Reads until so many events came.
+    fn read_so_many(&mut self, count: usize) -> Vec<u64> {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let mut all = Vec::new();
+        while all.len() < count {
+            assert!(std::time::Instant::now() < deadline, "{} of {count} came", all.len());
+            all.append(&mut self.read().expect("not the end"));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all
+    }
+
+    fn read_to_end(&mut self) -> Vec<u64> {
+        let mut all = Vec::new();
+        while let Some(mut more) = self.read() {
+            all.append(&mut more);
+        }
+        all
+    }
+}
+
+#[test]
+fn a_live_consumer_gets_everything_and_the_file_too() {
+    for low_latency in [false, true] {
+        let stage = Stage::with_file(SessionConfig { low_latency, ..properties(0x101) });
+        let pen = stage.pen(1);
+        let mut reader = stage.consumer().unwrap();
+        assert_eq!(stage.session.properties().consumers, 1);
+        for number in 0..500 {
+            pen.write(number, 0).unwrap();
+        }
+        let mut got = reader.read_so_many(500);
+        for number in 500..600 {
+            pen.write(number, 0).unwrap();
+        }
+        let after = stage.stop();
+        got.append(&mut reader.read_to_end());
+        assert_eq!(set(&got), (0..600).collect());
+        assert_eq!(set(&numbers(&stage.log())), (0..600).collect());
+        assert_eq!((after.real_time_buffers_lost, after.real_time_events_lost), (0, 0));
+        assert_eq!(reader.queue.lost(), (0, 0));
+    }
+}
+
+#[test]
+fn the_first_consumer_gets_what_came_before_it() {
+    let stage = Stage::without_file(properties(0x100));
+    let pen = stage.pen(1);
+    for number in 0..100 {
+        pen.write(number, 0).unwrap();
+    }
+    stage.flush();
+    let mut first = stage.consumer().unwrap();
+    let mut second = stage.consumer().unwrap();
+    for number in 100..150 {
+        pen.write(number, 0).unwrap();
+    }
+    stage.stop();
+    assert_eq!(set(&first.read_to_end()), (0..150).collect());
+    assert_eq!(set(&second.read_to_end()), (100..150).collect());
+}
+
+#[test]
+fn a_consumer_that_never_reads_delays_nobody_and_its_losses_are_exact() {
+    let stage = Stage::with_file(properties(0x101));
+    let pen = stage.pen(1);
+    let mut lazy = stage.consumer().unwrap();
+    let total = 20_000;
+    let (mut taken, mut lost) = (0_u64, 0);
+    for number in 0..total {
+        match pen.write(number, 200) {
+            Ok(()) => taken += 1,
+            Err(_) => lost += 1,
+        }
+        if number % 200 == 0 {
+            stage.flush();
+        }
+    }
+    let after = stage.stop();
+    assert_eq!(after.events_lost, lost);
+    assert_eq!(numbers(&stage.log()).len() as u64, taken, "the file has all");
+    let got = set(&lazy.read_to_end()).len() as u64;
+    assert_eq!(got + after.real_time_events_lost, taken);
+    assert!(after.real_time_events_lost > 0, "the queue was too small for this");
+    let (buffers, events) = lazy.queue.lost();
+    let counted = (u64::from(after.real_time_buffers_lost), after.real_time_events_lost);
+    assert_eq!((buffers, events), counted);
+}
+
+#[test]
+fn nobody_reads_a_live_session() {
+    let stage = Stage::without_file(SessionConfig { maximum_buffers: 1, ..properties(0x100) });
+    let pen = stage.pen(1);
+    let mut taken = 0;
+    for number in 0..20_000 {
+        taken += u64::from(pen.write(number, 200).is_ok());
+        if number % 200 == 0 {
+            stage.flush();
+        }
+    }
+    let full = stage.flush();
+    assert!(full.real_time_events_lost > 0, "the backlog is bounded");
+    let mut late = stage.consumer().unwrap();
+    let after = stage.stop();
+    assert_eq!(set(&late.read_to_end()).len() as u64 + after.real_time_events_lost, taken);
+    assert_eq!(after.events, taken);
+}
+
+#[test]
+fn consumers_are_counted_and_limited() {
+    let stage = Stage::without_file(properties(0x100));
+    let mut readers: Vec<Reader> = (0..8).map(|_| stage.consumer().unwrap()).collect();
+    let refused = answer(|done| stage.session.open_consumer(done)).unwrap_err();
+    assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let mut gone = readers.pop().unwrap();
+    stage.session.close_consumer(gone.id);
+    assert_eq!(stage.flush().consumers, 7);
+    assert_eq!(gone.read(), None, "its queue has ended");
+    readers.push(stage.consumer().unwrap());
+    stage.stop();
+    assert!(readers.iter_mut().all(|r| r.read().is_none()));
+    let silent = Stage::with_file(properties(1));
+    let refused = answer(|done| silent.session.open_consumer(done)).unwrap_err();
+    assert_eq!(refused.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+}
+
+#[test]
+fn live_delivery_can_be_switched_on_and_off() {
+    let stage = Stage::with_file(properties(1));
+    let switch = |on| {
+        let update = Update { real_time: Some(on), ..Update::default() };
+        answer(|done| stage.session.update(update, None, done))
+    };
+    let on = switch(true).unwrap();
+    assert_eq!((on.config.log_file_mode, on.config.flush_timer), (0x101, 1));
+    let mut reader = stage.consumer().unwrap();
+    let pen = stage.pen(1);
+    pen.write(1, 0).unwrap();
+    assert_eq!(reader.read_so_many(1), [1]);
+    switch(false).unwrap();
+    assert_eq!(reader.read(), None);
+    pen.write(2, 0).unwrap();
+    stage.stop();
+    assert_eq!(numbers(&stage.log()), [1, 2]);
+    let only_live = Stage::without_file(properties(0x100));
+    let update = Update { real_time: Some(false), ..Update::default() };
+    assert!(answer(|done| only_live.session.update(update, None, done)).is_err());
+}

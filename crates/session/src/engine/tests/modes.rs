@@ -1,0 +1,285 @@
+//! Kinds of files, requests, ends.
+
+use super::*;
+
+/// Asserts that the numbers of each processor are the last ones written there, given all in order.
+fn assert_suffixes(events: &[(u32, u16, u64, i64)], total: u64) {
+    let highest = events.iter().map(|e| e.1).max().unwrap_or(0);
+    for cpu in 0..=highest {
+        let mine: Vec<u64> = events.iter().filter(|e| e.1 == cpu).map(|e| e.2).collect();
+        // One thread wrote rising numbers; of those written on this processor none between two survivors is missing,
+        // unless another processor has it or it was overwritten there.
+        assert!(mine.is_sorted(), "processor {cpu}");
+    }
+    let newest = events.iter().map(|e| e.2).max();
+    assert_eq!(newest, total.checked_sub(1), "the newest is there");
+}
+
+#[test]
+fn a_circular_file_keeps_the_newest_within_its_limit() {
+    let raw = SessionConfig { maximum_file_size: 160, ..properties(0x2002) };
+    let stage = Stage::with_file(raw);
+    let pen = stage.pen(1);
+    let total = 5_000;
+    for number in 0..total {
+        pen.write(number, 100).unwrap();
+        if number % 100 == 0 {
+            stage.flush();
+        }
+    }
+    let after = stage.stop();
+    assert!(stage.log().metadata().unwrap().len() <= 160 << 10);
+    assert_eq!((after.events_lost, after.events), (0, total));
+    let events = read(&stage.log());
+    assert!(events.len() > 100);
+    assert_suffixes(&events, total);
+}
+
+#[test]
+fn a_flight_recorder_writes_its_memory_when_asked() {
+    let raw = SessionConfig { minimum_buffers: 12, ..properties(0x400) };
+    let stage = Stage::with_file(raw);
+    let pen = stage.pen(1);
+    for round in 1..=3_u64 {
+        for number in (round - 1) * 3000..round * 3000 {
+            pen.write(number, 100).unwrap();
+            if number % 50 == 0 {
+                // Rings are smaller than the memory: let the collector keep up.
+                let path = stage.folder.path().join("scratch.etl");
+                let file = open(&path);
+                answer(|done| stage.session.flush(Some((file, path)), done)).unwrap();
+            }
+        }
+        let path = stage.folder.path().join(format!("{round}.etl"));
+        let file = open(&path);
+        let snapshot = answer(|done| stage.session.flush(Some((file, path.clone())), done)).unwrap();
+        assert_eq!(snapshot.events_lost, 0);
+        let events = read(&path);
+        assert_suffixes(&events, round * 3000);
+        assert!(events.len() >= 200, "{} events", events.len());
+        let trace = Trace::open(File::open(&path).unwrap()).unwrap();
+        assert_eq!(trace.header().file_name, path.to_str().unwrap());
+        assert!(trace.buffers().len() <= 13 + usize::from(stage.session.shared().streams));
+    }
+    stage.stop();
+    assert_suffixes(&read(&stage.log()), 9000);
+}
+
+#[test]
+fn a_flight_recorder_without_a_file_says_so() {
+    let stage = Stage::without_file(properties(0x400));
+    let refused = answer(|done| stage.session.flush(None, done));
+    assert_eq!(refused.unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
+    stage.stop();
+}
+
+#[test]
+fn the_limit_ends_a_sequential_session_and_the_rest_is_counted() {
+    let raw = SessionConfig { maximum_file_size: 64, ..properties(0x2001) };
+    let stage = Stage::with_file(raw);
+    let pen = stage.pen(1);
+    for number in 0..2_000 {
+        pen.write(number, 100).unwrap();
+        if number % 100 == 0 {
+            stage.flush();
+        }
+    }
+    assert_eq!(stage.ended.recv_timeout(PATIENCE).unwrap(), Ended { status: Status::ERROR_SUCCESS });
+    let after = stage.stop();
+    assert!(stage.log().metadata().unwrap().len() <= 64 << 10);
+    let there = numbers(&stage.log());
+    let prefix: Vec<u64> = (0..there.len() as u64).collect();
+    assert_eq!(set(&there).len(), prefix.len());
+    assert_eq!(there.len() as u64 + after.events_lost, 2_000);
+    assert_eq!(after.lost_by_cause.not_written, after.events_lost);
+    let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
+    assert_eq!(u64::from(header.events_lost), after.events_lost, "the file says so too");
+    assert_eq!(after.end_status, 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_starts_no_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.etl");
+    drop(open(&path));
+    let file = File::options().read(true).open(&path).unwrap();
+    let config = Config::new(SessionConfig { log_file: Some(path), ..properties(1) }, CPUS).unwrap();
+    let place = Place { id: 1, file: Some(file), starter: (0, 0), on_end: Box::new(|_| {}) };
+    let refused = Session::start(config, place).unwrap_err();
+    assert!(matches!(refused, Error::File(_)), "{refused}");
+}
+
+/// Set in the child that has a small disk.
+const SMALL_DISK: &str = "TRACEWEIR_TEST_SMALL_DISK";
+
+#[test]
+fn a_full_disk_ends_the_session_with_a_valid_file_and_tells_why() {
+    if std::env::var_os(SMALL_DISK).is_some() {
+        return fill_the_disk();
+    }
+    // 200 blocks of 512 bytes; a write beyond fails instead of killing.
+    let script = "trap '' XFSZ; ulimit -f 200; exec \"$0\" --exact \"$1\"";
+    let name = "engine::tests::modes::a_full_disk_ends_the_session_with_a_valid_file_and_tells_why";
+    let program = std::env::current_exe().unwrap();
+    let child = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(program)
+        .arg(name)
+        .env(SMALL_DISK, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn fill_the_disk() {
+    let stage = Stage::with_file(properties(1));
+    let pen = stage.pen(1);
+    for number in 0..5_000 {
+        pen.write(number, 100).unwrap();
+        if number % 100 == 0 {
+            stage.flush();
+        }
+    }
+    assert_eq!(stage.ended.recv_timeout(PATIENCE).unwrap(), Ended { status: Status::ERROR_DISK_FULL });
+    let after = stage.stop();
+    let there = set(&numbers(&stage.log()));
+    assert!(!there.is_empty());
+    assert_eq!(there.len() as u64 + after.events_lost, 5_000);
+    assert!(after.log_buffers_lost > 0);
+    assert_eq!(after.end_status, Status::ERROR_DISK_FULL.0);
+    let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
+    assert_eq!(u64::from(header.events_lost), after.events_lost);
+    assert_eq!(header.buffers_lost, after.log_buffers_lost);
+}
+
+#[test]
+fn a_flush_writes_everything_published_before_it() {
+    let stage = Stage::with_file(properties(1));
+    let pen = stage.pen(1);
+    for round in 1..=5 {
+        for at in 0..10 {
+            pen.write((round - 1) * 10 + at, 0).unwrap();
+        }
+        let now = stage.flush();
+        assert_eq!(now.events, round * 10);
+        // The file is not finalised yet; its events are there all the same.
+        let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+        let mut events = trace.events();
+        let mut there = 0;
+        while let Some(event) = events.next().unwrap() {
+            there += u64::from(event.hook().is_none());
+        }
+        assert_eq!(there, round * 10);
+    }
+    stage.stop();
+}
+
+#[test]
+fn the_flush_timer_writes_without_being_asked() {
+    let stage = Stage::with_file(SessionConfig { flush_timer: 1, ..properties(1) });
+    stage.pen(1).write(5, 0).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while stage.session.properties().buffers_written < 2 {
+        assert!(std::time::Instant::now() < deadline, "never written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stage.stop();
+    assert_eq!(numbers(&stage.log()), [5]);
+}
+
+#[test]
+fn an_update_changes_file_and_numbers() {
+    let stage = Stage::with_file(properties(1));
+    let pen = stage.pen(1);
+    pen.write(1, 0).unwrap();
+    let second = stage.folder.path().join("second.etl");
+    let update = |update: Update, file: Option<File>| {
+        answer(|done| stage.session.update(update.clone(), file, done)).map_err(|e| e.status())
+    };
+    let change = Update {
+        flush_timer: Some(7),
+        maximum_buffers: Some(99),
+        log_file: Some(second.clone()),
+        ..Update::default()
+    };
+    let now = update(change.clone(), Some(open(&second))).unwrap();
+    assert_eq!((now.config.flush_timer, now.config.maximum_buffers), (7, 99));
+    assert_eq!(now.config.log_file.as_ref(), Some(&second));
+    pen.write(2, 0).unwrap();
+    assert_eq!(update(change, Some(open(&second))), Err(Status::ERROR_BAD_PATHNAME), "the same again");
+    let nameless = Update { log_file: Some("/x".into()), ..Update::default() };
+    assert_eq!(update(nameless, None), Err(Status::ERROR_BAD_PATHNAME));
+    let unchanged = update(Update { flush_timer: Some(0), ..Update::default() }, None).unwrap();
+    assert_eq!(unchanged.config.flush_timer, 7);
+    stage.stop();
+    assert_eq!((numbers(&stage.log()), numbers(&second)), (vec![1], vec![2]));
+}
+
+#[test]
+fn after_the_stop_everything_is_refused() {
+    let stage = Stage::with_file(properties(1));
+    stage.stop();
+    let ended = |error: Error| assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    ended(stage.session.attach(1, Threads::AsGiven).unwrap_err());
+    ended(answer(|done| stage.session.flush(None, done)).unwrap_err());
+    ended(answer(|done| stage.session.stop(done)).unwrap_err());
+    ended(answer(|done| stage.session.open_consumer(done)).unwrap_err());
+    ended(answer(|done| stage.session.update(Update::default(), None, done)).unwrap_err());
+    stage.session.detach(SourceId(1));
+    stage.session.close_consumer(1);
+}
+
+#[test]
+fn a_session_without_handles_finalises_its_file() {
+    let Stage { session, folder, ended } = Stage::with_file(properties(1));
+    let path = folder.path().join("log.etl");
+    let stage = Stage { session: session.clone(), folder, ended };
+    stage.pen(1).write(9, 0).unwrap();
+    let shared = Arc::downgrade(&stage.session.handle.shared);
+    let Stage { session: other, folder: _folder, .. } = stage;
+    drop((session, other));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while shared.strong_count() > 0 {
+        assert!(std::time::Instant::now() < deadline, "threads are still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(numbers(&path), [9]);
+}
+
+#[test]
+fn a_private_session_reads_memory_of_its_own_process() {
+    let stage = Stage::with_file(properties(0x20801));
+    let (params, wake) = stage.session.region_params().unwrap();
+    let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
+    let (ticket, region) = outlet.open_private(&params, wake).unwrap();
+    let source = stage.session.attach_private(region, 4711).unwrap();
+    let pen = Pen { outlet, ticket, source };
+    for number in 0..1000 {
+        pen.write(number, 0).unwrap();
+    }
+    assert!(outlet.close());
+    stage.stop();
+    let there = read(&stage.log());
+    assert_eq!(there.iter().map(|e| e.2).collect::<BTreeSet<_>>(), (0..1000).collect());
+    assert!(there.iter().all(|e| e.0 == 4711));
+}
+
+#[test]
+fn past_the_cap_a_region_only_counts() {
+    let stage = Stage::with_file(properties(1));
+    let shared = stage.session.shared();
+    let normal = stage.pen(1);
+    let claimed = MAX_REGIONS - shared.params.layout.region_bytes() as u64;
+    assert!(shared.claim(claimed, MAX_REGIONS));
+    let poor = stage.pen(2);
+    assert!(poor.write(1, 0).is_err());
+    assert!(poor.write(2, 0).is_err());
+    normal.write(3, 0).unwrap();
+    assert_eq!(stage.flush().events_lost, 2);
+    shared.unclaim(claimed);
+    let rich = stage.pen(3);
+    rich.write(4, 0).unwrap();
+    stage.stop();
+    assert_eq!(set(&numbers(&stage.log())), [3, 4].into());
+}

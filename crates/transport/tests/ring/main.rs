@@ -1,0 +1,12 @@
+//! The rings as two parties use them: records in, the same records out, nothing lost that is not counted.
+
+mod close;
+mod fork;
+mod hostile;
+mod kill;
+mod naive;
+mod pages;
+mod signals;
+mod support;
+mod threads;
+mod wake;

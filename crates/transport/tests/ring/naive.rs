@@ -1,0 +1,182 @@
+//! The ring against one that anybody can see is right: cells that are used or free, and a list of what is inside.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::ring::Failure;
+
+use crate::support::{self, Mark, SHORTEST};
+
+/// A ring of eight-byte cells.
+struct Naive {
+    used: Vec<bool>,
+    cursor: usize,
+    /// What is inside: the cells of each record with the marker in front of it, and the record.
+    inside: VecDeque<(Vec<usize>, Mark)>,
+    /// Cells of records that were read but not given back.
+    read: Vec<usize>,
+    lost: u64,
+}
+
+impl Naive {
+    fn new(ring_bytes: u32) -> Self {
+        let used = vec![false; ring_bytes as usize / 8];
+        Self { used, cursor: 0, inside: VecDeque::new(), read: Vec::new(), lost: 0 }
+    }
+
+    fn write(&mut self, mark: Mark) -> bool {
+        let cells = (16 + mark.length).div_ceil(8);
+        let (mut wanted, mut start) = (Vec::new(), self.cursor);
+        if start + cells > self.used.len() {
+            wanted.extend(start..self.used.len());
+            start = 0;
+        }
+        wanted.extend(start..start + cells);
+        if wanted.iter().any(|cell| self.used[*cell]) || wanted.len() > self.used.len() {
+            self.lost += 1;
+            return false;
+        }
+        for cell in &wanted {
+            self.used[*cell] = true;
+        }
+        self.cursor = (start + cells) % self.used.len();
+        self.inside.push_back((wanted, mark));
+        true
+    }
+
+    fn read(&mut self) -> Option<Mark> {
+        let (cells, mark) = self.inside.pop_front()?;
+        self.read.extend(cells);
+        Some(mark)
+    }
+
+    fn release(&mut self) {
+        for cell in self.read.drain(..) {
+            self.used[cell] = false;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write(usize),
+    Read(usize),
+    Release,
+}
+
+fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (SHORTEST..=longest).prop_map(Step::Write),
+        2 => (0..12usize).prop_map(Step::Read),
+        1 => Just(Step::Release),
+    ];
+    proptest::collection::vec(step, 1..300)
+}
+
+/// Runs the steps on both rings, on one processor, so that one ring takes all.
+fn run(clock: Counter, ring_bytes: u32, steps: &[Step]) {
+    support::pin(0);
+    let outlet = support::outlet();
+    let params = support::params(clock, ring_bytes);
+    let (mut reader, ticket) = support::open(outlet, &params);
+    let mut naive = Naive::new(ring_bytes);
+    let mut bytes = vec![0; 65536];
+    let mut used = None;
+    for (number, step) in steps.iter().enumerate() {
+        match *step {
+            Step::Write(length) => {
+                let mark = Mark { writer: 0, number: number as u64, length };
+                let written = mark.write(outlet, ticket);
+                assert_eq!(written, if naive.write(mark) { Ok(()) } else { Err(Failure::Full) });
+            }
+            Step::Read(records) => {
+                for ring in 0..reader.rings().len() {
+                    if reader.rings()[ring].look().unwrap() {
+                        assert_eq!(*used.get_or_insert(ring), ring, "records in two rings");
+                    }
+                }
+                let Some(ring) = used else { continue };
+                let ring = &mut reader.rings()[ring];
+                for _ in 0..records {
+                    let head = ring.peek().unwrap();
+                    let mark = head.map(|head| {
+                        ring.take(&mut bytes[..head.length]);
+                        Mark::check(head, &bytes[..head.length])
+                    });
+                    assert_eq!(mark, naive.read());
+                }
+            }
+            Step::Release => {
+                reader.rings().iter_mut().for_each(|ring| ring.release());
+                naive.release();
+            }
+        }
+    }
+    assert_eq!(reader.lost(), naive.lost);
+    let mut left = Vec::new();
+    support::drain(&mut reader, &mut Vec::new(), |mark| left.push(mark));
+    assert_eq!(left, naive.inside.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
+    let lock = usize::from(cpu::possible());
+    if let (Some(ring), Counter::Monotonic) = (used, clock) {
+        assert!(ring >= lock, "a region without a cycle counter uses the lock");
+    }
+    assert!(outlet.close());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_ring_of_short_records_behaves_as_a_naive_one(steps in steps(200)) {
+        for clock in support::KINDS {
+            run(clock, 4096, &steps);
+        }
+    }
+
+    #[test]
+    fn a_ring_of_long_records_behaves_as_a_naive_one(steps in steps(2000)) {
+        for clock in support::KINDS {
+            run(clock, 8192, &steps);
+        }
+    }
+}
+
+#[test]
+fn a_region_without_rings_counts_everything_as_lost() {
+    for clock in support::KINDS {
+        let outlet = support::outlet();
+        let (mut reader, ticket) = support::open(outlet, &support::params(clock, 0));
+        for number in 0..100 {
+            let mark = Mark { writer: 0, number, length: SHORTEST };
+            assert!(mark.write(outlet, ticket).is_err());
+        }
+        assert_eq!(reader.lost(), 100);
+        assert_eq!(reader.unread(), 0);
+        support::drain(&mut reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
+        assert!(outlet.close());
+    }
+}
+
+#[test]
+fn records_that_the_session_cannot_store_are_refused_and_counted() {
+    use traceweir_transport::ring::Gather;
+
+    let outlet = support::outlet();
+    let mut params = support::params(Counter::Cycles, 4096);
+    params.max_record = 64;
+    let (mut reader, ticket) = support::open(outlet, &params);
+    let mut write = |words: usize, staged_bytes: usize| {
+        let mut staged = vec![0; words];
+        outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], keep_stamp: false })
+    };
+    assert_eq!(write(10, 64), Ok(()));
+    assert_eq!(write(11, 65), Err(Failure::TooLarge));
+    assert_eq!(write(2, 0), Err(Failure::TooLarge));
+    assert_eq!(write(0, 0), Err(Failure::TooLarge));
+    assert_eq!(write(3, 9), Err(Failure::TooLarge), "more than is staged");
+    assert_eq!(write(3, usize::MAX), Err(Failure::TooLarge));
+    assert_eq!(reader.lost(), 5);
+    assert!(outlet.close());
+}

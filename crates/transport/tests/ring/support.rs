@@ -1,0 +1,152 @@
+//! Records that can be checked, and a region with both of its sides.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use rustix::event::EventfdFlags;
+use rustix::thread::CpuSet;
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::ring::{Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket};
+
+/// Both kinds of writers: restartable sequences where they are to be had, and the lock, which a monotonic region always uses.
+pub(crate) const KINDS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
+
+pub(crate) fn params(clock: Counter, ring_bytes: u32) -> RegionParams {
+    let layout = Layout::new(cpu::possible(), ring_bytes).unwrap();
+    RegionParams { layout, clock, wake_at: (ring_bytes / 2).max(1), max_record: 65535.min(ring_bytes.max(8) / 2) }
+}
+
+pub(crate) fn eventfd() -> OwnedFd {
+    rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
+}
+
+/// An outlet for one test: never freed, as the type asks.
+pub(crate) fn outlet() -> &'static Outlet {
+    Box::leak(Box::new(Outlet::new()))
+}
+
+/// A region from the owner's side, opened by an outlet.
+pub(crate) fn open(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
+    let (reader, memory) = RegionReader::create(params).unwrap();
+    let ticket = outlet.open(RegionSource::File { memory, wake: eventfd() }, params).unwrap();
+    (reader, ticket)
+}
+
+/// Who wrote a record, its number, and how long it is: enough to check every byte of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Mark {
+    pub(crate) writer: u32,
+    pub(crate) number: u64,
+    pub(crate) length: usize,
+}
+
+/// The shortest record that carries a mark.
+pub(crate) const SHORTEST: usize = 16;
+const LONGEST: usize = 4096;
+
+fn filler(number: u64, at: usize) -> u8 {
+    (number as u8).wrapping_mul(31).wrapping_add(at as u8)
+}
+
+impl Mark {
+    /// Some length between the shortest and `longest`, different for each number.
+    pub(crate) fn of(writer: u32, number: u64, longest: usize) -> Self {
+        let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let length = SHORTEST + (spread as usize) % (longest - SHORTEST + 1);
+        Self { writer, number, length }
+    }
+
+    /// Writes the record: a staged part, and the rest in two pieces. Uses nothing that a signal handler may not.
+    pub(crate) fn write(self, outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
+        let mut body = [0u8; LONGEST];
+        let body = &mut body[..self.length];
+        body[..8].copy_from_slice(&self.number.to_le_bytes());
+        body[8..12].copy_from_slice(&self.writer.to_le_bytes());
+        body[12..16].copy_from_slice(&(self.length as u32).to_le_bytes());
+        for (at, byte) in body.iter_mut().enumerate().skip(16) {
+            *byte = filler(self.number, at);
+        }
+        let staged_bytes = self.length.min(16 + (self.number % 40) as usize);
+        let mut staged = [0u64; 10];
+        for (word, bytes) in staged[2..].iter_mut().zip(body[..staged_bytes].chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(whole);
+        }
+        let (one, two) = body[staged_bytes..].split_at((self.length - staged_bytes) / 3);
+        let rest = [IoSlice::new(one), IoSlice::new(two)];
+        let mut record = Gather { staged: &mut staged, staged_bytes, rest: &rest, keep_stamp: self.number.is_multiple_of(2) };
+        outlet.write(ticket, self.writer + 1, &mut record)
+    }
+
+    /// The mark of a record, every byte of which is checked.
+    pub(crate) fn check(head: Head, record: &[u8]) -> Self {
+        let number = u64::from_le_bytes(record[..8].try_into().unwrap());
+        let writer = u32::from_le_bytes(record[8..12].try_into().unwrap());
+        let length = u32::from_le_bytes(record[12..16].try_into().unwrap()) as usize;
+        assert_eq!(record.len(), length, "a record of writer {writer}, number {number} has another length");
+        assert_eq!(head.keep_stamp, number.is_multiple_of(2));
+        let torn = record.iter().enumerate().skip(16).find(|(at, byte)| **byte != filler(number, *at));
+        assert_eq!(torn, None, "writer {writer}, number {number}");
+        Self { writer, number, length }
+    }
+}
+
+/// Takes all that is in a ring now.
+pub(crate) fn drain_ring(ring: &mut RingReader, mut each: impl FnMut(Head, Mark)) -> Result<(), Damaged> {
+    let mut bytes = vec![0; 65536];
+    ring.look()?;
+    while let Some(head) = ring.peek()? {
+        let record = &mut bytes[..head.length];
+        ring.take(record);
+        each(head, Mark::check(head, record));
+    }
+    ring.release();
+    Ok(())
+}
+
+/// Takes all that is in a region now; stamps never go back within a ring.
+pub(crate) fn drain(reader: &mut RegionReader, stamps: &mut Vec<u64>, mut each: impl FnMut(Mark)) {
+    stamps.resize(reader.rings().len(), 0);
+    for (ring, last) in reader.rings().iter_mut().zip(stamps) {
+        drain_ring(ring, |head, mark| {
+            assert!(head.stamp >= *last, "a stamp went back within a ring");
+            *last = head.stamp;
+            each(mark);
+        })
+        .unwrap();
+    }
+}
+
+/// Lets this thread run on one processor only, chosen by a number.
+pub(crate) fn pin(number: usize) {
+    let mut set = CpuSet::new();
+    ALLOWED.with(|allowed| set.set(allowed[number % allowed.len()]));
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+}
+
+thread_local! {
+    /// The processors that this thread could run on when it was first asked.
+    static ALLOWED: Vec<usize> = {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
+    };
+}
+
+/// A small generator of numbers, the same ones for the same seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 16) % bound
+    }
+}
