@@ -71,7 +71,8 @@ fn a_file_that_may_not_grow_ends_its_session_cleanly() {
     let script = r#"trap '' XFSZ; ulimit -f 49152; exec "$0" daemon --runtime-dir "$1""#;
     let _daemon = Guard(
         Command::new("sh")
-            .args(["-c", script, env!("CARGO_BIN_EXE_weir")])
+            .args(["-c", script])
+            .arg(crate::fixture::weir())
             .arg(&runtime)
             .stdin(Stdio::null())
             .spawn()
@@ -94,7 +95,7 @@ fn a_full_disk_ends_its_session_cleanly() {
     let runtime = folder.path().join("run");
     let outcome = std::panic::catch_unwind(|| {
         let _daemon = Guard(
-            Command::new(env!("CARGO_BIN_EXE_weir"))
+            Command::new(crate::fixture::weir())
                 .args(["daemon", "--runtime-dir"])
                 .arg(&runtime)
                 .stdin(Stdio::null())

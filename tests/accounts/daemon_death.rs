@@ -105,7 +105,7 @@ fn a_stale_socket_is_replaced_and_a_live_daemon_is_not() {
     daemon.wait();
     assert!(daemon.runtime().join("control.sock").exists(), "a killed daemon leaves its socket");
     daemon.restart();
-    let second = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+    let second = std::process::Command::new(crate::fixture::weir())
         .args(["daemon", "--runtime-dir"])
         .arg(daemon.runtime())
         .output()

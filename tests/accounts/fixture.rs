@@ -91,8 +91,13 @@ impl Drop for Daemon {
     }
 }
 
+/// The command. A run of these tests as another user, who may not see the build, names a copy.
+pub(crate) fn weir() -> PathBuf {
+    std::env::var_os("TRACEWEIR_TEST_WEIR").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
+}
+
 fn run_daemon(runtime: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_weir"))
+    Command::new(weir())
         .args(["daemon", "--runtime-dir"])
         .arg(runtime)
         .stdin(Stdio::null())

@@ -45,7 +45,7 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let shared = folder.path();
     let weir = shared.join("weir");
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).expect("copied");
+    std::fs::copy(crate::fixture::weir(), &weir).expect("copied");
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777)).expect("shared by all");
     for uid in [ANNA, BERT] {
         let home = shared.join(uid.to_string());

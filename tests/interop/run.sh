@@ -23,3 +23,12 @@ fi
 cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format --example interop_write -- \
     "$work" "${1:-20000}"
 "$python" "$here/interop.py" "$work"
+
+# A real session: another process writes, the daemon collects.
+built=${CARGO_TARGET_DIR:-$root/target}/debug
+cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
+cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir --example ticker
+runtime=$work/run
+TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
+    "$built/weir" record -p Example-Ticker -o "$work/recorded.etl" -- "$built/examples/ticker" "${1:-20000}" 3
+"$python" "$here/recorded.py" "$work/recorded.etl" "${1:-20000}" 3

@@ -27,7 +27,7 @@ fn the_exit_status_is_that_of_the_command() {
     assert_eq!(sessions(&daemon).len(), 0, "nothing is left behind");
 
     record(&daemon, &file, &["--", "sh", "-c", "kill -9 $$"]).expect(128 + 9);
-    record(&daemon, &file, &["--", "no-such-program-anywhere"]).expect(127);
+    record(&daemon, &file, &["--", "/no/such/program"]).expect(127);
     record(&daemon, &file, &["--", text(daemon.folder())]).expect(126);
     assert_eq!(sessions(&daemon).len(), 0);
 }
@@ -67,7 +67,7 @@ fn the_daemon_is_started_on_demand_and_leaves_when_idle() {
     command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
-    eventually("the daemon's leaving", || (!nobody.answers()).then_some(()));
+    eventually("the daemon's leaving", || (!nobody.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
@@ -145,4 +145,16 @@ fn only_the_named_process_is_recorded_and_its_end_is_the_end() {
 fn a_recording_needs_a_provider_and_a_file() {
     assert!(weir(["record", "-o", "x.etl"]).expect(2).stderr.contains("--provider"));
     assert!(weir(["record", "-p", "X"]).expect(2).stderr.contains("--output"));
+}
+
+#[test]
+fn a_file_that_reaches_its_size_ends_the_recording_and_the_rest_is_counted() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
+    let run = record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
+    assert!(run.stderr.contains("lost"), "{}", run.stderr);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).expect(4);
+    assert!(!dump.json().is_empty() && file.metadata().unwrap().len() <= 1 << 20);
+    assert_eq!(sessions(&daemon).len(), 0);
 }

@@ -46,7 +46,13 @@ fn a_running_session_is_watched_and_runs_on() {
     watch.finish().expect(0);
     assert_eq!(sessions(&daemon)[0]["name"], "Live");
     eventually("the consumer's leaving", || (sessions(&daemon)[0]["consumers"] == 0).then_some(()));
-    daemon.weir(["stop", "Live"]).expect(0);
+
+    // What comes when nobody looks on is counted.
+    let events = |s: &Value| s["events"].as_u64().unwrap();
+    let seen = events(&sessions(&daemon)[0]);
+    eventually("more events", || (events(&sessions(&daemon)[0]) > seen).then_some(()));
+    let run = daemon.weir(["stop", "Live"]).expect(4);
+    assert!(run.stderr.contains("reached no live consumer"), "{}", run.stderr);
 }
 
 #[test]

@@ -353,7 +353,9 @@ fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
 
 impl Shared {
     fn is_pending(&self, number: u32) -> bool {
-        self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number)
+        let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
+        // In a forked child, until the parent's sessions have made room for its own.
+        asked || !fork::is_ready()
     }
 
     /// Private sessions of this process may want a new registration.

@@ -169,8 +169,8 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
         (cause.damaged, "events were in memory that its process damaged"),
         (p.events_lost.saturating_sub(cause.no_room + cause.not_written + cause.damaged), "events"),
         (u64::from(p.log_buffers_lost), "buffers could not be written"),
-        (p.real_time_events_lost, "events came too fast for a live consumer"),
-        (u64::from(p.real_time_buffers_lost), "buffers came too fast for a live consumer"),
+        (p.real_time_events_lost, "events reached no live consumer"),
+        (u64::from(p.real_time_buffers_lost), "buffers reached no live consumer"),
     ];
     let parts: Vec<_> =
         parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", grouped(*n))).collect();

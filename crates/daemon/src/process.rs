@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A record carries the thread id that the process saw. Where the process lives in another PID namespace, that number means nothing to
-//! readers; [`Translator`] turns it into the daemon's. It reads the whole task folder at most every 100 ms, so that a process which
-//! invents ids costs little. An id that is not found is [`UNKNOWN`].
+//! readers; [`Translator`] turns it into the daemon's. It reads the whole task folder for an id it does not know, ten times a second at
+//! most in the long run, so that a process which invents ids costs little; a few looks more are in reserve, so that threads which start
+//! one after the other are all found. An id that is not found is [`UNKNOWN`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,8 +18,10 @@ use traceweir_session::Threads;
 
 /// The thread id of a thread that is gone and unknown.
 const UNKNOWN: u32 = u32::MAX;
-/// Between two looks at the threads of a process.
+/// A look at the threads of a process is granted so often.
 const REFRESH: Duration = Duration::from_millis(100);
+/// Looks that may be saved up.
+const RESERVE: u32 = 16;
 /// Threads remembered of one process.
 const MAX_THREADS: usize = 65_536;
 
@@ -57,24 +60,39 @@ pub(crate) fn threads_of(pid: u32) -> Threads {
 struct Translator {
     pid: u32,
     known: HashMap<u32, u32>,
-    looked: Option<Instant>,
+    looks: u32,
+    granted: Instant,
 }
 
 impl Translator {
     fn new(pid: u32) -> Self {
-        Self { pid, known: HashMap::new(), looked: None }
+        Self { pid, known: HashMap::new(), looks: RESERVE, granted: Instant::now() }
     }
 
     fn translate(&mut self, tid: u32) -> u32 {
-        if !self.known.contains_key(&tid) && self.looked.is_none_or(|looked| looked.elapsed() >= REFRESH) {
+        if !self.known.contains_key(&tid) && self.may_look(Instant::now()) {
             self.look();
         }
         self.known.get(&tid).copied().unwrap_or(UNKNOWN)
     }
 
+    /// Whether a look is left; takes it.
+    fn may_look(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.granted).as_millis() / REFRESH.as_millis();
+        if let Some(earned) = u32::try_from(passed).ok().filter(|earned| *earned < RESERVE) {
+            self.looks = (self.looks + earned).min(RESERVE);
+            self.granted += REFRESH * earned;
+        } else {
+            self.looks = RESERVE;
+            self.granted = now;
+        }
+        let left = self.looks > 0;
+        self.looks = self.looks.saturating_sub(1);
+        left
+    }
+
     /// Threads that have ended stay known: their last records may still be on the way.
     fn look(&mut self) {
-        self.looked = Some(Instant::now());
         if self.known.len() > MAX_THREADS {
             self.known.clear();
         }
@@ -131,17 +149,32 @@ mod tests {
 
     #[test]
     fn threads_are_found_and_inventions_are_unknown() {
-        let pid = std::process::id();
-        let mut translator = Translator::new(pid);
+        let mut translator = Translator::new(std::process::id());
         assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN);
-        let looked = translator.looked;
-        assert_eq!(translator.translate(0x7FFF_FFFD), UNKNOWN);
-        if looked.is_some_and(|looked| looked.elapsed() < REFRESH) {
-            assert_eq!(translator.looked, looked, "no second look so soon");
-        }
         // The main thread's number in the innermost namespace is its process id there, whatever namespace the test runs in.
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let (outer, inner) = namespace_ids(&status).unwrap();
         assert_eq!(translator.translate(inner), outer);
+        // A thread that started after the last look.
+        std::thread::spawn(move || {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            let (outer, inner) = namespace_ids(&status).unwrap();
+            assert_eq!(translator.translate(inner), outer);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn looks_are_granted_at_a_steady_rate_with_a_reserve() {
+        let mut translator = Translator::new(1);
+        let start = translator.granted;
+        let mut looks = |at: Duration| (0..100).filter(|_| translator.may_look(start + at)).count();
+        assert_eq!(looks(Duration::ZERO), 16);
+        assert_eq!(looks(Duration::from_millis(99)), 0);
+        assert_eq!(looks(Duration::from_millis(100)), 1);
+        assert_eq!(looks(Duration::from_millis(350)), 2);
+        assert_eq!(looks(Duration::from_millis(400)), 1, "what was over counts on");
+        assert_eq!(looks(Duration::from_secs(3600)), 16);
     }
 }

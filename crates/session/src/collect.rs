@@ -314,7 +314,8 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         if !has_room && !self.turn_over() {
             return false;
         }
-        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source)) else {
+        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source))
+        else {
             return false;
         };
         let Some(buffer) = stream.buffer.as_mut() else { return false };

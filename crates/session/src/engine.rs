@@ -18,8 +18,8 @@
 mod shared;
 mod thread;
 
-pub(crate) use shared::Shared;
 use shared::Command;
+pub(crate) use shared::Shared;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -280,8 +280,11 @@ mod tests {
 
     fn drain(rings: &mut [Fake], until: Until, sink: &mut Collected) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut lanes: Vec<_> =
-            rings.iter_mut().enumerate().filter_map(|(i, ring)| Lane::look(ring, i).unwrap_or(None)).collect();
+        let mut lanes: Vec<_> = rings
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(i, ring)| Lane::look(ring, i).unwrap_or(None))
+            .collect();
         merge(&mut lanes, until, sink, &mut outcome);
         outcome
     }

@@ -27,8 +27,10 @@ use crate::pool::Buffer;
 use crate::realtime::{MAX_CONSUMERS, Realtime};
 use crate::stats::Stats;
 
-/// Slots of a consumer's queue, at most.
-const MAX_SLOTS: usize = 1024;
+/// Slots of a consumer's queue: in low latency, where each may hold a few events only, and at least.
+const SLOTS: (usize, usize) = (1024, 8);
+/// Address space of a queue, at most; only what is used is memory.
+const MAX_QUEUE: usize = 256 << 20;
 
 /// Something for the writer thread.
 pub(crate) enum Job {
@@ -245,9 +247,13 @@ impl Output {
             let why = "a session has at most eight live consumers";
             return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
         }
-        let slots = self.shared.maximum_buffers().clamp(8, MAX_SLOTS).max(live.backlog());
+        let (many, least) = SLOTS;
+        let bytes = self.shared.pool.buffer_bytes();
+        let wanted = if self.facts.config.low_latency { many } else { self.shared.maximum_buffers() };
+        let afford = MAX_QUEUE.checked_div(bytes).unwrap_or(0).max(least);
+        let slots = wanted.clamp(least, afford).max(live.backlog());
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let buffer_bytes = u32::try_from(self.shared.pool.buffer_bytes()).unwrap_or(u32::MAX);
+        let buffer_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let options = self.facts.options(self.facts.config.log_file.as_deref(), self.facts.clock.anchor());
         let header = options.header_buffer()?;
         let (queue, ends) = QueueWriter::create(slots, buffer_bytes)?;

@@ -119,9 +119,9 @@ mod tests {
     use traceweir_format::header::classic::ClassicHeader;
     use traceweir_format::header::event::EventHeader;
     use traceweir_format::header::extended::Item;
-    use traceweir_format::spec::event::ExtType;
     use traceweir_format::header::message::MessageHeader;
     use traceweir_format::header::system::SystemHeader;
+    use traceweir_format::spec::event::ExtType;
 
     fn event(items: &[Item<'_>]) -> Vec<u8> {
         let mut out = Vec::new();

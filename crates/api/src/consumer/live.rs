@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 /// How long a daemon may take to open a session.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What scheduling may add to a session's flush timer.
-const SLACK: Duration = Duration::from_millis(20);
+const SLACK: Duration = Duration::from_millis(50);
 /// How long a record may wait in a session with low latency.
 const LOW_LATENCY: Duration = Duration::from_millis(4);
 /// Held bytes: as many as the queue has, within these bounds.

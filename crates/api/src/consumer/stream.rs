@@ -93,10 +93,10 @@ impl Stream {
     /// Steps behind what comes next; whether there is more. Buffers that are done go to `spent`.
     #[inline]
     pub(super) fn step(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
-        if let Some(held) = self.held.front_mut() {
-            if held.lost.take().is_none() {
-                held.at = held.at.saturating_add(self.next.map_or(0, |m| align8(m.size)));
-            }
+        if let Some(held) = self.held.front_mut()
+            && held.lost.take().is_none()
+        {
+            held.at = held.at.saturating_add(self.next.map_or(0, |m| align8(m.size)));
         }
         self.settle(spent)
     }

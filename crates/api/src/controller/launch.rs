@@ -53,11 +53,13 @@ pub(super) struct Search {
 impl Search {
     /// As the module head says.
     pub(super) fn usual() -> Self {
-        let named = std::env::var_os(DAEMON_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
+        // A program with more rights than its caller must not run what the caller's environment names.
+        let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty() && !has_borrowed_rights());
+        let named = variable(DAEMON_VARIABLE).map(PathBuf::from);
         let beside = |file: PathBuf| file.parent().map(Path::to_owned);
         let program = std::env::current_exe().ok().and_then(beside);
         let library = library().and_then(beside);
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = variable("PATH").unwrap_or_default();
         // An empty entry means the working folder to a shell; a daemon is not looked for there.
         let path: Vec<PathBuf> = std::env::split_paths(&path).filter(|p| p.is_absolute()).collect();
         Self { named, folders: program.into_iter().chain(library).chain(path).collect() }
@@ -82,6 +84,12 @@ impl Search {
             Error::NoDaemon { reason }
         })
     }
+}
+
+/// Whether this program runs set-user-id or set-group-id.
+fn has_borrowed_rights() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid()
 }
 
 fn is_program(path: &Path) -> bool {
@@ -143,6 +151,12 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
             command.arg("--system");
         }
     }
+    // What a service manager told this program is not meant for the daemon.
+    for variable in
+        ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID"]
+    {
+        command.env_remove(variable);
+    }
     let failed = |source| Error::File { path: program.to_owned(), source };
     let stderr = log.file.try_clone().map_err(failed)?;
     // A daemon that stood in the caller's folder would keep its file system busy.
@@ -163,7 +177,8 @@ fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result
         }
         if exit.is_none() {
             exit = ended.try_recv().ok();
-            if exit.is_some() {
+            // One that ends well has left its work to a child of its own.
+            if exit.is_some_and(|status: ExitStatus| !status.success()) {
                 deadline = deadline.min(Instant::now() + PATIENCE_WITH_ANOTHER);
             }
         }

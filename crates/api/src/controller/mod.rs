@@ -29,7 +29,7 @@
 //! 1. A call is one request and its answer; answers are told apart by their request number, so a late answer to a request that was given
 //!    up is never taken for another one.
 //! 2. A request goes to the daemon that is there now: one that was restarted, or left because it was idle, is not noticed. A request that
-//!    was handed over is never repeated.
+//!    changes something and was handed over is never repeated.
 //! 3. A session does not end with its controller.
 //!
 //! Private sessions need none of this: they are in [`private`](crate::private).
@@ -243,14 +243,20 @@ impl Controller {
 
     fn ask(&mut self, message: &Message, file: Option<&File>, patience: Duration) -> Result<Message> {
         let descriptors: Vec<_> = file.into_iter().map(AsFd::as_fd).collect();
-        if self.is_cut() {
-            match first_of(&self.folders, Role::Controller)? {
-                Some(link) => self.link = link,
-                None if self.starts && matches!(message, Message::Start(_)) => {
-                    self.link = launch::start(&self.folders, &launch::Search::usual())?;
-                }
-                None => return self.answer_of_nobody(message),
+        if !self.is_cut() {
+            let answer = self.link.ask(message, &descriptors, patience);
+            match answer {
+                // A question may be put twice; anything else may have been carried out.
+                Err(Error::Transport(traceweir_transport::Error::Closed)) if is_question(message) => {}
+                other => return Ok(other?.message),
             }
+        }
+        match first_of(&self.folders, Role::Controller)? {
+            Some(link) => self.link = link,
+            None if self.starts && matches!(message, Message::Start(_)) => {
+                self.link = launch::start(&self.folders, &launch::Search::usual())?;
+            }
+            None => return self.answer_of_nobody(message),
         }
         Ok(self.link.ask(message, &descriptors, patience)?.message)
     }
@@ -281,6 +287,16 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether a request changes nothing.
+fn is_question(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Control { control: Control::Query, .. }
+            | Message::QueryAll { .. }
+            | Message::QueryProviders { .. }
+    )
 }
 
 /// The answer of an idle system to a question about a session.

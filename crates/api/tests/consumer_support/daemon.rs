@@ -1,4 +1,5 @@
 //! A real daemon for a test: in a thread, or as a process of its own that can be killed.
+#![allow(dead_code)] // Each test file uses its part.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,7 @@ fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
 }
 
 /// Runs `test` in a process of its own, whose providers and controllers meet in a folder of its own.
-pub fn alone(name: &str, test: impl FnOnce(&Path)) {
+pub(crate) fn alone(name: &str, test: impl FnOnce(&Path)) {
     if std::env::var(ALONE).is_ok_and(|n| n == name) {
         let folder =
             std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("set by the process that started this one");
@@ -34,14 +35,14 @@ pub fn alone(name: &str, test: impl FnOnce(&Path)) {
 }
 
 /// This program with one of its tests.
-pub fn this_test(name: &str) -> Command {
+pub(crate) fn this_test(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--include-ignored", "--nocapture"]);
     command
 }
 
 /// The body of the ignored test `daemon_role`: a daemon, where this process is to be one.
-pub fn be_a_daemon() {
+pub(crate) fn be_a_daemon() {
     if let Some(folder) = std::env::var_os(DAEMON) {
         let stopper = Stopper::new().unwrap();
         // Where another one is faster, there is nothing to do.
@@ -50,7 +51,7 @@ pub fn be_a_daemon() {
 }
 
 /// A program that, called as `weir daemon --on-demand --runtime-dir FOLDER`, is a daemon.
-pub fn daemon_program(folder: &Path) -> PathBuf {
+pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join("weir");
     let this = std::env::current_exe().unwrap();
@@ -61,13 +62,13 @@ pub fn daemon_program(folder: &Path) -> PathBuf {
 }
 
 /// A daemon in a thread; leaves on drop.
-pub struct InThread {
+pub(crate) struct InThread {
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
 }
 
 impl InThread {
-    pub fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         let stopper = Stopper::new().unwrap();
         let (options, signal) = (options(folder, None), stopper.clone());
         let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
@@ -87,17 +88,17 @@ impl Drop for InThread {
 }
 
 /// A daemon in a thread, in a folder of its own.
-pub fn in_own_folder() -> (TempDir, InThread) {
+pub(crate) fn in_own_folder() -> (TempDir, InThread) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = InThread::new(folder.path());
     (folder, daemon)
 }
 
 /// A daemon in a process of its own; killed on drop.
-pub struct InProcess(pub Child);
+pub(crate) struct InProcess(Child);
 
 impl InProcess {
-    pub fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         let child = this_test("daemon_role")
             .env(DAEMON, folder)
             .stdout(Stdio::null())

@@ -13,10 +13,10 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope, Listener};
 
 /// How long anything may take on a machine that is busy with other things.
-pub const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Waits until something holds.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < LONG, "{what}: not after {LONG:?}");
@@ -25,26 +25,26 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Answers a request.
-pub fn reply(connection: &Connection, request: u32, message: &Message) {
+pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
     // The other side may have left meanwhile.
     let _ = connection.send(request, message, &[], LONG);
 }
 
 /// A daemon in its own folder.
-pub struct Fake {
-    pub folder: TempDir,
+pub(crate) struct Fake {
+    pub(crate) folder: TempDir,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fake {
     /// Welcomes everybody, and calls `answer` for everything else that is said.
-    pub fn new(answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static) -> Self {
         Self::greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
     }
 
     /// Answers `Hello` with `greeting`.
-    pub fn greeting(
+    pub(crate) fn greeting(
         greeting: Message,
         answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static,
     ) -> Self {
@@ -54,21 +54,27 @@ impl Fake {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, answer) = (Arc::clone(&stop), Arc::new(answer));
         let thread = std::thread::spawn(move || {
+            let mut conversations = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 match listener.accept().unwrap() {
                     Some(connection) => {
                         let (greeting, answer, stopped) =
                             (greeting.clone(), Arc::clone(&answer), Arc::clone(&stopped));
-                        std::thread::spawn(move || converse(&connection, &greeting, &*answer, &stopped));
+                        let talk = move || converse(&connection, &greeting, &*answer, &stopped);
+                        conversations.push(std::thread::spawn(talk));
                     }
                     None => std::thread::sleep(Duration::from_millis(2)),
                 }
+            }
+            for conversation in conversations {
+                // A test whose answer panicked fails by what it does not get.
+                let _ = conversation.join();
             }
         });
         Self { folder, stop, thread: Some(thread) }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }

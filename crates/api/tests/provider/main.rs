@@ -30,7 +30,15 @@ const FOLDER: &str = "TRACEWEIR_TEST_FOLDER";
 fn scenario() {
     let Ok(name) = std::env::var(SCENARIO) else { return };
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
-    let all = [callbacks::SCENARIOS, fork::SCENARIOS, links::SCENARIOS, private::SCENARIOS, table::SCENARIOS].concat();
+    let all = [
+        callbacks::SCENARIOS,
+        fork::SCENARIOS,
+        links::SCENARIOS,
+        private::SCENARIOS,
+        table::SCENARIOS,
+        unload::SCENARIOS,
+    ]
+    .concat();
     let (_, run) = all.into_iter().find(|(n, _)| *n == name).unwrap();
     run(&folder);
 }

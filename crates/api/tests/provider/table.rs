@@ -7,8 +7,11 @@ use traceweir::{Guid, PrivateSession, Provider, Status, WriteError};
 
 use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential};
 
-pub(crate) const SCENARIOS: &[Scenario] =
-    &[("fill the table", fill_the_table), ("stale handles", stale_handles), ("limits of an event", limits_of_an_event)];
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("fill the table", fill_the_table),
+    ("stale handles", stale_handles),
+    ("limits of an event", limits_of_an_event),
+];
 
 #[test]
 fn a_process_has_room_for_1024_registrations() {
@@ -16,7 +19,8 @@ fn a_process_has_room_for_1024_registrations() {
 }
 
 fn fill_the_table(_: &Path) {
-    let mut all: Vec<Provider> = (0..MAX_REGISTRATIONS).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
+    let mut all: Vec<Provider> =
+        (0..MAX_REGISTRATIONS).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
     let refused = Provider::register(PROVIDER, None).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
     all.pop();

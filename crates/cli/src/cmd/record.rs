@@ -16,14 +16,20 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
+use traceweir::Status;
 use traceweir::controller::Properties;
+use traceweir_format::header;
+use traceweir_format::spec::event::class;
 
-use crate::cli::Record;
+use super::{grouped, warn};
+use crate::cli::{Record, Schemas};
+use crate::event::Flow;
 use crate::exit::{self, Outcome};
-use crate::export::plain;
+use crate::export::{plain, plain_path};
 use crate::progress::Counter;
 use crate::sessions::{self, Own};
 use crate::signals::{self, INTERRUPTED};
+use crate::traces::Traces;
 
 /// Exit status when recording itself fails beside a command.
 const OWN_FAILURE: u8 = 125;
@@ -36,6 +42,8 @@ const TICK: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a stop request may take to leave when we are asked to hurry.
 const HURRY: Duration = Duration::from_millis(200);
+/// A wait that anything may end.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Buffers that ride out bursts and busy disks: KiB, at least, at most.
 const BUFFERS: (u32, u32, u32) = (256, 16, 128);
@@ -91,7 +99,8 @@ fn record(options: &Record) -> Result<Outcome> {
         Ok(has_command) => has_command,
         Err(status) => return Ok(Outcome::Status(status)),
     };
-    let mut recording = Recording { options, inbox, session, last: first, status: None, has_command };
+    let mut recording =
+        Recording { options, inbox, session: Some(session), last: first, status: None, has_command };
     let end = recording.wait()?;
     recording.finish(end, notes)
 }
@@ -115,7 +124,8 @@ fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
 struct Recording<'o> {
     options: &'o Record,
     inbox: Receiver<Note>,
-    session: Own,
+    /// Until it is stopped.
+    session: Option<Own>,
     /// The session when it was last looked at.
     last: Properties,
     /// How the command ended.
@@ -157,7 +167,8 @@ impl Recording<'_> {
 
     /// Looks at the session and at the processes that are recorded.
     fn goes_on(&mut self) -> Result<bool> {
-        let Some(now) = self.session.query()? else { return Ok(self.has_command) };
+        let now = self.session.as_mut().map_or(Ok(None), Own::query)?;
+        let Some(now) = now else { return Ok(self.has_command) };
         let ended = now.end_status != 0;
         self.last = now;
         let pids = &self.options.pid;
@@ -166,35 +177,72 @@ impl Recording<'_> {
     }
 
     /// Stops the session, says how it went, and gives the exit status.
-    fn finish(self, end: End, notes: Sender<Note>) -> Result<Outcome> {
-        let Self { inbox, session, last, mut status, has_command, .. } = self;
-        std::thread::spawn(move || drop(notes.send(Note::Stopped(session.stop()))));
-        let mut hurry = (end == End::Hurried).then(|| Instant::now() + HURRY);
-        let mut stopped = None;
-        while stopped.is_none() || (has_command && status.is_none() && end == End::Done) {
-            let left = hurry.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            match inbox.recv_timeout(left.min(Duration::from_secs(3600))) {
-                Ok(Note::Interrupt) if end == End::Done && stopped.is_some() => break,
-                Ok(Note::Interrupt) if end == End::Done => {}
-                Ok(Note::Interrupt) => hurry = Some(Instant::now() + HURRY),
-                Ok(Note::Child(ended)) => status = ended.ok(),
-                Ok(Note::Stopped(result)) => stopped = Some(result?),
-                Err(_) if hurry.is_some_and(|at| Instant::now() >= at) => {
-                    eprintln!("left at once; the daemon finalises the file");
-                    return Ok(Outcome::Status(INTERRUPTED));
-                }
-                Err(_) => {}
-            }
-        }
-        let outcome = sessions::summarise(&stopped.flatten().unwrap_or(last));
-        Ok(match status {
+    fn finish(mut self, end: End, notes: Sender<Note>) -> Result<Outcome> {
+        let session = self.session.take();
+        std::thread::spawn(move || drop(notes.send(Note::Stopped(session.map_or(Ok(None), Own::stop)))));
+        let Some(stopped) = self.settle(end)? else {
+            eprintln!("left at once; the daemon finalises the file");
+            return Ok(Outcome::Status(INTERRUPTED));
+        };
+        let outcome = match &stopped {
+            Some(properties) => sessions::summarise(properties),
+            None => self.summarise_file()?,
+        };
+        self.check_end(stopped.as_ref())?;
+        Ok(match self.status {
             Some(status) => Outcome::Status(exit_status(status)),
-            None if has_command => {
+            None if self.has_command => {
                 eprintln!("the command still runs");
                 Outcome::Status(INTERRUPTED)
             }
             None => outcome,
         })
+    }
+
+    /// Waits for the end of the session and, unless somebody is in a hurry, of the command; `None` when we are to leave at once.
+    fn settle(&mut self, end: End) -> Result<Option<Option<Properties>>> {
+        let mut is_asked = end != End::Done;
+        let mut hurry = (end == End::Hurried).then(|| Instant::now() + HURRY);
+        let mut stopped = None;
+        while stopped.is_none() || (self.has_command && self.status.is_none() && !is_asked) {
+            let left = hurry.map_or(LONG, |at| at.saturating_duration_since(Instant::now()));
+            match self.inbox.recv_timeout(left) {
+                Ok(Note::Interrupt) if is_asked => hurry = Some(Instant::now() + HURRY),
+                Ok(Note::Interrupt) => is_asked = true,
+                Ok(Note::Child(ended)) => self.status = Some(ended.context("cannot wait for the command")?),
+                Ok(Note::Stopped(result)) => stopped = Some(result?),
+                Err(_) if hurry.is_some_and(|at| Instant::now() >= at) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Says what the file holds, where the session is gone and can no longer say it.
+    fn summarise_file(&self) -> Result<Outcome> {
+        let path = &self.options.output;
+        let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
+        let mut events = 0;
+        let is_an_event = |record: &header::Record<'_>, _| record.provider() != class::EVENT_TRACE;
+        let reading = traces.read(is_an_event, |_| {
+            events += 1;
+            Ok(Flow::Continue)
+        })?;
+        eprintln!("{}: {} events", plain_path(path), grouped(events));
+        warn(&reading);
+        Ok(reading.outcome)
+    }
+
+    /// A session that ended before anybody stopped it has failed, unless its file was to end at a size.
+    fn check_end(&self, stopped: Option<&Properties>) -> Result<()> {
+        let seen = stopped.unwrap_or(&self.last).end_status;
+        if seen != 0 {
+            bail!("the recording ended early: {}", Status(seen));
+        }
+        if stopped.is_none() && self.options.shape.max_size.is_none() {
+            bail!("the recording ended early, most likely for want of disk space; the daemon's log says why");
+        }
+        Ok(())
     }
 }
 

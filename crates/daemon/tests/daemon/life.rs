@@ -125,7 +125,7 @@ fn a_signal_makes_a_daemon_leave_as_it_should() {
 
 #[test]
 fn an_idle_daemon_leaves_though_providers_are_there() {
-    let idle = Duration::from_millis(300);
+    let idle = Duration::from_secs(2);
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.idle_exit = Some(idle));
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
@@ -135,15 +135,15 @@ fn an_idle_daemon_leaves_though_providers_are_there() {
 
 #[test]
 fn sessions_and_consumers_keep_a_daemon() {
-    let idle = Duration::from_millis(200);
+    let idle = Duration::from_secs(2);
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.idle_exit = Some(idle));
     let mut controller = daemon.controller();
     let session = controller.start(live("keeps")).id;
-    std::thread::sleep(idle * 3);
+    std::thread::sleep(idle * 3 / 2);
     assert!(!daemon.has_left(), "a session keeps it");
     let consumer = daemon.consumer();
     controller.stop(session);
-    std::thread::sleep(idle * 3);
+    std::thread::sleep(idle * 3 / 2);
     assert!(!daemon.has_left(), "a consumer keeps it");
     drop(consumer);
     daemon.wait();

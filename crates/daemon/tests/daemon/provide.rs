@@ -1,7 +1,7 @@
 //! Processes and their regions.
 
 use traceweir_format::Guid;
-use traceweir_transport::message::{EnableCode, Message};
+use traceweir_transport::message::{Control, EnableCode, Message, SessionRef};
 
 use crate::util::*;
 
@@ -22,7 +22,7 @@ fn events_of_a_process_reach_the_file() {
     let region = provider.hear_region(id);
     provider.hear_enable();
     assert_eq!(provider.hear(), Message::Registered { registration: 1 });
-    assert_eq!(controller.query(id).processes, 1);
+    until("the process counts", || controller.query(id).processes == 1);
     assert_eq!(write_events(region, 1000), 0);
     let end = controller.stop(id);
     assert_eq!((end.events, end.events_lost), (1000, 0));
@@ -63,6 +63,7 @@ fn a_region_stays_until_the_last_registration_is_gone() {
     let region = provider.hear_region(id);
     provider.hear_enable();
     provider.hear();
+    until("the process counts", || controller.query(id).processes == 1);
     provider.register(2, Guid::from_u128(2));
     provider.hear_enable();
     provider.hear();
@@ -97,10 +98,7 @@ fn a_region_that_is_being_closed_does_not_stand_in_for_a_new_one() {
     assert_eq!(write_events(old, 10) + write_events(new, 20), 0);
     provider.acknowledge(order);
     until("the old one is given up", || controller.query(id).processes == 1);
-    let request = controller.say(&Message::Control {
-        session: traceweir_transport::message::SessionRef::Id(id),
-        control: traceweir_transport::message::Control::Stop,
-    });
+    let request = controller.say(&Message::Control { session: SessionRef::Id(id), control: Control::Stop });
     let order = provider.hear_close(id);
     provider.acknowledge(order);
     let answer = controller.next();

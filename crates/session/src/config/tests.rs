@@ -25,9 +25,35 @@ const NOT_SERVED: Option<Status> = Some(Status::ERROR_NOT_SUPPORTED);
 #[test]
 fn combinations_that_are_not_valid_are_refused() {
     for mode in [
-        0x3, 0x9, 0x6, 0xA, 0xC, 0x104, 0x20804, 0x401, 0x402, 0x404, 0x408, 0x500, 0x20900, 0x0802_0800, 0x20820,
-        0x20808, 0x20001, 0xC001, 0x0300_0001, 0x41, 0x00C0_0001, 0x0400_0002, 0x0400_0004, 0x11, 0x1_0001,
-        0x4_0001, 0x8_0001, 0x2000_0001, 0x4000_0001,
+        0x3,
+        0x9,
+        0x6,
+        0xA,
+        0xC,
+        0x104,
+        0x20804,
+        0x401,
+        0x402,
+        0x404,
+        0x408,
+        0x500,
+        0x20900,
+        0x0802_0800,
+        0x20820,
+        0x20808,
+        0x20001,
+        0xC001,
+        0x0300_0001,
+        0x41,
+        0x00C0_0001,
+        0x0400_0002,
+        0x0400_0004,
+        0x11,
+        0x1_0001,
+        0x4_0001,
+        0x8_0001,
+        0x2000_0001,
+        0x4000_0001,
     ] {
         assert_eq!(status(raw(mode)), INVALID, "{mode:#x}");
     }
@@ -104,7 +130,9 @@ fn limits_count_mib_or_kib() {
 
 #[test]
 fn a_ring_holds_two_of_the_largest_records() {
-    for (buffer_size, ring_bytes, maximum) in [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)] {
+    for (buffer_size, ring_bytes, maximum) in
+        [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)]
+    {
         let raw = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..raw(1) };
         for cpus in [1, 2, 128] {
             let config = Config::with_memory(raw.clone(), cpus, 64 * GIB).unwrap();

@@ -33,7 +33,9 @@ impl Command {
     /// Answers that the session has ended.
     pub(crate) fn refuse(self) {
         match self {
-            Self::Flush(_, done) | Self::Update(_, _, done) | Self::Stop(Some(done)) => done(Err(Error::Ended)),
+            Self::Flush(_, done) | Self::Update(_, _, done) | Self::Stop(Some(done)) => {
+                done(Err(Error::Ended))
+            }
             Self::Open(done) => done(Err(Error::Ended)),
             Self::Attach(_) | Self::Detach(_) | Self::Close(_) | Self::Stop(None) => {}
         }

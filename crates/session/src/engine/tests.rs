@@ -37,7 +37,15 @@ fn answer<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T> {
 }
 
 fn properties(mode: u32) -> SessionConfig {
-    SessionConfig { name: "test".into(), log_file_mode: mode, buffer_size: 16, ..Default::default() }
+    // Rings that no test fills but those that mean to, however late the collector runs.
+    let ring_bytes = 4 << 20;
+    SessionConfig {
+        name: "test".into(),
+        log_file_mode: mode,
+        buffer_size: 16,
+        ring_bytes,
+        ..Default::default()
+    }
 }
 
 impl Stage {

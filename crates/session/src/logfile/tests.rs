@@ -169,7 +169,8 @@ fn a_full_disk_leaves_a_valid_file() {
         assert_eq!(numbers(&bytes, 0), (0..whole * 5).collect::<Vec<_>>());
         assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().events_lost, 5);
     }
-    let refused = LogFile::create(Box::new(Memory::new(100)), &facts(1, 0), None, *facts(1, 0).clock.anchor());
+    let refused =
+        LogFile::create(Box::new(Memory::new(100)), &facts(1, 0), None, *facts(1, 0).clock.anchor());
     assert_eq!(refused.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
 }
 

@@ -24,6 +24,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -365,31 +366,31 @@ impl Outlet {
 
     /// Counts an event that was offered but cannot be written (a forked child without a region of its own, a record that is too large).
     pub fn count_lost(&self, ticket: Ticket) {
+        self.counted(ticket, None);
+    }
+
+    /// Counts a loss in a ring, or in this processor's; `false` where the outlet is closed by now.
+    fn counted(&self, ticket: Ticket, ring: Option<usize>) -> bool {
         points::pass("before_lost");
-        self.visit(ticket, |view| {
-            // SAFETY: the visit found the outlet open.
-            unsafe { view.words(view.nearest_cpu() as usize) }.lost.fetch_add(1, Ordering::Relaxed);
+        let counted = self.visit(ticket, |view| {
+            let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
+            // SAFETY: the visit found the outlet open, and the rings of one generation do not change.
+            unsafe { view.words(ring) }.lost.fetch_add(1, Ordering::Relaxed);
         });
         points::pass("after_lost");
+        counted
     }
 
     #[cold]
     #[inline(never)]
     fn too_large(&self, ticket: Ticket) -> Result<(), Failure> {
-        self.count_lost(ticket);
-        Err(Failure::TooLarge)
+        Err(if self.counted(ticket, None) { Failure::TooLarge } else { Failure::Closed })
     }
 
     #[cold]
     #[inline(never)]
     fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
-        points::pass("before_lost");
-        self.visit(ticket, |view| {
-            // SAFETY: the visit found the outlet open, and rings of one generation do not change.
-            unsafe { view.words(ring) }.lost.fetch_add(1, Ordering::Relaxed);
-        });
-        points::pass("after_lost");
-        Err(Failure::Full)
+        Err(if self.counted(ticket, Some(ring)) { Failure::Full } else { Failure::Closed })
     }
 
     /// Wakes the owner if enough is unread.
@@ -405,7 +406,7 @@ impl Outlet {
     #[cold]
     #[inline(never)]
     fn wake(&self, ticket: Ticket, ring: usize, end: u64) {
-        self.visit(ticket, |view| {
+        let _ = self.visit(ticket, |view| {
             // SAFETY: the visit found the outlet open.
             let due = unsafe { view.words(ring) }.wake_is_due(end);
             let wake = self.aside.wake.load(Ordering::Relaxed);
@@ -420,15 +421,17 @@ impl Outlet {
         });
     }
 
-    /// Does something that `close` must wait for, if the outlet is open for this ticket.
-    fn visit(&self, ticket: Ticket, work: impl FnOnce(&View)) {
+    /// Does something that `close` must wait for, if the outlet is open for this ticket; whether it was.
+    fn visit(&self, ticket: Ticket, work: impl FnOnce(&View)) -> bool {
         // Sequentially consistent, with the accesses in `close`.
         self.aside.visitors.fetch_add(1, Ordering::SeqCst);
-        if self.is_open_for(ticket, Ordering::SeqCst) {
+        let open = self.is_open_for(ticket, Ordering::SeqCst);
+        if open {
             work(&self.view());
         }
         // Pairs with the load in `still`: our work is done when we are seen to be gone.
         self.aside.visitors.fetch_sub(1, Ordering::SeqCst);
+        open
     }
 
     /// Whether this ticket's generation is the present one; an even number is no ticket.
@@ -464,12 +467,13 @@ impl Default for Outlet {
 
 /// The offset of the area for restartable sequences, where they may be used: the C library registered one, the environment does not
 /// forbid it, and the kernel can abort them from outside, without which an outlet could not be closed.
+///
+/// Found out once: a forked child must not look at the environment, whose lock another thread of its parent may have held.
 fn sequences() -> isize {
-    let offset = rseq::area_offset();
-    let usable = offset != 0
-        && !switched_on("TRACEWEIR_NO_RSEQ")
-        && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok();
-    if usable { offset } else { 0 }
+    static OFFSET: OnceLock<isize> = OnceLock::new();
+    let offset = *OFFSET.get_or_init(|| if switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
+    let stoppable = offset != 0 && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok();
+    if stoppable { offset } else { 0 }
 }
 
 /// Tries until it succeeds or the time is over.

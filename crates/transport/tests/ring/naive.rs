@@ -167,7 +167,7 @@ fn records_that_the_session_cannot_store_are_refused_and_counted() {
     let mut params = support::params(Counter::Cycles, 4096);
     params.max_record = 64;
     let (mut reader, ticket) = support::open(outlet, &params);
-    let mut write = |words: usize, staged_bytes: usize| {
+    let write = |words: usize, staged_bytes: usize| {
         let mut staged = vec![0; words];
         outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], keep_stamp: false })
     };

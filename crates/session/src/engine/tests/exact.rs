@@ -99,7 +99,10 @@ fn every_clock_gives_the_time_of_writing() {
             let time = trace.clock().file_time(event.3);
             // Clocks of a machine under load agree to a millisecond; rounded megahertz cost 0.05 % of a short run.
             let slack = 50_000;
-            assert!(time.0 > before.0 - slack && time.0 < end.0 + slack, "clock {clock}: {before} {time} {end}");
+            assert!(
+                time.0 > before.0 - slack && time.0 < end.0 + slack,
+                "clock {clock}: {before} {time} {end}"
+            );
         }
     }
 }

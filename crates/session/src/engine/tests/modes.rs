@@ -117,12 +117,17 @@ fn a_full_disk_ends_the_session_with_a_valid_file_and_tells_why() {
     if std::env::var_os(SMALL_DISK).is_some() {
         return fill_the_disk();
     }
-    // 200 blocks of 512 bytes; a write beyond fails instead of killing.
-    let script = "trap '' XFSZ; ulimit -f 200; exec \"$0\" --exact \"$1\"";
+    // Blocks of 512 bytes: room for the region, which is a file too, and some buffers. A write beyond fails instead of killing.
+    let cpus = traceweir_transport::cpu::possible().max(CPUS);
+    let config = Config::new(SessionConfig { log_file: Some("x".into()), ..small() }, cpus).unwrap();
+    let region =
+        config.region_params(traceweir_transport::clock::Counter::best()).unwrap().layout.region_bytes();
+    let blocks = (region + (100 << 10)) / 512;
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --exact \"$1\"");
     let name = "engine::tests::modes::a_full_disk_ends_the_session_with_a_valid_file_and_tells_why";
     let program = std::env::current_exe().unwrap();
     let child = std::process::Command::new("sh")
-        .args(["-c", script])
+        .args(["-c", &script])
         .arg(program)
         .arg(name)
         .env(SMALL_DISK, "1")
@@ -132,20 +137,33 @@ fn a_full_disk_ends_the_session_with_a_valid_file_and_tells_why() {
     assert!(child.status.success() && said.contains("1 passed"), "{said}");
 }
 
+fn small() -> SessionConfig {
+    SessionConfig { buffer_size: 4, ring_bytes: 1, ..properties(1) }
+}
+
 fn fill_the_disk() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(small());
     let pen = stage.pen(1);
-    for number in 0..5_000 {
-        pen.write(number, 100).unwrap();
-        if number % 100 == 0 {
-            stage.flush();
+    let mut offered = 0;
+    let mut write_some = || {
+        for _ in 0..20 {
+            pen.write(offered, 100).unwrap();
+            offered += 1;
         }
-    }
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).unwrap(), Ended { status: Status::ERROR_DISK_FULL });
+        stage.flush();
+    };
+    let ended = loop {
+        write_some();
+        if let Ok(ended) = stage.ended.try_recv() {
+            break ended;
+        }
+    };
+    assert_eq!(ended, Ended { status: Status::ERROR_DISK_FULL });
+    write_some();
     let after = stage.stop();
     let there = set(&numbers(&stage.log()));
     assert!(!there.is_empty());
-    assert_eq!(there.len() as u64 + after.events_lost, 5_000);
+    assert_eq!(there.len() as u64 + after.events_lost, offered);
     assert!(after.log_buffers_lost > 0);
     assert_eq!(after.end_status, Status::ERROR_DISK_FULL.0);
     let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();

@@ -1,0 +1,148 @@
+//! A daemon played by hand: what it says is up to the test.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use traceweir::Guid;
+use traceweir::controller::{EnableCode, EnableParams};
+use traceweir_format::header::Record;
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::ring::RegionReader;
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::{Connection, Listener};
+
+use crate::{LONG, wait_for};
+
+/// Listens where a daemon would.
+pub(crate) fn listen(runtime: &Path) -> Listener {
+    let dir = RuntimeDir::at(runtime);
+    dir.ensure().unwrap();
+    Listener::bind(&dir.control_socket(), 0o600).unwrap()
+}
+
+/// A process that speaks to the daemon.
+pub(crate) struct Process {
+    connection: Connection,
+    /// Registrations: number and provider.
+    pub(crate) registered: Vec<(u32, Guid)>,
+    region: Option<RegionReader>,
+}
+
+impl Process {
+    /// Waits for a process to connect, and welcomes it.
+    pub(crate) fn accept(listener: &Listener) -> Self {
+        let mut connection = None;
+        wait_for("a connection", || {
+            connection = listener.accept().unwrap();
+            connection.is_some()
+        });
+        Self::welcome(connection.unwrap())
+    }
+
+    /// Connects to a process that was there first, and welcomes it.
+    pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
+        let socket = RuntimeDir::at(runtime).provider_socket(pid);
+        wait_for("the provider's socket", || socket.exists());
+        let connection = Connection::connect(&socket, LONG).unwrap();
+        connection.send(0, &Message::Knock { versions: VERSIONS }, &[], LONG).unwrap();
+        Self::welcome(connection)
+    }
+
+    fn welcome(connection: Connection) -> Self {
+        let mut process = Self { connection, registered: Vec::new(), region: None };
+        match process.next() {
+            Message::Hello { role: Role::Provider, versions: VERSIONS, .. } => {}
+            other => panic!("{other:?} instead of Hello"),
+        }
+        process.say(&Message::Welcome { version: VERSIONS.1, daemon: 1 });
+        process
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.connection.peer().pid
+    }
+
+    pub(crate) fn say(&self, message: &Message) {
+        self.connection.send(0, message, &[], LONG).unwrap();
+    }
+
+    pub(crate) fn next(&mut self) -> Message {
+        self.connection.receive(LONG).unwrap().expect("the process says something").message
+    }
+
+    /// Waits for a registration.
+    pub(crate) fn await_register(&mut self) -> u32 {
+        match self.next() {
+            Message::Register { registration, provider, .. } => {
+                self.registered.push((registration, provider));
+                registration
+            }
+            other => panic!("{other:?} instead of Register"),
+        }
+    }
+
+    /// Gives the process memory for a session.
+    pub(crate) fn give_region(&mut self, session: u64) {
+        let params = RegionParams {
+            layout: Layout::new(cpu::possible(), 1 << 18).unwrap(),
+            clock: Counter::best(),
+            wake_at: 1 << 17,
+            max_record: 65_535,
+        };
+        let (reader, memory) = RegionReader::create(&params).unwrap();
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let message = Message::Region { session, params };
+        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], LONG).unwrap();
+        self.region = Some(reader);
+    }
+
+    pub(crate) fn enable(
+        &self,
+        order: u32,
+        registration: u32,
+        session: u64,
+        code: EnableCode,
+        params: EnableParams,
+    ) {
+        self.say(&Message::Enable { order, registration, session, code, params: Box::new(params) });
+    }
+
+    /// All of it: a registration, memory, everything enabled.
+    pub(crate) fn serve_one(&mut self, session: u64) {
+        let registration = self.await_register();
+        self.give_region(session);
+        self.enable(0, registration, session, EnableCode::Enable, EnableParams::default());
+        self.say(&Message::Registered { registration });
+    }
+
+    pub(crate) fn expect_ack(&mut self, order: u32) {
+        match self.next() {
+            Message::Ack { order: got } => assert_eq!(got, order),
+            other => panic!("{other:?} instead of Ack"),
+        }
+    }
+
+    /// The process has ended the connection.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.connection.receive(std::time::Duration::ZERO), Err(traceweir_transport::Error::Closed))
+    }
+
+    /// Payloads of all records written so far, and events counted as lost.
+    pub(crate) fn collect(&mut self) -> (Vec<Vec<u8>>, u64) {
+        let region = self.region.as_mut().unwrap();
+        let mut payloads = Vec::new();
+        for ring in region.rings() {
+            ring.look().unwrap();
+            while let Some(head) = ring.peek().unwrap() {
+                let mut bytes = vec![0; head.length];
+                ring.take(&mut bytes);
+                payloads.push(Record::parse(&bytes, head.cpu).unwrap().payload().to_vec());
+            }
+            ring.release();
+        }
+        (payloads, region.lost())
+    }
+}

@@ -1,0 +1,150 @@
+//! What a forked child writes is written or counted, and nothing of its parent's is touched.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use traceweir::{PrivateSession, Provider};
+
+use crate::daemon::{Process, listen};
+use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] =
+    &[("fork", fork_while_traced), ("raw clone", raw_clone), ("fork with a private session", fork_private)];
+
+const EACH: u64 = 300;
+
+/// Writes events numbered from a start.
+fn write(provider: &Provider, from: u64) {
+    for n in from..from + EACH {
+        // A loss is counted.
+        let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
+    }
+}
+
+/// Runs `body` in a child made by `make`, and waits for it to end well.
+fn in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
+    match make() {
+        0 => {
+            body();
+            std::process::exit(0);
+        }
+        child => {
+            assert!(child > 0);
+            let mut status = 0;
+            // SAFETY: waits for the child made above.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child ends well");
+        }
+    }
+}
+
+fn fork() -> libc::pid_t {
+    // SAFETY: the child goes on with this thread alone; the other threads of this process sleep and hold no lock.
+    unsafe { libc::fork() }
+}
+
+fn numbers(payloads: &[Vec<u8>]) -> HashSet<u64> {
+    payloads.iter().map(|p| u64::from_le_bytes(p[..8].try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_forked_child_registers_anew_and_no_event_goes_missing() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("fork");
+    let mut parent = Process::accept(&listener);
+    parent.serve_one(0x10001);
+    let mut child = Process::accept(&listener);
+    assert_ne!(child.pid(), parent.pid());
+    child.serve_one(0x10001);
+    wait_for_mark(stage.folder.path(), "parent wrote");
+    let (by_parent, counted_by_parent) = parent.collect();
+    let (by_child, counted_by_child) = child.collect();
+    assert_eq!(numbers(&by_parent), (0..EACH).collect::<HashSet<_>>());
+    assert!(numbers(&by_child).iter().all(|n| (1000..1000 + EACH).contains(n)));
+    assert_eq!(by_child.len() as u64 + counted_by_child + counted_by_parent, EACH, "written or counted once");
+    assert!(child.is_gone(), "the child has ended");
+    assert!(!parent.is_gone(), "the parent has not");
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn fork_while_traced(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    in_child(fork, || write(&provider, 1000));
+    write(&provider, 0);
+    mark(folder, "parent wrote");
+    wait_for_mark(folder, "done");
+}
+
+#[test]
+fn a_raw_clone_counts_its_events_as_lost_until_it_registers() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("raw clone");
+    let mut parent = Process::accept(&listener);
+    parent.serve_one(0x10001);
+    // The child tells of both registrations when it makes the second.
+    let mut child = Process::accept(&listener);
+    child.serve_one(0x10001);
+    let second = child.await_register();
+    child.say(&traceweir_transport::message::Message::Registered { registration: second });
+    wait_for_mark(stage.folder.path(), "parent wrote");
+    let (by_parent, counted_by_parent) = parent.collect();
+    assert_eq!((numbers(&by_parent), counted_by_parent), ((0..EACH).collect(), EACH));
+    let (by_child, counted_by_child) = child.collect();
+    assert_eq!((numbers(&by_child), counted_by_child), ((2000..2000 + EACH).collect(), 0));
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn raw_clone(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    // SAFETY: like fork, but the C library does not know; the other threads of this process sleep and hold no lock.
+    let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
+    in_child(clone, || {
+        write(&provider, 1000);
+        let _another = Provider::register(traceweir::Guid::from_u128(4), None).unwrap();
+        write(&provider, 2000);
+    });
+    write(&provider, 0);
+    mark(folder, "parent wrote");
+    wait_for_mark(folder, "done");
+}
+
+#[test]
+fn a_forked_child_leaves_its_parents_private_session_alone() {
+    let stage = Stage::new();
+    stage.run("fork with a private session");
+    let (seen, lost) = read(&stage.path("forked.etl"));
+    let found: HashSet<u64> = seen.iter().map(|s| s.number()).collect();
+    assert_eq!(found, (0..2 * EACH).collect::<HashSet<_>>());
+    assert_eq!(seen.len() as u64, 2 * EACH);
+    assert!(lost <= EACH);
+}
+
+fn fork_private(folder: &Path) {
+    let mut session = Some(PrivateSession::start(&sequential("forked", folder.join("forked.etl"))).unwrap());
+    session.as_ref().unwrap().enable(PROVIDER, &everything()).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    write(&provider, 0);
+    in_child(fork, || {
+        write(&provider, 1000);
+        let inherited = session.take().unwrap();
+        assert!(inherited.flush().is_err());
+        assert!(inherited.enable(PROVIDER, &everything()).is_err());
+        drop(inherited);
+        // A session of the child's own is another matter.
+        let own = PrivateSession::start(&sequential("own", folder.join("own.etl"))).unwrap();
+        own.enable(PROVIDER, &everything()).unwrap();
+        write(&provider, 5000);
+        let end = own.stop().unwrap();
+        assert_eq!(end.events + end.events_lost, EACH);
+        let (seen, lost) = read(&folder.join("own.etl"));
+        assert_eq!(seen.len() as u64 + lost, EACH);
+        assert!(seen.iter().all(|s| s.process == std::process::id()));
+    });
+    write(&provider, EACH);
+    session.take().unwrap().stop().unwrap();
+}

@@ -1,0 +1,174 @@
+//! The way to a daemon: before, after and without one.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use traceweir::controller::{EnableCode, EnableParams};
+use traceweir::provider::link_state;
+use traceweir::{PrivateSession, Provider};
+use traceweir_transport::message::Message;
+use traceweir_transport::runtime::RuntimeDir;
+
+use crate::daemon::{Process, listen};
+use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("daemon first", daemon_first),
+    ("provider first", provider_first),
+    ("silent daemon", silent_daemon),
+    ("no folder", no_folder),
+    ("sandbox", sandbox),
+];
+
+#[test]
+fn the_first_event_after_a_registration_reaches_a_session_that_was_there() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("daemon first");
+    let mut process = Process::accept(&listener);
+    assert_eq!(process.pid(), scenario.id());
+    process.serve_one(0x10001);
+    wait_for_mark(stage.folder.path(), "written");
+    let (payloads, lost) = process.collect();
+    assert_eq!((payloads.len(), lost), (100, 0));
+
+    // The callback has run when a change is acknowledged.
+    let (registration, _) = process.registered[0];
+    let params = EnableParams { level: 2, ..EnableParams::default() };
+    process.enable(7, registration, 0x10001, EnableCode::CaptureState, params.clone());
+    process.expect_ack(7);
+    assert!(stage.path("state 0").exists(), "the level is that of the session");
+    process.enable(8, registration, 0x10001, EnableCode::Enable, params);
+    process.expect_ack(8);
+    // Orders for what is not there are acknowledged too.
+    process.enable(9, registration + 1, 0x10001, EnableCode::Enable, EnableParams::default());
+    process.enable(10, registration, 0x30001, EnableCode::Enable, EnableParams::default());
+    process.expect_ack(9);
+    process.expect_ack(10);
+    process.say(&Message::CloseSession { order: 11, session: 0x10001 });
+    process.expect_ack(11);
+    mark(stage.folder.path(), "closed");
+    assert_eq!(process.next(), Message::Unregister { registration });
+    scenario.succeeded();
+    let socket = RuntimeDir::at(&stage.runtime()).provider_socket(process.pid());
+    assert!(!socket.exists(), "a process takes its socket along");
+}
+
+fn daemon_first(folder: &Path) {
+    let marks = folder.to_owned();
+    let callback = Box::new(move |n: &traceweir::provider::EnableNotice<'_>| {
+        if n.code == 2 {
+            mark(&marks, &format!("state {}", n.level));
+        }
+    });
+    let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
+    assert!(provider.enabled(255, 1));
+    for n in 0..100u64 {
+        provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+    mark(folder, "written");
+    wait_for_mark(folder, "closed");
+    wait_for("the end of the session", || !provider.enabled(0, 0));
+    drop(provider);
+    // The control thread says goodbye before the process ends.
+    std::thread::sleep(Duration::from_millis(200));
+    std::process::exit(0);
+}
+
+#[test]
+fn a_daemon_that_comes_later_finds_the_provider_and_may_go_again() {
+    let stage = Stage::new();
+    let scenario = stage.spawn("provider first");
+    wait_for_mark(stage.folder.path(), "registered");
+    for round in ["first", "second"] {
+        let mut process = Process::knock(&stage.runtime(), scenario.id());
+        process.serve_one(0x10001);
+        wait_for_mark(stage.folder.path(), round);
+        assert_eq!(process.collect().0.len(), 10);
+        // Gone without a word, as a killed daemon is.
+        drop(process);
+        wait_for_mark(stage.folder.path(), &format!("{round} gone"));
+    }
+    scenario.succeeded();
+}
+
+fn provider_first(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    mark(folder, "registered");
+    for round in ["first", "second"] {
+        wait_for("a session", || provider.enabled(4, 0));
+        for n in 0..10u64 {
+            provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+        }
+        mark(folder, round);
+        wait_for("the end of the daemon", || !provider.enabled(0, 0));
+        mark(folder, &format!("{round} gone"));
+    }
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_delays_one_registration_only() {
+    let stage = Stage::new();
+    let _listener = listen(&stage.runtime());
+    stage.run("silent daemon");
+}
+
+fn silent_daemon(_: &Path) {
+    let start = Instant::now();
+    let all: Vec<Provider> = (0..60).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
+    // One second for the first; with one for each it would be a minute.
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(!all[0].enabled(0, 0));
+}
+
+#[test]
+fn registering_succeeds_where_no_folder_can_be_had() {
+    Stage::new().run_with("no folder", |c| {
+        c.env("TRACEWEIR_RUNTIME_DIR", "/proc/nowhere");
+    });
+}
+
+fn no_folder(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(link_state().iter().any(|l| l.contains("not listening")), "{:?}", link_state());
+    works_alone(folder, &provider);
+}
+
+/// A private session needs nobody.
+fn works_alone(folder: &Path, provider: &Provider) {
+    let session = PrivateSession::start(&sequential("alone", folder.join("alone.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+    session.stop().unwrap();
+    assert_eq!(read(&folder.join("alone.etl")).0.len(), 1);
+}
+
+#[test]
+fn registering_succeeds_where_threads_and_sockets_are_refused() {
+    Stage::new().run("sandbox");
+}
+
+fn sandbox(_: &Path) {
+    refuse(&[libc::SYS_clone, libc::SYS_clone3, libc::SYS_socket, libc::SYS_memfd_create]);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(!provider.enabled(0, 0));
+    provider.write(&event(1), &[b"nobody listens"]).unwrap();
+    assert!(link_state().iter().any(|l| l.contains("no control thread")), "{:?}", link_state());
+}
+
+/// Has the kernel refuse these calls to this thread from now on.
+fn refuse(calls: &[libc::c_long]) {
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for call in calls {
+        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));
+        program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    }
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program outlives the calls, which copy it; its jumps stay inside.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+}

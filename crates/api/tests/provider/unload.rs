@@ -1,0 +1,102 @@
+//! Shared libraries that come and go, and programs without any.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Scenario, Stage, read, succeeded};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[("unload", unload)];
+
+/// Where cargo put this program: target/PROFILE/deps/NAME.
+fn profile_folder() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Has cargo build an example of this package; nothing to do where it was built with the tests.
+fn build(example: &str, target_folder: &Path, more: impl FnOnce(&mut Command)) {
+    let folder = profile_folder();
+    let profile = match folder.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--offline", "--example", example, "--profile", profile]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("--target-dir").arg(target_folder);
+    more(&mut cargo);
+    succeeded(&cargo.output().unwrap());
+}
+
+#[test]
+fn a_library_with_a_provider_survives_its_own_unloading() {
+    build("provider_plugin", profile_folder().parent().unwrap(), |_| ());
+    let library = profile_folder().join("examples/libprovider_plugin.so");
+    let stage = Stage::new();
+    // This program holds the same code, but the library has a copy of its own: nothing is shared between the two.
+    let status = stage
+        .command("unload")
+        .env("PLUGIN_LIBRARY", library)
+        .env("PLUGIN_FILE", stage.path("plugin.etl"))
+        .output();
+    succeeded(&status.unwrap());
+    let trace =
+        traceweir_format::etl::Trace::open(std::fs::File::open(stage.path("plugin.etl")).unwrap()).unwrap();
+    assert!(trace.is_finalised());
+}
+
+/// Loads the library, uses it, unloads it; then its threads must still have their code.
+fn unload(_: &Path) {
+    let name = CString::new(std::env::var("PLUGIN_LIBRARY").unwrap()).unwrap();
+    for _ in 0..3 {
+        // SAFETY: the library is ours; its functions have the types given here.
+        unsafe {
+            let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+            assert!(!library.is_null());
+            let run = symbol::<extern "C" fn(u32) -> i64>(library, c"plugin_run".as_ptr());
+            let leak = symbol::<extern "C" fn() -> c_int>(library, c"plugin_leak".as_ptr());
+            assert_eq!(run(100), 100);
+            assert_eq!(leak(), 0);
+            assert_eq!(libc::dlclose(library), 0);
+        }
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(maps.contains(name.to_str().unwrap()), "its code is still there");
+    }
+}
+
+/// # Safety
+///
+/// The symbol is a function of type `F`.
+unsafe fn symbol<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
+    // SAFETY: a library that is loaded, a name that ends.
+    let address = unsafe { libc::dlsym(library, name) };
+    assert!(!address.is_null());
+    assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
+    // SAFETY: by the contract; function pointers have the size of pointers.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+/// Needs the static libraries of the C library, which its development package holds.
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_statically_linked_program_records_itself() {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("static");
+    build("private_session", &folder, |cargo| {
+        cargo.args(["--target", &target]);
+        cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    });
+    let profile = profile_folder();
+    let program = folder.join(&target).join(profile.file_name().unwrap()).join("examples/private_session");
+    let image = std::fs::read(&program).unwrap();
+    assert!(!image.windows(8).any(|w| w == b"ld-linux"), "no loader is asked for");
+    let stage = Stage::new();
+    let output = Command::new(program)
+        .args([stage.path("static.etl").as_os_str(), "1000".as_ref()])
+        .env("TRACEWEIR_RUNTIME_DIR", stage.runtime())
+        .output()
+        .unwrap();
+    succeeded(&output);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "offered 1000 written 1000 lost 0 refused 0\n");
+    // Its events are those of another provider; the file is whole and finalised.
+    assert!(read(&stage.path("static.etl")).0.is_empty());
+}

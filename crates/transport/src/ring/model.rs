@@ -1,0 +1,193 @@
+//! The ring's words under every order of events that the memory model allows:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p traceweir-transport --release --lib model
+//! ```
+//!
+//! What runs is `words.rs` itself; only the atomics are loom's and the ring's bytes are cells in which loom finds every access that
+//! could meet another one. A record is one cell of eight bytes. The rseq writer is modelled as what the kernel makes of it: one writer at a
+//! time, no lock, the same `place` and `publish`.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::words::Words;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+const CELLS: usize = 2;
+const RING: u64 = CELLS as u64 * 8;
+
+struct Ring {
+    head: AtomicU64,
+    lock: AtomicU32,
+    lost: AtomicU64,
+    woken: AtomicU64,
+    tail: AtomicU64,
+    read: AtomicU64,
+    cells: [UnsafeCell<u64>; CELLS],
+}
+
+// SAFETY: the cells are what the model is about: loom fails the test if two accesses to one could meet.
+unsafe impl Sync for Ring {}
+// SAFETY: as above.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            head: AtomicU64::new(0),
+            lock: AtomicU32::new(0),
+            lost: AtomicU64::new(0),
+            woken: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            cells: [UnsafeCell::new(0), UnsafeCell::new(0)],
+        })
+    }
+
+    fn words(&self) -> Words<'_> {
+        let Self { head, lock, lost, woken, tail, read, .. } = self;
+        Words { head, lock, lost, woken, tail, read }
+    }
+
+    /// Writes inside of whatever excludes other writers; where the record ends, if it was published.
+    fn write_inside(&self, value: u64) -> Option<u64> {
+        let words = self.words();
+        let Some(place) = words.place(8, RING) else {
+            words.lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        // SAFETY: loom checks that nobody else has access.
+        self.cells[place.offset / 8].with_mut(|cell| unsafe { *cell = value });
+        words.publish(place.end);
+        Some(place.end)
+    }
+
+    /// Writes under the lock, as the fallback does; a taken lock is a loss.
+    fn write_locked(&self, value: u64) -> Option<u64> {
+        let words = self.words();
+        if !words.try_lock(1) {
+            words.lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let end = self.write_inside(value);
+        words.unlock();
+        end
+    }
+
+    /// Takes what is published from a position on, and gives it back.
+    fn drain(&self, position: &mut u64, out: &mut Vec<u64>) {
+        let words = self.words();
+        let head = words.published();
+        assert!(head >= *position && head - *position <= RING, "R3");
+        while *position < head {
+            let cell = (*position % RING / 8) as usize;
+            // SAFETY: loom checks that nobody writes meanwhile.
+            out.push(self.cells[cell].with(|cell| unsafe { *cell }));
+            *position += 8;
+        }
+        words.taken(*position, *position);
+    }
+}
+
+#[test]
+fn model_two_locked_writers_and_a_reader_keep_every_record_or_count_it() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let writers = [1, 2].map(|value| {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || u64::from(ring.write_locked(value).is_some()))
+        });
+        let (mut position, mut out) = (0, Vec::new());
+        ring.drain(&mut position, &mut out);
+        let written: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        ring.drain(&mut position, &mut out);
+        out.sort_unstable();
+        out.dedup();
+        assert_eq!(out.len() as u64, written);
+        assert!(out.iter().all(|value| [1, 2].contains(value)));
+        assert_eq!(written + ring.lost.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn model_a_writer_that_comes_around_never_meets_the_reader() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let writer = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || (1..=4).filter(|value| ring.write_inside(*value).is_some()).collect::<Vec<u64>>())
+        };
+        let (mut position, mut out) = (0, Vec::new());
+        ring.drain(&mut position, &mut out);
+        ring.drain(&mut position, &mut out);
+        let written = writer.join().unwrap();
+        ring.drain(&mut position, &mut out);
+        assert_eq!(out, written, "in order, each once");
+        assert_eq!(written.len() as u64 + ring.lost.load(Ordering::Relaxed), 4);
+    });
+}
+
+#[test]
+fn model_the_head_passes_from_one_sequence_to_the_next() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let first = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write_inside(1))
+        };
+        let reader = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let (mut position, mut out) = (0, Vec::new());
+                ring.drain(&mut position, &mut out);
+                (position, out)
+            })
+        };
+        // The next thread on this processor: what the first one did is ordered before it by the switch.
+        assert_eq!(first.join().unwrap(), Some(8));
+        assert_eq!(ring.write_inside(2), Some(16));
+        let (mut position, mut out) = reader.join().unwrap();
+        ring.drain(&mut position, &mut out);
+        assert_eq!(out, [1, 2]);
+    });
+}
+
+#[test]
+fn model_a_closer_that_takes_the_lock_sees_all_that_was_published() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let writer = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write_locked(1).is_some())
+        };
+        // Kept, as `close` keeps it.
+        let closed = ring.words().try_lock(2);
+        let (mut position, mut out) = (0, Vec::new());
+        if closed {
+            ring.drain(&mut position, &mut out);
+        }
+        let written = writer.join().unwrap();
+        if closed {
+            assert_eq!(out.len(), usize::from(written), "nothing is published behind the closer's back");
+        }
+    });
+}
+
+#[test]
+fn model_one_of_two_writers_wakes_the_owner() {
+    loom::model(|| {
+        let ring = Ring::new();
+        ring.head.store(16, Ordering::Relaxed);
+        let other = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || u32::from(ring.words().wake_is_due(8)))
+        };
+        let here = u32::from(ring.words().wake_is_due(16));
+        assert_eq!(here + other.join().unwrap(), 1);
+        ring.words().taken(16, 16);
+        assert!(!ring.words().wake_is_due(16), "what was read wakes nobody");
+        assert!(ring.words().wake_is_due(24));
+    });
+}

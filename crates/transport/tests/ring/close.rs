@@ -1,0 +1,146 @@
+//! Opening and closing while others write.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use traceweir_transport::abi::control;
+use traceweir_transport::clock::Counter;
+use traceweir_transport::map::Mapping;
+use traceweir_transport::ring::{Failure, RegionReader, RegionSource, Ticket};
+
+use crate::support::{self, Mark, Random};
+
+#[test]
+fn after_a_close_nobody_publishes_and_the_account_is_exact() {
+    let outlet = support::outlet();
+    let mut random = Random(7);
+    let mut exact = 0;
+    for round in 0..120u64 {
+        let clock = support::KINDS[(round % 2) as usize];
+        let ring_bytes = if round % 3 == 0 { 8192 } else { 1 << 20 };
+        let (mut reader, ticket) = support::open(outlet, &support::params(clock, ring_bytes));
+        let (mut seen, mut stamps) = (0u64, Vec::new());
+        let (quiet, written, full) = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|writer| {
+                    scope.spawn(move || {
+                        let mut results = [0u64; 2];
+                        for number in 0.. {
+                            match Mark::of(writer, number, 250).write(outlet, ticket) {
+                                Ok(()) => results[0] += 1,
+                                Err(Failure::Full) => results[1] += 1,
+                                Err(_) => break,
+                            }
+                        }
+                        results
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_micros(random.below(1500)));
+            let quiet = outlet.close();
+            support::drain(&mut reader, &mut stamps, |_| seen += 1);
+            let results = threads.into_iter().map(|thread| thread.join().unwrap());
+            let (written, full) = results.fold((0, 0), |sum, [ok, full]| (sum.0 + ok, sum.1 + full));
+            (quiet, written, full)
+        });
+        if quiet {
+            exact += 1;
+            assert_eq!(seen, written);
+            assert_eq!(reader.lost(), full);
+            support::drain(&mut reader, &mut stamps, |mark| panic!("{mark:?} came after the close"));
+        }
+    }
+    assert!(exact > 60, "closing found a writer stopped in a lock {} times", 120 - exact);
+}
+
+#[test]
+fn an_outlet_is_opened_again_and_again_with_regions_of_all_sizes() {
+    let outlet = support::outlet();
+    let mut random = Random(11);
+    let mut stale = Ticket(0);
+    for round in 0..200u64 {
+        let clock = support::KINDS[(round % 2) as usize];
+        let ring_bytes = 4096 << random.below(8);
+        let (mut reader, ticket) = support::open(outlet, &support::params(clock, ring_bytes));
+        for number in 0..10 {
+            Mark::of(round as u32, number, 100).write(outlet, ticket).unwrap();
+        }
+        assert_eq!(Mark::of(0, 0, 100).write(outlet, stale), Err(Failure::Closed));
+        outlet.count_lost(stale);
+        let mut seen = 0;
+        support::drain(&mut reader, &mut Vec::new(), |mark| {
+            assert_eq!(mark.writer, round as u32);
+            seen += 1;
+        });
+        assert_eq!((seen, reader.lost()), (10, 0));
+        assert!(outlet.close());
+        stale = ticket;
+    }
+}
+
+#[test]
+fn what_is_no_ticket_is_refused() {
+    let outlet = support::outlet();
+    for ticket in [Ticket(0), Ticket(1), Ticket(2), Ticket(u64::MAX)] {
+        assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Err(Failure::Closed));
+        outlet.count_lost(ticket);
+    }
+    let params = support::params(Counter::Cycles, 4096);
+    let (mut reader, ticket) = support::open(outlet, &params);
+    let (_, memory) = RegionReader::create(&params).unwrap();
+    assert!(outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).is_err(), "it is open already");
+    assert!(outlet.close() && outlet.close());
+    assert_eq!(Mark::of(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
+    assert_eq!(reader.lost(), 0);
+}
+
+#[test]
+fn a_region_that_is_smaller_than_said_is_refused() {
+    let outlet = support::outlet();
+    let (_, memory) = RegionReader::create(&support::params(Counter::Cycles, 4096)).unwrap();
+    let larger = support::params(Counter::Cycles, 8192);
+    assert!(outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &larger).is_err());
+    let (_reader, ticket) = support::open(outlet, &larger);
+    assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Ok(()));
+    assert!(outlet.close());
+}
+
+#[test]
+fn a_writer_stopped_inside_a_lock_is_told_and_its_addresses_are_not_used_again() {
+    let outlet = support::outlet();
+    let params = support::params(Counter::Monotonic, 4096);
+    let (mut reader, memory) = RegionReader::create(&params).unwrap();
+    let layout = params.layout;
+    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
+    let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
+    let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
+    map.half(last).unwrap().store(99, Ordering::Relaxed);
+    assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
+    assert!(!outlet.close());
+    let _ = reader.lost();
+    let (mut reader, ticket) = support::open(outlet, &params);
+    assert_eq!(Mark::of(0, 1, 100).write(outlet, ticket), Ok(()));
+    let mut seen = 0;
+    support::drain(&mut reader, &mut Vec::new(), |_| seen += 1);
+    assert_eq!(seen, 1);
+    assert!(outlet.close());
+}
+
+#[test]
+fn when_every_lock_is_taken_the_record_is_counted() {
+    let outlet = support::outlet();
+    let params = support::params(Counter::Monotonic, 4096);
+    let (mut reader, memory) = RegionReader::create(&params).unwrap();
+    let layout = params.layout;
+    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
+    let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
+    let locks = || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());
+    locks().for_each(|lock| lock.store(99, Ordering::Relaxed));
+    assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
+    assert_eq!(reader.lost(), 1);
+    locks().for_each(|lock| lock.store(0, Ordering::Relaxed));
+    assert_eq!(Mark::of(0, 1, 100).write(outlet, ticket), Ok(()));
+    assert!(outlet.close());
+}

@@ -1,0 +1,54 @@
+//! A forked child and the region of its parent.
+
+use traceweir_transport::ring::{RegionReader, RegionSource};
+
+use crate::support::{self, Mark};
+
+/// Runs something in a forked child, which may not allocate; its exit status.
+fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child of this process of many threads does only what a signal handler may, and leaves by `_exit`.
+    match unsafe { libc::fork() } {
+        0 => {
+            let status = work();
+            // SAFETY: ends the child without running anything of its parent's.
+            unsafe { libc::_exit(status) }
+        }
+        child => {
+            assert!(child > 0, "fork failed");
+            let mut status = 0;
+            // SAFETY: waits for the child made above.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
+            libc::WEXITSTATUS(status)
+        }
+    }
+}
+
+#[test]
+fn a_child_counts_its_losses_in_the_region_of_its_parent_and_forgets_it_without_harm() {
+    for clock in support::KINDS {
+        let outlet = support::outlet();
+        let params = support::params(clock, 1 << 16);
+        let (mut reader, ticket) = support::open(outlet, &params);
+        let (mut second, memory) = RegionReader::create(&params).unwrap();
+        let mut own = Some((memory, support::eventfd()));
+        let status = in_child(|| {
+            (0..30).for_each(|_| outlet.count_lost(ticket));
+            let forgotten = outlet.close();
+            outlet.count_lost(ticket);
+            let Some((memory, wake)) = own.take() else { return 2 };
+            let Ok(ticket) = outlet.open(RegionSource::File { memory, wake }, &params) else { return 3 };
+            let written = (0..20).filter(|number| Mark::of(1, *number, 200).write(outlet, ticket).is_ok()).count();
+            i32::from(!(forgotten && written == 20))
+        });
+        assert_eq!(status, 0);
+        for number in 0..50 {
+            Mark::of(0, number, 200).write(outlet, ticket).unwrap();
+        }
+        let (mut parents, mut childs) = (0, 0);
+        support::drain(&mut reader, &mut Vec::new(), |mark| parents += u32::from(mark.writer == 0));
+        support::drain(&mut second, &mut Vec::new(), |mark| childs += u32::from(mark.writer == 1));
+        assert_eq!((parents, childs, reader.lost(), second.lost()), (50, 20, 30, 0));
+        assert!(outlet.close());
+    }
+}

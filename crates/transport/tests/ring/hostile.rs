@@ -1,0 +1,195 @@
+//! Regions whose process breaks every rule: the drain says so, or reads something sane, and never does more than a ring allows.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use traceweir_transport::abi::{self, Layout, RegionParams, control};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::map::{Mapping, PAGE};
+use traceweir_transport::ring::{Damaged, RegionReader, RingReader};
+
+use crate::support::Random;
+
+const REGIONS: u64 = 60_000;
+const MAX_RECORD: u32 = 1500;
+
+fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
+    let layout = Layout::new(cpus, ring_bytes).unwrap();
+    let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD };
+    let (reader, memory) = RegionReader::create(&params).unwrap();
+    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
+    (reader, map)
+}
+
+/// Drains a ring as far as it goes; whether it was sane. Panics if it is not bounded, or says what cannot be.
+fn drain(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damaged> {
+    let mut out = vec![0; MAX_RECORD as usize];
+    let (mut records, mut bytes) = (0, 0);
+    ring.look()?;
+    while let Some(head) = ring.peek()? {
+        assert!(head.length > 0 && head.length <= MAX_RECORD as usize);
+        assert!(head.cpu < cpus);
+        if records % 5 == 4 { ring.skip() } else { ring.take(&mut out) }
+        records += 1;
+        bytes += abi::size_in_ring(head.length);
+        assert!(bytes <= ring_bytes as usize, "more was read than a ring holds");
+    }
+    ring.release();
+    Ok(())
+}
+
+fn word(random: &mut Random, ring_bytes: u32) -> u64 {
+    match random.below(8) {
+        0 => 0,
+        1 => u64::from(abi::SKIP),
+        2 => random.next(),
+        3 => random.below(u64::from(ring_bytes) * 2),
+        4 => random.below(64) * 8,
+        5 => abi::size_in_ring(random.below(2000) as usize) as u64,
+        6 => u64::MAX - random.below(64),
+        _ => random.below(2000) | random.below(4) << 32 | random.below(4) << 48,
+    }
+}
+
+/// Fills a ring with whole records, then spoils a few words of it, or fills it with nonsense.
+fn spoil(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
+    let ring_bytes = u64::from(layout.ring_bytes());
+    let put = |offset: usize, value: u64| map.word(offset).unwrap().store(value, Ordering::Relaxed);
+    let (control, data) = (layout.control_offset(ring), layout.data_offset(ring));
+    let mut head = 0;
+    if random.below(3) > 0 {
+        let cpu = (ring % usize::from(layout.cpus())) as u64;
+        loop {
+            let length = 1 + random.below(u64::from(MAX_RECORD));
+            let size = abi::size_in_ring(length as usize) as u64;
+            if head + size > ring_bytes || random.below(20) == 0 {
+                break;
+            }
+            put(data + head as usize, length | cpu << 32);
+            head += size;
+        }
+    } else {
+        for _ in 0..random.below(200) {
+            put(data + random.below(ring_bytes / 8) as usize * 8, word(random, layout.ring_bytes()));
+        }
+        head = word(random, layout.ring_bytes());
+    }
+    put(control + control::HEAD, head);
+    for _ in 0..random.below(3) {
+        put(data + random.below(ring_bytes / 8) as usize * 8, word(random, layout.ring_bytes()));
+    }
+    if random.below(4) == 0 {
+        let at = [control::HEAD, control::LOST, control::WOKEN, control::TAIL, control::READ, control::LOCK];
+        put(control + at[random.below(6) as usize], word(random, layout.ring_bytes()));
+    }
+    if random.below(8) == 0 {
+        map.give_back(data + random.below(ring_bytes / PAGE as u64) as usize * PAGE, PAGE);
+    }
+}
+
+#[test]
+fn spoiled_rings_are_found_damaged_or_read_sanely() {
+    let mut random = Random(0x5EED);
+    let (mut sane, mut damaged) = (0, 0);
+    for _ in 0..REGIONS {
+        let ring_bytes = 4096 << random.below(2);
+        let (mut reader, map) = region(1, ring_bytes);
+        let layout = reader.params().layout;
+        for step in 0..3 {
+            let ring = (step % 2) as usize;
+            spoil(&mut random, &map, &layout, ring);
+            match drain(&mut reader.rings()[ring], 1, ring_bytes) {
+                Ok(()) => sane += 1,
+                Err(Damaged) => {
+                    damaged += 1;
+                    assert!(reader.is_damaged());
+                    assert!(reader.rings().iter_mut().all(|ring| ring.look() == Err(Damaged)));
+                    assert_eq!(reader.unread(), 0);
+                    break;
+                }
+            }
+        }
+        assert!(reader.lost() < 1 << 40, "nonsense was counted");
+    }
+    assert!(sane + damaged >= 100_000, "only {} rings", sane + damaged);
+    assert!(sane > 1000 && damaged > 1000, "{sane} sane, {damaged} damaged");
+}
+
+#[test]
+fn a_region_scribbled_over_while_it_is_read_harms_nobody() {
+    let stop = AtomicBool::new(false);
+    for round in 0..150u64 {
+        let ring_bytes = 1 << 14;
+        let (mut reader, map) = region(2, ring_bytes);
+        let layout = reader.params().layout;
+        stop.store(false, Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(round + 1);
+                while !stop.load(Ordering::Relaxed) {
+                    let ring = random.below(4) as usize;
+                    spoil(&mut random, &map, &layout, ring);
+                }
+            });
+            for turn in 0..200 {
+                let ring = turn % layout.rings();
+                let _ = drain(&mut reader.rings()[ring], layout.cpus(), ring_bytes);
+                let _ = (reader.lost(), reader.unread());
+                reader.give_back();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn a_loss_counter_that_jumps_or_goes_back_does_not_spoil_the_account() {
+    let (mut reader, map) = region(1, 4096);
+    let lost = map.word(reader.params().layout.control_offset(0) + control::LOST).unwrap();
+    lost.store(5, Ordering::Relaxed);
+    assert_eq!(reader.lost(), 5);
+    lost.store(3, Ordering::Relaxed);
+    assert_eq!(reader.lost(), 5);
+    lost.store(u64::MAX, Ordering::Relaxed);
+    let jumped = reader.lost();
+    assert!((5..1 << 40).contains(&jumped), "{jumped} in no time at all");
+    lost.store(0, Ordering::Relaxed);
+    assert_eq!(reader.lost(), jumped);
+}
+
+/// Each rule of the prefix, broken alone.
+#[test]
+fn each_broken_rule_is_found() {
+    let good = 24u64;
+    let spoiled: [(&str, u64, &[u64]); 11] = [
+        ("a length of zero, as in a punched hole", 24, &[0]),
+        ("longer than the session's largest", 2048, &[1501]),
+        ("longer than any record", 2048, &[70_000]),
+        ("longer than what is published", 32, &[good]),
+        ("another processor", 40, &[good | 1 << 32]),
+        ("an unknown flag", 40, &[good | 2 << 48]),
+        ("a head that is no multiple of eight", 44, &[good]),
+        ("a head too far", 4104, &[good]),
+        ("a marker at the start", 4096, &[u64::from(abi::SKIP)]),
+        ("a marker with nothing behind it", 4096, &[8, 0, 0, u64::from(abi::SKIP)]),
+        ("a marker that points behind the head", 64, &[8, 0, 0, u64::from(abi::SKIP)]),
+    ];
+    for (rule, head, words) in spoiled {
+        let (mut reader, map) = region(1, 4096);
+        let layout = reader.params().layout;
+        for (at, word) in words.iter().enumerate() {
+            map.word(layout.data_offset(0) + at * 8).unwrap().store(*word, Ordering::Relaxed);
+        }
+        map.word(layout.control_offset(0) + control::HEAD).unwrap().store(head, Ordering::Relaxed);
+        assert_eq!(drain(&mut reader.rings()[0], 1, 4096), Err(Damaged), "{rule}");
+    }
+    let (mut reader, map) = region(1, 4096);
+    let layout = reader.params().layout;
+    let head = map.word(layout.control_offset(0) + control::HEAD).unwrap();
+    map.word(layout.data_offset(0)).unwrap().store(good, Ordering::Relaxed);
+    head.store(40, Ordering::Relaxed);
+    assert_eq!(drain(&mut reader.rings()[0], 1, 4096), Ok(()), "the good one");
+    head.store(32, Ordering::Relaxed);
+    assert_eq!(drain(&mut reader.rings()[0], 1, 4096), Err(Damaged), "a head that went back");
+}

@@ -1,0 +1,212 @@
+//! Writers that are killed at any instant: whatever had returned is there or counted, at most one record more, and nothing torn.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use traceweir_transport::abi::RegionParams;
+use traceweir_transport::clock::Counter;
+use traceweir_transport::map::{self, Mapping};
+use traceweir_transport::ring::{Outlet, RegionReader, Ticket};
+
+use crate::support::{self, Mark, Random};
+
+const WRITERS: usize = 3;
+
+/// A page in which writers say how many of their writes have returned.
+pub(crate) fn progress() -> (Mapping, OwnedFd) {
+    let file = map::memory_file(c"traceweir-progress", map::PAGE).unwrap();
+    (Mapping::of_file(file.as_fd(), map::PAGE, true).unwrap(), file)
+}
+
+pub(crate) fn returned(progress: &Mapping, writer: usize) -> u64 {
+    progress.word(writer * 8).unwrap().load(Ordering::Acquire)
+}
+
+/// Writes for ever, or up to a number, and says after each write that it returned. Does only what a signal handler may.
+pub(crate) fn write_on(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping, most: u64) {
+    let Some(word) = progress.word(writer as usize * 8) else { return };
+    for number in 0..most {
+        let _ = Mark::of(writer, number, 250).write(outlet, ticket);
+        word.store(number + 1, Ordering::Release);
+    }
+}
+
+fn spawn(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping) -> libc::pid_t {
+    // SAFETY: the child of this process of many threads does only what a signal handler may, until it is killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        write_on(outlet, ticket, writer, progress, u64::MAX);
+        // SAFETY: ends the child without running anything of its parent's.
+        unsafe { libc::_exit(1) }
+    }
+    assert!(child > 0, "fork failed");
+    child
+}
+
+fn kill(child: libc::pid_t) {
+    let mut status = 0;
+    // SAFETY: the child was made above and not waited for yet.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+    }
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
+}
+
+/// What was taken of each writer's records, and the check of the account at the end.
+#[derive(Default)]
+pub(crate) struct Account {
+    seen: HashSet<(u32, u64)>,
+    stamps: Vec<u64>,
+}
+
+impl Account {
+    pub(crate) fn take(&mut self, reader: &mut RegionReader) {
+        let Self { seen, stamps } = self;
+        support::drain(reader, stamps, |mark| assert!(seen.insert((mark.writer, mark.number)), "{mark:?} came twice"));
+    }
+
+    /// Every write that returned is there or counted, and at most one more for each writer.
+    pub(crate) fn check(&self, reader: &mut RegionReader, returned: &[u64]) {
+        let lost = reader.lost();
+        let (mut missing, mut extra) = (0u64, 0u64);
+        for (writer, returned) in returned.iter().enumerate() {
+            let there = |number: &u64| self.seen.contains(&(writer as u32, *number));
+            missing += (0..*returned).filter(|number| !there(number)).count() as u64;
+            extra += u64::from(there(returned));
+        }
+        assert!(missing <= lost, "{missing} records are neither there nor counted ({lost})");
+        let total = self.seen.len() as u64 + lost;
+        let offered: u64 = returned.iter().sum();
+        assert!(total >= offered && total <= offered + returned.len() as u64, "{total} of {offered}");
+        assert_eq!(self.seen.len() as u64 + missing, offered + extra);
+    }
+}
+
+fn round(params: &RegionParams, random: &mut Random) {
+    let outlet = support::outlet();
+    let (mut reader, ticket) = support::open(outlet, params);
+    let (progress, _file) = progress();
+    let children: Vec<_> = (0..WRITERS).map(|writer| spawn(outlet, ticket, writer as u32, &progress)).collect();
+    let mut account = Account::default();
+    for _ in 0..random.below(4) {
+        thread::sleep(Duration::from_micros(random.below(500)));
+        account.take(&mut reader);
+    }
+    // A new region for each round: a writer that is killed inside a lock takes its whole process, and thus all writers, with it.
+    children.into_iter().for_each(kill);
+    account.take(&mut reader);
+    let returned: Vec<u64> = (0..WRITERS).map(|writer| returned(&progress, writer)).collect();
+    account.check(&mut reader, &returned);
+    outlet.close();
+}
+
+#[test]
+fn writers_killed_at_random_instants_tear_nothing_and_lose_nothing_uncounted() {
+    let mut random = Random(3);
+    // What a first write sets up must not be set up in a child.
+    for clock in support::KINDS {
+        let outlet = support::outlet();
+        let (_reader, ticket) = support::open(outlet, &support::params(clock, 4096));
+        Mark::of(0, 0, 100).write(outlet, ticket).unwrap();
+        outlet.close();
+    }
+    for number in 0..180 {
+        let clock = [Counter::Cycles, Counter::Monotonic][number % 2];
+        let ring_bytes = if number % 4 < 2 { 1 << 20 } else { 1 << 14 };
+        round(&support::params(clock, ring_bytes), &mut random);
+    }
+}
+
+#[cfg(feature = "test-points")]
+mod points {
+    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use rustix::io::{FdFlags, fcntl_setfd};
+    use traceweir_transport::ring::RegionSource;
+
+    use super::*;
+
+    const VARIABLE: &str = "TRACEWEIR_TEST_WRITER";
+
+    fn params(clock: Counter) -> RegionParams {
+        let mut params = support::params(clock, 8192);
+        params.wake_at = 1;
+        params
+    }
+
+    /// Runs this program again as a writer that is killed at a point, and checks what it left.
+    fn kill_at(point: &str, pass: u64, clock: Counter) {
+        let (mut reader, memory) = RegionReader::create(&params(clock)).unwrap();
+        let (progress, file) = progress();
+        let wake = support::eventfd();
+        for descriptor in [&memory, &wake, &file] {
+            fcntl_setfd(descriptor, FdFlags::empty()).unwrap();
+        }
+        let numbers = [memory.as_raw_fd(), wake.as_raw_fd(), file.as_raw_fd(), clock as i32];
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "kill::points::the_writer_that_is_killed", "--ignored", "--test-threads=1"])
+            .env("TRACEWEIR_TEST_POINT", format!("{point}:{pass}"))
+            .env(VARIABLE, numbers.map(|number| number.to_string()).join(" "))
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{point}:{pass} with {clock:?}: {status:?}");
+        let mut account = Account::default();
+        account.take(&mut reader);
+        account.check(&mut reader, &[returned(&progress, 0)]);
+    }
+
+    #[test]
+    #[ignore = "the other half of the tests below, which run it in a process of its own"]
+    fn the_writer_that_is_killed() {
+        let Ok(numbers) = std::env::var(VARIABLE) else { return };
+        let numbers: Vec<i32> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        // SAFETY: the descriptors were left open for this process, and nobody else here owns them.
+        let [memory, wake, file] = [0, 1, 2].map(|at| unsafe { OwnedFd::from_raw_fd(numbers[at]) });
+        let progress = Mapping::of_file(file.as_fd(), map::PAGE, true).unwrap();
+        let params = params(Counter::from_number(numbers[3] as u32).unwrap());
+        let outlet = support::outlet();
+        let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();
+        support::pin(0);
+        write_on(outlet, ticket, 0, &progress, 500);
+    }
+
+    #[test]
+    fn a_writer_killed_at_a_point_of_either_path_leaves_an_exact_account() {
+        for clock in support::KINDS {
+            for point in ["before_write", "before_lost", "after_lost"] {
+                [1, 2, 40].into_iter().for_each(|pass| kill_at(point, pass, clock));
+            }
+            for point in ["before_wake", "after_wake"] {
+                kill_at(point, 1, clock);
+            }
+        }
+    }
+
+    #[test]
+    fn a_writer_killed_at_a_point_of_the_lock_leaves_an_exact_account() {
+        for point in ["fallback_locked", "fallback_copied", "fallback_published", "fallback_unlocked"] {
+            [1, 2, 20].into_iter().for_each(|pass| kill_at(point, pass, Counter::Monotonic));
+        }
+    }
+
+    #[test]
+    fn a_writer_killed_behind_its_sequence_leaves_an_exact_account() {
+        // Without sequences (another processor, no registration) every write takes the lock, and the point is not there.
+        let outlet = support::outlet();
+        let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 4096));
+        Mark::of(0, 0, 100).write(outlet, ticket).unwrap();
+        let rings = reader.rings();
+        let (sequences, _) = rings.split_at_mut(rings.len() / 2);
+        if sequences.iter_mut().any(|ring| ring.look().unwrap()) {
+            [1, 2, 20].into_iter().for_each(|pass| kill_at("published", pass, Counter::Cycles));
+        }
+        outlet.close();
+    }
+}

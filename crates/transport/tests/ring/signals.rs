@@ -1,0 +1,83 @@
+//! A signal handler that writes while the thread it interrupted writes.
+
+use std::collections::HashSet;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use traceweir_transport::ring::{Outlet, Ticket};
+
+use crate::support::{self, Mark};
+
+static OUTLET: Outlet = Outlet::new();
+static TICKET: AtomicU64 = AtomicU64::new(0);
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+const HANDLER: u32 = 1000;
+
+extern "C" fn on_signal(_: libc::c_int) {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let ticket = Ticket(TICKET.load(Ordering::Relaxed));
+    if Mark::of(HANDLER, number, 300).write(&OUTLET, ticket).is_err() {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn install() {
+    // SAFETY: the handler does only what a signal handler may; the structure is valid when zeroed.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn a_handler_that_interrupts_a_write_writes_too() {
+    install();
+    for clock in support::KINDS {
+        let params = support::params(clock, 1 << 16);
+        let (mut reader, ticket) = support::open(&OUTLET, &params);
+        TICKET.store(ticket.0, Ordering::Relaxed);
+        NUMBER.store(0, Ordering::Relaxed);
+        REFUSED.store(0, Ordering::Relaxed);
+        let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                thread::spawn(move || {
+                    let (mut number, mut refused) = (0, 0u64);
+                    while !stop.load(Ordering::Relaxed) {
+                        refused += u64::from(Mark::of(writer, number, 300).write(&OUTLET, ticket).is_err());
+                        number += 1;
+                    }
+                    (number, refused)
+                })
+            })
+            .collect();
+        let (mut seen, mut stamps, mut by_handler) = (HashSet::new(), Vec::new(), 0);
+        let mut take = |reader: &mut _| {
+            support::drain(reader, &mut stamps, |mark| {
+                assert!(seen.insert((mark.writer, mark.number)), "{mark:?} came twice");
+                by_handler += u64::from(mark.writer == HANDLER);
+            });
+        };
+        for _ in 0..1500 {
+            for writer in &writers {
+                // SAFETY: the thread was not joined yet, so its handle is valid.
+                assert_eq!(unsafe { libc::pthread_kill(writer.as_pthread_t(), libc::SIGUSR2) }, 0);
+            }
+            take(&mut reader);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let results = writers.into_iter().map(|writer| writer.join().unwrap());
+        let (written, refused) = results.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        take(&mut reader);
+        let (handled, unhandled) = (NUMBER.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
+        assert!(handled > 0 && by_handler > 0, "{handled} signals, {by_handler} of their records");
+        assert_eq!(reader.lost(), refused + unhandled);
+        assert_eq!(seen.len() as u64 + refused + unhandled, written + handled);
+        assert!(OUTLET.close());
+    }
+}
