@@ -192,7 +192,7 @@ pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
 /// The role `hold`: a session that enables the bench's provider, until the input ends.
 pub(crate) fn hold(file: &Path) -> Result<()> {
     let mut controller = ours::controller()?;
-    let session = ours::start_session(&mut controller, file)?;
+    let session = ours::start_session(&mut controller, &ours::plain_session(file))?;
     let waited = say_ready_and_wait();
     controller.stop(&session)?;
     waited

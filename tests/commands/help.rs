@@ -6,7 +6,9 @@ use crate::util::{root, weir, weir_command};
 #[test]
 fn weir_alone_shows_its_commands() {
     let run = weir::<&str>([]).expect(2);
-    for word in ["info", "dump", "stats", "check", "repair", "demo", "Examples:", "Exit status:"] {
+    for word in
+        ["record", "watch", "info", "dump", "stats", "check", "repair", "demo", "Examples:", "Exit status:"]
+    {
         assert!(run.stderr.contains(word), "{word} in {}", run.stderr);
     }
     assert_eq!(weir(["--help"]).expect(0).text(), run.stderr);

@@ -197,21 +197,32 @@ pub(crate) fn controller() -> Result<Controller> {
     }
 }
 
-/// A sequential session that has as much memory as the peer, and the bench's provider enabled in it.
-pub(crate) fn start_session(controller: &mut Controller, file: &Path) -> Result<SessionRef> {
-    let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
-    let buffers = buffers_beside_regions(processors);
-    let config = SessionConfig {
+/// A sequential session with the memory that sessions have by default.
+pub(crate) fn plain_session(file: &Path) -> SessionConfig {
+    SessionConfig {
         name: format!("bench-{}", std::process::id()),
         log_file_mode: SEQUENTIAL,
+        log_file: Some(file.to_owned()),
+        ..SessionConfig::default()
+    }
+}
+
+/// A sequential session that has as much memory as the peer.
+fn session_like_the_peers(file: &Path) -> SessionConfig {
+    let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let buffers = buffers_beside_regions(processors);
+    SessionConfig {
         buffer_size: BUFFER_KIB,
         minimum_buffers: buffers,
         maximum_buffers: buffers,
         ring_bytes: RING_BYTES,
-        log_file: Some(file.to_owned()),
-        ..SessionConfig::default()
-    };
-    let session = SessionRef::Id(controller.start(&config)?.id);
+        ..plain_session(file)
+    }
+}
+
+/// Starts a session and enables the bench's provider in it.
+pub(crate) fn start_session(controller: &mut Controller, config: &SessionConfig) -> Result<SessionRef> {
+    let session = SessionRef::Id(controller.start(config)?.id);
     controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)?;
     Ok(session)
 }
@@ -251,7 +262,7 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
 pub(crate) fn run_round(file: &Path, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
     let mut controller = controller()?;
-    let session = start_session(&mut controller, file)?;
+    let session = start_session(&mut controller, &session_like_the_peers(file))?;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
     let written = load.run(&|count| {

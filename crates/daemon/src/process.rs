@@ -65,8 +65,11 @@ struct Translator {
 }
 
 impl Translator {
+    /// Knows the main thread from the start: a process that writes and ends at once often has no other.
     fn new(pid: u32) -> Self {
-        Self { pid, known: HashMap::new(), looks: RESERVE, granted: Instant::now() }
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let known = namespace_ids(&status).map(|(outer, inner)| (inner, outer)).into_iter().collect();
+        Self { pid, known, looks: RESERVE, granted: Instant::now() }
     }
 
     fn translate(&mut self, tid: u32) -> u32 {
@@ -150,6 +153,7 @@ mod tests {
     #[test]
     fn threads_are_found_and_inventions_are_unknown() {
         let mut translator = Translator::new(std::process::id());
+        assert_eq!(translator.known.len(), 1);
         assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN);
         // The main thread's number in the innermost namespace is its process id there, whatever namespace the test runs in.
         let status = fs::read_to_string("/proc/self/status").unwrap();

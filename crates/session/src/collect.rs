@@ -100,7 +100,7 @@ impl Collector {
     /// Drops regions, of which everything has been collected.
     pub(crate) fn remove(&mut self, leaving: &[SourceId]) {
         let shared = &self.shared;
-        self.sources.retain(|source| {
+        self.sources.retain_mut(|source| {
             let stays = !leaving.contains(&source.id);
             if !stays {
                 shared.forget(source);
@@ -119,14 +119,23 @@ impl Collector {
 
     /// Collects what the rings hold.
     pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
-        let mut drained = Drained::default();
         let mut outcome = Outcome::default();
         let (mut readers, mut writers) = split(&mut self.sources);
         // One stream takes the rings of all processors.
         let width = if self.streams.len() == 1 { self.cpus } else { 1 };
         let counter = self.clock.counter();
-        let mut counts = (0, 0);
-        for at in 0..self.streams.len() {
+        let mut filler = Filler {
+            streams: &mut self.streams,
+            at: 0,
+            writers: &mut writers,
+            clock: &self.clock,
+            shared: &self.shared,
+            jobs: &self.jobs,
+            told_lost: &mut self.told_lost,
+            events: 0,
+            damaged: 0,
+        };
+        for at in 0..filler.streams.len() {
             let before = counter.now();
             let mut lanes = look(&mut readers, at, width, self.cpus, &mut outcome);
             if lanes.is_empty() {
@@ -137,25 +146,13 @@ impl Collector {
                 // Read behind the rings: no honest stamp is younger.
                 Reach::All => Until { now: counter.now(), ahead: 0 },
             };
-            let mut filler = Filler {
-                streams: &mut self.streams,
-                at,
-                writers: &mut writers,
-                clock: &self.clock,
-                shared: &self.shared,
-                jobs: &self.jobs,
-                told_lost: &mut self.told_lost,
-                events: 0,
-                damaged: 0,
-            };
+            filler.at = at;
             merge::merge(&mut lanes, until, &mut filler, &mut outcome);
-            counts = (counts.0 + filler.events, counts.1 + filler.damaged);
         }
-        (drained.took, drained.waits) = (outcome.took, outcome.waits);
-        self.shared.stats.events.fetch_add(counts.0, Relaxed);
-        self.shared.stats.damaged.fetch_add(counts.1, Relaxed);
+        self.shared.stats.events.fetch_add(filler.events, Relaxed);
+        self.shared.stats.damaged.fetch_add(filler.damaged, Relaxed);
         self.settle_sources(&outcome.damaged);
-        drained
+        Drained { took: outcome.took, waits: outcome.waits }
     }
 
     /// Reads what processes have lost, and gives damaged regions up.
@@ -168,6 +165,7 @@ impl Collector {
             source.lost = source.lost.max(lost);
             if damaged.contains(&index) {
                 source.reader = None;
+                self.shared.silence(source);
                 self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
             }
         }
@@ -200,12 +198,17 @@ impl Collector {
             .collect()
     }
 
-    /// Sends live consumers what they have not had; the buffers go on filling.
+    /// Sends live consumers what they have not had; the buffers go on filling. What the writer is too busy for they get with the full
+    /// buffers.
     pub(crate) fn deliver(&mut self) {
         let is_new = |b: &Buffer| b.filled > b.delivered;
         let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
         for (index, stream) in self.streams.iter_mut().enumerate() {
             let Some(buffer) = stream.buffer.as_mut().filter(|b| is_new(b)) else { continue };
+            let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
+            if !self.shared.send_piece(size) {
+                return;
+            }
             tell_lost(buffer, &self.shared, &mut self.told_lost);
             let mut piece = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events);
             piece.ends_flush = Some(index) == last;
@@ -218,8 +221,8 @@ impl Collector {
 
     /// Gives all regions up, at the end.
     pub(crate) fn finish(&mut self) {
-        for source in self.sources.drain(..) {
-            self.shared.forget(&source);
+        for mut source in self.sources.drain(..) {
+            self.shared.forget(&mut source);
         }
     }
 }

@@ -34,6 +34,9 @@ const LARGEST_RING: u64 = 8 << 20;
 /// Memory that is assumed where the system does not tell.
 const ASSUMED_MEMORY: u64 = 1 << 30;
 
+/// Bytes of a header buffer without the names, and some to spare.
+const HEADER_EVENT: usize = 512;
+
 /// GUID of the NT Kernel Logger, `SystemTraceControlGuid`.
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
 /// The name that goes with it.
@@ -96,7 +99,7 @@ impl Config {
         let p = &mut self.properties;
         let (default, least, most) = BUFFER_KIB;
         let size = if p.buffer_size == 0 { default } else { p.buffer_size };
-        p.buffer_size = size.clamp(least, most).next_multiple_of(4);
+        p.buffer_size = size.clamp(least.max(header_kib(p)), most).next_multiple_of(4);
         // A quarter of the machine, but enough to go on with.
         let afford = memory / 4 / (u64::from(p.buffer_size) << 10);
         let afford = u32::try_from(afford).unwrap_or(u32::MAX).max(2);
@@ -142,6 +145,11 @@ impl Config {
     /// The clock that is really used.
     pub(crate) fn set_clock(&mut self, kind: u32) {
         self.properties.clock = kind;
+    }
+
+    /// The period of the flush timer; 0 where there is none. A flight recorder is written only when asked.
+    pub(crate) fn flush_seconds(properties: &SessionConfig) -> u32 {
+        if Mode(properties.log_file_mode).is_buffering() { 0 } else { properties.flush_timer }
     }
 
     /// Processors that regions have rings for.
@@ -210,6 +218,14 @@ fn check_names(raw: &SessionConfig) -> Result<()> {
         return refuse(Status::ERROR_INVALID_PARAMETER, "a log-file name has at most 1,023 characters");
     }
     Ok(())
+}
+
+/// KiB that the header buffer takes: both names stand in it.
+fn header_kib(properties: &SessionConfig) -> u32 {
+    let path = properties.log_file.as_ref().map_or(0, |path| path.to_string_lossy().encode_utf16().count());
+    let units = properties.name.encode_utf16().count().saturating_add(path);
+    let bytes = units.saturating_mul(2).saturating_add(HEADER_EVENT);
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
 /// Memory of the machine.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! L1 Buffers are written whole: a file is valid up to its last buffer at any time. L2 A write that fails leaves nothing behind: the
-//! file is cut behind its last whole buffer and finalised, which needs no new blocks. L3 A finalised file takes no more buffers; its
+//! file is cut behind its last whole buffer and finalised, which needs no new blocks. (A device that fails while a circular log
+//! overwrites its oldest buffer may leave that one torn.) L3 A finalised file takes no more buffers; its
 //! header is written again at the stop, with the final counts. L4 Processors' buffers are written in the order they were filled.
 
 use std::collections::VecDeque;

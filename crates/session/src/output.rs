@@ -114,6 +114,7 @@ impl Output {
                     if let Some(live) = &mut self.live {
                         live.deliver(&mut piece, &self.shared.stats);
                     }
+                    self.shared.piece_arrived(piece.filled);
                 }
                 Job::Flush(done) => done(Ok(self.shared.properties())),
                 Job::Snapshot { file, partial, done } => {

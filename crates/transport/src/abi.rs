@@ -189,6 +189,7 @@ impl RegionParams {
 /// The first word of a record's prefix: length, processor, flags.
 #[must_use]
 #[inline]
+#[cfg(not(loom))]
 pub(crate) const fn prefix_word(length: u32, cpu: u16, flags: u16) -> u64 {
     length as u64 | (cpu as u64) << 32 | (flags as u64) << 48
 }
@@ -201,7 +202,11 @@ pub const fn size_in_ring(length: usize) -> usize {
 }
 
 const _: () = {
-    assert!(control::READ + 8 <= CONTROL_BYTES && HEADER_BYTES.is_multiple_of(64) && CONTROL_BYTES.is_multiple_of(64));
+    assert!(
+        control::READ + 8 <= CONTROL_BYTES
+            && HEADER_BYTES.is_multiple_of(64)
+            && CONTROL_BYTES.is_multiple_of(64)
+    );
     assert!(control::LOST / 64 != control::HEAD / 64 && control::TAIL / 128 != control::HEAD / 128);
     assert!(control::TAIL / 64 == control::READ / 64);
     assert!(size_in_ring(1) == 24 && size_in_ring(8) == 24 && size_in_ring(9) == 32);
@@ -245,7 +250,8 @@ mod tests {
     fn the_largest_record_of_a_region_is_bounded() {
         let layout = Layout::new(1, 8192).unwrap();
         for (max_record, sound) in [(0, false), (1, true), (65535, true), (65536, false)] {
-            let params = RegionParams { layout, clock: crate::clock::Counter::Cycles, wake_at: 1, max_record };
+            let params =
+                RegionParams { layout, clock: crate::clock::Counter::Cycles, wake_at: 1, max_record };
             assert_eq!(params.check().is_ok(), sound);
         }
     }

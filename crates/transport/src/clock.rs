@@ -42,7 +42,11 @@ impl Counter {
     pub fn best() -> Self {
         static BEST: OnceLock<Counter> = OnceLock::new();
         *BEST.get_or_init(|| {
-            if cycles::invariant() && !switched_on("TRACEWEIR_NO_TSC") { Self::Cycles } else { Self::Monotonic }
+            if cycles::invariant() && !switched_on("TRACEWEIR_NO_TSC") {
+                Self::Cycles
+            } else {
+                Self::Monotonic
+            }
         })
     }
 
@@ -182,7 +186,9 @@ mod cycles {
     pub(super) fn now() -> u64 {
         let count: u64;
         // SAFETY: Linux lets programs read this register; reading it changes nothing.
-        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags))
+        };
         count
     }
 }

@@ -27,7 +27,10 @@ pub fn current() -> u32 {
 
 /// The highest number of a list such as `0-3,8,10-11`.
 fn highest_of(list: &str) -> Option<u32> {
-    list.trim().split([',', '-']).map(|number| number.parse().ok()).try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
+    list.trim()
+        .split([',', '-'])
+        .map(|number| number.parse().ok())
+        .try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
 }
 
 /// What the C library says, where `/sys` cannot be read.

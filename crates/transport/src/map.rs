@@ -72,9 +72,14 @@ impl Mapping {
         Self::from_kernel(base, bytes, writable)
     }
 
-    fn from_kernel(base: rustix::io::Result<*mut core::ffi::c_void>, bytes: usize, writable: bool) -> Result<Self> {
+    fn from_kernel(
+        base: rustix::io::Result<*mut core::ffi::c_void>,
+        bytes: usize,
+        writable: bool,
+    ) -> Result<Self> {
         let base = base.map_err(|e| Error::system("map shared memory", e))?;
-        let base = NonNull::new(base.cast()).ok_or(Error::Invalid("shared memory cannot be at address zero"))?;
+        let base =
+            NonNull::new(base.cast()).ok_or(Error::Invalid("shared memory cannot be at address zero"))?;
         Ok(Self { base, bytes, writable })
     }
 
@@ -170,6 +175,7 @@ impl Range {
     ///
     /// # Safety
     /// Base and size are those of a range from [`reserve`](Self::reserve).
+    #[cfg(not(loom))]
     pub(crate) unsafe fn from_parts(base: *mut u8, bytes: usize) -> Option<Self> {
         NonNull::new(base).map(|base| Self { base, bytes })
     }
@@ -192,7 +198,8 @@ impl Range {
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the addresses are this range's, kept for this purpose; nobody has references into them.
-        let mapped = unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, RW, flags, file.as_fd(), 0) };
+        let mapped =
+            unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, RW, flags, file.as_fd(), 0) };
         mapped.map(drop).map_err(|e| Error::system("map a region", e))
     }
 
@@ -267,7 +274,8 @@ mod tests {
     #[test]
     fn pages_given_back_read_as_zeros_through_every_mapping() {
         let file = file(3 * PAGE);
-        let (one, two) = (Mapping::of_file(file.as_fd(), 3 * PAGE, true), Mapping::of_file(file.as_fd(), 3 * PAGE, false));
+        let (one, two) =
+            (Mapping::of_file(file.as_fd(), 3 * PAGE, true), Mapping::of_file(file.as_fd(), 3 * PAGE, false));
         let (one, two) = (one.unwrap(), two.unwrap());
         assert!(one.copy_in(0, &[7; 3 * PAGE]) && !two.copy_in(0, &[8]));
         one.give_back(PAGE, PAGE);

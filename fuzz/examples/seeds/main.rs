@@ -9,6 +9,7 @@
 mod containers;
 mod control;
 mod records;
+mod region;
 mod source;
 
 use std::path::Path;
@@ -42,6 +43,7 @@ fn main() {
         ("payload", payloads()),
         ("message", messages()),
         ("control", control::all()),
+        ("region", region::all()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
         std::fs::create_dir_all(&folder).expect("the folder of the seeds");

@@ -41,22 +41,28 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// A record that begins with these words (little-endian), behind room for the prefix.
+    /// Nothing yet. [`begin`](Self::begin) comes next; apart from it, so that the arrays are made where they stay and never moved.
     #[inline(always)]
-    pub(super) fn new<const N: usize>(head: &[u64; N]) -> Self {
-        const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
-        let mut stage = Self {
+    pub(super) const fn empty() -> Self {
+        Self {
             words: [const { MaybeUninit::uninit() }; WORDS],
-            filled: PREFIX_BYTES + N * 8,
+            filled: 0,
             parts: [const { MaybeUninit::uninit() }; PARTS],
             count: 0,
-        };
-        stage.words[0].write(0);
-        stage.words[1].write(0);
-        for (to, from) in stage.words[2..].iter_mut().zip(head) {
+        }
+    }
+
+    /// Begins a record with these words (little-endian), behind room for the prefix.
+    #[inline(always)]
+    pub(super) fn begin<const N: usize>(&mut self, head: &[u64; N]) {
+        const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
+        self.words[0].write(0);
+        self.words[1].write(0);
+        for (to, from) in self.words[2..].iter_mut().zip(head) {
             to.write(from.to_le());
         }
-        stage
+        self.filled = PREFIX_BYTES + N * 8;
+        self.count = 0;
     }
 
     /// Appends a block; a small one is copied now, a large one when the record is written.
@@ -173,7 +179,8 @@ mod tests {
         let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8).collect();
         for first in 0..=300 {
             for second in [0, 1, 3, 8, 40, 65, 200] {
-                let mut stage = Stage::new(&[0x0807_0605_0403_0201]);
+                let mut stage = Stage::empty();
+                stage.begin(&[0x0807_0605_0403_0201]);
                 let mut want = vec![1, 2, 3, 4, 5, 6, 7, 8];
                 for block in [&source[..first], &source[first..first + second], &source[5..12]] {
                     stage.push(block);
@@ -187,7 +194,8 @@ mod tests {
     #[test]
     fn many_small_blocks_run_over_into_parts() {
         let block = [0xA5u8; 17];
-        let mut stage = Stage::new(&[0; 10]);
+        let mut stage = Stage::empty();
+        stage.begin(&[0; 10]);
         for _ in 0..128 {
             stage.push(&block);
         }

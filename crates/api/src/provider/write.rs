@@ -66,21 +66,28 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
         count_lost(slot, what.descriptor, u64::MAX);
         return Err(WriteError::TooLarge);
     }
-    let mut stage = compose(slot, what, thread, &items, size);
+    let mut stage = Stage::empty();
+    compose(&mut stage, slot, what, thread, &items, size);
     deliver(slot, what.descriptor, thread, &mut stage)
 }
 
 /// The record on the stack.
 #[inline(always)]
-fn compose<'a>(slot: &Slot, what: &Event<'a>, thread: u32, items: &'a Items<'a>, size: usize) -> Stage<'a> {
-    let mut stage = Stage::new(&header(slot, what, thread, items.count != 0, size));
+fn compose<'a>(
+    stage: &mut Stage<'a>,
+    slot: &Slot,
+    what: &Event<'a>,
+    thread: u32,
+    items: &'a Items<'a>,
+    size: usize,
+) {
+    stage.begin(&header(slot, what, thread, items.count != 0, size));
     if items.count != 0 {
-        items.push_to(&mut stage);
+        items.push_to(stage);
     }
     for block in what.data {
         stage.push(block);
     }
-    stage
 }
 
 /// EVENT_HEADER as words; the offsets are those of `traceweir_format::header::event`.
@@ -229,7 +236,8 @@ mod tests {
         let related = what.related.map(|g| g.to_bytes());
         let items = Items::new(slot.traits(), what.metadata, related.as_ref());
         let size = event::SIZE + items.size + what.data.iter().map(|b| b.len()).sum::<usize>();
-        let mut stage = compose(slot, what, 4711, &items, size);
+        let mut stage = Stage::empty();
+        compose(&mut stage, slot, what, 4711, &items, size);
         let gather = stage.gather();
         let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         bytes.truncate(16 + gather.staged_bytes);

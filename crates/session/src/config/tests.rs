@@ -114,9 +114,19 @@ fn sizes_and_numbers_are_adjusted() {
     assert_eq!(adjusted(given(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
     assert_eq!(adjusted(given(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
     assert_eq!(adjusted(given(16_384, 100, 200), GIB), (16_384, 16, 16, 0, 1), "a quarter of the memory");
+    let long =
+        SessionConfig { name: "n".repeat(1023), log_file: Some("f".repeat(1023).into()), ..given(4, 0, 0) };
+    assert_eq!(adjusted(long, 16 * GIB).0, 8, "the names fit the header buffer");
     let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..raw(0x400) };
     assert_eq!(adjusted(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
     assert!(!Config::with_memory(raw(1), 4, GIB).unwrap().properties().guid.is_null());
+}
+
+#[test]
+fn a_flight_recorder_has_no_flush_timer() {
+    for (mode, seconds) in [(1, 5), (0x100, 5), (0x400, 0)] {
+        assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..raw(mode) }), seconds);
+    }
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     wakes: Mutex<Vec<OwnedFd>>,
     region_bytes: AtomicU64,
     sources: AtomicU64,
+    /// Bytes of pieces for live consumers that are under way to the writer.
+    pieces: AtomicU64,
 }
 
 fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -98,6 +100,7 @@ impl Shared {
             wakes: Mutex::new(Vec::new()),
             region_bytes: AtomicU64::new(0),
             sources: AtomicU64::new(1),
+            pieces: AtomicU64::new(0),
         };
         shared.listen_to(&shared.bell)?;
         Ok(shared)
@@ -143,6 +146,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a command waits.
+    pub(crate) fn has_commands(&self) -> bool {
+        locked(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
+    }
+
     /// The next command.
     pub(crate) fn next_command(&self) -> Option<Command> {
         locked(&self.commands).as_mut()?.pop_front()
@@ -151,6 +159,18 @@ impl Shared {
     /// Takes no more commands; those that wait.
     pub(crate) fn close(&self) -> VecDeque<Command> {
         locked(&self.commands).take().unwrap_or_default()
+    }
+
+    /// Whether a piece of so many bytes may be sent: those under way are bounded as the buffers are.
+    pub(crate) fn send_piece(&self, bytes: usize) -> bool {
+        let most = (self.pool.buffer_bytes() as u64).saturating_mul(self.maximum_buffers() as u64);
+        let add = |sum: u64| sum.checked_add(bytes as u64).filter(|&sum| sum <= most);
+        self.pieces.fetch_update(Relaxed, Relaxed, add).is_ok()
+    }
+
+    /// A piece has arrived.
+    pub(crate) fn piece_arrived(&self, bytes: usize) {
+        self.pieces.fetch_sub(bytes as u64, Relaxed);
     }
 
     pub(crate) fn next_source(&self) -> SourceId {
@@ -167,12 +187,17 @@ impl Shared {
         self.region_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// A source is gone: its wake and its share of the address space with it.
-    pub(crate) fn forget(&self, source: &Source) {
-        if let Some(wake) = &source.wake {
+    /// A source wakes nobody any more.
+    pub(crate) fn silence(&self, source: &mut Source) {
+        if let Some(wake) = source.wake.take() {
             // The process may hold a duplicate, so that closing ours would not take it off the list.
             let _ = epoll::delete(&self.waiting, wake);
         }
+    }
+
+    /// A source is gone: its wake and its share of the address space with it.
+    pub(crate) fn forget(&self, source: &mut Source) {
+        self.silence(source);
         self.unclaim(source.bytes);
         self.stats.processes.fetch_sub(1, Relaxed);
     }

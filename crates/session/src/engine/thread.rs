@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::Error as TransportError;
@@ -26,6 +26,11 @@ use crate::stats::Stats;
 
 /// Stack of a session's thread: nothing deep runs there.
 const STACK: usize = 256 << 10;
+
+/// So many wakes in a row may find nothing before they are answered with pauses.
+const IDLE_WAKES: u32 = 100;
+/// Such a pause.
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Starts a session's threads.
 pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
@@ -87,7 +92,7 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
     let low_latency = shared.config().low_latency;
-    let schedule = Schedule::new(Instant::now(), shared.config().flush_timer);
+    let schedule = Schedule::new(Instant::now(), Config::flush_seconds(&shared.config()));
     let collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
     let keeper =
         Keeper { shared: Arc::clone(shared), collector, jobs, schedule, low_latency, leaving: Vec::new() };
@@ -129,18 +134,25 @@ enum Next {
 
 impl Keeper {
     fn run(mut self) {
+        let mut idle = 0_u32;
         loop {
             self.shared.wait(self.schedule.pause(Instant::now()));
+            let asked = self.shared.has_commands();
             if self.commands() == Next::Stop {
                 break;
             }
-            self.turn();
+            let useful = self.turn() || asked;
             Stats::note_thread_time(&self.shared.stats.collector_ns);
+            idle = if useful { 0 } else { idle.saturating_add(1) };
+            if idle > IDLE_WAKES {
+                // Somebody wakes us for nothing, over and over: that is not to cost more than this.
+                std::thread::sleep(IDLE_PAUSE);
+            }
         }
     }
 
-    /// One drain and what is due beside it.
-    fn turn(&mut self) {
+    /// One drain and what is due beside it. Whether there was anything to do.
+    fn turn(&mut self) -> bool {
         let due = self.schedule.due(Instant::now());
         let reach = if self.leaving.is_empty() { Reach::Settled } else { Reach::All };
         let drained = self.collector.drain(reach);
@@ -150,7 +162,7 @@ impl Keeper {
         }
         if due.flush {
             self.collector.flush();
-        } else if self.low_latency && self.is_live() {
+        } else if self.low_latency && drained.took && self.is_live() {
             self.collector.deliver();
         }
         if due.beat {
@@ -158,6 +170,7 @@ impl Keeper {
         }
         let flows = drained.took || drained.waits;
         self.schedule.look_again(Instant::now(), self.low_latency && flows);
+        flows || due.flush || due.beat
     }
 
     fn is_live(&self) -> bool {
@@ -232,7 +245,6 @@ impl Keeper {
             return;
         }
         if let Some(seconds) = update.flush_timer.filter(|&s| s > 0) {
-            self.schedule.set_period(Instant::now(), seconds);
             self.shared.change(|config| config.flush_timer = seconds);
         }
         if let Some(maximum) = update.maximum_buffers.filter(|&n| n > 0) {
@@ -243,9 +255,9 @@ impl Keeper {
         let mode = self.mode().with_real_time(real_time).0;
         self.shared.change(|config| config.log_file_mode = mode);
         if real_time && self.shared.config().flush_timer == 0 {
-            self.schedule.set_period(Instant::now(), 1);
             self.shared.change(|config| config.flush_timer = 1);
         }
+        self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
         // What was written before the call belongs to the file before.
         let partial = self.gather();
         let file = file.zip(update.log_file.clone());

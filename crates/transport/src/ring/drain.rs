@@ -249,7 +249,8 @@ impl RingReader {
             word = self.prefix()?;
         }
         let (length, cpu, flags) = ((word as u32) as usize, (word >> 32) as u16, (word >> 48) as u16);
-        let sound = length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::KEEP_STAMP == 0;
+        let sound =
+            length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::KEEP_STAMP == 0;
         let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
         let end = self.position.checked_add(size).filter(|end| *end <= self.seen)?;
         let inside = self.offset()?.checked_add(size)? <= self.ring_bytes;

@@ -12,7 +12,9 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use super::outlet::{Gather, Outlet, Ticket, View};
+use super::gather::Gather;
+use super::outlet::{Outlet, Ticket};
+use super::view::View;
 use super::{Outcome, points};
 use crate::abi;
 use crate::clock::Counter;

@@ -43,6 +43,8 @@
 pub mod drain;
 #[cfg(not(loom))]
 mod fallback;
+#[cfg(not(loom))]
+mod gather;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(not(loom))]
@@ -54,13 +56,17 @@ mod rseq;
 #[cfg(all(not(loom), not(target_arch = "x86_64")))]
 #[path = "rseq_absent.rs"]
 mod rseq;
+#[cfg(not(loom))]
+mod view;
 #[cfg(any(not(loom), test))]
 mod words;
 
 #[cfg(not(loom))]
 pub use drain::{Damaged, Head, RegionReader, RingReader};
 #[cfg(not(loom))]
-pub use outlet::{Failure, Gather, Outlet, RegionSource, Ticket};
+pub use gather::Gather;
+#[cfg(not(loom))]
+pub use outlet::{Failure, Outlet, RegionSource, Ticket};
 
 /// What became of an attempt to write, by either rule.
 #[cfg(not(loom))]

@@ -117,7 +117,9 @@ fn model_a_writer_that_comes_around_never_meets_the_reader() {
         let ring = Ring::new();
         let writer = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || (1..=4).filter(|value| ring.write_inside(*value).is_some()).collect::<Vec<u64>>())
+            thread::spawn(move || {
+                (1..=4).filter(|value| ring.write_inside(*value).is_some()).collect::<Vec<u64>>()
+            })
         };
         let (mut position, mut out) = (0, Vec::new());
         ring.drain(&mut position, &mut out);

@@ -21,8 +21,9 @@
 //! touch the parent's locks.
 
 use core::fmt;
-use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::io::IoSlice;
+use core::sync::atomic::{
+    AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -30,11 +31,11 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::drain::RegionReader;
-use super::words::Words;
+use super::gather::Gather;
+use super::view::View;
 use super::{Outcome, fallback, points, rseq};
-use crate::abi::{self, RegionParams};
+use crate::abi::RegionParams;
 use crate::clock::{Counter, switched_on};
-use crate::cpu;
 use crate::error::{Error, Result};
 use crate::map::Range;
 
@@ -68,90 +69,12 @@ pub enum Failure {
     Closed,
 }
 
-/// A record to be written: bytes staged by the caller, then parts that are copied from where they are.
-#[derive(Debug)]
-pub struct Gather<'a> {
-    /// [`crate::abi::PREFIX_BYTES`] of room for the prefix, then the beginning of the record. Eight-byte aligned; readable up to a multiple of eight.
-    pub staged: &'a mut [u64],
-    /// Bytes of the record in `staged`, behind the prefix room.
-    pub staged_bytes: usize,
-    /// What follows it.
-    pub rest: &'a [IoSlice<'a>],
-    /// Whether the stamp inside the record is to be kept.
-    pub keep_stamp: bool,
-}
-
-impl Gather<'_> {
-    /// Bytes of the whole record; 0 where the staged part is not as long as it says, which no record is.
-    #[inline]
-    fn length(&self) -> usize {
-        let room = self.staged.len().saturating_mul(8);
-        if room < abi::PREFIX_BYTES || room - abi::PREFIX_BYTES < self.staged_bytes {
-            return 0;
-        }
-        self.rest.iter().fold(self.staged_bytes, |sum, part| sum.saturating_add(part.len()))
-    }
-
-    /// Bytes of `staged` that are copied into the ring: prefix and staged part, to a multiple of eight.
-    #[inline]
-    pub(super) fn staged_size(&self) -> usize {
-        abi::size_in_ring(self.staged_bytes)
-    }
-
-    /// The first word of the prefix.
-    #[inline]
-    pub(super) fn prefix(&self, length: usize, cpu: u16) -> u64 {
-        let flags = if self.keep_stamp { abi::KEEP_STAMP } else { 0 };
-        abi::prefix_word(length as u32, cpu, flags)
-    }
-}
-
-/// Where an outlet's region is and how it is cut, as one writer read it.
-#[derive(Clone, Copy)]
-pub(super) struct View {
-    base: *mut u8,
-    data_offset: usize,
-    pub(super) rseq_offset: isize,
-    pub(super) cpus: u32,
-    pub(super) ring_bytes: u32,
-    pub(super) cycles: bool,
-}
-
-impl View {
-    /// The control block of a ring.
-    #[inline]
-    pub(super) fn control(&self, ring: usize) -> *mut u8 {
-        self.base.wrapping_add(abi::HEADER_BYTES + ring * abi::CONTROL_BYTES)
-    }
-
-    /// The bytes of a ring.
-    #[inline]
-    pub(super) fn data(&self, ring: usize) -> *mut u8 {
-        self.base.wrapping_add(self.data_offset + ring * self.ring_bytes as usize)
-    }
-
-    /// The words of a ring.
-    ///
-    /// # Safety
-    /// The view is one that an outlet had while it was open, and `ring` is one of its rings.
-    #[inline]
-    pub(super) unsafe fn words<'a>(&self, ring: usize) -> Words<'a> {
-        // SAFETY: ranges of outlets stay mapped for ever; control blocks are multiples of 256 from their page-aligned base.
-        unsafe { Words::at(self.control(ring)) }
-    }
-
-    /// The processor that runs this thread, or the last one that has rings.
-    pub(super) fn nearest_cpu(&self) -> u32 {
-        cpu::current().min(self.cpus.saturating_sub(1))
-    }
-}
-
 /// One way out of this process into one session. Lives in a static and is never freed, so a writer that was interrupted for
 /// any length of time finds memory to look at.
 #[repr(C, align(128))]
 pub struct Outlet {
     // What every write reads, in one cache line that is written only by `open` and `close`.
-    generation: AtomicU64,
+    pub(super) generation: AtomicU64,
     base: AtomicPtr<u8>,
     data_offset: AtomicUsize,
     rseq_offset: AtomicIsize,
@@ -440,12 +363,6 @@ impl Outlet {
         ticket.0 & 1 == 1 && self.generation.load(order) == ticket.0
     }
 
-    /// The word that a sequence looks at.
-    #[inline]
-    pub(super) fn generation_word(&self) -> *const u64 {
-        self.generation.as_ptr()
-    }
-
     #[inline]
     fn view(&self) -> View {
         View {
@@ -471,7 +388,8 @@ impl Default for Outlet {
 /// Found out once: a forked child must not look at the environment, whose lock another thread of its parent may have held.
 fn sequences() -> isize {
     static OFFSET: OnceLock<isize> = OnceLock::new();
-    let offset = *OFFSET.get_or_init(|| if switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
+    let offset =
+        *OFFSET.get_or_init(|| if switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
     let stoppable = offset != 0 && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok();
     if stoppable { offset } else { 0 }
 }

@@ -20,7 +20,9 @@ use core::mem::offset_of;
 use core::ptr;
 use std::io::IoSlice;
 
-use super::outlet::{Gather, Outlet, Ticket, View};
+use super::gather::Gather;
+use super::outlet::{Outlet, Ticket};
+use super::view::View;
 use super::{Outcome, points};
 use crate::abi;
 
@@ -83,7 +85,9 @@ pub(super) fn area_offset() -> isize {
 unsafe fn area(offset: isize) -> *mut u8 {
     let thread: *mut u8;
     // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64, thread-local storage).
-    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, pure, readonly, preserves_flags)) };
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, pure, readonly, preserves_flags))
+    };
     thread.wrapping_offset(offset)
 }
 
@@ -103,7 +107,7 @@ pub(super) unsafe fn write(
     let area = unsafe { area(view.rseq_offset) };
     let rest = record.rest.as_ptr_range();
     let mut frame = Frame {
-        generation: outlet.generation_word(),
+        generation: outlet.generation.as_ptr(),
         ticket: ticket.0,
         control: ptr::null_mut(),
         data: ptr::null_mut(),

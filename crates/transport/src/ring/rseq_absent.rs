@@ -1,7 +1,9 @@
 //! Where no restartable sequence is written for the processor: every write takes the lock of a ring.
 
 use super::Outcome;
-use super::outlet::{Gather, Outlet, Ticket, View};
+use super::gather::Gather;
+use super::outlet::{Outlet, Ticket};
+use super::view::View;
 
 /// Where the sequence's area is, relative to the thread pointer; 0: nowhere.
 pub(super) fn area_offset() -> isize {

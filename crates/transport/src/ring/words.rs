@@ -8,6 +8,7 @@
 //!
 //! The rseq writer does `place` and `publish` in assembly, with the same loads and stores in the same order.
 
+#[cfg(not(loom))]
 use crate::abi;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 

@@ -90,7 +90,10 @@ fn what_is_no_ticket_is_refused() {
     let params = support::params(Counter::Cycles, 4096);
     let (mut reader, ticket) = support::open(outlet, &params);
     let (_, memory) = RegionReader::create(&params).unwrap();
-    assert!(outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).is_err(), "it is open already");
+    assert!(
+        outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).is_err(),
+        "it is open already"
+    );
     assert!(outlet.close() && outlet.close());
     assert_eq!(Mark::of(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
     assert_eq!(reader.lost(), 0);
@@ -136,7 +139,8 @@ fn when_every_lock_is_taken_the_record_is_counted() {
     let layout = params.layout;
     let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
-    let locks = || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());
+    let locks =
+        || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());
     locks().for_each(|lock| lock.store(99, Ordering::Relaxed));
     assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
     assert_eq!(reader.lost(), 1);

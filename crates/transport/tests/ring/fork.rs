@@ -38,7 +38,8 @@ fn a_child_counts_its_losses_in_the_region_of_its_parent_and_forgets_it_without_
             outlet.count_lost(ticket);
             let Some((memory, wake)) = own.take() else { return 2 };
             let Ok(ticket) = outlet.open(RegionSource::File { memory, wake }, &params) else { return 3 };
-            let written = (0..20).filter(|number| Mark::of(1, *number, 200).write(outlet, ticket).is_ok()).count();
+            let written =
+                (0..20).filter(|number| Mark::of(1, *number, 200).write(outlet, ticket).is_ok()).count();
             i32::from(!(forgotten && written == 20))
         });
         assert_eq!(status, 0);

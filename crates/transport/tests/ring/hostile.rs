@@ -30,7 +30,11 @@ fn drain(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damage
     while let Some(head) = ring.peek()? {
         assert!(head.length > 0 && head.length <= MAX_RECORD as usize);
         assert!(head.cpu < cpus);
-        if records % 5 == 4 { ring.skip() } else { ring.take(&mut out) }
+        if records % 5 == 4 {
+            ring.skip()
+        } else {
+            ring.take(&mut out)
+        }
         records += 1;
         bytes += abi::size_in_ring(head.length);
         assert!(bytes <= ring_bytes as usize, "more was read than a ring holds");

@@ -1,8 +1,8 @@
 //! A signal handler that writes while the thread it interrupted writes.
 
 use std::collections::HashSet;
-use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 use traceweir_transport::ring::{Outlet, Ticket};
@@ -44,9 +44,12 @@ fn a_handler_that_interrupts_a_write_writes_too() {
         NUMBER.store(0, Ordering::Relaxed);
         REFUSED.store(0, Ordering::Relaxed);
         let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let (names, named) = mpsc::channel();
         let writers: Vec<_> = (0..2)
             .map(|writer| {
+                let names = names.clone();
                 thread::spawn(move || {
+                    names.send(rustix::thread::gettid()).unwrap();
                     let (mut number, mut refused) = (0, 0u64);
                     while !stop.load(Ordering::Relaxed) {
                         refused += u64::from(Mark::of(writer, number, 300).write(&OUTLET, ticket).is_err());
@@ -56,6 +59,7 @@ fn a_handler_that_interrupts_a_write_writes_too() {
                 })
             })
             .collect();
+        let threads: Vec<_> = named.iter().take(2).collect();
         let (mut seen, mut stamps, mut by_handler) = (HashSet::new(), Vec::new(), 0);
         let mut take = |reader: &mut _| {
             support::drain(reader, &mut stamps, |mark| {
@@ -64,9 +68,17 @@ fn a_handler_that_interrupts_a_write_writes_too() {
             });
         };
         for _ in 0..1500 {
-            for writer in &writers {
-                // SAFETY: the thread was not joined yet, so its handle is valid.
-                assert_eq!(unsafe { libc::pthread_kill(writer.as_pthread_t(), libc::SIGUSR2) }, 0);
+            for thread in &threads {
+                // SAFETY: a signal for which there is a handler is sent to a thread that was not joined yet.
+                let sent = unsafe {
+                    libc::syscall(
+                        libc::SYS_tgkill,
+                        libc::getpid(),
+                        thread.as_raw_nonzero().get(),
+                        libc::SIGUSR2,
+                    )
+                };
+                assert_eq!(sent, 0);
             }
             take(&mut reader);
         }

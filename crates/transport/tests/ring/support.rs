@@ -8,14 +8,21 @@ use rustix::thread::CpuSet;
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
-use traceweir_transport::ring::{Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket};
+use traceweir_transport::ring::{
+    Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket,
+};
 
 /// Both kinds of writers: restartable sequences where they are to be had, and the lock, which a monotonic region always uses.
 pub(crate) const KINDS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
 
 pub(crate) fn params(clock: Counter, ring_bytes: u32) -> RegionParams {
     let layout = Layout::new(cpu::possible(), ring_bytes).unwrap();
-    RegionParams { layout, clock, wake_at: (ring_bytes / 2).max(1), max_record: 65535.min(ring_bytes.max(8) / 2) }
+    RegionParams {
+        layout,
+        clock,
+        wake_at: (ring_bytes / 2).max(1),
+        max_record: 65535.min(ring_bytes.max(8) / 2),
+    }
 }
 
 pub(crate) fn eventfd() -> OwnedFd {
@@ -77,7 +84,12 @@ impl Mark {
         }
         let (one, two) = body[staged_bytes..].split_at((self.length - staged_bytes) / 3);
         let rest = [IoSlice::new(one), IoSlice::new(two)];
-        let mut record = Gather { staged: &mut staged, staged_bytes, rest: &rest, keep_stamp: self.number.is_multiple_of(2) };
+        let mut record = Gather {
+            staged: &mut staged,
+            staged_bytes,
+            rest: &rest,
+            keep_stamp: self.number.is_multiple_of(2),
+        };
         outlet.write(ticket, self.writer + 1, &mut record)
     }
 

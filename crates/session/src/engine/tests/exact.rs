@@ -158,6 +158,69 @@ fn a_spoilt_region_ends_alone() {
     assert_eq!(after.damaged_regions, 1);
 }
 
+#[test]
+fn regions_full_of_nonsense_disturb_nobody() {
+    use std::os::unix::fs::FileExt;
+    let stage = Stage::with_file(SessionConfig { ring_bytes: 1, ..properties(1) });
+    let good = stage.pen(1);
+    // A small generator of its own: the same nonsense each time.
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut taken = Vec::new();
+    for round in 0..200 {
+        let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
+        let memory = File::from(attached.memory.try_clone().unwrap());
+        let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
+        let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
+        let ticket = outlet.open(source, &attached.params).unwrap();
+        let bad = Pen { outlet, ticket, source: attached.source };
+        for at in 0..20 {
+            bad.write(1 << 40 | round << 8 | at, 0).unwrap();
+        }
+        let layout = attached.params.layout;
+        let used: Vec<usize> = (0..layout.rings())
+            .filter(|&ring| {
+                let mut head = [0; 8];
+                memory.read_exact_at(&mut head, layout.control_offset(ring) as u64).unwrap();
+                head != [0; 8]
+            })
+            .collect();
+        for _ in 0..random(8) {
+            let ring = used[usize::try_from(random(used.len() as u64)).unwrap()];
+            // Its words, or its records: mostly those at the start.
+            let (start, length) = match random(3) {
+                0 => (layout.control_offset(ring), 256),
+                1 => (layout.data_offset(ring), 4096),
+                _ => (layout.data_offset(ring), u64::from(layout.ring_bytes())),
+            };
+            let (start, at) = (start as u64, start as u64 + random(length) / 4 * 4);
+            let word = [random(256), random(1 << 17), u64::MAX, 0xC013_0060, random(u64::MAX)];
+            let word = word[usize::try_from(random(5)).unwrap()].to_le_bytes();
+            let bytes = &word[..if at + 8 > start + length { 4 } else { 8 }];
+            memory.write_all_at(bytes, at).unwrap();
+        }
+        let number = taken.len() as u64;
+        good.write(number, 0).unwrap();
+        taken.push(number);
+        if random(2) == 0 {
+            stage.flush();
+        }
+        // Not closed: a scribbled lock word would be waited for.
+        stage.session.detach(attached.source);
+    }
+    let after = stage.stop();
+    // A record may ask to keep its own stamp: then order is its process's affair.
+    let there = read_but(&stage.log(), &[Rule::TimeInBuffer, Rule::TimeAcrossBuffers]);
+    let honest: Vec<u64> = there.into_iter().filter(|e| e.0 == 1).map(|e| e.2).collect();
+    assert_eq!(set(&honest), set(&taken));
+    assert!(after.damaged_regions > 0 && after.lost_by_cause.damaged > 0, "some of it was found out");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]

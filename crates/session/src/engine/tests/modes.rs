@@ -2,17 +2,41 @@
 
 use super::*;
 
-/// Asserts that the numbers of each processor are the last ones written there, given all in order.
-fn assert_suffixes(events: &[(u32, u16, u64, i64)], total: u64) {
-    let highest = events.iter().map(|e| e.1).max().unwrap_or(0);
-    for cpu in 0..=highest {
-        let mine: Vec<u64> = events.iter().filter(|e| e.1 == cpu).map(|e| e.2).collect();
-        // One thread wrote rising numbers; of those written on this processor none between two survivors is missing,
-        // unless another processor has it or it was overwritten there.
-        assert!(mine.is_sorted(), "processor {cpu}");
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Writes numbers from two processors by turns; which number was written where. `pause` is called now and then.
+fn offer(pen: &Pen, numbers: std::ops::Range<u64>, pause: impl Fn()) -> Vec<(u16, u64)> {
+    let allowed = sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(2).collect();
+    let mut offered = Vec::new();
+    for number in numbers {
+        if number % 50 == 0 {
+            pause();
+        }
+        let cpu = cpus[usize::try_from(number / 300).unwrap() % cpus.len()];
+        if number % 300 == 0 {
+            let mut here = CpuSet::new();
+            here.set(cpu);
+            sched_setaffinity(None, &here).unwrap();
+        }
+        pen.write(number, 100).unwrap();
+        offered.push((u16::try_from(cpu).unwrap(), number));
+    }
+    sched_setaffinity(None, &allowed).unwrap();
+    offered
+}
+
+/// Asserts that of each processor the file has the last events, without a gap. How many there are.
+fn assert_suffixes(path: &Path, offered: &[(u16, u64)]) -> usize {
+    let events = read(path);
+    for cpu in offered.iter().map(|o| o.0).collect::<BTreeSet<_>>() {
+        let there: Vec<u64> = events.iter().filter(|e| e.1 == cpu).map(|e| e.2).collect();
+        let written: Vec<u64> = offered.iter().filter(|o| o.0 == cpu).map(|o| o.1).collect();
+        assert!(written.ends_with(&there), "processor {cpu}: {} of {} there", there.len(), written.len());
     }
     let newest = events.iter().map(|e| e.2).max();
-    assert_eq!(newest, total.checked_sub(1), "the newest is there");
+    assert_eq!(newest, offered.last().map(|o| o.1), "the newest is there");
+    events.len()
 }
 
 #[test]
@@ -20,19 +44,12 @@ fn a_circular_file_keeps_the_newest_within_its_limit() {
     let raw = SessionConfig { maximum_file_size: 160, ..properties(0x2002) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
-    let total = 5_000;
-    for number in 0..total {
-        pen.write(number, 100).unwrap();
-        if number % 100 == 0 {
-            stage.flush();
-        }
-    }
+    let offered = offer(&pen, 0..5_000, || {});
     let after = stage.stop();
     assert!(stage.log().metadata().unwrap().len() <= 160 << 10);
-    assert_eq!((after.events_lost, after.events), (0, total));
-    let events = read(&stage.log());
-    assert!(events.len() > 100);
-    assert_suffixes(&events, total);
+    assert_eq!((after.events_lost, after.events), (0, 5_000));
+    let there = assert_suffixes(&stage.log(), &offered);
+    assert!((500..1000).contains(&there), "{there} events of some 200 bytes");
 }
 
 #[test]
@@ -40,29 +57,27 @@ fn a_flight_recorder_writes_its_memory_when_asked() {
     let raw = SessionConfig { minimum_buffers: 12, ..properties(0x400) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
-    for round in 1..=3_u64 {
-        for number in (round - 1) * 3000..round * 3000 {
-            pen.write(number, 100).unwrap();
-            if number % 50 == 0 {
-                // Rings are smaller than the memory: let the collector keep up.
-                let path = stage.folder.path().join("scratch.etl");
-                let file = open(&path);
-                answer(|done| stage.session.flush(Some((file, path)), done)).unwrap();
-            }
-        }
-        let path = stage.folder.path().join(format!("{round}.etl"));
+    let snapshot = |name: &str| {
+        let path = stage.folder.path().join(name);
         let file = open(&path);
-        let snapshot = answer(|done| stage.session.flush(Some((file, path.clone())), done)).unwrap();
-        assert_eq!(snapshot.events_lost, 0);
-        let events = read(&path);
-        assert_suffixes(&events, round * 3000);
-        assert!(events.len() >= 200, "{} events", events.len());
+        answer(|done| stage.session.flush(Some((file, path.clone())), done)).unwrap()
+    };
+    let mut offered = Vec::new();
+    for round in 0..3_u64 {
+        // A snapshot now and then must not shorten what is remembered.
+        offered.extend(offer(&pen, round * 3000..(round + 1) * 3000, || drop(snapshot("scratch.etl"))));
+        let name = format!("{round}.etl");
+        assert_eq!(snapshot(&name).events_lost, 0);
+        let path = stage.folder.path().join(name);
+        let there = assert_suffixes(&path, &offered);
+        assert!(there >= 200, "{there} events");
         let trace = Trace::open(File::open(&path).unwrap()).unwrap();
         assert_eq!(trace.header().file_name, path.to_str().unwrap());
-        assert!(trace.buffers().len() <= 13 + usize::from(stage.session.shared().streams));
+        let most = stage.session.properties().config.minimum_buffers as usize + 1;
+        assert!(trace.buffers().len() <= most, "{} buffers", trace.buffers().len());
     }
     stage.stop();
-    assert_suffixes(&read(&stage.log()), 9000);
+    assert_suffixes(&stage.log(), &offered);
 }
 
 #[test]
@@ -232,6 +247,41 @@ fn an_update_changes_file_and_numbers() {
     assert_eq!(unchanged.config.flush_timer, 7);
     stage.stop();
     assert_eq!((numbers(&stage.log()), numbers(&second)), (vec![1], vec![2]));
+}
+
+#[test]
+fn the_longest_names_fit_the_smallest_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = open(&folder.path().join("short.etl"));
+    let raw = SessionConfig { name: "n".repeat(1023), buffer_size: 4, ..properties(1) };
+    let stage =
+        Stage::start(SessionConfig { log_file: Some("f".repeat(1023).into()), ..raw }, Some(file), folder);
+    stage.stop();
+    assert_eq!(numbers(&stage.folder.path().join("short.etl")), []);
+}
+
+#[test]
+fn a_process_that_wakes_for_nothing_disturbs_nobody() {
+    let stage = Stage::with_file(properties(1));
+    let nuisance = stage.session.attach(2, Threads::AsGiven).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                // Fills the counter of its own descriptor and empties it again.
+                let _ = rustix::io::write(&nuisance.wake, &(u64::MAX - 1).to_ne_bytes());
+                let _ = rustix::io::read(&nuisance.wake, &mut [0_u8; 8]);
+            }
+        });
+        let pen = stage.pen(1);
+        for number in 0..50 {
+            pen.write(number, 0).unwrap();
+            assert_eq!(stage.flush().events, number + 1);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    stage.stop();
+    assert_eq!(set(&numbers(&stage.log())), (0..50).collect());
 }
 
 #[test]

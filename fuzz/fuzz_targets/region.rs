@@ -1,0 +1,59 @@
+//! A region of shared memory that its process fills with anything, while the owner drains it.
+//!
+//! The first byte chooses the size; then steps of eleven bytes follow: what and where (1), which word (2), its value (8).
+#![no_main]
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_transport::abi::{self, CONTROL_BYTES, Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::map::{Mapping, PAGE};
+use traceweir_transport::ring::{RegionReader, RingReader};
+
+const MAX_RECORD: u32 = 1000;
+
+/// Takes all that can be taken, which is never more than a ring holds.
+fn drain(ring: &mut RingReader, layout: &Layout) {
+    let mut out = [0; MAX_RECORD as usize];
+    let mut bytes = 0;
+    let _ = ring.look();
+    while let Ok(Some(head)) = ring.peek() {
+        assert!((1..=out.len()).contains(&head.length) && head.cpu < layout.cpus());
+        bytes += abi::size_in_ring(head.length);
+        assert!(bytes <= layout.ring_bytes() as usize, "more than a ring holds");
+        ring.take(&mut out[..head.length]);
+    }
+    ring.release();
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((flags, steps)) = data.split_first() else { return };
+    let ring_bytes = if flags & 2 == 0 { 4096 } else { 32768 };
+    let layout = Layout::new(1 + u16::from(flags & 1), ring_bytes).expect("a sound layout");
+    let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD };
+    let (mut reader, memory) = RegionReader::create(&params).expect("a region");
+    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).expect("its mapping");
+    let mut lost = 0;
+    for step in steps.chunks_exact(11) {
+        let ring = usize::from(step[0] >> 4) % layout.rings();
+        let word = usize::from(u16::from_le_bytes([step[1], step[2]])) * 8;
+        let value = u64::from_le_bytes(step[3..].try_into().expect("eight bytes"));
+        let (control, data) = (layout.control_offset(ring), layout.data_offset(ring));
+        let in_data = word % ring_bytes as usize;
+        let store = |at: usize| map.word(at).expect("inside").store(value, Ordering::Relaxed);
+        match step[0] & 7 {
+            0..=2 => store(data + in_data),
+            3 | 4 => store(control + word % CONTROL_BYTES),
+            5 => map.give_back(data + in_data / PAGE * PAGE, PAGE),
+            6 => drain(&mut reader.rings()[ring], &layout),
+            _ => reader.give_back(),
+        }
+        let now = reader.lost();
+        assert!(now >= lost, "a loss is never taken back");
+        lost = now;
+        assert!(reader.unread() <= u64::from(ring_bytes) * layout.rings() as u64);
+    }
+    reader.rings().iter_mut().for_each(|ring| drain(ring, &layout));
+});
