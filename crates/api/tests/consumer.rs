@@ -198,14 +198,12 @@ fn a_flush_shows_that_the_flushes_before_it_are_complete_also_where_processors_a
 }
 
 #[test]
-fn a_marker_says_outright_how_far_all_processors_are_complete() {
+fn a_queue_says_outright_how_far_all_processors_are_complete() {
     let session = Session::new(64, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&buffer(7, 90, 0, &[30, 90])));
-    let mut marker = buffer(0, 70, 0, &[]);
-    marker[0x36] = 6;
-    assert!(queue.push(&marker));
+    queue.set_complete(70);
     until("what is complete", || !times(&delivered).is_empty());
     assert_eq!(times(&delivered), [30]);
     queue.end();

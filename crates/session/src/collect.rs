@@ -81,6 +81,8 @@ pub(crate) struct Collector {
     streams: Vec<Stream>,
     /// Lost events that buffers have told of.
     told_lost: u64,
+    /// When the last drain began.
+    drained: u64,
 }
 
 impl Collector {
@@ -89,7 +91,7 @@ impl Collector {
         let ahead = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let streams = (0..shared.streams).map(|cpu| Stream { cpu, ..Stream::default() }).collect();
-        Self { shared, jobs, clock, ahead, cpus, sources: Vec::new(), streams, told_lost: 0 }
+        Self { shared, jobs, clock, ahead, cpus, sources: Vec::new(), streams, told_lost: 0, drained: 0 }
     }
 
     /// A region from now on.
@@ -124,6 +126,7 @@ impl Collector {
         // One stream takes the rings of all processors.
         let width = if self.streams.len() == 1 { self.cpus } else { 1 };
         let counter = self.clock.counter();
+        self.drained = counter.now();
         let mut filler = Filler {
             streams: &mut self.streams,
             at: 0,
@@ -217,6 +220,12 @@ impl Collector {
                 return;
             }
         }
+    }
+
+    /// Tells live consumers how far they have everything: after a flush or delivery that followed a drain.
+    pub(crate) fn tell_complete(&self) {
+        // Where the writer is gone, so are the consumers.
+        let _ = self.jobs.send(Job::Complete(self.clock.stamp(self.drained)));
     }
 
     /// Gives all regions up, at the end.

@@ -38,6 +38,8 @@ pub(crate) enum Job {
     Buffer(Buffer),
     /// A piece for live consumers only.
     Live(Buffer),
+    /// Everything up to this stamp was handed over before: live consumers are told.
+    Complete(i64),
     /// Everything before is written: say so.
     Flush(Done<Properties>),
     /// Write a flight recorder's snapshot.
@@ -78,7 +80,11 @@ impl Job {
             | Self::Update { done, .. }
             | Self::Stop { done: Some(done), .. } => done(Err(Error::Ended)),
             Self::Open(done) => done(Err(Error::Ended)),
-            Self::Buffer(_) | Self::Live(_) | Self::Close(_) | Self::Stop { done: None, .. } => {}
+            Self::Buffer(_)
+            | Self::Live(_)
+            | Self::Complete(_)
+            | Self::Close(_)
+            | Self::Stop { done: None, .. } => {}
         }
     }
 }
@@ -115,6 +121,11 @@ impl Output {
                         live.deliver(&mut piece, &self.shared.stats);
                     }
                     self.shared.piece_arrived(piece.filled);
+                }
+                Job::Complete(stamp) => {
+                    if let Some(live) = &mut self.live {
+                        live.complete(stamp);
+                    }
                 }
                 Job::Flush(done) => done(Ok(self.shared.properties())),
                 Job::Snapshot { file, partial, done } => {

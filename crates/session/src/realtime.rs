@@ -29,6 +29,7 @@ pub(crate) const MAX_CONSUMERS: usize = 8;
 pub(crate) trait Queue {
     fn push(&mut self, buffer: &[u8]) -> bool;
     fn set_lost(&mut self, buffers: u64, events: u64);
+    fn set_complete(&mut self, stamp: i64);
     fn end(&mut self);
 }
 
@@ -39,6 +40,10 @@ impl Queue for QueueWriter {
 
     fn set_lost(&mut self, buffers: u64, events: u64) {
         Self::set_lost(self, buffers, events);
+    }
+
+    fn set_complete(&mut self, stamp: i64) {
+        Self::set_complete(self, stamp);
     }
 
     fn end(&mut self) {
@@ -191,6 +196,13 @@ impl<Q: Queue> Realtime<Q> {
             return;
         }
         self.backlog.push_back(piece);
+    }
+
+    /// Everything up to this stamp has been delivered.
+    pub(crate) fn complete(&mut self, stamp: i64) {
+        for consumer in &mut self.consumers {
+            consumer.queue.set_complete(stamp);
+        }
     }
 
     /// Adds a consumer; the first one gets the backlog. Its id.

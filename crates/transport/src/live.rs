@@ -14,7 +14,7 @@
 //!
 //!   header   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 slots │ 10 u32 buffer_bytes
 //!            40 u64 head: buffers added so far │ 48 u64 1 when no more will come
-//!            80 u64 buffers lost to this consumer │ 88 u64 events in those
+//!            80 u64 buffers lost to this consumer │ 88 u64 events in those │ 90 i64 complete: every event up to this stamp was added or lost
 //!   cursor   00 u64 tail: buffers taken so far
 //! ```
 //!
@@ -62,6 +62,7 @@ mod at {
     pub(super) const ENDED: usize = 0x48;
     pub(super) const LOST_BUFFERS: usize = 0x80;
     pub(super) const LOST_EVENTS: usize = 0x88;
+    pub(super) const COMPLETE: usize = 0x90;
     pub(super) const LENGTHS: usize = 0x100;
     /// In the cursor.
     pub(super) const TAIL: usize = 0x00;
@@ -200,6 +201,15 @@ impl QueueWriter {
         }
     }
 
+    /// Tells the consumer that no event up to this stamp will be added any more. Takes no slot.
+    pub fn set_complete(&mut self, stamp: i64) {
+        if let Some(word) = self.queue.word(at::COMPLETE) {
+            // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before is seen with it.
+            word.store(stamp.cast_unsigned(), Ordering::Release);
+        }
+        self.wake();
+    }
+
     /// Tells the consumer that nothing more comes.
     pub fn end(&mut self) {
         if let Some(ended) = self.queue.word(at::ENDED) {
@@ -325,6 +335,12 @@ impl QueueReader {
     #[must_use]
     pub fn said_end(&self) -> bool {
         self.queue.word(at::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
+    }
+
+    /// Once every buffer that is in the queue now was taken, no event up to this stamp will come any more; 0: not known.
+    #[must_use]
+    pub fn complete(&self) -> i64 {
+        self.queue.word(at::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
     }
 
     /// Buffers and events lost to this consumer so far.

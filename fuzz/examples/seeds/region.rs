@@ -32,7 +32,8 @@ impl Steps {
 }
 
 pub(crate) fn all() -> Seeds {
-    let records = Steps::new(0).data(0, 24).data(5, 1 << 48 | 8).head(64).drain().data(8, 100).head(184).drain();
+    let records =
+        Steps::new(0).data(0, 24).data(5, 1 << 48 | 8).head(64).drain().data(8, 100).head(184).drain();
     let marker = Steps::new(0)
         .data(0, 976)
         .data(124, 976)

@@ -10,7 +10,7 @@
 //! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it or in buffers before it.
 //! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after everything of the flushes before it was
 //!    written, so all processors are complete up to the latest stamp of those.
-//! 3. A buffer of the type EMPTY_MARKER says it outright: all processors are complete up to its stamp.
+//! 3. The queue says it outright after each flush: once it is empty, all processors are complete up to that stamp.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few milliseconds).
 //!
 //! The last needs the time now on the session's clock, which [`Now`] reads.
@@ -39,6 +39,8 @@ use crate::error::{Error, Result};
 
 /// How long a daemon may take to open a session.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a session that says how far it is complete may be late before it is given up waiting for.
+const LATE: Duration = Duration::from_secs(2);
 /// What scheduling may add to a session's flush timer.
 const SLACK: Duration = Duration::from_millis(50);
 /// How long a record may wait in a session with low latency.
@@ -71,12 +73,15 @@ pub(super) struct Live {
     now: Now,
     /// How long a record may wait in the session.
     wait: Duration,
+    low_latency: bool,
     processors: usize,
     streams: Vec<Stream>,
     by_cpu: HashMap<u16, usize>,
     spare: Vec<Vec<u8>>,
     /// Complete up to here by markers.
     marked: i64,
+    /// Whether the session says how far it is complete, so that age alone is no reason to believe it.
+    is_told: bool,
     /// The latest stamp of the flushes so far.
     flushed: i64,
     /// When the last buffer came, and the latest stamp of all.
@@ -114,11 +119,13 @@ impl Live {
             clock,
             now: Now::of(&clock),
             wait,
+            low_latency: properties.config.low_latency,
             processors,
             streams: Vec::new(),
             by_cpu: HashMap::new(),
             spare: Vec::new(),
             marked: i64::MIN,
+            is_told: false,
             flushed: i64::MIN,
             anchor: None,
             held_bytes: 0,
@@ -164,18 +171,30 @@ impl Live {
 
     /// Takes buffers from the queue until it is empty or enough are held. Calls `woke` for each stream that has something again.
     pub(super) fn fill(&mut self, mut woke: impl FnMut(usize, i64)) {
+        // Before the queue is emptied: only then has everything come that this is about.
+        let complete = self.reader.complete();
         while self.end.is_none() && !self.is_full() {
             let mut bytes = self.spare.pop().unwrap_or_default();
             let next = self.reader.pop(&mut bytes);
             match next {
                 Ok(Next::Buffer(_)) => self.add(bytes, &mut woke),
-                Ok(Next::Empty) if !self.cut => return self.spare.push(bytes),
+                Ok(Next::Empty) if !self.cut => {
+                    self.spare.push(bytes);
+                    return self.complete_up_to(complete);
+                }
                 Ok(Next::Ended) if self.reader.said_end() => self.finish(End::Stopped, &mut woke),
                 Ok(Next::Empty | Next::Ended) => {
                     self.finish(End::Broken(traceweir_transport::Error::Closed.into()), &mut woke);
                 }
                 Err(e) => self.finish(End::Broken(e.into()), &mut woke),
             }
+        }
+    }
+
+    fn complete_up_to(&mut self, stamp: i64) {
+        if stamp != 0 {
+            self.marked = self.marked.max(stamp);
+            self.is_told = true;
         }
     }
 
@@ -191,10 +210,6 @@ impl Live {
         };
         let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
         self.anchor = Some((Instant::now(), newest));
-        if header.kind() == BufferType::EMPTY_MARKER {
-            self.marked = self.marked.max(header.time_stamp);
-            return self.spare.push(bytes);
-        }
         let lost = self.loss_before(&header);
         self.held_bytes = self.held_bytes.saturating_add(bytes.capacity());
         self.hold(header.processor_index, Held::new(bytes, &header, lost), woke);
@@ -281,9 +296,10 @@ impl Live {
         self.marked.max(least.unwrap_or(i64::MIN))
     }
 
-    /// How long a record may wait in the session.
-    pub(super) fn wait(&self) -> Duration {
-        self.wait
+    /// How old a record must be to go without a word from this session, whose own it may be.
+    pub(super) fn wait(&self, own: bool) -> Duration {
+        // With low latency a session that has nothing says nothing.
+        if self.is_told && (own || !self.low_latency) { self.wait.max(LATE) } else { self.wait }
     }
 
     /// How long until a record of this stamp is so old. `None`: no buffer has come yet.

@@ -173,11 +173,6 @@ impl Merge {
 
     /// All sessions are complete up to this time by the stamps of their buffers.
     fn exact(&self) -> FileTime {
-        let complete = |live: &Live| match live.exact() {
-            i64::MAX => FileTime(i64::MAX),
-            i64::MIN => FileTime(i64::MIN),
-            raw => live.clock().file_time(raw),
-        };
         self.lives.iter().flatten().map(complete).min().unwrap_or(FileTime(i64::MAX))
     }
 
@@ -187,9 +182,11 @@ impl Merge {
         live.is_full() || self.until_due(turn).is_none_or(|left| left.is_zero())
     }
 
+    /// How long until nobody need be waited for any more; `None`: nobody knows.
     fn until_due(&self, turn: &Turn) -> Option<Duration> {
-        let wait =
-            self.lives.iter().flatten().filter(|l| l.end.is_none()).map(Live::wait).max().unwrap_or_default();
+        let others = self.lives.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
+        let incomplete = others.filter(|(_, live)| complete(live) < turn.time);
+        let wait = incomplete.map(|(trace, live)| live.wait(trace == turn.trace)).max().unwrap_or_default();
         self.lives.get(turn.trace)?.as_ref()?.until_aged(turn.raw, wait)
     }
 
@@ -236,5 +233,14 @@ impl Merge {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(traceweir_transport::Error::system("poll", e).into()),
         }
+    }
+}
+
+/// A session is complete up to this time, by what it says.
+fn complete(live: &Live) -> FileTime {
+    match live.exact() {
+        i64::MAX => FileTime(i64::MAX),
+        i64::MIN => FileTime(i64::MIN),
+        raw => live.clock().file_time(raw),
     }
 }

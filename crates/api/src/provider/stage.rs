@@ -38,6 +38,8 @@ pub(super) struct Stage<'a> {
     filled: usize,
     parts: [MaybeUninit<IoSlice<'a>>; PARTS],
     count: usize,
+    /// Bytes of the parts.
+    in_parts: usize,
 }
 
 impl<'a> Stage<'a> {
@@ -49,20 +51,33 @@ impl<'a> Stage<'a> {
             filled: 0,
             parts: [const { MaybeUninit::uninit() }; PARTS],
             count: 0,
+            in_parts: 0,
         }
     }
 
     /// Begins a record with these words (little-endian), behind room for the prefix.
     #[inline(always)]
-    pub(super) fn begin<const N: usize>(&mut self, head: &[u64; N]) {
+    pub(super) fn begin<const N: usize>(&mut self, head: [u64; N]) {
         const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
         self.words[0].write(0);
         self.words[1].write(0);
-        for (to, from) in self.words[2..].iter_mut().zip(head) {
-            to.write(from.to_le());
+        // By index, so that the loop is unrolled and the words go from registers to where they stay.
+        for i in 0..N {
+            self.words[2 + i].write(head[i].to_le());
         }
         self.filled = PREFIX_BYTES + N * 8;
-        self.count = 0;
+    }
+
+    /// Overwrites the first word of the record.
+    #[inline(always)]
+    pub(super) fn set_first(&mut self, word: u64) {
+        self.words[2].write(word.to_le());
+    }
+
+    /// Bytes of the record so far.
+    #[inline(always)]
+    pub(super) fn size(&self) -> usize {
+        self.filled - PREFIX_BYTES + self.in_parts
     }
 
     /// Appends a block; a small one is copied now, a large one when the record is written.
@@ -85,6 +100,7 @@ impl<'a> Stage<'a> {
         {
             part.write(IoSlice::new(block));
             self.count += 1;
+            self.in_parts += block.len();
         }
     }
 
@@ -180,7 +196,7 @@ mod tests {
         for first in 0..=300 {
             for second in [0, 1, 3, 8, 40, 65, 200] {
                 let mut stage = Stage::empty();
-                stage.begin(&[0x0807_0605_0403_0201]);
+                stage.begin([0x0807_0605_0403_0201]);
                 let mut want = vec![1, 2, 3, 4, 5, 6, 7, 8];
                 for block in [&source[..first], &source[first..first + second], &source[5..12]] {
                     stage.push(block);
@@ -195,7 +211,7 @@ mod tests {
     fn many_small_blocks_run_over_into_parts() {
         let block = [0xA5u8; 17];
         let mut stage = Stage::empty();
-        stage.begin(&[0; 10]);
+        stage.begin([0; 10]);
         for _ in 0..128 {
             stage.push(&block);
         }

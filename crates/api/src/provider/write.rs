@@ -58,20 +58,17 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
         Writer::Thread(thread) => thread,
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
     };
-    let traits = slot.traits();
     let related = what.related.map(|g| g.to_bytes());
-    let items = Items::new(traits, what.metadata, related.as_ref());
-    let size = event::SIZE + items.size + what.data.iter().map(|b| b.len()).sum::<usize>();
-    if size > MAX_RECORD {
+    let items = Items::new(slot.traits(), what.metadata, related.as_ref());
+    let mut stage = Stage::empty();
+    if compose(&mut stage, slot, what, thread, &items) > MAX_RECORD {
         count_lost(slot, what.descriptor, u64::MAX);
         return Err(WriteError::TooLarge);
     }
-    let mut stage = Stage::empty();
-    compose(&mut stage, slot, what, thread, &items, size);
     deliver(slot, what.descriptor, thread, &mut stage)
 }
 
-/// The record on the stack.
+/// The record on the stack; how many bytes it has. One with more than [`MAX_RECORD`] says something wrong about its size.
 #[inline(always)]
 fn compose<'a>(
     stage: &mut Stage<'a>,
@@ -79,28 +76,23 @@ fn compose<'a>(
     what: &Event<'a>,
     thread: u32,
     items: &'a Items<'a>,
-    size: usize,
-) {
-    stage.begin(&header(slot, what, thread, items.count != 0, size));
-    if items.count != 0 {
+) -> usize {
+    stage.begin(header(slot, what, thread));
+    if items.any {
         items.push_to(stage);
     }
     for block in what.data {
         stage.push(block);
     }
+    let flags = what.flags | if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 };
+    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
+    stage.set_first(stage.size() as u64 | marker | u64::from(flags) << 32);
+    stage.size()
 }
 
-/// EVENT_HEADER as words; the offsets are those of `traceweir_format::header::event`.
+/// EVENT_HEADER as words, but for the first; the offsets are those of `traceweir_format::header::event`.
 #[inline(always)]
-fn header(
-    slot: &Slot,
-    what: &Event<'_>,
-    thread: u32,
-    has_items: bool,
-    size: usize,
-) -> [u64; event::SIZE / 8] {
-    let flags = what.flags | if has_items { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 };
-    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
+fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] {
     let provider = slot.provider_words();
     let d = what.descriptor;
     let descriptor = u64::from(d.id)
@@ -113,18 +105,7 @@ fn header(
         Some(id) => words_of(id),
         None => words_of(&activity::current()),
     };
-    [
-        size as u64 | marker | u64::from(flags) << 32,
-        u64::from(thread),
-        0,
-        provider[0],
-        provider[1],
-        descriptor,
-        d.keyword,
-        0,
-        activity[0],
-        activity[1],
-    ]
+    [0, u64::from(thread), 0, provider[0], provider[1], descriptor, d.keyword, 0, activity[0], activity[1]]
 }
 
 #[inline(always)]
@@ -137,50 +118,58 @@ fn words_of(id: &Guid) -> [u64; 2] {
 
 /// The extended items of one event: heads that stay on the stack until the record is written, and the data where it lies.
 struct Items<'a> {
-    heads: [[u8; ITEM_HEAD]; 3],
-    data: [&'a [u8]; 3],
-    count: usize,
-    size: usize,
+    any: bool,
+    traits: ([u8; ITEM_HEAD], &'a [u8]),
+    schema: ([u8; ITEM_HEAD], Option<&'a [u8]>),
+    related: ([u8; ITEM_HEAD], Option<&'a [u8; 16]>),
 }
 
 impl<'a> Items<'a> {
+    // Plain fields and no list: a list is filled here and read there, and that costs more than the whole event.
     #[inline(always)]
     fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&'a [u8; 16]>) -> Self {
-        let mut items = Self { heads: [ZEROS; 3], data: [&[]; 3], count: 0, size: 0 };
-        if !traits.is_empty() {
-            items.add(ExtType::PROV_TRAITS, traits);
+        let behind_traits = metadata.is_some() || related.is_some();
+        Self {
+            any: behind_traits || !traits.is_empty(),
+            traits: (item_head(ExtType::PROV_TRAITS, traits.len(), behind_traits), traits),
+            schema: (
+                item_head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), related.is_some()),
+                metadata,
+            ),
+            related: (item_head(ExtType::RELATED_ACTIVITYID, 16, false), related),
         }
-        if let Some(metadata) = metadata {
-            items.add(ExtType::EVENT_SCHEMA_TL, metadata);
-        }
-        if let Some(related) = related {
-            items.add(ExtType::RELATED_ACTIVITYID, related);
-        }
-        items
     }
 
     #[inline(always)]
-    fn add(&mut self, kind: ExtType, data: &'a [u8]) {
-        let whole = (ITEM_HEAD + data.len()).next_multiple_of(8);
-        // Too long for 16 bits: then the record is too large as well, and is refused by its size.
-        let (w, k, d) =
-            ((whole as u16).to_le_bytes(), kind.0.to_le_bytes(), (data.len() as u16).to_le_bytes());
-        if let Some(before) = self.count.checked_sub(1) {
-            self.heads[before][4] = 1;
-        }
-        self.heads[self.count] = [w[0], w[1], k[0], k[1], 0, 0, d[0], d[1]];
-        self.data[self.count] = data;
-        self.count += 1;
-        self.size += whole;
-    }
-
     fn push_to(&'a self, stage: &mut Stage<'a>) {
-        for (head, data) in self.heads.iter().zip(self.data).take(self.count) {
-            stage.push(head);
-            stage.push(data);
-            stage.push(&ZEROS[..data.len().wrapping_neg() % 8]);
+        if !self.traits.1.is_empty() {
+            push_item(stage, &self.traits.0, self.traits.1);
+        }
+        if let Some(metadata) = self.schema.1 {
+            push_item(stage, &self.schema.0, metadata);
+        }
+        if let Some(related) = self.related.1 {
+            push_item(stage, &self.related.0, related);
         }
     }
+}
+
+/// What stands in front of an item's data. Sizes beyond 16 bits are cut: then the record is too large as well, and is refused by its own size.
+#[inline(always)]
+fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
+    let whole = (ITEM_HEAD + length).next_multiple_of(8) as u16;
+    let head = u64::from(whole)
+        | u64::from(kind.0) << 16
+        | u64::from(another_follows) << 32
+        | u64::from(length as u16) << 48;
+    head.to_le_bytes()
+}
+
+#[inline(always)]
+fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8]) {
+    stage.push(head);
+    stage.push(data);
+    stage.push(&ZEROS[..data.len().wrapping_neg() % 8]);
 }
 
 /// Hands the record to every session that wants it; the first failure is returned.
@@ -235,9 +224,8 @@ mod tests {
     fn composed(slot: &Slot, what: &Event<'_>) -> Vec<u8> {
         let related = what.related.map(|g| g.to_bytes());
         let items = Items::new(slot.traits(), what.metadata, related.as_ref());
-        let size = event::SIZE + items.size + what.data.iter().map(|b| b.len()).sum::<usize>();
         let mut stage = Stage::empty();
-        compose(&mut stage, slot, what, 4711, &items, size);
+        compose(&mut stage, slot, what, 4711, &items);
         let gather = stage.gather();
         let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         bytes.truncate(16 + gather.staged_bytes);

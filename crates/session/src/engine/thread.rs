@@ -165,6 +165,9 @@ impl Keeper {
         } else if self.low_latency && drained.took && self.is_live() {
             self.collector.deliver();
         }
+        if self.is_live() && (due.flush || (self.low_latency && drained.took)) {
+            self.collector.tell_complete();
+        }
         if due.beat {
             self.collector.look_around();
         }

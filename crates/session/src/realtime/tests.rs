@@ -53,6 +53,8 @@ impl Queue for Got {
         true
     }
 
+    fn set_complete(&mut self, _: i64) {}
+
     fn set_lost(&mut self, buffers: u64, events: u64) {
         self.state.lock().unwrap().lost = (buffers, events);
     }

@@ -37,6 +37,19 @@ fn buffers_come_out_as_they_went_in_until_the_end() {
 }
 
 #[test]
+fn how_far_a_session_is_complete_takes_no_slot_and_wakes_the_consumer() {
+    let (mut writer, mut reader) = queue(1, 64);
+    assert_eq!(reader.complete(), 0);
+    assert!(writer.push(b"one"));
+    reader.pop(&mut Vec::new()).unwrap();
+    assert_eq!(reader.pop(&mut Vec::new()).unwrap(), Next::Empty);
+    assert!(!is_readable(&reader, Duration::ZERO));
+    writer.set_complete(-5);
+    assert!(is_readable(&reader, Duration::from_secs(10)) && writer.push(b"two"));
+    assert_eq!(reader.complete(), -5);
+}
+
+#[test]
 fn a_consumer_that_does_not_read_loses_and_is_told() {
     let (mut writer, mut reader) = queue(2, 64);
     assert!(writer.push(b"one") && writer.push(b"two") && !writer.push(b"three"));

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::map::{self, Mapping};
 
 /// Rings smaller than this are not given back page by page: a page is too large a part of them.
-const GIVE_BACK_FROM: u64 = 32 * 1024;
+const THRIFT_FROM: u64 = 32 * 1024;
 
 /// The region breaks its rules: nothing more is read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,8 @@ pub struct RingReader {
     tail: u64,
     /// The record at `position`, and the position behind it.
     peeked: Option<(Head, u64)>,
-    /// Whether pages are given back as they are read.
+    /// Whether the ring is large enough to give pages back, and whether it does so as they are read.
+    may_be_thrifty: bool,
     thrifty: bool,
     /// Position when the flow was last weighed.
     weighed: u64,
@@ -171,6 +172,10 @@ impl RingReader {
         let layout = params.layout;
         let cpu = ring.checked_rem(usize::from(layout.cpus())).and_then(|cpu| u16::try_from(cpu).ok());
         let ring_bytes = u64::from(layout.ring_bytes());
+        // The largest record finds room in an empty ring wherever that stands, also while a page is held back.
+        let needed =
+            abi::size_in_ring(params.max_record as usize).saturating_mul(2).saturating_add(map::PAGE);
+        let may_be_thrifty = ring_bytes >= THRIFT_FROM.max(needed as u64);
         Self {
             shared: Arc::clone(shared),
             control: layout.control_offset(ring),
@@ -183,7 +188,8 @@ impl RingReader {
             read: 0,
             tail: 0,
             peeked: None,
-            thrifty: ring_bytes >= GIVE_BACK_FROM,
+            may_be_thrifty,
+            thrifty: may_be_thrifty,
             weighed: 0,
         }
     }
@@ -342,7 +348,7 @@ impl RingReader {
     fn weigh(&mut self) {
         let flowed = self.position.saturating_sub(self.weighed);
         self.weighed = self.position;
-        self.thrifty = self.ring_bytes >= GIVE_BACK_FROM && flowed < self.ring_bytes >> 2;
+        self.thrifty = self.may_be_thrifty && flowed < self.ring_bytes >> 2;
     }
 
     /// Bytes that are there now, unread; a guess where the words make no sense.

@@ -1,5 +1,6 @@
 //! The rings as two parties use them: records in, the same records out, nothing lost that is not counted.
 
+mod bytes;
 mod close;
 mod fork;
 mod hostile;
