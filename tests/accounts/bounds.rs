@@ -29,7 +29,7 @@ fn writer(runtime: &Path, role: &Writer) -> Command {
 }
 
 /// Writes until the session ends by itself, and checks what is left.
-fn fill(runtime: &Path, file: PathBuf) {
+fn fill(runtime: &Path, file: PathBuf) -> u32 {
     let mut control = Link::open(runtime, Role::Controller);
     let config = SessionConfig { maximum_buffers: 32, ..to_file("full", &file) };
     let session = control.start(config);
@@ -55,12 +55,16 @@ fn fill(runtime: &Path, file: PathBuf) {
     let last = *numbers.last().expect("events");
     assert!(last + 1 - numbers.len() as u64 <= u64::from(ledger.lost.0), "no uncounted gaps");
     assert!(ledger.lost.1 > 0, "buffers that could not be written are counted");
-    // The daemon itself is well.
+    // The daemon itself is well, and says how it came.
     let mut control = Link::open(runtime, Role::Controller);
+    let outcome = control.control(session, Control::Outcome);
+    assert_eq!(outcome.events_lost, u64::from(ledger.lost.0));
+    assert_eq!(outcome.log_buffers_lost, ledger.lost.1);
     assert!(matches!(
         control.ask(&Message::QueryAll { from: 0 }, &[]).message,
         Message::Sessions { total: 0, .. }
     ));
+    outcome.end_status
 }
 
 #[test]
@@ -78,7 +82,8 @@ fn a_file_that_may_not_grow_ends_its_session_cleanly() {
             .spawn()
             .expect("sh starts"),
     );
-    fill(&runtime, folder.path().join("limited.etl"));
+    let status = fill(&runtime, folder.path().join("limited.etl"));
+    assert_eq!(status, 1117, "an input/output error");
 }
 
 #[test]
@@ -102,7 +107,8 @@ fn a_full_disk_ends_its_session_cleanly() {
                 .spawn()
                 .expect("weir daemon starts"),
         );
-        fill(&runtime, disk.join("full.etl"));
+        let status = fill(&runtime, disk.join("full.etl"));
+        assert_eq!(status, 112, "not enough disk space");
     });
     let unmounted = Command::new("umount").arg("-l").arg(&disk).status().expect("umount runs");
     if let Err(failure) = outcome {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
+use traceweir_transport::message::{Control, Message, SessionConfig, SessionRef};
 
 use crate::fixture::{Daemon, Path2, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
@@ -114,4 +115,23 @@ fn a_stale_socket_is_replaced_and_a_live_daemon_is_not() {
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(text.contains("already running"), "{text}");
     drop(daemon.control());
+}
+
+#[test]
+fn a_session_tied_to_its_controller_ends_with_it_and_is_exact() {
+    let daemon = Daemon::start();
+    let file = daemon.path("tied.etl");
+    let mut control = daemon.control();
+    let session = control.start(SessionConfig { tied: true, ..to_file("tied", &file) });
+    let mut writer = Writer::new(0, 1, 3_000);
+    (writer.burst, writer.pause_ms) = (250, 1);
+    reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    drop(control);
+    let mut other = daemon.control();
+    let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
+    until("the session has ended", || matches!(other.ask(&query, &[]).message, Message::Refused { .. }));
+    assert_sound(&file);
+    let ledger = Ledger::read(&file);
+    assert_eq!(ledger.missing(0, 1, 3_000), u64::from(ledger.lost.0));
+    assert_eq!(other.control(session, Control::Outcome).end_status, 0);
 }

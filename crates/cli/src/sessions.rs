@@ -114,12 +114,12 @@ impl Own {
         }
     }
 
-    /// Collects everything and finalises the file; `None` when the session has ended by itself before.
+    /// Collects everything and finalises the file. Where the session has ended by itself before: how it was then, if that is still known.
     pub(crate) fn stop(mut self) -> Result<Option<Properties>> {
         self.is_over = true;
         match self.controller.stop(&self.session) {
             Ok(properties) => Ok(Some(properties)),
-            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if is_gone(&error) => Ok(self.controller.outcome(&self.session).ok()),
             Err(error) => Err(error).with_context(|| format!("cannot stop session {}", plain(&self.name))),
         }
     }

@@ -83,6 +83,8 @@ struct Client {
     role: Option<Role>,
     /// The daemon made the connection: only a provider is at its other end.
     knocked: bool,
+    /// When it last said something.
+    spoke: Instant,
     /// The session it reads and its number there, once that is settled.
     reads: Reads,
 }
@@ -133,7 +135,8 @@ impl Service {
 
     /// Somebody connected, or (`knocked`) was connected to.
     pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, knocked: bool) {
-        self.clients.insert(link, Client { peer, role: None, knocked, reads: Reads::Nothing });
+        self.clients
+            .insert(link, Client { peer, role: None, knocked, spoke: Instant::now(), reads: Reads::Nothing });
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
         }
@@ -149,20 +152,26 @@ impl Service {
         let Some(client) = self.clients.remove(&link) else { return };
         match client.role {
             Some(Role::Provider) => self.vanished(link),
-            Some(Role::Consumer) => self.stopped_reading(&client.reads),
+            Some(Role::Consumer) => {
+                self.stopped_reading(&client.reads);
+                self.used = Instant::now();
+            }
             Some(Role::Controller) => {
                 for wait in self.waits.of(link) {
                     self.give_up(wait);
                 }
+                for session in self.sessions.tied_to(link) {
+                    self.begin_stop(session, None);
+                }
             }
             None => {}
         }
-        self.used = Instant::now();
     }
 
     /// A message came.
     pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope) {
-        let Some(client) = self.clients.get(&link) else { return };
+        let Some(client) = self.clients.get_mut(&link) else { return };
+        client.spoke = Instant::now();
         let role = client.role;
         let Envelope { request, message, descriptors } = envelope;
         let asker = Asker { link, request };
@@ -172,7 +181,6 @@ impl Service {
             }
             (Some(Role::Provider), message) => self.provider_says(asker, message),
             (Some(Role::Controller), message) => {
-                self.used = Instant::now();
                 self.controller_says(asker, message, descriptors);
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
@@ -191,7 +199,6 @@ impl Service {
     }
 
     fn hello(&mut self, asker: Asker, versions: (u16, u16), role: Role, instance: u64, program: &str) {
-        self.used = Instant::now();
         match self.admit(asker.link, versions, role, instance) {
             Ok(version) => {
                 if let Some(client) = self.clients.get_mut(&asker.link) {
@@ -291,7 +298,11 @@ impl Service {
             Some(Role::Provider | Role::Controller) => false,
             None => !client.knocked,
         };
-        (self.sessions.is_empty() && !self.clients.values().any(needs)).then_some(self.used)
+        // A controller in the middle of its work is given time; questions of one that has left are not held against us.
+        let controllers = self.clients.values().filter(|client| client.role == Some(Role::Controller));
+        let spoke = controllers.map(|client| client.spoke).max();
+        let is_idle = self.sessions.is_empty() && !self.clients.values().any(needs);
+        is_idle.then(|| spoke.map_or(self.used, |spoke| spoke.max(self.used)))
     }
 
     /// Takes no new work and stops all sessions.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use traceweir_format::header::message::{self, Origin};
-use traceweir_format::header::{Family, Record, event};
+use traceweir_format::header::{self, Family, Record, event};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, HeaderType};
 
 /// Thread ids remembered for a process before all are asked for again.
@@ -54,7 +54,15 @@ impl Writer {
                 if self.known.len() >= REMEMBERED {
                     self.known.clear();
                 }
-                *self.known.entry(given).or_insert_with(|| translate(given))
+                if let Some(known) = self.known.get(&given) {
+                    return *known;
+                }
+                let found = translate(given);
+                // A thread that is not known yet may be the next time.
+                if found != header::NO_ID {
+                    self.known.insert(given, found);
+                }
+                found
             }
         }
     }

@@ -200,7 +200,8 @@ impl Range {
         // SAFETY: the addresses are this range's, kept for this purpose; nobody has references into them.
         let mapped =
             unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, RW, flags, file.as_fd(), 0) };
-        mapped.map(drop).map_err(|e| Error::system("map a region", e))
+        // A mapping that fails may have taken away what was there before.
+        mapped.map(drop).map_err(|e| Error::system("map a region", e)).inspect_err(|_| self.cover())
     }
 
     /// Puts new memory there that forks share, and maps it a second time for the reader.
@@ -209,7 +210,8 @@ impl Range {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: as in `map_file`.
         let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, RW, flags) };
-        let mapped = mapped.map_err(|e| Error::system("map a private region", e))?;
+        let mapped =
+            mapped.map_err(|e| Error::system("map a private region", e)).inspect_err(|_| self.cover())?;
         // SAFETY: an old size of zero leaves the old mapping and makes a second one of the same shared pages elsewhere (mremap(2)).
         let twin = unsafe { rustix::mm::mremap(mapped, 0, bytes, MremapFlags::MAYMOVE) };
         Mapping::from_kernel(twin, bytes, true).inspect_err(|_| self.cover())

@@ -99,6 +99,8 @@ pub enum Control {
         /// Name of the file passed along, for the header.
         log_file: Option<PathBuf>,
     },
+    /// Say how it was at its end, where it has ended not long ago: by itself, or by whomever.
+    Outcome,
 }
 
 /// What an update changes; `None` leaves it.
@@ -141,6 +143,8 @@ pub struct SessionConfig {
     pub low_latency: bool,
     /// Bytes of one ring in each process; 0: by the buffers.
     pub ring_bytes: u32,
+    /// The session is stopped when the connection that started it ends.
+    pub tied: bool,
 }
 
 /// A session as it is (EVENT_TRACE_PROPERTIES as output, and more counters).

@@ -131,6 +131,11 @@ impl Controller {
         self.control(session, Control::Query, None, PATIENCE)
     }
 
+    /// How a session was at its end, where it has ended not long ago; `end_status` says why where it ended by itself.
+    pub fn outcome(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::Outcome, None, PATIENCE)
+    }
+
     /// All sessions.
     pub fn query_all(&mut self) -> Result<Vec<Properties>> {
         self.pages(
@@ -293,7 +298,7 @@ impl Controller {
 fn is_question(message: &Message) -> bool {
     matches!(
         message,
-        Message::Control { control: Control::Query, .. }
+        Message::Control { control: Control::Query | Control::Outcome, .. }
             | Message::QueryAll { .. }
             | Message::QueryProviders { .. }
     )

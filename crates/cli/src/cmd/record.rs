@@ -93,6 +93,8 @@ fn record(options: &Record) -> Result<Outcome> {
     {
         (config.buffer_size, config.minimum_buffers, config.maximum_buffers) = BUFFERS;
     }
+    // However this program ends, the file is finalised.
+    config.tied = true;
     let (mut session, first) = Own::start(options.whose, &config)?;
     session.enable(&options.provider, &options.pid)?;
     let has_command = match spawn(options, &notes) {

@@ -99,6 +99,7 @@ impl Source {
             log_file_mode: sessions::mode_bit(Mode::RealTime),
             low_latency: true,
             flush_timer: 1,
+            tied: true,
             ..SessionConfig::default()
         };
         let (mut session, _) = Own::start(options.whose, &config)?;

@@ -47,8 +47,9 @@ impl Service {
         self.sessions.check(&name, &guid, key)?;
         let id = self.sessions.next_id();
         let state = State::Starting { asker, ended: None };
-        self.sessions
-            .insert(id, Entry { name, guid, files: key.into_iter().collect(), file: key, changes: 0, state });
+        let tied_to = raw.tied.then_some(asker.link);
+        let files = key.into_iter().collect();
+        self.sessions.insert(id, Entry { name, guid, files, file: key, changes: 0, tied_to, state });
         let pid = self.peer(asker.link).map_or(0, |peer| peer.pid);
         self.launch(id, config, file, pid);
         Ok(())
@@ -90,6 +91,11 @@ impl Service {
             }
             Control::Update(update) => self.update(asker, session, update, descriptors),
             Control::Flush { log_file } => self.flush(asker, session, log_file, descriptors),
+            Control::Outcome => {
+                let outcome = self.sessions.outcome(session)?.clone();
+                self.reply(asker, Message::Properties(Box::new(outcome)));
+                Ok(())
+            }
         }
     }
 
@@ -243,7 +249,8 @@ impl Service {
                 let properties = session.properties();
                 entry.state = State::Running(session);
                 self.answer(asker, Ok(properties));
-                if ended.is_some() || self.leaving {
+                let is_left = self.is_left(id);
+                if ended.is_some() || self.leaving || is_left {
                     self.begin_stop(id, None);
                 }
             }
@@ -252,6 +259,12 @@ impl Service {
                 self.answer(asker, Err(e));
             }
         }
+    }
+
+    /// Whether the connection that a session is tied to ended while it started.
+    fn is_left(&mut self, id: u64) -> bool {
+        let tied_to = self.sessions.get_mut(id).and_then(|entry| entry.tied_to);
+        tied_to.is_some_and(|link| !self.clients.contains_key(&link))
     }
 
     fn ended(&mut self, id: u64, status: Status) {
@@ -268,7 +281,8 @@ impl Service {
         let Some(entry) = self.sessions.remove(id) else { return };
         match &outcome {
             Ok(it) => {
-                info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost)
+                info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost);
+                self.sessions.remember(it.clone());
             }
             Err(e) => warning!("session {:?} stopped: {e}", entry.name),
         }

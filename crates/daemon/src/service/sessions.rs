@@ -7,7 +7,7 @@
 //! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is used again as late as possible; the
 //! generation begins at the daemon's start time and never repeats, so that a stale id names nothing, also after a restart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::Guid;
@@ -15,7 +15,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_transport::message::{Properties, SessionRef};
 
-use super::Asker;
+use super::{Asker, LinkId};
 use crate::error::Refusal;
 use crate::logfile::FileKey;
 
@@ -51,9 +51,14 @@ pub(super) struct Entry {
     pub(super) file: Option<FileKey>,
     /// Updates and flushes under way.
     pub(super) changes: usize,
+    /// The connection whose end is its end.
+    pub(super) tied_to: Option<LinkId>,
     /// How far it is.
     pub(super) state: State,
 }
+
+/// Sessions whose outcome is remembered.
+const OUTCOMES: usize = 64;
 
 /// All sessions.
 pub(super) struct Sessions {
@@ -61,13 +66,21 @@ pub(super) struct Sessions {
     generation: u64,
     last_logger: u16,
     all: BTreeMap<u64, Entry>,
+    /// How the last ones were at their end, the latest first.
+    outcomes: VecDeque<Properties>,
 }
 
 impl Sessions {
     /// Room for so many.
     pub(super) fn new(most: usize) -> Self {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { most, generation: seconds & 0xFFFF_FFFF, last_logger: 0, all: BTreeMap::new() }
+        Self {
+            most,
+            generation: seconds & 0xFFFF_FFFF,
+            last_logger: 0,
+            all: BTreeMap::new(),
+            outcomes: VecDeque::new(),
+        }
     }
 
     /// Whether a session of this name and GUID, with this file, may be added.
@@ -121,6 +134,45 @@ impl Sessions {
         self.all.remove(&id)
     }
 
+    /// Remembers how a session was at its end.
+    pub(super) fn remember(&mut self, outcome: Properties) {
+        self.outcomes.truncate(OUTCOMES - 1);
+        self.outcomes.push_front(outcome);
+    }
+
+    /// How the session that is meant was at its end.
+    pub(super) fn outcome(&self, reference: &SessionRef) -> Result<&Properties, Refusal> {
+        if self.find(reference).is_ok() {
+            let why = "the session is running: it has no outcome yet";
+            return Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why));
+        }
+        self.remembered(reference).ok_or_else(not_running)
+    }
+
+    fn remembered(&self, reference: &SessionRef) -> Option<&Properties> {
+        let is_meant = |outcome: &&Properties| match reference {
+            SessionRef::Id(id) => outcome.id == *id,
+            SessionRef::Name(name) => outcome.config.name.to_lowercase() == name.to_lowercase(),
+        };
+        self.outcomes.iter().find(is_meant)
+    }
+
+    /// The refusal for a session that is not there, or not any more.
+    fn gone(&self, reference: &SessionRef) -> Refusal {
+        let Some(outcome) = self.remembered(reference) else { return not_running() };
+        let (name, status) = (&outcome.config.name, Status(outcome.end_status));
+        let why = match status {
+            Status::ERROR_SUCCESS => format!("session {name:?} has ended"),
+            status => format!("session {name:?} ended by itself: {status} (status {})", status.0),
+        };
+        Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
+    }
+
+    /// Those that end with a connection.
+    pub(super) fn tied_to(&self, link: LinkId) -> Vec<u64> {
+        self.all.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
+    }
+
     /// One session.
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
         self.all.get_mut(&id)
@@ -151,7 +203,7 @@ impl Sessions {
                 self.all.iter().find(|(_, entry)| entry.guid == guid).map(|(id, _)| *id)
             }),
         };
-        found.filter(|id| self.session(*id).is_some()).ok_or_else(not_running)
+        found.filter(|id| self.session(*id).is_some()).ok_or_else(|| self.gone(reference))
     }
 
     /// As [`find`](Self::find), and the session is not about to stop.
@@ -204,6 +256,7 @@ mod tests {
             files: BTreeSet::new(),
             file: None,
             changes: 0,
+            tied_to: None,
             state,
         }
     }

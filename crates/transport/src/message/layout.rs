@@ -147,7 +147,7 @@ fields! {
     SessionConfig {
         name: String, guid: Guid, log_file_mode: u32, clock: u32, buffer_size: u32, minimum_buffers: u32,
         maximum_buffers: u32, maximum_file_size: u32, flush_timer: u32, log_file: Option<PathBuf>, low_latency: bool,
-        ring_bytes: u32,
+        ring_bytes: u32, tied: bool,
     }
     Properties {
         id: u64, config: SessionConfig, number_of_buffers: u32, free_buffers: u32, buffers_written: u32, events_lost: u64,
@@ -195,6 +195,7 @@ impl Wire for Control {
             Self::Stop => 1_u8.put(out),
             Self::Update(update) => 2_u8.put(out).and_then(|()| update.put(out)),
             Self::Flush { log_file } => 3_u8.put(out).and_then(|()| log_file.put(out)),
+            Self::Outcome => 4_u8.put(out),
         }
     }
     fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
@@ -203,6 +204,7 @@ impl Wire for Control {
             1 => Ok(Self::Stop),
             2 => Wire::get(from).map(Self::Update),
             3 => Ok(Self::Flush { log_file: Wire::get(from)? }),
+            4 => Ok(Self::Outcome),
             _ => Err(from.invalid("no such control")),
         }
     }

@@ -27,13 +27,13 @@ fn session() -> impl Strategy<Value = SessionRef> {
 
 prop_compose! {
     fn config()(
-        name in text(), guid in guid(), log_file in option::of(path()), low_latency: bool, numbers: [u32; 8],
+        name in text(), guid in guid(), log_file in option::of(path()), low_latency: bool, tied: bool, numbers: [u32; 8],
     ) -> SessionConfig {
         let [log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer, ring_bytes] =
             numbers;
         SessionConfig {
             name, guid, log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer,
-            log_file, low_latency, ring_bytes,
+            log_file, low_latency, ring_bytes, tied,
         }
     }
 }
@@ -69,7 +69,7 @@ fn control() -> impl Strategy<Value = Control> {
         },
     );
     let flush = option::of(path()).prop_map(|log_file| Control::Flush { log_file });
-    prop_oneof![Just(Control::Query), Just(Control::Stop), update, flush]
+    prop_oneof![Just(Control::Query), Just(Control::Stop), Just(Control::Outcome), update, flush]
 }
 
 fn code() -> impl Strategy<Value = EnableCode> {

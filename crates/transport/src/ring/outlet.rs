@@ -142,14 +142,17 @@ impl Outlet {
         Ok((self.admit(params, wake), reader))
     }
 
-    /// The range for a region, where it may be opened: the one in use before, if it is large enough.
+    /// The range for a region, where it may be opened: the one in use before, if it is large enough and the region is cut alike.
     fn prepare(&self, params: &RegionParams) -> Result<Range> {
         params.check()?;
         if self.generation.load(Ordering::Relaxed) % 2 == 1 {
             return Err(Error::Invalid("the outlet is open already"));
         }
         let needed = params.layout.region_bytes();
-        if let Some(range) = self.range().filter(|range| range.bytes() >= needed) {
+        // A straggler of the last region may still try a lock word before it looks at the generation. With as many processors as before
+        // that word is a lock word of the next region too, and trying it does no harm.
+        let alike = self.cpus.load(Ordering::Relaxed) == u32::from(params.layout.cpus());
+        if let Some(range) = self.range().filter(|range| alike && range.bytes() >= needed) {
             return Ok(range);
         }
         let range = Range::reserve(needed)?;

@@ -46,7 +46,7 @@ struct Frame {
     staged: *const u64,
     prefix: u64,
     /// Bytes to copy of `staged`; a multiple of eight.
-    staged_last: u64,
+    staged_bytes: u64,
     rest: *const IoSlice<'static>,
     rest_end: *const IoSlice<'static>,
     rest_at: u64,
@@ -115,7 +115,7 @@ pub(super) unsafe fn write(
         size: abi::size_in_ring(length) as u64,
         staged: record.staged.as_ptr().wrapping_add(2),
         prefix: 0,
-        staged_last: (record.staged_size() - abi::PREFIX_BYTES) as u64,
+        staged_bytes: (record.staged_size() - abi::PREFIX_BYTES) as u64,
         rest: rest.start.cast(),
         rest_end: rest.end.cast(),
         rest_at: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
@@ -155,7 +155,7 @@ const CLOSED: u32 = 3;
 ///
 /// # Safety
 /// `area` is this thread's registered area. The frame's control block and data are those of processor `cpu`'s ring and mapped;
-/// its staged bytes are readable for `staged_last + 16`, its rest for what the slices say, and all together are at most `size`.
+/// `staged` is readable for `staged_bytes`, its rest for what the slices say, and all together are at most `size`.
 #[inline]
 unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
     let status: u32;
@@ -201,11 +201,10 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             // The staged bytes behind the prefix, in words: they were just written in words, and a wider load would have to wait
             // until those stores have left the processor.
             "mov rsi, qword ptr [{frame} + {f_staged}]",
-            "mov rcx, qword ptr [{frame} + {f_staged_last}]",
+            "mov rcx, qword ptr [{frame} + {f_staged_bytes}]",
             "mov rax, qword ptr [{frame} + {f_prefix}]",
             "mov qword ptr [rdi], rax",
-            "lea rdx, [rdi + rcx]",
-            "lea rdx, [rdx - 24]",
+            "lea rdx, [rdi + rcx - 24]",
             "mov r11, rdi",
             "cmp r11, rdx",
             "jae 30f",
@@ -312,7 +311,7 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             f_size = const offset_of!(Frame, size),
             f_staged = const offset_of!(Frame, staged),
             f_prefix = const offset_of!(Frame, prefix),
-            f_staged_last = const offset_of!(Frame, staged_last),
+            f_staged_bytes = const offset_of!(Frame, staged_bytes),
             f_rest = const offset_of!(Frame, rest),
             f_rest_end = const offset_of!(Frame, rest_end),
             f_rest_at = const offset_of!(Frame, rest_at),

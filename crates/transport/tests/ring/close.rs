@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use traceweir_transport::abi::control;
+use traceweir_transport::abi::{Layout, control};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::map::Mapping;
 use traceweir_transport::ring::{Failure, RegionReader, RegionSource, Ticket};
@@ -63,7 +63,9 @@ fn an_outlet_is_opened_again_and_again_with_regions_of_all_sizes() {
     for round in 0..200u64 {
         let clock = support::KINDS[(round % 2) as usize];
         let ring_bytes = 4096 << random.below(8);
-        let (mut reader, ticket) = support::open(outlet, &support::params(clock, ring_bytes));
+        let mut params = support::params(clock, ring_bytes);
+        params.layout = Layout::new(1 + random.below(4) as u16, ring_bytes).unwrap();
+        let (mut reader, ticket) = support::open(outlet, &params);
         for number in 0..10 {
             Mark::of(round as u32, number, 100).write(outlet, ticket).unwrap();
         }

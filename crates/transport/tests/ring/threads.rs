@@ -93,3 +93,68 @@ fn a_thread_finds_room_again_when_the_reader_was_there() {
     assert_eq!(reader.lost(), 50);
     assert!(outlet.close());
 }
+
+/// Without this test the fast path could be lost and everything else would still pass.
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+#[test]
+fn where_the_c_library_registers_sequences_they_are_used() {
+    // SAFETY: returns a static string.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().unwrap();
+    let (major, minor) = version.split_once('.').unwrap();
+    let (major, minor): (u32, u32) = (major.parse().unwrap(), minor.parse().unwrap());
+    let forbidden =
+        ["TRACEWEIR_NO_RSEQ", "GLIBC_TUNABLES"].iter().any(|name| std::env::var_os(name).is_some());
+    if (major, minor) < (2, 35) || forbidden {
+        return;
+    }
+    let outlet = support::outlet();
+    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    for number in 0..100 {
+        Mark::of(0, number, 100).write(outlet, ticket).unwrap();
+    }
+    let rings = reader.rings();
+    let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
+    assert!(sequences.iter_mut().any(|ring| ring.look().unwrap()));
+    assert!(!locks.iter_mut().any(|ring| ring.look().unwrap()));
+    assert!(outlet.close());
+}
+
+/// A thread that the C library did not make, or whose registration was refused, looks like this one.
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+#[test]
+fn a_thread_without_a_registered_area_uses_the_lock() {
+    const UNREGISTER: i32 = 1;
+    const SIGNATURE: u32 = 0x5305_3053;
+
+    // SAFETY: looks a name up; the result is null or the address of a variable of the C library.
+    let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) }.cast::<isize>();
+    if offset.is_null() {
+        return;
+    }
+    // SAFETY: the variable is written before the program's own code runs.
+    let offset = unsafe { offset.read() };
+    let outlet = support::outlet();
+    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    let unregistered = thread::spawn(move || {
+        let thread: usize;
+        // SAFETY: the first word of a thread's block is its own address; the kernel forgets the area of this thread, which nothing but
+        // the writer under test looks at, and that is what it has to notice.
+        let result = unsafe {
+            std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly));
+            let area = thread.wrapping_add_signed(offset);
+            libc::syscall(libc::SYS_rseq, area, 32, UNREGISTER, SIGNATURE)
+        };
+        for number in 0..100 {
+            Mark::of(0, number, 100).write(outlet, ticket).unwrap();
+        }
+        result == 0
+    });
+    let unregistered = unregistered.join().unwrap();
+    let rings = reader.rings();
+    let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
+    if unregistered {
+        assert!(locks.iter_mut().any(|ring| ring.look().unwrap()));
+        assert!(!sequences.iter_mut().any(|ring| ring.look().unwrap()));
+    }
+    assert!(outlet.close());
+}
