@@ -83,7 +83,7 @@ fn a_file_that_may_not_grow_ends_its_session_cleanly() {
             .expect("sh starts"),
     );
     let status = fill(&runtime, folder.path().join("limited.etl"));
-    assert_eq!(status, 1117, "an input/output error");
+    assert_eq!(status, 112, "not enough disk space");
 }
 
 #[test]
