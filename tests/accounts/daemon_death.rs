@@ -6,13 +6,13 @@ use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
 use traceweir_transport::message::{Control, Message, SessionConfig, SessionRef};
 
-use crate::fixture::{Daemon, Path2, reports, to_file, until};
+use crate::fixture::{Daemon, WritePath, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::Writer;
 
 #[test]
 fn a_daemon_that_is_told_to_leave_finalises_every_file_exactly() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         let mut daemon = Daemon::start();
         let files: Vec<_> = (0..3).map(|n| daemon.path(&format!("{n}.etl"))).collect();
         let mut control = daemon.control();
@@ -46,7 +46,7 @@ fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
     let session = control.start(config);
     let mut writer = Writer::new(0, 1, u64::MAX);
     (writer.burst, writer.pause_ms) = (50, 1);
-    let mut child = daemon.writer(&writer, Path2::Sequence);
+    let mut child = daemon.writer(&writer, WritePath::Sequence);
     until("events flow", || control.flush(session).events > 500);
     daemon.signal(Signal::KILL);
     daemon.wait();
@@ -59,20 +59,21 @@ fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
     assert_sound(&mended);
     assert!(Ledger::read(&mended).of(0, 0).len() >= 500);
 
+    let begin = Instant::now();
     daemon.restart();
     let second = daemon.path("second.etl");
     let mut control = daemon.control();
-    let begin = Instant::now();
     let session = control.start(to_file("second", &second));
     until("the provider that was there is enabled", || control.query(session).processes == 1);
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     until("its events flow", || control.flush(session).events > 100);
     child.kill().expect("the writer is there");
     child.wait().expect("the writer ends");
-    control.stop(session);
+    let last = control.stop(session);
     let numbers = Ledger::read(&second).of(0, 0);
     assert!(numbers.len() > 100);
-    assert_eq!(numbers.last().unwrap() - numbers[0] + 1, numbers.len() as u64, "without gaps");
+    let span = numbers.last().unwrap() - numbers[0] + 1;
+    assert!(span - numbers.len() as u64 <= last.events_lost, "without uncounted gaps");
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn a_provider_that_was_there_first_is_enabled_when_a_daemon_starts() {
     assert!(daemon.wait().success());
     let mut writer = Writer::new(0, 1, u64::MAX);
     (writer.burst, writer.pause_ms) = (20, 1);
-    let mut child = daemon.writer(&writer, Path2::Sequence);
+    let mut child = daemon.writer(&writer, WritePath::Sequence);
     until("the provider waits", || {
         std::fs::read_dir(daemon.runtime().join("providers")).is_ok_and(|mut d| d.next().is_some())
     });
@@ -125,7 +126,7 @@ fn a_session_tied_to_its_controller_ends_with_it_and_is_exact() {
     let session = control.start(SessionConfig { tied: true, ..to_file("tied", &file) });
     let mut writer = Writer::new(0, 1, 3_000);
     (writer.burst, writer.pause_ms) = (250, 1);
-    reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    reports(vec![daemon.writer(&writer, WritePath::Sequence)]);
     drop(control);
     let mut other = daemon.control();
     let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };

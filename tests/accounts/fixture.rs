@@ -77,7 +77,7 @@ impl Daemon {
     }
 
     /// Starts a writer.
-    pub(crate) fn writer(&self, writer: &Writer, path: Path2) -> Child {
+    pub(crate) fn writer(&self, writer: &Writer, path: WritePath) -> Child {
         let mut command = self.child(writer.role());
         path.apply(&mut command);
         command.spawn().expect("a writer starts")
@@ -109,12 +109,12 @@ fn run_daemon(runtime: &Path) -> Child {
 
 /// Which of the two write paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path2 {
+pub(crate) enum WritePath {
     Sequence,
     Lock,
 }
 
-impl Path2 {
+impl WritePath {
     pub(crate) const BOTH: [Self; 2] = [Self::Sequence, Self::Lock];
 
     pub(crate) fn apply(self, command: &mut Command) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::fixture::{Daemon, Path2, to_file, until};
+use crate::fixture::{Daemon, WritePath, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Progress, Writer};
 
@@ -31,7 +31,7 @@ enum Habit {
 }
 
 /// Kills `rounds` × `at_once` writers and compares the accounts at the end. Returns the number of kills.
-fn kill_writers(path: Path2, rounds: u32, at_once: u32, habit: Habit, point: Option<&str>) -> u32 {
+fn kill_writers(path: WritePath, rounds: u32, at_once: u32, habit: Habit, point: Option<&str>) -> u32 {
     let daemon = Daemon::start();
     let file = daemon.path("kills.etl");
     let mut control = daemon.control();
@@ -69,8 +69,12 @@ fn kill_writers(path: Path2, rounds: u32, at_once: u32, habit: Habit, point: Opt
                 std::thread::sleep(Duration::from_micros(dice.below(3_000)));
                 child.kill().expect("the writer is there");
             }
-            let status = child.wait().expect("the writer ends");
-            assert!(!status.success(), "the writer was killed: {status}");
+            let mut status = None;
+            until("the writer is killed", || {
+                status = child.try_wait().expect("the writer is ours");
+                status.is_some()
+            });
+            assert!(status.is_some_and(|s| !s.success()), "the writer was killed: {status:?}");
         }
     }
     let last = control.stop(session);
@@ -102,22 +106,23 @@ fn kill_writers(path: Path2, rounds: u32, at_once: u32, habit: Habit, point: Opt
 
 #[test]
 fn writers_killed_at_random_instants_leave_nothing_torn_and_nothing_uncounted() {
-    let kills: u32 = Path2::BOTH.into_iter().map(|path| kill_writers(path, 63, 8, Habit::Calm, None)).sum();
+    let kills: u32 =
+        WritePath::BOTH.into_iter().map(|path| kill_writers(path, 63, 8, Habit::Calm, None)).sum();
     assert!(kills >= 1_000, "{kills}");
 }
 
 /// Each named point (`ring/mod.rs` lists them), the paths that pass it, and what makes a writer pass it often.
-const POINTS: [(&str, &[Path2], Habit); 10] = [
-    ("before_write", &Path2::BOTH, Habit::Calm),
-    ("published", &[Path2::Sequence], Habit::Calm),
-    ("fallback_locked", &[Path2::Lock], Habit::Calm),
-    ("fallback_copied", &[Path2::Lock], Habit::Calm),
-    ("fallback_published", &[Path2::Lock], Habit::Calm),
-    ("fallback_unlocked", &[Path2::Lock], Habit::Calm),
-    ("before_wake", &Path2::BOTH, Habit::Waking),
-    ("after_wake", &Path2::BOTH, Habit::Waking),
-    ("before_lost", &Path2::BOTH, Habit::Flooding),
-    ("after_lost", &Path2::BOTH, Habit::Flooding),
+const POINTS: [(&str, &[WritePath], Habit); 10] = [
+    ("before_write", &WritePath::BOTH, Habit::Calm),
+    ("published", &[WritePath::Sequence], Habit::Calm),
+    ("fallback_locked", &[WritePath::Lock], Habit::Calm),
+    ("fallback_copied", &[WritePath::Lock], Habit::Calm),
+    ("fallback_published", &[WritePath::Lock], Habit::Calm),
+    ("fallback_unlocked", &[WritePath::Lock], Habit::Calm),
+    ("before_wake", &WritePath::BOTH, Habit::Waking),
+    ("after_wake", &WritePath::BOTH, Habit::Waking),
+    ("before_lost", &WritePath::BOTH, Habit::Flooding),
+    ("after_lost", &WritePath::BOTH, Habit::Flooding),
 ];
 
 #[test]

@@ -14,8 +14,6 @@ use crate::roles::PROVIDER;
 pub(crate) struct Ledger {
     numbers: HashMap<(u32, u32), Vec<u64>>,
     last_by_cpu: HashMap<u16, i64>,
-    /// Per processor, in order: which events.
-    pub(crate) by_cpu: HashMap<u16, Vec<(u32, u32, u64)>>,
     /// Process ids by writer.
     pub(crate) pids: HashMap<u32, u32>,
     /// What the file says it lost: events, buffers.
@@ -57,7 +55,6 @@ impl Ledger {
         let pid = *self.pids.entry(writer).or_insert(record.process_id());
         assert_eq!(pid, record.process_id(), "one writer, one process");
         self.numbers.entry((writer, thread)).or_default().push(number);
-        self.by_cpu.entry(record.cpu()).or_default().push((writer, thread, number));
     }
 
     /// Number of events.

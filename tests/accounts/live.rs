@@ -6,7 +6,7 @@ use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
 use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 
-use crate::fixture::{Daemon, Path2, consume, reports, to_file};
+use crate::fixture::{Daemon, WritePath, consume, reports, to_file};
 use crate::ledger::Ledger;
 use crate::roles::Writer;
 
@@ -55,7 +55,7 @@ fn read_all(queue: &mut QueueReader, ledger: &mut Ledger) {
 
 #[test]
 fn a_live_consumer_gets_every_event_once_or_it_is_counted() {
-    for (path, low_latency) in [(Path2::Sequence, true), (Path2::Lock, false)] {
+    for (path, low_latency) in [(WritePath::Sequence, true), (WritePath::Lock, false)] {
         let daemon = Daemon::start();
         let mut control = daemon.control();
         let session = control.start(SessionConfig { low_latency, ..real_time("live") });
@@ -93,7 +93,7 @@ fn a_consumer_that_never_reads_delays_nobody_and_its_loss_is_counted_apart() {
     });
     let mut writer = Writer::new(0, 2, 60_000);
     (writer.filler, writer.burst, writer.pause_ms) = (200, 500, 4);
-    reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    reports(vec![daemon.writer(&writer, WritePath::Sequence)]);
     let last = control.stop(session);
     let (ledger, busy_lost) = reading.join().expect("the consumer ends");
     let in_file = Ledger::read(&file);
@@ -114,7 +114,7 @@ fn what_was_written_before_the_first_consumer_came_is_kept_for_it() {
     let session = control.start(real_time("backlog"));
     let mut writer = Writer::new(0, 1, 1_000);
     (writer.burst, writer.pause_ms) = (200, 2);
-    reports(vec![daemon.writer(&writer, Path2::Sequence)]);
+    reports(vec![daemon.writer(&writer, WritePath::Sequence)]);
     control.flush(session);
     let (_link, mut queue) = consume(&daemon, session);
     let last = control.stop(session);

@@ -9,7 +9,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir_format::etl::{Trace, repair};
 
-use crate::fixture::{Path2, until};
+use crate::fixture::{WritePath, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Progress, other_role, write_one};
 
@@ -41,7 +41,7 @@ pub(crate) fn play(words: &[&str]) {
     std::mem::forget(session);
 }
 
-fn child(folder: &std::path::Path, events: u64, path: Path2) -> Command {
+fn child(folder: &std::path::Path, events: u64, path: WritePath) -> Command {
     let words =
         format!("private {} {events} {}", folder.join("p.etl").display(), folder.join("progress").display());
     let (name, value) = other_role(&words);
@@ -55,7 +55,7 @@ fn child(folder: &std::path::Path, events: u64, path: Path2) -> Command {
 
 #[test]
 fn a_private_session_is_finalised_at_exit_and_exact() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         let folder = tempfile::tempdir().expect("a folder");
         let status = child(folder.path(), 20_000, path).status().expect("the child runs");
         assert!(status.success(), "{status}");
@@ -69,7 +69,7 @@ fn a_private_session_is_finalised_at_exit_and_exact() {
 
 #[test]
 fn a_private_session_whose_owner_is_killed_is_valid_to_its_last_flushed_buffer() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         let folder = tempfile::tempdir().expect("a folder");
         let mut owner = child(folder.path(), u64::MAX, path).spawn().expect("the child runs");
         let progress = Progress::open(&folder.path().join("progress"));

@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use traceweir::Provider;
 
-use crate::fixture::{Daemon, Path2, reports, to_file};
+use crate::fixture::{Daemon, WritePath, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::{PROVIDER, Report, Writer, other_role, write_one};
+use crate::roles::{PROVIDER, Progress, Report, Writer, other_role, write_one};
 
 const FILLER: [u8; 24] = [0x5A; 24];
 
 /// The child: one of the stories below.
 pub(crate) fn play(words: &[&str]) {
     match words[0] {
-        "fork" => fork(|| {
+        "fork" => fork(words[1], || {
             // SAFETY: the child only writes events and leaves by `_exit`.
             unsafe { libc::fork() }
         }),
-        "clone" => fork(|| {
+        "clone" => fork(words[1], || {
             // SAFETY: as fork, but past the C library: no handler of it runs in the child.
             unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
         }),
@@ -39,13 +39,20 @@ fn write_all(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) ->
     numbers.filter(|&n| !write_one(provider, writer, 0, n, &FILLER)).count() as u64
 }
 
-/// Writer 0 before and after, writer 1 in the child.
-fn fork(split: impl Fn() -> libc::pid_t) {
+/// Writer 0 before and after, writer 1 in the child: until it is heard, but for ten thousand events at most, and a hundred more.
+fn fork(pages: &str, split: impl Fn() -> libc::pid_t) {
+    let progress = Progress::open(pages.as_ref());
     let provider = Provider::register(PROVIDER, None).expect("registered");
     let mut refused = write_all(&provider, 0, 0..100);
     let child = split();
     if child == 0 {
-        write_all(&provider, 1, 0..100);
+        let mut number = 0;
+        while !write_one(&provider, 1, 0, number, &FILLER) && number < 10_000 {
+            number += 1;
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        write_all(&provider, 1, number + 1..number + 101);
+        progress.of(0).store(number + 101, Ordering::Release);
         // SAFETY: ends the child at once; nothing of the harness may run twice.
         unsafe { libc::_exit(0) };
     }
@@ -55,7 +62,7 @@ fn fork(split: impl Fn() -> libc::pid_t) {
     // SAFETY: waits for the child made above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child ends well");
-    say(300, refused);
+    say(200, refused);
 }
 
 /// Writer 0, then writer 1 in the same process after exec.
@@ -136,26 +143,38 @@ fn sandbox(refused: &str) {
     say(100, refused);
 }
 
-/// Runs a story against a session; gives the report, the ledger and the count of lost events.
-fn tell(story: &str, path: Path2) -> (Report, Ledger, u64) {
+/// What came of a story.
+struct Told {
+    report: Report,
+    ledger: Ledger,
+    lost: u64,
+    /// Events that a child of the story offered, where it has one.
+    by_child: u64,
+}
+
+/// Runs a story against a session.
+fn tell(story: &str, path: WritePath) -> Told {
     let daemon = Daemon::start();
+    let pages = daemon.path("progress");
+    let progress = Progress::open(&pages);
     let file = daemon.path("story.etl");
     let mut control = daemon.control();
     let session = control.start(to_file("story", &file));
-    let mut command = daemon.child(other_role(&format!("special {story}")));
+    let mut command = daemon.child(other_role(&format!("special {story} {}", pages.display())));
     path.apply(&mut command);
     let report = reports(vec![command.spawn().expect("the story begins")]);
     let last = control.stop(session);
     assert_sound(&file);
-    (report, Ledger::read(&file), last.events_lost)
+    let by_child = progress.of(0).load(Ordering::Acquire);
+    Told { report, ledger: Ledger::read(&file), lost: last.events_lost, by_child }
 }
 
 #[test]
 fn a_forked_child_writes_under_its_own_name_and_the_parent_goes_on() {
-    for path in Path2::BOTH {
-        let (report, ledger, lost) = tell("fork", path);
-        assert_eq!((report.offered, ledger.missing(0, 1, 200)), (300, 0));
-        assert_eq!(ledger.missing(1, 1, 100), lost, "what the child wrote is there or counted");
+    for path in WritePath::BOTH {
+        let Told { report, ledger, lost, by_child } = tell("fork", path);
+        assert_eq!((report.offered, ledger.missing(0, 1, 200)), (200, 0));
+        assert_eq!(ledger.missing(1, 1, by_child), lost, "what the child wrote is there or counted");
         assert!(!ledger.of(1, 0).is_empty(), "the child has a region of its own");
         assert_ne!(ledger.pids[&0], ledger.pids[&1]);
     }
@@ -163,17 +182,18 @@ fn a_forked_child_writes_under_its_own_name_and_the_parent_goes_on() {
 
 #[test]
 fn a_child_by_raw_clone_counts_its_events_as_lost_and_the_parent_goes_on() {
-    for path in Path2::BOTH {
-        let (_, ledger, lost) = tell("clone", path);
+    for path in WritePath::BOTH {
+        let Told { ledger, lost, by_child, .. } = tell("clone", path);
         assert_eq!(ledger.missing(0, 1, 200), 0);
-        assert_eq!(ledger.missing(1, 1, 100), lost);
+        assert!(by_child > 100);
+        assert_eq!(ledger.missing(1, 1, by_child), lost);
     }
 }
 
 #[test]
 fn exec_keeps_what_was_written_before_it() {
-    for path in Path2::BOTH {
-        let (_, ledger, lost) = tell("exec", path);
+    for path in WritePath::BOTH {
+        let Told { ledger, lost, .. } = tell("exec", path);
         assert_eq!((ledger.missing(0, 1, 100), ledger.missing(1, 1, 100), lost), (0, 0, 0));
         assert_eq!(ledger.pids[&0], ledger.pids[&1], "the same process");
     }
@@ -181,8 +201,8 @@ fn exec_keeps_what_was_written_before_it() {
 
 #[test]
 fn signal_handlers_may_write_while_their_thread_writes() {
-    for path in Path2::BOTH {
-        let (report, ledger, lost) = tell("signal", path);
+    for path in WritePath::BOTH {
+        let Told { report, ledger, lost, .. } = tell("signal", path);
         let handled = report.offered - 30_000;
         assert!(handled > 10, "the handler ran {handled} times");
         assert_eq!(ledger.missing(0, 1, 30_000) + ledger.missing(1, 1, handled), lost);
@@ -193,7 +213,7 @@ fn signal_handlers_may_write_while_their_thread_writes() {
 #[test]
 fn registering_and_writing_succeed_in_sandboxes() {
     for refused in ["sockets", "memory", "threads"] {
-        let (report, ledger, lost) = tell(&format!("sandbox {refused}"), Path2::Sequence);
+        let Told { report, ledger, lost, .. } = tell(&format!("sandbox {refused}"), WritePath::Sequence);
         assert_eq!(report, Report { offered: 100, refused: 0 }, "{refused}");
         match refused {
             // The daemon makes the memory: the process needs no right to.

@@ -1,11 +1,17 @@
 //! Sequential files: what is in the file and what is counted as lost make up what was offered.
 
-use crate::fixture::{Daemon, Path2, reports, to_file};
+use crate::fixture::{Daemon, WritePath, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Place, Writer};
 
 /// Runs writers against one session and compares the accounts.
-fn balance(writers: u32, threads: u32, events: u64, path: Path2, shape: impl Fn(&mut Writer)) -> (u64, u64) {
+fn balance(
+    writers: u32,
+    threads: u32,
+    events: u64,
+    path: WritePath,
+    shape: impl Fn(&mut Writer),
+) -> (u64, u64) {
     let daemon = Daemon::start();
     let file = daemon.path("trace.etl");
     let mut control = daemon.control();
@@ -31,42 +37,42 @@ fn balance(writers: u32, threads: u32, events: u64, path: Path2, shape: impl Fn(
 
 #[test]
 fn one_process_is_recorded_exactly_once() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         balance(1, 1, 50_000, path, |_| {});
     }
 }
 
 #[test]
 fn two_processes_with_threads_that_hop_between_processors_are_recorded_exactly_once() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         balance(2, 4, 20_000, path, |w| w.place = Place::Hopping);
     }
 }
 
 #[test]
 fn sixteen_processes_are_recorded_exactly_once() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         balance(16, 2, 4_000, path, |w| w.place = Place::Hopping);
     }
 }
 
 #[test]
 fn two_hundred_processes_are_recorded_exactly_once() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         balance(200, 1, 300, path, |_| {});
     }
 }
 
 #[test]
 fn a_flood_that_no_disk_keeps_up_with_is_lost_in_part_and_counted_in_full() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         balance(2, 3, 30_000, path, |w| w.filler = 2_000);
     }
 }
 
 #[test]
 fn slow_writers_lose_nothing() {
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         let (kept, lost) = balance(3, 2, 2_000, path, |w| (w.burst, w.pause_ms) = (200, 5));
         assert_eq!((kept, lost), (12_000, 0));
     }
@@ -75,7 +81,7 @@ fn slow_writers_lose_nothing() {
 #[test]
 fn events_of_every_size_up_to_the_largest_are_recorded() {
     let largest = 65_535 - 80 - 16;
-    for path in Path2::BOTH {
+    for path in WritePath::BOTH {
         // The default buffers of 64 KiB hold no event of 64 KiB: buffers of a megabyte do.
         let daemon = Daemon::start();
         let file = daemon.path("sizes.etl");

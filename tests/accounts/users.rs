@@ -42,6 +42,10 @@ fn two_users_neither_see_nor_disturb_each_other() {
         crate::util::skip("root", "becoming two users takes root");
         return;
     }
+    for uid in [ANNA, BERT] {
+        let others = Command::new("pgrep").args(["-U", &uid.to_string()]).output().expect("pgrep runs");
+        assert!(others.stdout.is_empty(), "user {uid} has processes already");
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let shared = folder.path();
     let weir = shared.join("weir");
