@@ -5,13 +5,11 @@
 //! process itself (id and start time), so a later process that gets the same id is not meant.
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{EnableParams, Filter};
+use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS};
 
 use crate::error::Refusal;
 use crate::process::ProcessKey;
 
-/// Filters of one call at most.
-const MAX_FILTERS: usize = 13;
 /// Process ids of one filter at most.
 const MAX_PIDS: usize = 8;
 /// EVENT_ENABLE_PROPERTY_PROVIDER_GROUP.

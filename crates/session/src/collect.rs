@@ -24,6 +24,7 @@ use crate::merge::{self, Lane, Outcome, Ring, Sink, Until};
 use crate::output::Job;
 use crate::pool::{Buffer, Wait};
 use crate::record::Writer;
+use crate::region::Cost;
 
 /// A region and who writes it.
 #[derive(Debug)]
@@ -34,8 +35,8 @@ pub(crate) struct Source {
     pub(crate) reader: Option<RegionReader>,
     /// Wakes the collector; kept to be taken out of its waiting list.
     pub(crate) wake: Option<OwnedFd>,
-    /// Address space of the region.
-    pub(crate) bytes: u64,
+    /// What the region takes of the session's share.
+    pub(crate) cost: Cost,
     /// Events its process has lost, as far as they are counted.
     pub(crate) lost: u64,
 }
@@ -160,11 +161,12 @@ impl Collector {
 
     /// Reads what processes have lost, and gives damaged regions up.
     fn settle_sources(&mut self, damaged: &[usize]) {
-        let mut more = 0_u64;
+        let (mut no_room, mut no_region) = (0_u64, 0_u64);
         for (index, source) in self.sources.iter_mut().enumerate() {
             let Some(reader) = source.reader.as_mut() else { continue };
             let lost = reader.lost();
-            more = more.saturating_add(lost.saturating_sub(source.lost));
+            let cause = if reader.params().layout.ring_bytes() == 0 { &mut no_region } else { &mut no_room };
+            *cause = cause.saturating_add(lost.saturating_sub(source.lost));
             source.lost = source.lost.max(lost);
             if damaged.contains(&index) {
                 source.reader = None;
@@ -172,9 +174,8 @@ impl Collector {
                 self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
             }
         }
-        if more > 0 {
-            self.shared.stats.no_room.fetch_add(more, Relaxed);
-        }
+        self.shared.stats.no_room.fetch_add(no_room, Relaxed);
+        self.shared.stats.no_region.fetch_add(no_region, Relaxed);
     }
 
     /// Sends all partly filled buffers out.

@@ -18,12 +18,11 @@ use traceweir_format::header::MAX_RECORD;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
 use traceweir_transport::message::{MAX_NAME, SessionConfig};
 
 use crate::error::{Error, Result};
-
-/// Bytes of all regions of a session together, at most: address space, of which only what is used is memory.
-pub const MAX_REGIONS: u64 = 1 << 30;
+use crate::region::{Regions, wake_at};
 
 /// KiB of a buffer: default, least, most.
 const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
@@ -47,6 +46,8 @@ const KERNEL_LOGGER: &str = "NT Kernel Logger";
 pub struct Config {
     properties: SessionConfig,
     cpus: u16,
+    /// Memory of the machine.
+    memory: u64,
 }
 
 /// Where a log file ends.
@@ -87,29 +88,27 @@ impl Config {
         if raw.name.eq_ignore_ascii_case(KERNEL_LOGGER) {
             return refuse(Status::ERROR_NOT_SUPPORTED, "the NT Kernel Logger is not served");
         }
-        let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS) };
-        config.adjust(memory);
+        let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory };
+        config.adjust();
         config.check_limit()?;
         Ok(config)
     }
 
-    fn adjust(&mut self, memory: u64) {
+    fn adjust(&mut self) {
         let streams = u32::from(self.streams());
         let mode = self.mode();
         let p = &mut self.properties;
         let (default, least, most) = BUFFER_KIB;
         let size = if p.buffer_size == 0 { default } else { p.buffer_size };
         p.buffer_size = size.clamp(least.max(header_kib(p)), most).next_multiple_of(4);
-        // A quarter of the machine, but enough to go on with.
-        let afford = memory / 4 / (u64::from(p.buffer_size) << 10);
-        let afford = u32::try_from(afford).unwrap_or(u32::MAX).max(2);
+        let afford = affordable_buffers(p.buffer_size, self.memory);
         p.minimum_buffers = p.minimum_buffers.max(streams.saturating_mul(2)).min(afford);
         p.maximum_buffers = match p.maximum_buffers {
             _ if mode.is_buffering() => p.minimum_buffers,
             0 => p.minimum_buffers.saturating_add(SPARE_BUFFERS),
             n => n,
         };
-        p.maximum_buffers = p.maximum_buffers.clamp(p.minimum_buffers, afford.max(p.minimum_buffers));
+        p.maximum_buffers = p.maximum_buffers.clamp(p.minimum_buffers, afford);
         if p.clock == 0 {
             p.clock = 1;
         }
@@ -167,22 +166,29 @@ impl Config {
         (self.properties.buffer_size as usize).saturating_mul(1024)
     }
 
-    /// How regions of this session are cut.
-    pub(crate) fn region_params(&self, clock: Counter) -> Result<RegionParams> {
-        let max_record = MAX_RECORD.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
-        let ring_bytes = self.ring_bytes(max_record);
-        Ok(RegionParams {
-            layout: Layout::new(self.cpus, ring_bytes)?,
-            clock,
-            wake_at: if self.properties.low_latency { 1 } else { ring_bytes / 2 },
-            max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
-        })
+    /// The most buffers that an update may ask for.
+    pub(crate) fn affordable_buffers(&self) -> u32 {
+        affordable_buffers(self.properties.buffer_size, self.memory)
     }
 
-    /// A share of the session's memory, room for two of the largest records, and a power of two.
-    fn ring_bytes(&self, max_record: usize) -> u32 {
-        let record = max_record.saturating_add(abi::PREFIX_BYTES).next_multiple_of(8);
-        let least = (record as u64).saturating_mul(2).next_power_of_two();
+    /// How regions of this session are cut.
+    pub(crate) fn regions(&self, clock: Counter) -> Result<Regions> {
+        let max_record = MAX_RECORD.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
+        // Room for two of the largest records.
+        let least = (abi::size_in_ring(max_record) as u64).saturating_mul(2).next_power_of_two();
+        let ring_bytes = self.ring_bytes(least);
+        let full = RegionParams {
+            layout: Layout::new(self.cpus, ring_bytes)?,
+            clock,
+            wake_at: if self.properties.low_latency { 1 } else { wake_at(ring_bytes) },
+            max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
+        };
+        let least = u32::try_from(least).unwrap_or(abi::MAX_RING);
+        Ok(Regions::new(full, least, cpu::online(), self.memory))
+    }
+
+    /// What is asked for or a share of the session's memory, within bounds, and a power of two.
+    fn ring_bytes(&self, least: u64) -> u32 {
         let asked = u64::from(self.properties.ring_bytes);
         let share = (self.buffer_bytes() as u64)
             .saturating_mul(u64::from(self.properties.maximum_buffers))
@@ -195,6 +201,12 @@ impl Config {
         };
         u32::try_from(bytes.next_power_of_two()).unwrap_or(abi::MAX_RING).min(abi::MAX_RING)
     }
+}
+
+/// Buffers for a quarter of the machine, but enough to go on with.
+fn affordable_buffers(buffer_kib: u32, memory: u64) -> u32 {
+    let buffers = (memory / 4).checked_div(u64::from(buffer_kib) << 10).unwrap_or(0);
+    u32::try_from(buffers).unwrap_or(u32::MAX).max(2)
 }
 
 /// Where the log file of these properties ends.

@@ -27,15 +27,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::abi::RegionParams;
 use traceweir_transport::live::ConsumerEnds;
 use traceweir_transport::message::{Properties, Update};
 use traceweir_transport::ring::RegionReader;
 
 use crate::collect::Source;
-use crate::config::{Config, MAX_REGIONS};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::record::{Threads, Writer};
+use crate::region::Cost;
 
 /// Names one process that writes to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,29 +127,22 @@ impl Session {
         }
     }
 
-    /// Makes a region for a process. Past the session's cap on memory the region has no rings and only counts what is lost.
+    /// Makes a region for a process. The more there are, the smaller its rings; past the session's share of the machine's memory it has
+    /// none and only counts what is lost.
     pub fn attach(&self, pid: u32, threads: Threads) -> Result<Attached> {
-        let shared = self.shared();
-        let mut params = shared.params;
-        let wanted = params.layout.region_bytes() as u64;
-        let mut bytes = wanted;
-        if !shared.claim(wanted, MAX_REGIONS) {
-            params.layout = Layout::new(params.layout.cpus(), 0)?;
-            bytes = 0;
+        let regions = &self.shared().regions;
+        let (params, cost) = regions.claim()?;
+        let attached = self.attach_with(params, cost, pid, threads);
+        if attached.is_err() {
+            regions.give_back(cost);
         }
-        match self.attach_with(params, bytes, pid, threads) {
-            Ok(attached) => Ok(attached),
-            Err(error) => {
-                shared.unclaim(bytes);
-                Err(error)
-            }
-        }
+        attached
     }
 
-    fn attach_with(&self, params: RegionParams, bytes: u64, pid: u32, threads: Threads) -> Result<Attached> {
+    fn attach_with(&self, params: RegionParams, cost: Cost, pid: u32, threads: Threads) -> Result<Attached> {
         let (reader, memory) = RegionReader::create(&params)?;
         let (wake, theirs) = self.shared().new_wake()?;
-        let source = self.add(reader, Some(wake), bytes, Writer::new(pid, threads))?;
+        let source = self.add(reader, Some(wake), cost, Writer::new(pid, threads))?;
         Ok(Attached { source, params, memory, wake: theirs })
     }
 
@@ -156,25 +150,25 @@ impl Session {
         &self,
         reader: RegionReader,
         wake: Option<OwnedFd>,
-        bytes: u64,
+        cost: Cost,
         writer: Writer,
     ) -> Result<SourceId> {
         let id = self.shared().next_source();
-        let source = Box::new(Source { id, writer, reader: Some(reader), wake, bytes, lost: 0 });
+        let source = Box::new(Source { id, writer, reader: Some(reader), wake, cost, lost: 0 });
         self.shared().post(Command::Attach(source)).map_err(|_| Error::Ended)?;
         Ok(id)
     }
 
     /// Adds a region of this process (private session).
     pub fn attach_private(&self, region: RegionReader, pid: u32) -> Result<SourceId> {
-        self.add(region, None, 0, Writer::new(pid, Threads::AsGiven))
+        self.add(region, None, Cost::default(), Writer::new(pid, Threads::AsGiven))
     }
 
-    /// The region parameters that `attach` would use, and the wake descriptor: for private sessions.
+    /// The region parameters of a process that gets all it can use, and the wake descriptor: for private sessions.
     pub fn region_params(&self) -> Result<(RegionParams, OwnedFd)> {
         let (ours, theirs) = self.shared().new_wake()?;
         self.shared().keep_wake(ours);
-        Ok((self.shared().params, theirs))
+        Ok((*self.shared().regions.full(), theirs))
     }
 
     /// The process is gone or needs the session no more: collects the rest and drops the region. Returns at once.

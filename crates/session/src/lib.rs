@@ -30,6 +30,7 @@ mod output;
 mod pool;
 mod realtime;
 mod record;
+mod region;
 mod stats;
 
 pub use config::Config;

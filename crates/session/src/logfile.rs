@@ -23,6 +23,7 @@ use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::FileTime;
 use traceweir_transport::clock::{Anchor, boot_time};
+use traceweir_transport::error::status_of;
 use traceweir_transport::message::SessionConfig;
 
 use crate::clock::SessionClock;
@@ -79,16 +80,6 @@ impl WriteAt for Disk {
             self.failure.set(error);
             traceweir_format::Error::Io { offset, reason }
         })
-    }
-}
-
-/// The status that a failed write ends a session with.
-fn status_of(error: &io::Error) -> Status {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            Status::ERROR_DISK_FULL
-        }
-        _ => Status::ERROR_IO_DEVICE,
     }
 }
 

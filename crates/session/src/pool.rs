@@ -5,12 +5,15 @@
 //!                                                            └──settled: one job less under way
 //! ```
 //!
-//! P1 No more than `maximum` buffers exist. P2 They are made on demand and never given back to the system before the session ends. P3
-//! Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
+//! P1 No more than `maximum` buffers exist, and one at least: it is made before the session starts, and with one everything gets done, if
+//! slowly. P2 The others are made on demand; none is given back to the system before the session ends. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::spec::status::Status;
+
+use crate::error::{Error, Result};
 
 /// A buffer as it will stand in the file: room for the header, then records of one processor.
 #[derive(Debug, Default)]
@@ -96,9 +99,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(buffer_bytes: usize, maximum: u32) -> Self {
-        let state = State { free: Vec::new(), existing: 0, maximum, under_way: 0 };
-        Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes }
+    /// Refused where there is no memory for a single buffer.
+    pub(crate) fn new(buffer_bytes: usize, maximum: u32) -> Result<Self> {
+        let why = "there is no memory for a buffer";
+        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, why };
+        let first = Buffer::allocate(buffer_bytes).ok_or(no_memory)?;
+        let state = State { free: vec![first], existing: 1, maximum: maximum.max(1), under_way: 0 };
+        Ok(Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -120,7 +127,7 @@ impl Pool {
             return None;
         }
         let Some(buffer) = Buffer::allocate(self.buffer_bytes) else {
-            // Then those that exist have to do.
+            // Then those that exist have to do: at least the first one does (P1).
             state.maximum = state.existing;
             return None;
         };
@@ -158,7 +165,7 @@ impl Pool {
 
     /// Changes how many there may be; those that are there stay.
     pub(crate) fn set_maximum(&self, maximum: u32) {
-        self.lock().maximum = maximum;
+        self.lock().maximum = maximum.max(1);
         self.settled.notify_all();
     }
 
@@ -184,7 +191,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_maximum_exist_and_free_ones_are_used_again() {
-        let pool = Pool::new(1024, 2);
+        let pool = Pool::new(1024, 2).unwrap();
         let (first, second) = (pool.try_take().unwrap(), pool.try_take().unwrap());
         assert_eq!(first.bytes.len(), 1024);
         assert!(pool.try_take().is_none());
@@ -198,9 +205,27 @@ mod tests {
     }
 
     #[test]
+    fn without_memory_for_more_the_first_buffer_goes_round() {
+        let refused = Pool::new(usize::MAX, 4).unwrap_err();
+        assert_eq!(refused.status(), Status::ERROR_NOT_ENOUGH_MEMORY);
+        // One buffer exists, and no other can be made.
+        let pool = Pool { buffer_bytes: usize::MAX, ..Pool::new(1024, 4).unwrap() };
+        for _ in 0..3 {
+            let buffer = pool.try_take().unwrap();
+            assert!(pool.try_take().is_none());
+            assert_eq!(pool.wait(), Wait::Nobody, "who waits is told, and sends out what is being filled");
+            pool.submitted();
+            pool.give(buffer);
+            pool.settled();
+            assert_eq!(pool.wait(), Wait::Again);
+        }
+        assert_eq!(pool.numbers(), (1, 0));
+    }
+
+    #[test]
     fn who_waits_is_woken_by_a_settled_job_or_told_that_there_is_none() {
-        let pool = Arc::new(Pool::new(1024, 1));
-        assert_eq!(pool.wait(), Wait::Again, "one can still be made");
+        let pool = Arc::new(Pool::new(1024, 1).unwrap());
+        assert_eq!(pool.wait(), Wait::Again, "there is one");
         let buffer = pool.try_take().unwrap();
         assert_eq!(pool.wait(), Wait::Nobody);
         pool.submitted();

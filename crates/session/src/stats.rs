@@ -12,6 +12,8 @@ pub(crate) struct Stats {
     pub(crate) events: AtomicU64,
     /// Events that processes could not write.
     pub(crate) no_room: AtomicU64,
+    /// Events of processes whose regions have no rings.
+    pub(crate) no_region: AtomicU64,
     /// Events in buffers that could not be written.
     pub(crate) not_written: AtomicU64,
     /// Records whose bytes were wrong.
@@ -47,13 +49,13 @@ impl Stats {
             no_room: self.no_room.load(Relaxed),
             not_written: self.not_written.load(Relaxed),
             damaged: self.damaged.load(Relaxed),
+            no_region: self.no_region.load(Relaxed),
         }
     }
 
     /// How many events were lost.
     pub(crate) fn events_lost(&self) -> u64 {
-        let LostByCause { no_room, not_written, damaged } = self.lost();
-        no_room.saturating_add(not_written).saturating_add(damaged)
+        self.lost().sum()
     }
 
     /// A buffer that could not be written.

@@ -18,6 +18,14 @@ pub fn possible() -> u16 {
     })
 }
 
+/// Processors that run now.
+#[must_use]
+pub fn online() -> u16 {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    let count = listed.as_deref().and_then(count_of).unwrap_or_else(|| u32::from(possible()));
+    u16::try_from(count).map_or(possible(), |count| count.clamp(1, possible()))
+}
+
 /// The processor that runs this thread right now.
 #[must_use]
 #[inline]
@@ -31,6 +39,15 @@ fn highest_of(list: &str) -> Option<u32> {
         .split([',', '-'])
         .map(|number| number.parse().ok())
         .try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
+}
+
+/// How many numbers a list such as `0-3,8,10-11` has.
+fn count_of(list: &str) -> Option<u32> {
+    list.trim().split(',').try_fold(0_u32, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
 }
 
 /// What the C library says, where `/sys` cannot be read.
@@ -51,6 +68,16 @@ mod tests {
         assert_eq!(highest_of("0-3,8,10-11"), Some(11));
         assert_eq!(highest_of(""), None);
         assert_eq!(highest_of("0-x"), None);
+    }
+
+    #[test]
+    fn the_numbers_of_a_list_are_counted() {
+        assert_eq!(count_of("0\n"), Some(1));
+        assert_eq!(count_of("0-3,8,10-11\n"), Some(7));
+        for wrong in ["", "3-0", "0-x", "0-4294967295"] {
+            assert_eq!(count_of(wrong), None, "{wrong}");
+        }
+        assert!((1..=possible()).contains(&online()));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn status_of(error: &std::io::Error) -> Status {
         libc::EPERM | libc::EACCES => Status::ERROR_ACCESS_DENIED,
         libc::ENOENT => Status::ERROR_FILE_NOT_FOUND,
         libc::ENOMEM => Status::ERROR_NOT_ENOUGH_MEMORY,
-        libc::ENOSPC | libc::EDQUOT => Status::ERROR_DISK_FULL,
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Status::ERROR_DISK_FULL,
         libc::EEXIST => Status::ERROR_ALREADY_EXISTS,
         libc::EBUSY | libc::ETXTBSY => Status::ERROR_SHARING_VIOLATION,
         libc::EINVAL => Status::ERROR_INVALID_PARAMETER,

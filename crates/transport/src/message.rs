@@ -195,6 +195,17 @@ pub struct LostByCause {
     pub not_written: u64,
     /// In regions whose process broke the rules.
     pub damaged: u64,
+    /// Of processes for whose rings the session had no memory left.
+    pub no_region: u64,
+}
+
+impl LostByCause {
+    /// All of them.
+    #[must_use]
+    pub const fn sum(&self) -> u64 {
+        let Self { no_room, not_written, damaged, no_region } = *self;
+        no_room.saturating_add(not_written).saturating_add(damaged).saturating_add(no_region)
+    }
 }
 
 /// What an enable call asks for.

@@ -1,6 +1,7 @@
 //! Live consumers: one connection reads one session, for as long as it stays open.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::Live;
 use traceweir_transport::message::{Message, SessionRef};
@@ -9,9 +10,6 @@ use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, Reads, Service};
 use crate::error::Refusal;
-
-/// `EVENT_TRACE_REAL_TIME_MODE`.
-const REAL_TIME: u32 = 0x100;
 
 impl Service {
     /// Asks the session for a queue; the answer follows when it is there.
@@ -22,7 +20,7 @@ impl Service {
         if client.reads != Reads::Nothing {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection reads one session"));
         }
-        if session.properties().config.log_file_mode & REAL_TIME == 0 {
+        if session.properties().config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE == 0 {
             let why = "the session is not a real-time session";
             return Err(Refusal { reason: why.into(), ..not_running() });
         }

@@ -2,41 +2,6 @@
 //!
 //! Source: Documented ("Logging Mode Constants"); buffer flags and types Observed and from public headers.
 
-/// Bits of TRACE_LOGFILE_HEADER.LogFileMode with their published names (`EVENT_TRACE_…_MODE`), low bit first.
-pub const LOG_FILE_MODES: [(u32, &str); 31] = [
-    (0x0000_0001, "SEQUENTIAL"),
-    (0x0000_0002, "CIRCULAR"),
-    (0x0000_0004, "APPEND"),
-    (0x0000_0008, "NEWFILE"),
-    (0x0000_0010, "USE_MS_FLUSH_TIMER"),
-    (0x0000_0020, "PREALLOCATE"),
-    (0x0000_0040, "NONSTOPPABLE"),
-    (0x0000_0080, "SECURE"),
-    (0x0000_0100, "REAL_TIME"),
-    (0x0000_0200, "DELAY_OPEN_FILE"),
-    (0x0000_0400, "BUFFERING"),
-    (0x0000_0800, "PRIVATE_LOGGER"),
-    (0x0000_1000, "ADD_HEADER"),
-    (0x0000_2000, "USE_KBYTES_FOR_SIZE"),
-    (0x0000_4000, "USE_GLOBAL_SEQUENCE"),
-    (0x0000_8000, "USE_LOCAL_SEQUENCE"),
-    (0x0001_0000, "RELOG"),
-    (0x0002_0000, "PRIVATE_IN_PROC"),
-    (0x0004_0000, "BUFFER_INTERFACE"),
-    (0x0008_0000, "KD_FILTER"),
-    (0x0010_0000, "MODE_RESERVED"),
-    (0x0020_0000, "LOST_EVENTS_DEBUG"),
-    (0x0040_0000, "STOP_ON_HYBRID_SHUTDOWN"),
-    (0x0080_0000, "PERSIST_ON_HYBRID_SHUTDOWN"),
-    (0x0100_0000, "USE_PAGED_MEMORY"),
-    (0x0200_0000, "SYSTEM_LOGGER"),
-    (0x0400_0000, "COMPRESSED"),
-    (0x0800_0000, "INDEPENDENT_SESSION"),
-    (0x1000_0000, "NO_PER_PROCESSOR_BUFFERING"),
-    (0x2000_0000, "BLOCKING"),
-    (0x8000_0000, "ADDTO_TRIAGE_DUMP"),
-];
-
 /// A sequential log; with a size limit, the session stops there.
 pub const EVENT_TRACE_FILE_MODE_SEQUENTIAL: u32 = 0x0000_0001;
 /// A log that wraps at its size limit.
@@ -45,14 +10,95 @@ pub const EVENT_TRACE_FILE_MODE_CIRCULAR: u32 = 0x0000_0002;
 pub const EVENT_TRACE_FILE_MODE_APPEND: u32 = 0x0000_0004;
 /// A new file at each size limit.
 pub const EVENT_TRACE_FILE_MODE_NEWFILE: u32 = 0x0000_0008;
+/// The flush timer counts milliseconds.
+pub const EVENT_TRACE_USE_MS_FLUSH_TIMER: u32 = 0x0000_0010;
+/// The log has its full size from the start.
+pub const EVENT_TRACE_FILE_MODE_PREALLOCATE: u32 = 0x0000_0020;
+/// Nobody can stop the session.
+pub const EVENT_TRACE_NONSTOPPABLE_MODE: u32 = 0x0000_0040;
+/// Only who has the right may log to the session.
+pub const EVENT_TRACE_SECURE_MODE: u32 = 0x0000_0080;
+/// Events are delivered live.
+pub const EVENT_TRACE_REAL_TIME_MODE: u32 = 0x0000_0100;
+/// The log is opened with the first event.
+pub const EVENT_TRACE_DELAY_OPEN_FILE_MODE: u32 = 0x0000_0200;
+/// Events stay in memory: a flight recorder.
+pub const EVENT_TRACE_BUFFERING_MODE: u32 = 0x0000_0400;
+/// The session belongs to one process.
+pub const EVENT_TRACE_PRIVATE_LOGGER_MODE: u32 = 0x0000_0800;
+/// A log-file header is added.
+pub const EVENT_TRACE_ADD_HEADER_MODE: u32 = 0x0000_1000;
+/// MaximumFileSize counts KiB.
+pub const EVENT_TRACE_USE_KBYTES_FOR_SIZE: u32 = 0x0000_2000;
+/// Sequence numbers across all sessions.
+pub const EVENT_TRACE_USE_GLOBAL_SEQUENCE: u32 = 0x0000_4000;
+/// Sequence numbers of the session.
+pub const EVENT_TRACE_USE_LOCAL_SEQUENCE: u32 = 0x0000_8000;
 /// Written by a merge or relog.
 pub const EVENT_TRACE_RELOG_MODE: u32 = 0x0001_0000;
+/// The private session is started by its own process.
+pub const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
+/// Internal.
+pub const EVENT_TRACE_BUFFER_INTERFACE_MODE: u32 = 0x0004_0000;
+/// Internal: for the kernel debugger.
+pub const EVENT_TRACE_KD_FILTER_MODE: u32 = 0x0008_0000;
+/// Reserved.
+pub const EVENT_TRACE_MODE_RESERVED: u32 = 0x0010_0000;
+/// Helps to find out why events are lost.
+pub const EVENT_TRACE_LOST_EVENTS_DEBUG_MODE: u32 = 0x0020_0000;
+/// The session ends at a hybrid shutdown.
+pub const EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN: u32 = 0x0040_0000;
+/// The session outlives a hybrid shutdown.
+pub const EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN: u32 = 0x0080_0000;
+/// Buffers are in pageable memory.
+pub const EVENT_TRACE_USE_PAGED_MEMORY: u32 = 0x0100_0000;
 /// Kernel events.
 pub const EVENT_TRACE_SYSTEM_LOGGER_MODE: u32 = 0x0200_0000;
 /// Buffers are compressed.
 pub const EVENT_TRACE_COMPRESSED_MODE: u32 = 0x0400_0000;
-/// MaximumFileSize counts KiB.
-pub const EVENT_TRACE_USE_KBYTES_FOR_SIZE: u32 = 0x0000_2000;
+/// A failure of another session does not affect this one.
+pub const EVENT_TRACE_INDEPENDENT_SESSION_MODE: u32 = 0x0800_0000;
+/// One stream of buffers for all processors.
+pub const EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
+/// Writers wait for buffers.
+pub const EVENT_TRACE_BLOCKING_MODE: u32 = 0x2000_0000;
+/// Buffers go into small crash dumps.
+pub const EVENT_TRACE_ADDTO_TRIAGE_DUMP: u32 = 0x8000_0000;
+
+/// Bits of TRACE_LOGFILE_HEADER.LogFileMode with their published names, low bit first.
+pub const LOG_FILE_MODES: [(u32, &str); 31] = [
+    (EVENT_TRACE_FILE_MODE_SEQUENTIAL, "SEQUENTIAL"),
+    (EVENT_TRACE_FILE_MODE_CIRCULAR, "CIRCULAR"),
+    (EVENT_TRACE_FILE_MODE_APPEND, "APPEND"),
+    (EVENT_TRACE_FILE_MODE_NEWFILE, "NEWFILE"),
+    (EVENT_TRACE_USE_MS_FLUSH_TIMER, "USE_MS_FLUSH_TIMER"),
+    (EVENT_TRACE_FILE_MODE_PREALLOCATE, "PREALLOCATE"),
+    (EVENT_TRACE_NONSTOPPABLE_MODE, "NONSTOPPABLE"),
+    (EVENT_TRACE_SECURE_MODE, "SECURE"),
+    (EVENT_TRACE_REAL_TIME_MODE, "REAL_TIME"),
+    (EVENT_TRACE_DELAY_OPEN_FILE_MODE, "DELAY_OPEN_FILE"),
+    (EVENT_TRACE_BUFFERING_MODE, "BUFFERING"),
+    (EVENT_TRACE_PRIVATE_LOGGER_MODE, "PRIVATE_LOGGER"),
+    (EVENT_TRACE_ADD_HEADER_MODE, "ADD_HEADER"),
+    (EVENT_TRACE_USE_KBYTES_FOR_SIZE, "USE_KBYTES_FOR_SIZE"),
+    (EVENT_TRACE_USE_GLOBAL_SEQUENCE, "USE_GLOBAL_SEQUENCE"),
+    (EVENT_TRACE_USE_LOCAL_SEQUENCE, "USE_LOCAL_SEQUENCE"),
+    (EVENT_TRACE_RELOG_MODE, "RELOG"),
+    (EVENT_TRACE_PRIVATE_IN_PROC, "PRIVATE_IN_PROC"),
+    (EVENT_TRACE_BUFFER_INTERFACE_MODE, "BUFFER_INTERFACE"),
+    (EVENT_TRACE_KD_FILTER_MODE, "KD_FILTER"),
+    (EVENT_TRACE_MODE_RESERVED, "MODE_RESERVED"),
+    (EVENT_TRACE_LOST_EVENTS_DEBUG_MODE, "LOST_EVENTS_DEBUG"),
+    (EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN, "STOP_ON_HYBRID_SHUTDOWN"),
+    (EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN, "PERSIST_ON_HYBRID_SHUTDOWN"),
+    (EVENT_TRACE_USE_PAGED_MEMORY, "USE_PAGED_MEMORY"),
+    (EVENT_TRACE_SYSTEM_LOGGER_MODE, "SYSTEM_LOGGER"),
+    (EVENT_TRACE_COMPRESSED_MODE, "COMPRESSED"),
+    (EVENT_TRACE_INDEPENDENT_SESSION_MODE, "INDEPENDENT_SESSION"),
+    (EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, "NO_PER_PROCESSOR_BUFFERING"),
+    (EVENT_TRACE_BLOCKING_MODE, "BLOCKING"),
+    (EVENT_TRACE_ADDTO_TRIAGE_DUMP, "ADDTO_TRIAGE_DUMP"),
+];
 
 /// A flush batch ends with this buffer.
 pub const BUFFER_FLAG_FLUSH_MARKER: u16 = 0x0001;

@@ -146,7 +146,8 @@ fn a_ring_holds_two_of_the_largest_records() {
         let raw = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..raw(1) };
         for cpus in [1, 2, 128] {
             let config = Config::with_memory(raw.clone(), cpus, 64 * GIB).unwrap();
-            let params = config.region_params(Counter::Cycles).unwrap();
+            let regions = config.regions(Counter::Cycles).unwrap();
+            let params = regions.full();
             let ring = params.layout.ring_bytes();
             assert!(ring >= 2 * (params.max_record + 16), "{ring} for {}", params.max_record);
             assert!(u64::from(ring) <= LARGEST_RING);

@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use traceweir_transport::Error as TransportError;
-use traceweir_transport::abi::RegionParams;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
 
 use super::{Done, Live, SourceId};
 use crate::collect::Source;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use crate::region::Regions;
 use crate::stats::Stats;
 
 /// Something for the collector.
@@ -47,7 +47,9 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) cpus: u16,
     pub(crate) streams: u16,
-    pub(crate) params: RegionParams,
+    pub(crate) regions: Regions,
+    /// Buffers that there may be at most, whatever is asked for.
+    affordable_buffers: u32,
     pub(crate) stats: Stats,
     pub(crate) pool: Pool,
     config: Mutex<SessionConfig>,
@@ -59,7 +61,6 @@ pub(crate) struct Shared {
     bell: OwnedFd,
     /// Wakes without a source of their own.
     wakes: Mutex<Vec<OwnedFd>>,
-    region_bytes: AtomicU64,
     sources: AtomicU64,
     /// Bytes of pieces for live consumers that are under way to the writer.
     pieces: AtomicU64,
@@ -82,7 +83,7 @@ impl Shared {
         id: u64,
         config: SessionConfig,
         (cpus, streams): (u16, u16),
-        params: RegionParams,
+        regions: Regions,
         pool: Pool,
     ) -> Result<Self> {
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
@@ -90,7 +91,7 @@ impl Shared {
             id,
             cpus,
             streams,
-            params,
+            regions,
             stats: Stats::default(),
             pool,
             config: Mutex::new(config),
@@ -98,7 +99,6 @@ impl Shared {
             waiting,
             bell: new_event()?,
             wakes: Mutex::new(Vec::new()),
-            region_bytes: AtomicU64::new(0),
             sources: AtomicU64::new(1),
             pieces: AtomicU64::new(0),
         };
@@ -177,16 +177,6 @@ impl Shared {
         SourceId(self.sources.fetch_add(1, Relaxed))
     }
 
-    /// Sets address space for a region aside, unless that passes the cap.
-    pub(crate) fn claim(&self, bytes: u64, cap: u64) -> bool {
-        let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= cap);
-        self.region_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
-    }
-
-    pub(crate) fn unclaim(&self, bytes: u64) {
-        self.region_bytes.fetch_sub(bytes, Relaxed);
-    }
-
     /// A source wakes nobody any more.
     pub(crate) fn silence(&self, source: &mut Source) {
         if let Some(wake) = source.wake.take() {
@@ -195,10 +185,10 @@ impl Shared {
         }
     }
 
-    /// A source is gone: its wake and its share of the address space with it.
+    /// A source is gone: its wake and its share of the memory with it.
     pub(crate) fn forget(&self, source: &mut Source) {
         self.silence(source);
-        self.unclaim(source.bytes);
+        self.regions.give_back(source.cost);
         self.stats.processes.fetch_sub(1, Relaxed);
     }
 

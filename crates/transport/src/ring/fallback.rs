@@ -62,7 +62,7 @@ pub(super) unsafe fn write(
 /// Writes into a ring whose lock is held.
 ///
 /// # Safety
-/// As [`write`]; the lock of `ring` is held.
+/// As for [`write()`]; the lock of `ring` is held.
 unsafe fn inside(view: &View, ring: usize, cpu: u32, record: &mut Gather<'_>, length: usize) -> Outcome {
     // SAFETY: the view's range stays mapped for ever.
     let words = unsafe { view.words(ring) };

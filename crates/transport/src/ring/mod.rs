@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Each processor has two rings in a region, so that a ring has exactly one rule by which writers exclude each other:
-//! a restartable sequence ([`rseq`]), or the lock word ([`fallback`]). Both end in the same single store.
+//! a restartable sequence (`rseq.rs`), or the lock word (`fallback.rs`). Both end in the same single store.
 //!
 //! # Invariants
 //!

@@ -1,14 +1,15 @@
 //! Opening and closing while others write.
 
+use std::io::IoSlice;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use traceweir_transport::abi::{Layout, control};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::map::Mapping;
-use traceweir_transport::ring::{Failure, RegionReader, RegionSource, Ticket};
+use traceweir_transport::ring::{Failure, Gather, RegionReader, RegionSource, Ticket};
 
 use crate::support::{self, Mark, Random};
 
@@ -149,4 +150,53 @@ fn when_every_lock_is_taken_the_record_is_counted() {
     locks().for_each(|lock| lock.store(0, Ordering::Relaxed));
     assert_eq!(Mark::of(0, 1, 100).write(outlet, ticket), Ok(()));
     assert!(outlet.close());
+}
+
+/// Copies of 60 KB take long enough for a close to come in their midst.
+#[test]
+fn a_long_copy_that_is_under_way_is_published_before_the_close_returns_or_not_at_all() {
+    let outlet = support::outlet();
+    let long = vec![7u8; 60_000];
+    let mut exact = 0;
+    for round in 0..200 {
+        let mut params = support::params(support::KINDS[round % 2], 1 << 22);
+        params.max_record = 65_000;
+        let (mut reader, ticket) = support::open(outlet, &params);
+        let begun = AtomicBool::new(false);
+        let (quiet, written, seen) = thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut written = 0;
+                loop {
+                    let mut staged = [0, 0, written];
+                    let rest = [IoSlice::new(&long)];
+                    let mut record =
+                        Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, keep_stamp: false };
+                    match outlet.write(ticket, 1, &mut record) {
+                        Ok(()) => written += 1,
+                        Err(Failure::Closed) => return written,
+                        Err(_) => {}
+                    }
+                    begun.store(true, Ordering::Relaxed);
+                }
+            });
+            while !begun.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            let quiet = outlet.close();
+            let mut seen = 0;
+            for ring in reader.rings() {
+                ring.look().unwrap();
+                while ring.peek().unwrap().is_some() {
+                    ring.skip();
+                    seen += 1;
+                }
+            }
+            (quiet, writer.join().unwrap(), seen)
+        });
+        if quiet {
+            exact += 1;
+            assert_eq!(seen, written);
+        }
+    }
+    assert!(exact > 100, "closing found a writer stopped in a lock {} times", 200 - exact);
 }

@@ -1,0 +1,208 @@
+//! How large the rings of each process are: those that come first get what the session is set up for, later ones less, the last ones none.
+//!
+//! ```text
+//!   memory / 4 ├──────────── budget ────────────┤
+//!              ├── large rings ──┼── least ─────┤ none
+//!               an eighth of what   two of the     the region only counts what is lost
+//!               is left for each,   largest
+//!               halved until it     records
+//!               fits
+//! ```
+//!
+//! Regions are sparse: a page of a ring is memory from the moment an event is written to it, and given back where little flows.
+//! So addresses cost nothing, and what is bounded is what can *become* memory if every process is busy at once:
+//!
+//! G1 A region counts for the rings that can fill: those of processors that are online, and of each processor one, because a thread
+//! writes either to the rings of restartable sequences or to those of the lock, and so do nearly always all threads of a process. (A
+//! process that fills more fills memory that the system charges to it, as it could without us.) G2 The sum stays within a
+//! quarter of the machine's memory, the share that the buffers of a session may have too. G3 Half of it is kept for the least rings, so that
+//! thousands of processes have some before one has none. G4 Addresses are bounded as well, far above that: a session that asks for huge rings
+//! on many processors must not use up the address space of its owner.
+
+use std::sync::{Mutex, PoisonError};
+
+use traceweir_transport::abi::{Layout, RegionParams};
+
+use crate::error::Result;
+
+/// Address space of all regions of a session together: a hundredth of what a process has.
+const MAX_ADDRESSES: u64 = 1 << 40;
+/// A large region takes at most this part of what is left for large ones.
+const SHARES: u64 = 8;
+
+/// What regions take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Bytes that can become memory.
+    memory: u64,
+    /// Bytes of address space.
+    addresses: u64,
+}
+
+impl Cost {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.saturating_add(other.memory),
+            addresses: self.addresses.saturating_add(other.addresses),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.saturating_sub(other.memory),
+            addresses: self.addresses.saturating_sub(other.addresses),
+        }
+    }
+
+    fn part(self, of: u64) -> Self {
+        let part = |bytes: u64| bytes.checked_div(of).unwrap_or(0);
+        Self { memory: part(self.memory), addresses: part(self.addresses) }
+    }
+
+    fn fits(self, room: Self) -> bool {
+        self.memory <= room.memory && self.addresses <= room.addresses
+    }
+}
+
+/// The regions of a session: how each is cut, and what all of them take.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    full: RegionParams,
+    /// Bytes of the smallest ring that is worth having.
+    least: u32,
+    online: u16,
+    budget: Cost,
+    taken: Mutex<Cost>,
+}
+
+impl Regions {
+    /// Regions like `full` at first, with rings of at least `least` bytes, on a machine with so many processors online and so much
+    /// memory.
+    pub(crate) fn new(full: RegionParams, least: u32, online: u16, memory: u64) -> Self {
+        let budget = Cost { memory: memory / 4, addresses: MAX_ADDRESSES };
+        Self { full, least, online, budget, taken: Mutex::default() }
+    }
+
+    /// How a region is cut that gets all it can use.
+    pub(crate) fn full(&self) -> &RegionParams {
+        &self.full
+    }
+
+    /// How the next region is cut, and what it takes until it is [given back](Self::give_back).
+    pub(crate) fn claim(&self) -> Result<(RegionParams, Cost)> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = self.budget.part(2).minus(*taken).part(SHARES);
+        let left = self.budget.minus(*taken);
+        let mut params = self.full;
+        while params.layout.ring_bytes() > self.least && !self.cost(&params).fits(share) {
+            params = cut(&params, params.layout.ring_bytes() / 2)?;
+        }
+        let cost = self.cost(&params);
+        if !cost.fits(left) {
+            return Ok((cut(&params, 0)?, Cost::default()));
+        }
+        *taken = taken.plus(cost);
+        Ok((params, cost))
+    }
+
+    /// A region is gone.
+    pub(crate) fn give_back(&self, cost: Cost) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = taken.minus(cost);
+    }
+
+    fn cost(&self, params: &RegionParams) -> Cost {
+        let rings = u64::from(params.layout.cpus().min(self.online).max(1));
+        let memory = u64::from(params.layout.ring_bytes()).saturating_mul(rings);
+        Cost { memory, addresses: params.layout.region_bytes() as u64 }
+    }
+}
+
+/// The same region with other rings: it wakes its owner at the same part of a ring.
+fn cut(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
+    let wakes_at_once = params.wake_at <= 1;
+    let wake_at = if wakes_at_once { params.wake_at } else { wake_at(ring_bytes) };
+    Ok(RegionParams { layout: Layout::new(params.layout.cpus(), ring_bytes)?, wake_at, ..*params })
+}
+
+/// The fill at which a ring wakes its owner, where latency does not matter.
+pub(crate) const fn wake_at(ring_bytes: u32) -> u32 {
+    ring_bytes / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_transport::clock::Counter;
+
+    const GIB: u64 = 1 << 30;
+    const LEAST: u32 = 256 << 10;
+
+    /// Regions for so many processors, all of them online or a few.
+    fn regions(ring_bytes: u32, cpus: u16, online: u16, memory: u64) -> Regions {
+        let layout = Layout::new(cpus, ring_bytes).unwrap();
+        let params =
+            RegionParams { layout, clock: Counter::Cycles, wake_at: wake_at(ring_bytes), max_record: 65_535 };
+        Regions::new(params, LEAST, online, memory)
+    }
+
+    /// Ring sizes of so many processes that come one after the other.
+    fn sizes(regions: &Regions, processes: usize) -> Vec<u32> {
+        (0..processes).map(|_| regions.claim().unwrap().0.layout.ring_bytes()).collect()
+    }
+
+    #[test]
+    fn first_comes_the_full_ring_then_smaller_ones_and_none_only_at_the_end() {
+        for (cpus, online, memory) in [(2, 2, GIB), (4, 4, 16 * GIB), (128, 2, 8 * GIB), (128, 128, 256 * GIB)] {
+            let regions = regions(1 << 20, cpus, online, memory);
+            let sizes = sizes(&regions, 200);
+            assert_eq!(sizes[0], 1 << 20, "{cpus} processors");
+            assert!(sizes.is_sorted_by(|a, b| a >= b), "{cpus} processors: {sizes:?}");
+            assert!(sizes[199] >= LEAST, "{cpus} processors");
+        }
+    }
+
+    #[test]
+    fn the_sum_stays_within_a_quarter_of_the_memory() {
+        let regions = regions(8 << 20, 2, 2, 4 * GIB);
+        let sizes = sizes(&regions, 3000);
+        let sum: u64 = sizes.iter().map(|&size| 2 * u64::from(size)).sum();
+        assert!(sum <= GIB && sum > GIB - u64::from(4 * LEAST), "{sum}");
+        let with_rings = sizes.iter().filter(|&&size| size > 0).count();
+        assert!(with_rings > 1000, "{with_rings} processes have rings");
+        assert_eq!(sizes.last(), Some(&0));
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_had_again() {
+        let regions = regions(8 << 20, 2, 2, GIB);
+        let (first, cost) = regions.claim().unwrap();
+        let others: Vec<_> = std::iter::repeat_with(|| regions.claim().unwrap())
+            .take_while(|(params, _)| params.layout.ring_bytes() > 0)
+            .collect();
+        assert_eq!(regions.claim().unwrap().1, Cost::default());
+        for (_, cost) in others {
+            regions.give_back(cost);
+        }
+        regions.give_back(cost);
+        assert_eq!(regions.claim().unwrap(), (first, cost));
+    }
+
+    #[test]
+    fn huge_rings_on_many_processors_do_not_use_up_the_addresses() {
+        let regions = regions(1 << 28, 1024, 1, 1 << 50);
+        let sum: u64 = (0..2000).map(|_| regions.claim().unwrap().1.addresses).sum();
+        assert!(sum <= MAX_ADDRESSES);
+        assert!(sizes(&regions, 1)[0] < 1 << 28);
+    }
+
+    #[test]
+    fn a_smaller_ring_wakes_at_half_and_one_that_wakes_at_once_still_does() {
+        let mut regions = regions(8 << 20, 2, 2, 256 << 20);
+        let (params, _) = regions.claim().unwrap();
+        assert!(params.layout.ring_bytes() < 8 << 20);
+        assert_eq!(params.wake_at, params.layout.ring_bytes() / 2);
+        regions.full.wake_at = 1;
+        assert_eq!(regions.claim().unwrap().0.wake_at, 1);
+    }
+}
