@@ -83,12 +83,20 @@ pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(stat.blocks_available() * stat.fragment_size())
 }
 
+/// Held by each test that starts children: the system tells the time of all children of a process together.
+#[cfg(test)]
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static CHILDREN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    CHILDREN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_child_is_charged_for_its_work_and_not_for_its_sleep() {
+        let _alone = alone();
         let busy = run(
             Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]),
             Stdio::null(),

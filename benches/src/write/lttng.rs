@@ -214,6 +214,7 @@ mod tests {
 
     #[test]
     fn both_kinds_of_session_trace_a_small_load_where_lttng_is_installed() {
+        let _alone = process::alone();
         let folder = tempfile::tempdir().unwrap();
         let lttng = match Lttng::start(folder.path()) {
             Ok(lttng) => lttng,

@@ -6,6 +6,7 @@
 use crate::guid::Guid;
 
 /// The identity of an event within its provider (EVENT_DESCRIPTOR).
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventDescriptor {
     /// Event id.

@@ -323,8 +323,12 @@ impl Outlet {
     #[inline]
     fn after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
         // SAFETY: the view is one of an open outlet: a record was just published by it.
-        let read = unsafe { view.words(ring) }.read.load(Ordering::Relaxed);
-        if end.wrapping_sub(read) >= u64::from(self.wake_at.load(Ordering::Relaxed)) {
+        let words = unsafe { view.words(ring) };
+        let read = words.read.load(Ordering::Relaxed);
+        // Once woken for this position, a plain load is all that the records up to the next drain pay.
+        if end.wrapping_sub(read) >= u64::from(self.wake_at.load(Ordering::Relaxed))
+            && words.woken.load(Ordering::Relaxed) != read.wrapping_add(1)
+        {
             self.wake(ticket, ring, end);
         }
     }
