@@ -1,6 +1,6 @@
 //! Sequential files: what is in the file and what is counted as lost make up what was offered.
 
-use crate::fixture::{Daemon, WritePath, reports, to_file};
+use crate::fixture::{Daemon, WritePath, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Place, Writer};
 
@@ -98,5 +98,44 @@ fn events_of_every_size_up_to_the_largest_are_recorded() {
         let last = control.stop(session);
         let ledger = Ledger::read(&file);
         assert_eq!((ledger.len(), last.events_lost), (sizes.len() as u64 * 8, 0));
+    }
+}
+
+#[test]
+fn two_hundred_processes_at_once_lose_nothing_of_the_little_they_write_to_a_recording() {
+    const WRITERS: u32 = 200;
+    for path in WritePath::BOTH {
+        let daemon = Daemon::start();
+        let file = daemon.path("many.etl");
+        let mut control = daemon.control();
+        let mut config = to_file("many", &file);
+        // The buffers of `weir record`, by which the first processes get rings of megabytes.
+        (config.buffer_size, config.minimum_buffers, config.maximum_buffers) = (256, 16, 128);
+        let session = control.start(config);
+        let mut children = Vec::new();
+        for number in 0..WRITERS {
+            let mut writer = Writer::new(number, 1, u64::MAX);
+            (writer.burst, writer.pause_ms) = (1, 100);
+            children.push(Killed(daemon.writer(&writer, path)));
+        }
+        until("all of them write at once", || control.query(session).processes == WRITERS);
+        let before = control.flush(session).events;
+        until("all of them go on", || control.flush(session).events > before + u64::from(2 * WRITERS));
+        let last = control.stop(session);
+        drop(children);
+        assert_eq!(last.events_lost, 0, "{last:?}");
+        let ledger = Ledger::read(&file);
+        assert_sound(&file);
+        assert_eq!((ledger.writers().len(), ledger.len()), (WRITERS as usize, last.events));
+    }
+}
+
+/// A child that ends with the test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -31,14 +31,15 @@ pub(crate) mod process;
 pub(crate) mod promise;
 
 use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Filter;
+use traceweir_transport::runtime::random;
 
 use crate::error::Result;
 use crate::private::Running;
@@ -52,6 +53,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FORK_PATIENCE: Duration = Duration::from_millis(200);
 /// A child whose parent was not traced registers after this: most children call `exec` before.
 const FORK_DELAY: Duration = Duration::from_millis(20);
+
+/// Lines for people at most.
+const MAX_NOTES: usize = 32;
 
 static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 
@@ -95,8 +99,27 @@ pub(crate) struct Shared {
     pub(crate) private_started: u64,
     /// Daemons that welcomed us.
     daemons: u32,
-    /// For people: each folder and what became of it.
+    /// Sessions whose memory this process could not use.
+    refused: Vec<Refused>,
+    /// For people: each folder and what became of it, and what else went wrong.
     links: Vec<String>,
+}
+
+/// A session that this process cannot write to, until its daemon closes it.
+#[derive(Debug)]
+struct Refused {
+    owner: Owner,
+    session: u64,
+    status: Status,
+    reason: String,
+}
+
+/// What came of ending sessions.
+pub(crate) struct Closed {
+    /// Registrations whose callbacks are to be told.
+    pub(crate) changed: Vec<Handle>,
+    /// No write was under way any more.
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +150,9 @@ pub fn link_state() -> Vec<String> {
     let Some(client) = CLIENT.get() else { return vec!["nothing was registered in this process".to_owned()] };
     let shared = client.lock();
     let mut lines = shared.links.clone();
+    lines.extend(
+        shared.refused.iter().map(|r| format!("session {:#x} cannot be written to: {}", r.session, r.reason)),
+    );
     lines.push(format!("daemons that know this process: {}", shared.daemons));
     match &shared.thread {
         Thread::Failed(reason) => lines.push(format!("no control thread: {reason}")),
@@ -328,17 +354,26 @@ impl Client {
         }
     }
 
-    /// Ends sessions: no entry names them and no writer publishes to them any more. The registrations whose callbacks are to be told.
-    pub(crate) fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Vec<Handle> {
+    /// Ends sessions: no entry names them and no writer publishes to them any more.
+    ///
+    /// Not quiet: a thread was stopped in the middle of a write for longer than closing an outlet waits. What it writes goes nowhere by now, also
+    /// when it goes on, but its event is neither stored nor counted.
+    pub(crate) fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Closed {
         let mut shared = self.lock();
         let outlets = shared.table.take(which);
         let changed = Handle::all().filter(|h| outlets != 0 && h.slot().unwish(outlets)).collect();
         drop(shared);
+        let mut quiet = true;
         for outlet in outlets::numbers(outlets) {
-            outlets::get(outlet).close();
+            quiet &= outlets::get(outlet).close();
         }
-        self.lock().table.free(outlets);
-        changed
+        let mut shared = self.lock();
+        shared.table.free(outlets);
+        if !quiet {
+            shared
+                .note("a session was closed while a thread was stopped in the middle of a write".to_owned());
+        }
+        Closed { changed, quiet }
     }
 }
 
@@ -352,6 +387,13 @@ fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
 }
 
 impl Shared {
+    /// Adds a line for people; the first ones matter most.
+    fn note(&mut self, line: String) {
+        if self.links.len() < MAX_NOTES && !self.links.contains(&line) {
+            self.links.push(line);
+        }
+    }
+
     fn is_pending(&self, number: u32) -> bool {
         let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
         // In a forked child, until the parent's sessions have made room for its own.
@@ -387,12 +429,6 @@ impl Shared {
         fork::set_ready();
         changed
     }
-}
-
-/// A number that another process with the same id will not have.
-fn random() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    std::hash::RandomState::new().hash_one((now.tv_sec, now.tv_nsec, fork::thread_id()))
 }
 
 /// In the child of `fork`.

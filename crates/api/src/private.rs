@@ -17,6 +17,8 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Config, Place, Session};
 use traceweir_transport::cpu;
@@ -24,18 +26,16 @@ use traceweir_transport::message::{EnableParams, Properties, SessionConfig};
 
 use crate::client::outlets::{Open, Owner};
 use crate::client::promise::Promise;
-use crate::client::{Client, Shared, fork};
+use crate::client::{Client, Shared, fork, process};
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
-use crate::provider::{Handle, for_provider};
+use crate::provider::{Change, Handle, TOO_MANY, for_provider};
 
 /// Private sessions in one process.
 pub const MAX_PRIVATE: usize = 3;
 
-/// EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC.
-const PRIVATE_MODES: u32 = 0x0000_0800 | 0x0002_0000;
-/// EVENT_ENABLE_PROPERTY_PROVIDER_GROUP.
-const PROVIDER_GROUP: u32 = 0x20;
+/// Modes that every private session has.
+const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
 /// How long a stop waits for the disk before it gives up.
 const STOP: Duration = Duration::from_secs(3600);
@@ -94,7 +94,7 @@ impl PrivateSession {
     /// Enables a provider of this process, registered or to be registered.
     pub fn enable(&self, provider: Guid, params: &EnableParams) -> Result<()> {
         let client = self.client()?;
-        if provider.is_null() || params.property & PROVIDER_GROUP != 0 {
+        if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             let why = "a private session enables providers by their GUID, not groups";
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
         }
@@ -105,14 +105,17 @@ impl PrivateSession {
         open.enables.push((provider, params.clone()));
         let (outlet, ticket) = (open.outlet, open.ticket);
         let mut changed = Vec::new();
+        let mut full = false;
         for handle in Handle::all().filter(|h| h.slot().provider() == provider) {
-            if shared.enable(handle, outlet, ticket, params) {
-                changed.push(handle);
+            match shared.enable(handle, outlet, ticket, params) {
+                Change::Changed => changed.push(handle),
+                Change::Full => full = true,
+                Change::None => {}
             }
         }
         drop(shared);
         client.tell(changed, params.source, for_provider(&params.filters).cloned());
-        Ok(())
+        if full { Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, TOO_MANY)) } else { Ok(()) }
     }
 
     /// Disables it.
@@ -182,20 +185,19 @@ fn begin(client: &'static Client, config: Config, file: Option<File>) -> Result<
     let id = client.lock().reserve_private(identity)?;
     let starter = (std::process::id(), fork::thread_id());
     let on_end = Box::new(move |_| {
-        let changed = client.end_sessions(is_private(id));
-        client.tell_later(changed);
+        let closed = client.end_sessions(is_private(id));
+        client.tell_later(closed.changed);
     });
-    let begun = Session::start(config, Place { id, file, starter, on_end }).map_err(Error::from).and_then(
-        |session| {
-            client
-                .lock()
-                .private
-                .iter_mut()
-                .filter(|r| r.id == id)
-                .for_each(|r| r.session = Some(session.clone()));
-            open_outlet(client, id, &session)
-        },
-    );
+    let place = Place { id, file, starter, on_end };
+    let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
+        client
+            .lock()
+            .private
+            .iter_mut()
+            .filter(|r| r.id == id)
+            .for_each(|r| r.session = Some(session.clone()));
+        open_outlet(client, id, &session)
+    });
     if let Err(e) = begun {
         finish(client, id, STOP);
         return Err(e);
@@ -217,7 +219,7 @@ fn is_private(id: u64) -> impl Fn(&Open) -> bool {
 
 /// Shuts writers out, tells callbacks, collects the rest, finalises the file. `None` when it did not end in time, or was ended by another thread.
 fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<Properties>> {
-    let changed = client.end_sessions(is_private(id));
+    let closed = client.end_sessions(is_private(id));
     let session = {
         let mut shared = client.lock();
         let at = shared.private.iter().position(|r| r.id == id)?;
@@ -226,7 +228,7 @@ fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<P
     let answer = Promise::new();
     let keep = answer.clone();
     session.stop(Box::new(move |result| keep.keep(result)));
-    client.tell(changed, Guid::NULL, None);
+    client.tell(closed.changed, Guid::NULL, None);
     answer.wait(within).map(|result| result.map_err(Error::from))
 }
 

@@ -1,10 +1,12 @@
 //! The flags of `weir`, as typed.
 
+mod number;
 mod sessions;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use sessions::{
     ClockName, Daemon, Demo, DemoShop, Disable, Enable, Flush, List, Mode, Query, Record, Shape, Start, Stop,
@@ -26,7 +28,7 @@ Examples:
   weir stats trace.etl                           who wrote how much
   weir check trace.etl                           what is wrong with the file, with offsets
 
-Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 events were lost, 77 not permitted; weir record -- CMD: that of CMD.";
+Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 events were lost, 77 not permitted, 130 left by Ctrl-C; weir record -- CMD: that of CMD.";
 
 /// Records, watches, decodes, checks and repairs event traces (.etl), made here or on Windows.
 #[derive(Debug, Parser)]
@@ -34,6 +36,11 @@ Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was),
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Ends the program because flags contradict each other, as where one is wrong by itself.
+pub(crate) fn misuse(why: &str) -> ! {
+    Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }
 
 #[derive(Debug, Subcommand)]
@@ -103,6 +110,14 @@ pub(crate) struct Filters {
     /// Only this provider: name (without regard to case, * and ? as wildcards) or GUID; may be repeated
     #[arg(long, value_name = "NAME|GUID")]
     pub(crate) provider: Vec<String>,
+    #[command(flatten)]
+    pub(crate) events: EventFilters,
+}
+
+/// Which events are of interest, whosever they are.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct EventFilters {
     /// Only this event: name (Task/Opcode or its last part, wildcards as above), or id (type of kernel events); may be repeated
     #[arg(long, value_name = "NAME|ID")]
     pub(crate) event: Vec<String>,

@@ -1,9 +1,14 @@
 //! How a command ended, as an exit code that scripts can use.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anstream::eprintln;
-use traceweir::Status;
+use rustix::fs::{Access, access};
+use traceweir::{Error, Status};
+
+use crate::export::plain_path;
 
 /// What a command that ran to its end has to say. Later ones are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,29 +59,66 @@ pub(crate) fn for_each(
 /// Prints an error, and what to do about it where that can be told.
 pub(crate) fn print(error: &anyhow::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    eprintln!("{style}error:{style:#} {error:#}");
-    if let Some(hint) = status_of(error).and_then(hint) {
+    eprintln!("{style}error:{style:#} {}", sentence(error));
+    if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(hint) {
         eprintln!("  {hint}");
     }
 }
 
+/// An error and its causes; a cause that its error has told already is not told twice.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// The Win32 status of an answer of the tracing library.
 fn status_of(error: &anyhow::Error) -> Option<Status> {
-    error.chain().find_map(|e| e.downcast_ref::<traceweir::Error>()).map(traceweir::Error::status)
+    error.chain().find_map(|e| e.downcast_ref::<Error>()).map(Error::status)
 }
 
 /// What a person can do.
-fn hint(status: Status) -> Option<&'static str> {
-    Some(match status {
-        Status::ERROR_ACCESS_DENIED | Status::ERROR_PRIVILEGE_NOT_HELD => {
-            "your own daemon serves your own programs without any privilege: try --user"
+fn hint(error: &Error) -> Option<String> {
+    match error {
+        Error::File { path, source } if source.kind() == ErrorKind::PermissionDenied => {
+            return Some(match path.parent().filter(|folder| access(*folder, Access::WRITE_OK).is_err()) {
+                Some(folder) => format!("you may not write in {}", plain_path(folder)),
+                None => format!("you may not write {}", plain_path(path)),
+            });
+        }
+        Error::Unreachable { socket, .. } => return end_of_daemon(socket),
+        _ => {}
+    }
+    let hint = match error.status() {
+        Status::ERROR_ACCESS_DENIED if is_refusal_of_daemon(error) => {
+            "the system's daemon is controlled by root and the members of the group traceweir; \
+             your own daemon (--user) serves your own programs without any privilege"
         }
         Status::ERROR_WMI_INSTANCE_NOT_FOUND => "weir list shows the sessions that run",
         Status::ERROR_ALREADY_EXISTS => "weir list shows the sessions that run; weir stop NAME ends one",
         Status::ERROR_BAD_PATHNAME => "name a log file in a folder that is there, used by no other session",
         Status::ERROR_DISK_FULL => "make room, or name a log file on another disk",
         _ => return None,
-    })
+    };
+    Some(hint.to_owned())
+}
+
+/// Whether it was the daemon that would not have us, and not a rule about files or processes.
+fn is_refusal_of_daemon(error: &Error) -> bool {
+    matches!(error, Error::Refused { reason, .. } if reason.contains("traceweir"))
+}
+
+/// How a daemon that does not answer is ended: its lock tells which process it is.
+fn end_of_daemon(socket: &Path) -> Option<String> {
+    let lock = std::fs::read_to_string(socket.with_file_name("daemon.lock")).ok()?;
+    let pid: u32 = lock.trim().parse().ok()?;
+    Some(format!("the daemon is process {pid}: kill {pid} ends it, and the next command starts another"))
 }
 
 /// Prints the error, if there is one, and gives the exit code.
@@ -94,12 +136,37 @@ pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
 fn is_not_permitted(error: &anyhow::Error) -> bool {
     let io = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
     let refused = [Status::ERROR_ACCESS_DENIED, Status::ERROR_PRIVILEGE_NOT_HELD];
-    io.map(std::io::Error::kind).any(|k| k == std::io::ErrorKind::PermissionDenied)
+    io.map(std::io::Error::kind).any(|k| k == ErrorKind::PermissionDenied)
         || status_of(error).is_some_and(|status| refused.contains(&status))
 }
 
 /// Whoever reads our output has seen enough: that is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let io = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
-    io.map(std::io::Error::kind).any(|k| k == std::io::ErrorKind::BrokenPipe)
+    io.map(std::io::Error::kind).any(|k| k == ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || std::io::Error::from_raw_os_error(13);
+        let error = Error::File { path: "/x/a.etl".into(), source: cause() };
+        let error = anyhow::Error::new(error).context("cannot start session a");
+        assert_eq!(sentence(&error), format!("cannot start session a: /x/a.etl: {}", cause()));
+        let error = anyhow::Error::new(cause()).context("cannot write");
+        assert_eq!(sentence(&error), format!("cannot write: {}", cause()));
+    }
+
+    #[test]
+    fn a_mute_daemon_is_named_by_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let error = Error::Unreachable { socket, reason: "silent".to_owned() };
+        assert_eq!(hint(&error), None, "nothing is known of it");
+        std::fs::write(dir.path().join("daemon.lock"), "4711\n").unwrap();
+        assert!(hint(&error).unwrap().contains("kill 4711"));
+    }
 }

@@ -7,7 +7,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel;
 use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 
-use crate::cli::Filters;
+use crate::cli::{EventFilters, Filters};
 use crate::event::Event;
 
 /// Filters, understood. Those on the header are cheap and come first.
@@ -42,12 +42,17 @@ impl Filter {
             Ok(guid) => Name::Guid(guid),
             Err(_) => Name::Pattern(text.to_lowercase()),
         };
+        Self { providers: typed.provider.iter().map(provider).collect(), ..Self::of(&typed.events, start) }
+    }
+
+    /// The same for the events of all providers.
+    pub(crate) fn of(typed: &EventFilters, start: FileTime) -> Self {
         let event = |text: &String| match text.parse() {
             Ok(id) => Name::Id(id),
             Err(_) => Name::Pattern(text.to_lowercase()),
         };
         Self {
-            providers: typed.provider.iter().map(provider).collect(),
+            providers: Vec::new(),
             events: typed.event.iter().map(event).collect(),
             level: typed.level,
             keyword: typed.keyword,

@@ -12,6 +12,8 @@
 
 use traceweir::Guid;
 use traceweir::controller::{EnableParams, Filter};
+use traceweir_format::header::Record;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID;
 
 use crate::filter::{parse_level, parse_mask};
 
@@ -24,9 +26,6 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]]:
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
   MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, or critical, error,
                               warning, info, verbose";
-
-/// EVENT_FILTER_TYPE_PID: only these processes.
-const EVENT_FILTER_TYPE_PID: u32 = 0x8000_0004;
 
 /// A provider and what is wanted of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +48,16 @@ impl Wanted {
         };
         let filters = if pids.is_empty() { Vec::new() } else { vec![pid_filter()] };
         EnableParams { level: self.level, match_any: self.keywords, filters, ..EnableParams::default() }
+    }
+}
+
+impl Wanted {
+    /// Whether an event is one that an enable call like this would have let through.
+    pub(crate) fn covers(&self, record: &Record<'_>) -> bool {
+        let d = record.descriptor();
+        let level = self.level == 0 || d.level <= self.level;
+        let keywords = self.keywords == 0 || d.keyword == 0 || d.keyword & self.keywords != 0;
+        record.provider() == self.guid && level && keywords
     }
 }
 
@@ -143,6 +152,6 @@ mod tests {
         assert_eq!(wanted.params(&[]).filters, []);
         let params = wanted.params(&[1, 0x102]);
         assert_eq!((params.level, params.match_any), (2, 1));
-        assert_eq!(params.filters, [Filter { kind: 0x8000_0004, data: vec![1, 0, 0, 0, 2, 1, 0, 0] }]);
+        assert_eq!(params.filters, [Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0, 2, 1, 0, 0] }]);
     }
 }

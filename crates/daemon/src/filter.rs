@@ -4,42 +4,49 @@
 //! processes. A process-id filter is matched once, against the processes that are there when the call is made: what is kept is the
 //! process itself (id and start time), so a later process that gets the same id is not meant.
 
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EVENT_ID,
+    EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_NONE as NONE,
+    EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PAYLOAD,
+    EVENT_FILTER_TYPE_PID as PID, EVENT_FILTER_TYPE_SCHEMATIZED, EVENT_FILTER_TYPE_STACKWALK,
+    EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_STACKWALK_NAME, MAX_EVENT_FILTER_DATA_SIZE,
+    MAX_EVENT_FILTER_EVENT_ID_COUNT, MAX_EVENT_FILTER_EVENT_NAME_SIZE, MAX_EVENT_FILTER_PAYLOAD_SIZE,
+    MAX_EVENT_FILTER_PID_COUNT,
+};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS};
 
 use crate::error::Refusal;
 use crate::process::ProcessKey;
 
-/// Process ids of one filter at most.
-const MAX_PIDS: usize = 8;
-/// EVENT_ENABLE_PROPERTY_PROVIDER_GROUP.
-const PROVIDER_GROUP: u32 = 0x20;
-
-/// EVENT_FILTER_TYPE_NONE.
-const NONE: u32 = 0;
-/// EVENT_FILTER_TYPE_PID.
-const PID: u32 = 0x8000_0004;
-/// EVENT_FILTER_TYPE_EXECUTABLE_NAME, _PACKAGE_ID, _PACKAGE_APP_ID, _CONTAINER.
-const OTHER_SCOPES: [u32; 4] = [0x8000_0008, 0x8000_0010, 0x8000_0020, 0x8000_8000];
+/// Scopes that are not served.
+const OTHER_SCOPES: [u32; 4] = [
+    EVENT_FILTER_TYPE_EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_PACKAGE_ID,
+    EVENT_FILTER_TYPE_PACKAGE_APP_ID,
+    EVENT_FILTER_TYPE_CONTAINER,
+];
+/// Bytes of a filter by event ids: a flag, a count, the ids.
+const EVENT_ID_BYTES: usize = 4 + 2 * MAX_EVENT_FILTER_EVENT_ID_COUNT;
+/// Bytes of EVENT_FILTER_LEVEL_KW.
+const LEVEL_KW_BYTES: usize = 24;
 /// The other documented types that have the top bit set, and the most bytes of each.
 const EVENT_FILTERS: [(u32, usize); 7] = [
-    (0x8000_0000, 1024),       // SCHEMATIZED
-    (0x8000_0100, 4096),       // PAYLOAD
-    (0x8000_0200, 4 + 2 * 64), // EVENT_ID
-    (0x8000_0400, 4096),       // EVENT_NAME
-    (0x8000_1000, 4 + 2 * 64), // STACKWALK
-    (0x8000_2000, 4096),       // STACKWALK_NAME
-    (0x8000_4000, 24),         // STACKWALK_LEVEL_KW
+    (EVENT_FILTER_TYPE_SCHEMATIZED, MAX_EVENT_FILTER_DATA_SIZE),
+    (EVENT_FILTER_TYPE_PAYLOAD, MAX_EVENT_FILTER_PAYLOAD_SIZE),
+    (EVENT_FILTER_TYPE_EVENT_ID, EVENT_ID_BYTES),
+    (EVENT_FILTER_TYPE_EVENT_NAME, MAX_EVENT_FILTER_EVENT_NAME_SIZE),
+    (EVENT_FILTER_TYPE_STACKWALK, EVENT_ID_BYTES),
+    (EVENT_FILTER_TYPE_STACKWALK_NAME, MAX_EVENT_FILTER_EVENT_NAME_SIZE),
+    (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, LEVEL_KW_BYTES),
 ];
-/// The most bytes of a filter that the provider defines.
-const MAX_OWN: usize = 1024;
 
 /// Which processes an enable is for; `None`: all, later ones too.
 pub(crate) type Scope = Option<Vec<ProcessKey>>;
 
 /// Checks the parameters and takes out what is carried out here.
 pub(crate) fn resolve(mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
-    if params.property & PROVIDER_GROUP != 0 {
+    if params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
         return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, "provider groups are not supported"));
     }
     if params.filters.len() > MAX_FILTERS {
@@ -72,7 +79,7 @@ fn check(filter: &Filter) -> Result<(), Refusal> {
     }
     let most = match EVENT_FILTERS.iter().find(|(kind, _)| *kind == filter.kind) {
         Some((_, most)) => *most,
-        None if filter.kind & 0x8000_0000 == 0 => MAX_OWN,
+        None if filter.kind < EVENT_FILTER_TYPE_SCHEMATIZED => MAX_EVENT_FILTER_DATA_SIZE,
         None => return Err(invalid("a filter of an unknown type")),
     };
     if filter.data.len() > most {
@@ -83,7 +90,7 @@ fn check(filter: &Filter) -> Result<(), Refusal> {
 
 fn pids(data: &[u8]) -> Result<Vec<u32>, Refusal> {
     let (words, rest) = data.as_chunks::<4>();
-    if !rest.is_empty() || words.is_empty() || words.len() > MAX_PIDS {
+    if !rest.is_empty() || words.is_empty() || words.len() > MAX_EVENT_FILTER_PID_COUNT {
         return Err(invalid("a process-id filter holds 1 to 8 ids of four bytes"));
     }
     Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
@@ -131,7 +138,8 @@ mod tests {
         assert_eq!(status(vec![(7, vec![0; 1025])]), 87, "too large");
         assert_eq!(status(vec![(0x8000_4000, vec![0; 25])]), 87, "too large");
         assert_eq!(status(vec![(0x8000_0008, vec![])]), 50, "a scope that is not supported");
-        let group = EnableParams { property: PROVIDER_GROUP, ..EnableParams::default() };
+        let group =
+            EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
         assert_eq!(resolve(group).unwrap_err().status.0, 50);
     }
 }

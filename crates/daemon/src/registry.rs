@@ -22,7 +22,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::SourceId;
-use traceweir_transport::message::{EnableParams, ProviderEntry};
+use traceweir_transport::message::{EnableParams, MAX_REGISTRATIONS, ProviderEntry};
 use traceweir_transport::socket::Peer;
 
 use crate::error::Refusal;
@@ -30,8 +30,6 @@ use crate::filter::Scope;
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
-/// Registrations of one process.
-pub(crate) const MAX_REGISTRATIONS: usize = 1024;
 /// Sessions that enable one provider.
 pub(crate) const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 /// Providers that one session enables.
@@ -108,6 +106,11 @@ impl Process {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))
     }
 
+    /// The wait that an order counts for: the last order of each is awaited.
+    pub(crate) fn waits_for(&self, order: u32) -> Option<u64> {
+        self.awaited.range(order..).next().map(|(_, wait)| *wait)
+    }
+
     /// The waits that an acknowledgement of everything up to this order ends.
     pub(crate) fn acknowledged(&mut self, order: u32) -> Vec<u64> {
         let later = order.checked_add(1).map(|next| self.awaited.split_off(&next)).unwrap_or_default();
@@ -143,7 +146,7 @@ impl Registry {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "this registration is there already"));
         }
         if process.registrations.len() >= MAX_REGISTRATIONS {
-            let why = "a process has at most 1024 registrations";
+            let why = format!("a process has at most {MAX_REGISTRATIONS} registrations");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
         let mut name =
@@ -192,6 +195,16 @@ impl Registry {
     /// All registrations of a provider.
     pub(crate) fn registrations_of(&self, provider: &Guid) -> Vec<(LinkId, u32)> {
         self.registered.get(provider).map(|all| all.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// A session is not enabled for a registration after all, or for none of the process.
+    pub(crate) fn take_back(&mut self, link: LinkId, number: Option<u32>, session: u64) {
+        let Some(process) = self.processes.get_mut(&link) else { return };
+        for (its, registration) in &mut process.registrations {
+            if number.is_none_or(|number| number == *its) {
+                registration.sessions.remove(&session);
+            }
+        }
     }
 
     /// The sessions that enable a provider.

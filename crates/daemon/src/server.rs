@@ -32,7 +32,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
-use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::runtime::{RuntimeDir, random};
 use traceweir_transport::socket::Connection;
 
 use crate::access::Access;
@@ -142,8 +142,8 @@ impl Server {
         }
         let access = Access::new(runtime.scope, rustix::process::geteuid().as_raw());
         let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
-        let service = Service::new(access.clone(), max_sessions, startup::random(), post);
-        startup::knock(runtime.providers(), inbox.sender(Incoming::Knocked));
+        let service = Service::new(access.clone(), max_sessions, random(), post);
+        startup::knock(runtime.clone(), inbox.sender(Incoming::Knocked));
         Ok(Self {
             epoll,
             home,

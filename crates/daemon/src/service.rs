@@ -278,7 +278,8 @@ impl Service {
     pub(crate) fn tick(&mut self, now: Instant) {
         for wait in self.waits.expired(now) {
             if let Some(purpose) = self.give_up(wait) {
-                self.wait_ended(purpose, false);
+                let why = "a process did not answer in time; what was asked for stands";
+                self.wait_ended(purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, why)));
             }
         }
     }

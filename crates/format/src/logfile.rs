@@ -25,6 +25,8 @@ use crate::{Error, Result};
 
 /// Hook id of the log-file header event.
 pub const HOOK: u16 = 0x0000;
+/// Hook id of the event of the header buffer that names the system which wrote the file: 8-bit text, ended by a NUL.
+pub const BUILD_HOOK: u16 = 0x0042;
 
 const TIME_ZONE_SIZE: usize = 172;
 

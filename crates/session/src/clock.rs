@@ -87,6 +87,12 @@ impl SessionClock {
         }
     }
 
+    /// As if the machine's clock had been set back by so many 100 ns units.
+    #[cfg(test)]
+    pub(crate) fn set_back(&mut self, units: i64) {
+        self.wall -= units;
+    }
+
     fn rebase(&mut self, now: &Anchor, rate: u64) {
         let expected = self.stamp(now.counter);
         let is_set_back = now.wall.0 < expected.saturating_sub(BACK);

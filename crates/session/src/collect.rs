@@ -5,24 +5,28 @@
 //!   then for each region:          damaged? what has its process lost?
 //! ```
 //!
-//! K1 A buffer holds records of one stream; at most one buffer of a stream is being filled. K2 Stamps of a stream never fall. K3 A region
-//! that breaks the rules of its rings is dropped at once and disturbs no other. K4 What a process counts as lost is added once.
+//! K1 A buffer holds records of one stream; at most one buffer of a stream is being filled. K2 Stamps of a stream never fall. K3 What live
+//! consumers were told to be complete stays so: no stream writes a stamp up to there any more, however late a record comes. (A record
+//! that keeps its own stamp stands outside this.) K4 A region that breaks the rules of its rings is dropped at once and disturbs no
+//! other. K5 What a process counts as lost is added once.
+
+mod fill;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
-use traceweir_transport::ring::{Head, RegionReader, RingReader};
+use traceweir_transport::ring::{RegionReader, RingReader};
 
+use self::fill::Filler;
 use crate::clock::SessionClock;
 use crate::engine::{Shared, SourceId};
-use crate::merge::{self, Lane, Outcome, Ring, Sink, Until};
+use crate::merge::{self, Lane, Outcome, Until};
 use crate::output::Job;
-use crate::pool::{Buffer, Wait};
+use crate::pool::Buffer;
 use crate::record::Writer;
 use crate::region::Cost;
 
@@ -46,7 +50,7 @@ pub(crate) struct Source {
 struct Stream {
     cpu: u16,
     buffer: Option<Buffer>,
-    /// Raw stamp of the last record.
+    /// Raw stamp that the next record has at least: that of the last one, or what was told to be complete.
     key: u64,
     /// The same on the session's clock.
     time: i64,
@@ -84,6 +88,10 @@ pub(crate) struct Collector {
     told_lost: u64,
     /// When the last drain began.
     drained: u64,
+    /// The stamp up to which live consumers were told that they have everything.
+    told: i64,
+    /// The latest stamp of all streams when that was told.
+    newest: i64,
 }
 
 impl Collector {
@@ -92,7 +100,19 @@ impl Collector {
         let ahead = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let streams = (0..shared.streams).map(|cpu| Stream { cpu, ..Stream::default() }).collect();
-        Self { shared, jobs, clock, ahead, cpus, sources: Vec::new(), streams, told_lost: 0, drained: 0 }
+        Self {
+            shared,
+            jobs,
+            clock,
+            ahead,
+            cpus,
+            sources: Vec::new(),
+            streams,
+            told_lost: 0,
+            drained: 0,
+            told: i64::MIN,
+            newest: i64::MIN,
+        }
     }
 
     /// A region from now on.
@@ -202,31 +222,52 @@ impl Collector {
             .collect()
     }
 
-    /// Sends live consumers what they have not had; the buffers go on filling. What the writer is too busy for they get with the full
-    /// buffers.
-    pub(crate) fn deliver(&mut self) {
+    /// Sends live consumers what they have not had, and then how far they have everything; the buffers go on filling. Whether all went
+    /// out: what the writer is too busy for is to be delivered later, and goes with the full buffers at the latest.
+    #[must_use]
+    pub(crate) fn deliver(&mut self) -> bool {
+        let all = self.deliver_pieces();
+        if all {
+            self.tell_complete();
+        }
+        all
+    }
+
+    fn deliver_pieces(&mut self) -> bool {
         let is_new = |b: &Buffer| b.filled > b.delivered;
         let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
         for (index, stream) in self.streams.iter_mut().enumerate() {
             let Some(buffer) = stream.buffer.as_mut().filter(|b| is_new(b)) else { continue };
             let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
             if !self.shared.send_piece(size) {
-                return;
+                return false;
             }
             tell_lost(buffer, &self.shared, &mut self.told_lost);
             let mut piece = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events);
             piece.ends_flush = Some(index) == last;
             (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
             if self.jobs.send(Job::Live(piece)).is_err() {
-                return;
+                return false;
             }
         }
+        true
     }
 
-    /// Tells live consumers how far they have everything: after a flush or delivery that followed a drain.
-    pub(crate) fn tell_complete(&self) {
+    /// Tells live consumers how far they have everything: after a flush or delivery of all that was drained. Whatever comes later is
+    /// written as later (K3): a record whose writer was held up before it published, or the first ones after the system's time went back.
+    pub(crate) fn tell_complete(&mut self) {
+        let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
+        // The drain took everything published before it began. What consumers can tell from the buffers themselves, that a flush
+        // completes what the one before it ended with, is kept true as well.
+        let drained = self.clock.stamp(self.drained).saturating_sub(1);
+        self.told = self.told.max(drained).max(self.newest);
+        self.newest = newest;
+        for stream in &mut self.streams {
+            stream.key = stream.key.max(self.drained);
+            stream.time = stream.time.max(self.told.saturating_add(1));
+        }
         // Where the writer is gone, so are the consumers.
-        let _ = self.jobs.send(Job::Complete(self.clock.stamp(self.drained)));
+        let _ = self.jobs.send(Job::Complete(self.told));
     }
 
     /// Gives all regions up, at the end.
@@ -290,85 +331,5 @@ fn submit(mut buffer: Buffer, shared: &Shared, jobs: &Sender<Job>, told: &mut u6
     }
 }
 
-/// Copies records into the buffer of a stream.
-struct Filler<'a, 'w> {
-    streams: &'a mut [Stream],
-    at: usize,
-    writers: &'a mut [&'w mut Writer],
-    clock: &'a SessionClock,
-    shared: &'a Shared,
-    jobs: &'a Sender<Job>,
-    told_lost: &'a mut u64,
-    events: u64,
-    damaged: u64,
-}
-
-impl Filler<'_, '_> {
-    /// Makes room for a record in the stream's buffer, or a new one. Whether there is.
-    #[cold]
-    fn turn_over(&mut self) -> bool {
-        let Some(stream) = self.streams.get_mut(self.at) else { return false };
-        if let Some(full) = stream.buffer.take() {
-            submit(full, self.shared, self.jobs, self.told_lost);
-        }
-        let Some(mut buffer) = self.shared.pool.try_take() else { return false };
-        buffer.reset(stream.cpu);
-        stream.buffer = Some(buffer);
-        true
-    }
-}
-
-impl<R: Ring> Sink<R> for Filler<'_, '_> {
-    #[inline]
-    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
-        let padded = head.length.next_multiple_of(8);
-        let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.turn_over() {
-            return false;
-        }
-        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source))
-        else {
-            return false;
-        };
-        let Some(buffer) = stream.buffer.as_mut() else { return false };
-        let end = buffer.filled.saturating_add(padded);
-        let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
-        // The record covers all but the padding.
-        if let Some(padding) = room.last_chunk_mut::<8>() {
-            *padding = [0; 8];
-        }
-        let Some(record) = room.get_mut(..head.length) else { return false };
-        ring.take(record);
-        stream.key = stream.key.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.key));
-        if !writer.sign(record, (!head.keep_stamp).then_some(stream.time)) {
-            self.damaged = self.damaged.saturating_add(1);
-            return true;
-        }
-        buffer.filled = end;
-        buffer.events = buffer.events.saturating_add(1);
-        buffer.time = stream.time;
-        self.events = self.events.saturating_add(1);
-        true
-    }
-
-    fn wait_for_room(&mut self) {
-        if self.shared.pool.wait() == Wait::Again {
-            return;
-        }
-        // All buffers are being filled, by other streams: they have to go as they are.
-        let mut any = false;
-        for stream in &mut *self.streams {
-            if let Some(buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
-                submit(buffer, self.shared, self.jobs, self.told_lost);
-                any = true;
-            } else if let Some(empty) = stream.buffer.take() {
-                self.shared.pool.give(empty);
-            }
-        }
-        if !any {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ const LARGEST_RING: u64 = 8 << 20;
 const ASSUMED_MEMORY: u64 = 1 << 30;
 
 /// Bytes of a header buffer without the names, and some to spare.
-const HEADER_EVENT: usize = 512;
+const HEADER_EVENT: usize = 1024;
 
 /// GUID of the NT Kernel Logger, `SystemTraceControlGuid`.
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);

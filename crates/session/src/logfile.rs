@@ -19,6 +19,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use traceweir_format::etl::{Options, Summary, WriteAt, Writer};
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::logfile::BUILD_HOOK;
 use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::FileTime;
@@ -30,6 +32,9 @@ use crate::clock::SessionClock;
 use crate::config::{self, Limit};
 use crate::error::{Error, Result};
 use crate::pool::Buffer;
+
+/// The longest fact about the system; the kernel's own limit.
+const MAX_FACT: usize = 64;
 
 /// Where a log is stored.
 pub(crate) trait Storage: Send {
@@ -116,9 +121,36 @@ impl Facts {
             boot_time: FileTime(boot_time().0.min(start_time.0)),
             starter: (thread, process),
             maximum_file_size: c.maximum_file_size,
+            header_records: system_record(self.clock.anchor_stamp(anchor)),
             ..Options::default()
         }
     }
+}
+
+/// The record that says on what the file was written: the log-file header has room for versions of Windows only, and its readers
+/// expect one.
+fn system_record(time: i64) -> Vec<u8> {
+    let mut text = system_name().into_bytes();
+    text.push(0);
+    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: BUILD_HOOK, time, counters: &[] };
+    let mut record = Vec::new();
+    // A text of this size always fits a record; a file could do without it.
+    let encoded = header.encode(&text, &mut record);
+    if encoded.is_ok() { record } else { Vec::new() }
+}
+
+/// The system and this program, as in `Linux 6.12.1 (traceweir 0.1.0)`.
+fn system_name() -> String {
+    let fact = |name: &str| {
+        let text = std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();
+        text.trim().chars().take(MAX_FACT).collect::<String>()
+    };
+    let system = match fact("ostype") {
+        name if name.is_empty() => "Linux".to_owned(),
+        name => name,
+    };
+    let name = format!("{system} {}", fact("osrelease"));
+    format!("{} (traceweir {})", name.trim_end(), env!("CARGO_PKG_VERSION"))
 }
 
 /// What became of a buffer.

@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn first_comes_the_full_ring_then_smaller_ones_and_none_only_at_the_end() {
-        for (cpus, online, memory) in [(2, 2, GIB), (4, 4, 16 * GIB), (128, 2, 8 * GIB), (128, 128, 256 * GIB)] {
+        for (cpus, online, memory) in
+            [(2, 2, GIB), (4, 4, 16 * GIB), (128, 2, 8 * GIB), (128, 128, 256 * GIB)]
+        {
             let regions = regions(1 << 20, cpus, online, memory);
             let sizes = sizes(&regions, 200);
             assert_eq!(sizes[0], 1 << 20, "{cpus} processors");

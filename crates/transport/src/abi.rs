@@ -11,7 +11,7 @@
 //!   ring cpus + c                written under the ring's lock word (compare-exchange), mostly from processor c
 //! ```
 //!
-//! Header (256 bytes), for people with a debugger; both sides take the numbers from the control message, never from here:
+//! Header (256 bytes), for people with a debugger; both sides take the numbers from the control message, the version too, never from here:
 //!
 //! ```text
 //!   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 cpus │ 10 u32 ring_bytes │ 14 u32 clock │ 18 u32 max_record │ 1C u32 wake_at │ 20 zero
@@ -25,7 +25,7 @@
 //!   40 u64 lost       written by the process: events that found no room or did not fit
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again
-//!   88 u64 read       written by the owner: position up to which records were taken; never before tail
+//!   88 u64 read       written by the owner, before tail: position up to which records were taken; tail ≤ read
 //! ```
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never exceeds `ring_bytes`.
@@ -41,6 +41,8 @@
 //! Who may touch what: the process writes all but `tail` and `read`; the owner writes these and nothing else. The owner believes nothing
 //! it reads: each word is copied once, checked, and the copy used. The memory file is sealed against shrinking and growing; holes punched into
 //! it read as zeros, which are no record.
+//!
+//! All sizes here are the same on every machine; where pages are larger than [`PAGE`], a page holds parts of several rings.
 
 use crate::error::{Error, Result};
 
@@ -84,17 +86,19 @@ pub const MAX_RING: u32 = 1 << 28;
 /// The smallest ring that is not empty.
 pub const MIN_RING: u32 = 1 << 12;
 
-const PAGE: usize = 4096;
+/// The unit in which shared memory is cut. Not the size of a page, which differs between machines: see [`crate::map::page_size`].
+pub const PAGE: usize = 4096;
 
 /// How a region is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    version: u32,
     cpus: u16,
     ring_bytes: u32,
 }
 
 impl Layout {
-    /// `ring_bytes` is a power of two, or 0 for a region that only counts what is lost.
+    /// A region of this [`VERSION`]. `ring_bytes` is a power of two, or 0 for a region that only counts what is lost.
     pub fn new(cpus: u16, ring_bytes: u32) -> Result<Self> {
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(Error::Invalid("a region has rings for 1 to 1024 processors"));
@@ -103,7 +107,19 @@ impl Layout {
         if ring_bytes != 0 && !sound {
             return Err(Error::Invalid("a ring has a power of two of bytes, from 4 KiB to 256 MiB"));
         }
-        Ok(Self { cpus, ring_bytes })
+        Ok(Self { version: VERSION, cpus, ring_bytes })
+    }
+
+    /// A region as a message describes it. Only one of this [`VERSION`] is judged: the rules of others are not known here, and
+    /// [`RegionParams::check`] refuses to use them.
+    pub fn of_version(version: u32, cpus: u16, ring_bytes: u32) -> Result<Self> {
+        if version == VERSION { Self::new(cpus, ring_bytes) } else { Ok(Self { version, cpus, ring_bytes }) }
+    }
+
+    /// The version of the rules that the region follows.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
     }
 
     /// Processors that have rings of their own.
@@ -136,7 +152,7 @@ impl Layout {
         self.control_offset(self.rings()).next_multiple_of(PAGE) + ring * self.ring_bytes as usize
     }
 
-    /// Bytes of the whole region, a multiple of the page size.
+    /// Bytes of the whole region, a multiple of [`PAGE`].
     #[must_use]
     pub const fn region_bytes(&self) -> usize {
         self.data_offset(self.rings())
@@ -150,15 +166,18 @@ pub struct RegionParams {
     pub layout: Layout,
     /// Which counter stamps are taken from.
     pub clock: crate::clock::Counter,
-    /// The owner is woken when a ring holds this many bytes; 1 wakes it at the first record.
+    /// The owner is woken when a ring holds this many bytes; 1 wakes it at the first record, and so does 0.
     pub wake_at: u32,
     /// The largest record the session can store.
     pub max_record: u32,
 }
 
 impl RegionParams {
-    /// Refuses what no region can be used with.
+    /// Refuses what no region can be used with, and regions of another version.
     pub fn check(&self) -> Result<()> {
+        if self.layout.version != VERSION {
+            return Err(Error::RegionVersion { theirs: self.layout.version, ours: VERSION });
+        }
         if self.max_record == 0 || self.max_record as usize > MAX_RECORD {
             return Err(Error::Invalid("the largest record of a region has 1 to 65535 bytes"));
         }
@@ -170,7 +189,7 @@ impl RegionParams {
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         let words = [
-            VERSION,
+            self.layout.version,
             u32::from(self.layout.cpus),
             self.layout.ring_bytes,
             self.clock as u32,

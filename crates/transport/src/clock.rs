@@ -8,7 +8,11 @@
 //! 1. A stamp is the raw counter, because only that can be read inside a restartable sequence: a clock of the C library is a call,
 //!    and a call leaves the sequence.
 //! 2. The counter is used only where it is invariant: it runs at one rate on every processor, in every power state.
-//! 3. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly than the first measurement.
+//! 3. Reading the counter is ordered with nothing: a processor may read it while loads and stores before it are under way, or begin the
+//!    ones behind it early. No fence is paid for that, because nobody relies on it to the tick. A stamp may be older than the lock under
+//!    which it was taken, and a record may be published just before `now` was read and not be seen by a look at the heads that follows it in
+//!    the program. Whoever drains raises a stamp that comes out of order to the last one, so the order in the file holds all the same.
+//! 4. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly than the first measurement.
 //!
 //! Nothing here follows steps of the wall clock or a suspended machine: whoever holds anchors takes a new one.
 
@@ -59,7 +63,7 @@ impl Counter {
         }
     }
 
-    /// Reads it.
+    /// Reads it. Orders nothing.
     #[must_use]
     #[inline]
     pub fn now(self) -> u64 {
@@ -185,7 +189,7 @@ mod cycles {
     #[inline]
     pub(super) fn now() -> u64 {
         let count: u64;
-        // SAFETY: Linux lets programs read this register; reading it changes nothing.
+        // SAFETY: Linux lets programs read this register; reading it changes nothing. `nomem`, as it orders nothing (see 3. above).
         unsafe {
             core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags))
         };

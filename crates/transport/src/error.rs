@@ -31,6 +31,16 @@ pub enum Error {
         /// Lowest and highest version of this side.
         ours: (u16, u16),
     },
+    /// A region that follows other rules than this side knows.
+    #[error(
+        "the region follows version {theirs} of the rules of shared memory, this side knows version {ours}"
+    )]
+    RegionVersion {
+        /// Version of the region.
+        theirs: u32,
+        /// Version of this side.
+        ours: u32,
+    },
     /// A region, queue or size that contradicts itself.
     #[error("{0}")]
     Invalid(&'static str),
@@ -54,7 +64,7 @@ impl Error {
         match self {
             Self::System { source, .. } => status_of(source),
             Self::Message(_) | Self::Unexpected(_) | Self::Invalid(_) => Status::ERROR_INVALID_PARAMETER,
-            Self::Version { .. } => Status::ERROR_NOT_SUPPORTED,
+            Self::Version { .. } | Self::RegionVersion { .. } => Status::ERROR_NOT_SUPPORTED,
             Self::Closed => Status::ERROR_IO_DEVICE,
             Self::TimedOut => Status::ERROR_TIMEOUT,
         }

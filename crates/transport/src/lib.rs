@@ -18,6 +18,7 @@ pub mod abi;
 pub mod clock;
 pub mod cpu;
 pub mod error;
+pub mod inherited;
 pub mod live;
 pub mod map;
 pub mod message;

@@ -38,8 +38,9 @@ use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use crate::abi::PAGE;
 use crate::error::{Error, Result};
-use crate::map::{Mapping, PAGE, memory_file, seal};
+use crate::map::{Mapping, memory_file, seal};
 
 /// First word of a queue: `TWQUEUE1`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TWQUEUE1");
@@ -201,7 +202,8 @@ impl QueueWriter {
         }
     }
 
-    /// Tells the consumer that no event up to this stamp will be added any more. Takes no slot.
+    /// Tells the consumer that no event up to this stamp will be added any more, but for those that bring a stamp of their own. The stamps
+    /// told never fall. Takes no slot.
     pub fn set_complete(&mut self, stamp: i64) {
         if let Some(word) = self.queue.word(at::COMPLETE) {
             // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before is seen with it.
@@ -337,7 +339,8 @@ impl QueueReader {
         self.queue.word(at::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
     }
 
-    /// Once every buffer that is in the queue now was taken, no event up to this stamp will come any more; 0: not known.
+    /// Once every buffer that is in the queue now was taken, no event up to this stamp will come any more, unless its writer gave it a stamp
+    /// of its own; 0: not known.
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(at::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()

@@ -7,7 +7,9 @@
 //!
 //! 1. Nobody makes a Rust reference to shared bytes: words are atomics, everything else is copied in and out by raw copies.
 //! 2. Every access is checked against the size of the mapping, which the seals keep the file from falling below.
-//! 3. A [`Mapping`] ends with its owner; a [`Range`] never ends, because a writer interrupted for any length of time may still
+//! 3. Pages are as large as the machine has them; sizes of files and mappings need not be multiples of them. What is given back is
+//!    whole pages, because the kernel takes whole pages whatever it is asked for.
+//! 4. A [`Mapping`] ends with its owner; a [`Range`] never ends, because a writer interrupted for any length of time may still
 //!    look at it. What is covered reads as zeros.
 
 use core::ffi::CStr;
@@ -20,8 +22,11 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 
-/// The smallest unit that is given back.
-pub const PAGE: usize = 4096;
+/// Bytes of a page on this machine, a power of two: the smallest unit that is given back.
+#[must_use]
+pub fn page_size() -> usize {
+    rustix::param::page_size()
+}
 
 /// Creates a memory file of so many bytes that read as zeros; nothing is sealed yet.
 pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
@@ -55,6 +60,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     writable: bool,
+    page: usize,
 }
 
 // SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and raw copies.
@@ -80,7 +86,21 @@ impl Mapping {
         let base = base.map_err(|e| Error::system("map shared memory", e))?;
         let base =
             NonNull::new(base.cast()).ok_or(Error::Invalid("shared memory cannot be at address zero"))?;
-        Ok(Self { base, bytes, writable })
+        Ok(Self { base, bytes, writable, page: page_size() })
+    }
+
+    /// The same on a machine with larger pages.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn with_page(mut self, page: usize) -> Self {
+        assert!(page.is_power_of_two() && page.is_multiple_of(page_size()));
+        self.page = page;
+        self
+    }
+
+    /// Bytes of a page: what is given back is a multiple of it, at a multiple of it.
+    #[must_use]
+    pub fn page(&self) -> usize {
+        self.page
     }
 
     /// Bytes of the mapping.
@@ -133,12 +153,13 @@ impl Mapping {
         true
     }
 
-    /// Gives whole pages back to the system; they read as zeros from now on. Best effort.
+    /// Gives whole pages back to the system; they read as zeros from now on. Best effort; what are not whole pages stays, as the kernel
+    /// would take what is around it too.
     pub fn give_back(&self, offset: usize, bytes: usize) {
-        if bytes == 0 || !bytes.is_multiple_of(PAGE) || !self.writable {
+        if bytes == 0 || !bytes.is_multiple_of(self.page) || !self.writable {
             return;
         }
-        if let Some(from) = self.at(offset, bytes, PAGE) {
+        if let Some(from) = self.at(offset, bytes, self.page) {
             // SAFETY: the pages are inside this mapping, whose bytes nobody has references to; they become zeros, never unmapped.
             let _ = unsafe { rustix::mm::madvise(from.cast(), bytes, Advice::LinuxRemove) };
         }
@@ -240,6 +261,7 @@ mod tests {
     use core::sync::atomic::Ordering;
 
     use super::*;
+    use crate::abi::PAGE;
 
     fn file(bytes: usize) -> OwnedFd {
         let file = memory_file(c"traceweir-test", bytes).unwrap();
@@ -274,24 +296,59 @@ mod tests {
     }
 
     #[test]
+    fn sizes_need_not_be_multiples_of_a_page() {
+        let (file, bytes) = (file(5000), 5000);
+        let map = Mapping::of_file(file.as_fd(), bytes, true).unwrap();
+        assert!(map.copy_in(4992, &[9; 8]) && !map.copy_in(4993, &[9; 8]));
+        let range = Range::reserve(bytes).unwrap();
+        range.map_file(file.as_fd(), bytes).unwrap();
+        // SAFETY: the range is mapped, and 4992 is a multiple of eight inside it.
+        let word = unsafe { AtomicU64::from_ptr(range.base().add(4992).cast()) };
+        assert_eq!(word.load(Ordering::Relaxed), 0x0909_0909_0909_0909);
+        let reader = range.map_shared(bytes).unwrap();
+        word.store(1, Ordering::Relaxed);
+        assert_eq!(reader.word(4992).unwrap().load(Ordering::Relaxed), 1);
+        range.cover();
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn parts_of_pages_are_not_given_back() {
+        let bytes = 1 << 17;
+        let map = Mapping::of_file(file(bytes).as_fd(), bytes, true).unwrap().with_page(1 << 16);
+        assert!(map.copy_in(0, &vec![7; bytes]));
+        for (offset, bytes) in [(PAGE, 1 << 16), (0, PAGE), (PAGE, PAGE), (0, 0), (1 << 16, 1 << 17)] {
+            map.give_back(offset, bytes);
+        }
+        let mut seen = vec![0; bytes];
+        assert!(map.copy_out(0, &mut seen) && seen.iter().all(|byte| *byte == 7));
+        map.give_back(1 << 16, 1 << 16);
+        assert!(map.copy_out(0, &mut seen) && seen[..1 << 16].iter().all(|byte| *byte == 7));
+        assert!(seen[1 << 16..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
     fn pages_given_back_read_as_zeros_through_every_mapping() {
-        let file = file(3 * PAGE);
+        let page = page_size();
+        let file = file(3 * page);
         let (one, two) =
-            (Mapping::of_file(file.as_fd(), 3 * PAGE, true), Mapping::of_file(file.as_fd(), 3 * PAGE, false));
+            (Mapping::of_file(file.as_fd(), 3 * page, true), Mapping::of_file(file.as_fd(), 3 * page, false));
         let (one, two) = (one.unwrap(), two.unwrap());
-        assert!(one.copy_in(0, &[7; 3 * PAGE]) && !two.copy_in(0, &[8]));
-        one.give_back(PAGE, PAGE);
-        let mut seen = [1; 3 * PAGE];
+        assert!(one.copy_in(0, &vec![7; 3 * page]) && !two.copy_in(0, &[8]));
+        one.give_back(page, page);
+        let mut seen = vec![1; 3 * page];
         assert!(two.copy_out(0, &mut seen));
-        assert!(seen[..PAGE].iter().chain(&seen[2 * PAGE..]).all(|byte| *byte == 7));
-        assert!(seen[PAGE..2 * PAGE].iter().all(|byte| *byte == 0));
+        assert!(seen[..page].iter().chain(&seen[2 * page..]).all(|byte| *byte == 7));
+        assert!(seen[page..2 * page].iter().all(|byte| *byte == 0));
     }
 
     #[test]
     fn a_range_serves_several_regions_and_is_covered_between_them() {
-        let range = Range::reserve(3 * PAGE).unwrap();
-        assert_eq!(range.bytes(), 4 * PAGE);
-        let reader = range.map_shared(2 * PAGE).unwrap();
+        let page = page_size();
+        let range = Range::reserve(3 * page).unwrap();
+        assert_eq!(range.bytes(), 4 * page);
+        let reader = range.map_shared(2 * page).unwrap();
         // SAFETY: the range is mapped and page aligned.
         let word = unsafe { AtomicU64::from_ptr(range.base().cast()) };
         word.store(42, Ordering::Relaxed);
@@ -299,7 +356,7 @@ mod tests {
         range.cover();
         assert_eq!(word.load(Ordering::Relaxed), 0);
         assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 42);
-        reader.give_back(0, PAGE);
+        reader.give_back(0, page);
         assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 0);
         let file = file(PAGE);
         range.map_file(file.as_fd(), PAGE).unwrap();

@@ -13,8 +13,8 @@
 //!
 //! Everything before `Registered` has been carried out when a registration returns.
 //!
-//! 1. One packet is one message; a reply carries the number of its request. Orders of a daemon are no requests: they have number 0, and
-//!    an `Ack` says which were carried out.
+//! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders of a daemon are no requests: they have
+//!    number 0, an `Ack` says which were carried out and a `Failed` before it which of those were not.
 //! 2. Nothing that was received is trusted: [`wire`] checks that it is a message at all, its receiver whether it has a place.
 //! 3. Long lists are asked for page by page ([`Message::sessions_page`], [`Message::providers_page`]).
 //!
@@ -40,6 +40,7 @@ mod tests;
 use std::path::PathBuf;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::MAX_EVENT_FILTERS_COUNT;
 
 use crate::abi::RegionParams;
 use crate::error::{Error, Result};
@@ -54,7 +55,9 @@ pub const MAX_DESCRIPTORS: usize = 4;
 pub const MAX_NAME: usize = 1023;
 
 /// The most filters of one enable call.
-pub const MAX_FILTERS: usize = 13;
+pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
+/// The most registrations of one process.
+pub const MAX_REGISTRATIONS: usize = 1024;
 
 /// The highest version that both sides speak.
 pub fn common_version(theirs: (u16, u16)) -> Result<u16> {
@@ -312,6 +315,19 @@ pub enum Message {
     Ack {
         /// Number of the order.
         order: u32,
+    },
+    /// Provider: an order, or a region, could not be carried out. Said before the acknowledgement of that order.
+    Failed {
+        /// Number of the order; 0 where it has none.
+        order: u32,
+        /// The registration that is not as it was to be; none where it is the session as a whole.
+        registration: Option<u32>,
+        /// Session id.
+        session: u64,
+        /// Win32 status.
+        status: u32,
+        /// For people.
+        reason: String,
     },
     /// Daemon: the registration is known, and all that belongs to it was said.
     Registered {

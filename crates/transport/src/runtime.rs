@@ -5,7 +5,8 @@
 //!     control.sock      the daemon listens: controllers, consumers and new providers connect
 //!     daemon.lock       held (flock) by the daemon that runs
 //!     providers/
-//!       1234.sock       a provider process listens: a daemon that starts connects to each
+//!       1234-0f1e2d3c4b5a6978.sock
+//!                       a provider process listens: a daemon that starts connects to each
 //!
 //!   scope     RUNTIME                                               RUNTIME  providers  owner
 //!   Named     $TRACEWEIR_RUNTIME_DIR                                0700     0700       this user or root
@@ -18,13 +19,24 @@
 //!    a foreign owner or, for the user's, is a symbolic link or open to others, is refused.
 //! 2. An existing folder is never changed, only checked; missing ones are made.
 //! 3. A program with more rights than its caller (set-user-id) does not believe the caller's environment.
+//! 4. Nobody can take the name of another's provider socket: it holds 64 random bits. The process id in it is for people and for
+//!    the process itself; who listens is told by the socket. Nor can one user's files hide those of another: they are counted by owner.
+//! 5. The variable wins, where it is set and may be believed, for daemons, controllers and providers alike: nothing but the folder it
+//!    names is used, whatever scope is asked for.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs, io};
 
 use crate::error::{Error, Result};
+use crate::socket::Connection;
+
+/// The variable that names the folder of a daemon outright.
+pub const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 
 /// The folder of the system's daemon.
 const SYSTEM: &str = "/run/traceweir";
@@ -60,12 +72,22 @@ impl RuntimeDir {
         Self::of(Scope::User).into_iter().chain(system).collect()
     }
 
+    /// The folder of the daemon that is asked for: the named one where the variable names one, else that of the scope.
+    pub fn resolve(scope: Scope) -> Result<Self> {
+        Self::of(if named().is_some() { Scope::Named } else { scope })
+    }
+
+    /// The folders in which a controller or consumer looks, in that order: the one asked for; if none is, the system's and the user's.
+    pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
+        scopes(scope, named().is_some()).iter().map(|scope| Self::of(*scope)).collect()
+    }
+
     /// The folder of one scope; an error where it cannot be told (none is named) or must not be used (a foreign owner). It may be missing.
     pub fn of(scope: Scope) -> Result<Self> {
         let path = match scope {
             Scope::Named => named().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
             Scope::System => SYSTEM.into(),
-            Scope::User => users(variable("XDG_RUNTIME_DIR"), temporary(), own_uid()),
+            Scope::User => users(trusted_variable("XDG_RUNTIME_DIR"), temporary(), own_uid()),
         };
         let found = Self { scope, path };
         found.check_folder(own_uid())?;
@@ -96,6 +118,12 @@ impl RuntimeDir {
         &self.path
     }
 
+    /// The permissions of the sockets in it: whoever may reach the folder of the system's daemon may connect, and is asked who he is.
+    #[must_use]
+    pub fn socket_mode(&self) -> u32 {
+        if self.scope == Scope::System { 0o666 } else { 0o600 }
+    }
+
     /// The daemon's socket.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
@@ -114,20 +142,31 @@ impl RuntimeDir {
         self.path.join("providers")
     }
 
-    /// The socket of one provider process.
+    /// A name for the socket of a provider process, which nobody can guess.
     #[must_use]
-    pub fn provider_socket(&self, pid: u32) -> PathBuf {
-        self.providers().join(format!("{pid}.sock"))
+    pub fn new_provider_socket(&self, pid: u32) -> PathBuf {
+        self.providers().join(format!("{pid}-{:016x}.sock", random()))
     }
 
-    /// The processes that have a socket among the providers, alive or not.
-    pub fn provider_pids(&self) -> Result<Vec<u32>> {
+    /// The sockets among the providers, somebody behind them or not: at most so many of each user, the users in turn.
+    pub fn provider_sockets(&self, of_each: usize) -> Result<Vec<ProviderSocket>> {
         let entries = match fs::read_dir(self.providers()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(|e| Error::system("reading the folder of providers", e))?,
         };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        Ok(names.filter_map(|name| name.strip_suffix(".sock")?.parse().ok()).collect())
+        let mut by_owner: BTreeMap<u32, Vec<ProviderSocket>> = BTreeMap::new();
+        for entry in entries.flatten() {
+            if let Some(socket) = ProviderSocket::of(&entry) {
+                let others = by_owner.entry(socket.uid).or_default();
+                if others.len() < of_each {
+                    others.push(socket);
+                }
+            }
+        }
+        let mut all: Vec<(usize, ProviderSocket)> =
+            by_owner.into_values().flat_map(|sockets| sockets.into_iter().enumerate()).collect();
+        all.sort_by_key(|(turn, _)| *turn);
+        Ok(all.into_iter().map(|(_, socket)| socket).collect())
     }
 
     /// Whether sockets may be looked for in the folder; a missing one is fine.
@@ -167,6 +206,52 @@ impl RuntimeDir {
     }
 }
 
+/// A socket in the folder of providers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderSocket {
+    /// Where.
+    pub path: PathBuf,
+    /// The process that its name claims, in the process's own namespace.
+    pub pid: u32,
+    /// Who owns the file.
+    pub uid: u32,
+}
+
+impl ProviderSocket {
+    /// A folder's entry, where it is one: links and files that are no socket are nobody's provider.
+    fn of(entry: &fs::DirEntry) -> Option<Self> {
+        let pid = claimed_pid(entry.file_name().to_str()?)?;
+        if !entry.file_type().ok()?.is_socket() {
+            return None;
+        }
+        Some(Self { path: entry.path(), pid, uid: entry.metadata().ok()?.uid() })
+    }
+
+    /// Connects to who listens, whom the connection names, and takes no descriptors of him. A socket that nobody listens to is stale:
+    /// it is removed, where that is allowed. One that leads to somebody else than the file's owner is not believed.
+    pub fn connect(&self, within: Duration) -> Result<Connection> {
+        let connected = Connection::connect_warily(&self.path, within);
+        match &connected {
+            Ok(connection) if connection.peer().uid != self.uid => {
+                Err(Error::Invalid("a provider socket leads to somebody else than its owner"))
+            }
+            Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
+                // Gone already, or not ours to remove: either way it stays stale and harmless.
+                let _ = fs::remove_file(&self.path);
+                connected
+            }
+            _ => connected,
+        }
+    }
+}
+
+/// The process id in the name of a provider socket.
+fn claimed_pid(name: &str) -> Option<u32> {
+    let (pid, random) = name.strip_suffix(".sock")?.split_once('-')?;
+    let is_random = random.len() == 16 && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if is_random { pid.parse().ok() } else { None }
+}
+
 /// What was found; `None` where nothing is.
 fn present(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
     match found {
@@ -204,15 +289,26 @@ fn users(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
 
 fn named() -> Option<PathBuf> {
     // Absolute, so that a process that changes its folder stays where it is.
-    std::path::absolute(variable("TRACEWEIR_RUNTIME_DIR")?).ok()
+    std::path::absolute(trusted_variable(RUNTIME_VARIABLE)?).ok()
+}
+
+fn scopes(asked: Option<Scope>, named: bool) -> &'static [Scope] {
+    match asked {
+        _ if named => &[Scope::Named],
+        Some(Scope::Named) => &[Scope::Named],
+        Some(Scope::System) => &[Scope::System],
+        Some(Scope::User) => &[Scope::User],
+        None => &[Scope::System, Scope::User],
+    }
 }
 
 fn temporary() -> PathBuf {
     if is_privileged_by_file() { "/tmp".into() } else { env::temp_dir() }
 }
 
-/// A variable that is set, not empty, and whose giver may be believed.
-fn variable(name: &str) -> Option<OsString> {
+/// A variable that is set, not empty, and whose giver may be believed: a program with more rights than its caller believes none.
+#[must_use]
+pub fn trusted_variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty() && !is_privileged_by_file())
 }
 
@@ -224,6 +320,15 @@ fn own_uid() -> u32 {
 fn is_privileged_by_file() -> bool {
     // SAFETY: reads a word of the auxiliary vector; no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// A number that no other process, daemon or library has drawn.
+#[must_use]
+pub fn random() -> u64 {
+    // The hasher is keyed at random once for each thread; a forked child has its parent's keys, and another thread id or moment.
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    RandomState::new().hash_one((now.tv_sec, now.tv_nsec, thread))
 }
 
 #[cfg(test)]

@@ -8,20 +8,24 @@
 //!
 //! 1. No call waits longer than it was told to, no matter what the other end does; zero means not at all.
 //! 2. Descriptors that arrive belong to their envelope and are closed with it. A packet that was cut, has too many of them, or is not a
-//!    message, is an error; its descriptors are closed.
+//!    message, is an error; its descriptors are closed. Closing may wait, so whoever hears strangers has that done by a [`Janitor`].
 //! 3. A socket file appears under its name only when its owner listens and its permissions are set: it is bound under another name,
 //!    prepared, and renamed. So whoever is refused at that name knows the socket to be stale.
-//! 4. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
+//! 4. What a listener accepts takes no descriptors until [`Connection::take_descriptors`] says so (Linux 6.16 and later; before, strangers
+//!    can send them at any time).
+//! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!
 //! Any number of threads may send. One at a time may receive. Who may say what is the business of both ends, not of this module.
 
 mod address;
+mod janitor;
+mod rights;
 
 #[cfg(test)]
 mod tests;
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,9 +40,12 @@ use rustix::net::{
 
 use crate::error::{Error, Result};
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
+pub use janitor::Janitor;
 
-/// Room for the control message that carries the descriptors.
+/// Room for the control message that carries the descriptors of a message.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+/// Room for all that a packet can carry (SCM_MAX_FD): what has no room is closed by the system, on the thread that receives.
+const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Who is at the other end, as the kernel vouches for it.
@@ -66,22 +73,51 @@ pub struct Envelope {
 /// One end of a control connection (SOCK_SEQPACKET: a packet is a message).
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    /// There until the connection is dropped.
+    socket: ManuallyDrop<OwnedFd>,
     peer: Peer,
+    janitor: Option<Janitor>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; nothing of the connection is used afterwards.
+        let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
+        match &self.janitor {
+            Some(janitor) => janitor.close(socket),
+            None => drop(socket),
+        }
+    }
 }
 
 impl Connection {
     /// Connects to a socket, waiting at most so long.
     pub fn connect(path: &Path, within: Duration) -> Result<Self> {
-        let socket = address::connect(path, Deadline::after(within))?;
-        Self::from_fd(socket)
+        Self::from_fd(address::connect(path, true, Deadline::after(within))?)
+    }
+
+    /// As [`connect`](Self::connect), to somebody who is not to send descriptors, or not before he is known.
+    pub fn connect_warily(path: &Path, within: Duration) -> Result<Self> {
+        Self::from_fd(address::connect(path, false, Deadline::after(within))?)
     }
 
     /// Takes a connected socket over.
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
         prepare(&socket)?;
         let peer = peer_of(&socket)?;
-        Ok(Self { socket, peer })
+        Ok(Self { socket: ManuallyDrop::new(socket), peer, janitor: None })
+    }
+
+    /// Has all that would be closed here, the connection itself included, closed by a janitor.
+    #[must_use]
+    pub fn with_janitor(mut self, janitor: &Janitor) -> Self {
+        self.janitor = Some(janitor.clone());
+        self
+    }
+
+    /// The other end is known and may send descriptors from now on.
+    pub fn take_descriptors(&self) -> Result<()> {
+        rights::set(self, true).map(drop)
     }
 
     /// Two connected ends in this process, for tests.
@@ -133,7 +169,7 @@ impl Connection {
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(Errno::NOBUFS);
         }
-        sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+        sendmsg(self, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
     /// Receives a message, waiting at most so long (zero: not at all). `None` when none came.
@@ -159,34 +195,33 @@ impl Connection {
         // The length first, so that a provider, which gets small messages, keeps no memory for the largest.
         let length = self.next_length()?.min(MAX_MESSAGE);
         let mut bytes = vec![0; length];
-        let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut space = [MaybeUninit::uninit(); ALL_CONTROL_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let got = recvmsg(self, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
         let mut descriptors = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
                 descriptors.extend(rights);
             }
         }
-        // Both an empty packet, which nobody sends who knows this protocol, and the end of the connection.
-        if got.bytes == 0 {
-            return Ok(Err(Error::Closed));
-        }
-        let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        if cut || descriptors.len() > MAX_DESCRIPTORS {
-            return Ok(Err(Error::Invalid(
-                "a packet is larger than a message, or has more than four descriptors",
-            )));
-        }
         bytes.truncate(got.bytes);
-        Ok(Message::decode(&bytes).map(|(request, message)| Envelope { request, message, descriptors }))
+        let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        match understand(&bytes, cut || descriptors.len() > MAX_DESCRIPTORS) {
+            Ok((request, message)) => Ok(Ok(Envelope { request, message, descriptors })),
+            Err(e) => {
+                if let Some(janitor) = &self.janitor {
+                    janitor.dispose(descriptors);
+                }
+                Ok(Err(e))
+            }
+        }
     }
 
     /// Bytes of the next packet, which stays; 0 at the end.
     fn next_length(&self) -> rustix::io::Result<usize> {
         let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-        let (_, length) = rustix::net::recv(&self.socket, &mut [0_u8; 0][..], flags)?;
+        let (_, length) = rustix::net::recv(self, &mut [0_u8; 0][..], flags)?;
         Ok(length)
     }
 }
@@ -219,10 +254,12 @@ impl Listener {
         if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
             return Err(Error::Invalid("the socket does not listen"));
         }
+        // Connections that wait already are not changed by it; what they send still is taken, and closed with care.
+        rights::set(&socket, false)?;
         Ok(Self { socket })
     }
 
-    /// The next waiting connection, if any.
+    /// The next waiting connection, if any. It takes no descriptors yet.
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
             match accept_with(&self.socket, FLAGS) {
@@ -239,6 +276,18 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Request and message of a packet.
+fn understand(bytes: &[u8], is_cut: bool) -> Result<(u32, Message)> {
+    // Both an empty packet, which nobody sends who knows this protocol, and the end of the connection.
+    if bytes.is_empty() {
+        return Err(Error::Closed);
+    }
+    if is_cut {
+        return Err(Error::Invalid("a packet is larger than a message, or has more than four descriptors"));
+    }
+    Message::decode(bytes)
 }
 
 /// A socket of ours: of the right kind, never waiting, not inherited by programs.

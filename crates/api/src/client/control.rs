@@ -98,7 +98,7 @@ impl Control {
             instance: self.client.instance,
             program,
         };
-        self.peers[at].say(hello);
+        self.peers[at].ask(hello);
     }
 
     /// In a forked child: once the daemons have said what they want, or have not in time, the parent's sessions are forgotten.
@@ -223,9 +223,27 @@ impl Control {
         match envelope.message {
             Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.hello(at),
             Message::Welcome { version, .. } if !self.peers[at].ready => self.welcomed(at, version)?,
-            Message::Refused { .. } => return Err(Error::Closed),
-            message if self.peers[at].ready => self.order(at, message, envelope.descriptors),
+            Message::Refused { reason, .. } => self.refused(at, envelope.request, &reason)?,
+            message if self.peers[at].ready => self.order(at, message, envelope.descriptors)?,
             _ => return Err(Error::Invalid("a daemon says welcome first")),
+        }
+        Ok(())
+    }
+
+    /// A refused greeting is the end of the connection. A refused registration is no more than that: this daemon does not know it.
+    fn refused(&mut self, at: usize, request: u32, reason: &str) -> Result<(), Error> {
+        let peer = &mut self.peers[at];
+        let mut shared = self.client.lock();
+        if !peer.ready {
+            shared.note(format!("a daemon refuses this process: {reason}"));
+            return Err(Error::Closed);
+        }
+        if let Some(registration) = peer.refused(request) {
+            shared.awaited.retain(|a| *a != (peer.id, registration));
+            shared.silent = false;
+            shared.note(format!("a daemon refuses a registration: {reason}"));
+            drop(shared);
+            self.client.changed.notify_all();
         }
         Ok(())
     }
@@ -269,7 +287,7 @@ fn say_register(peer: &mut Peer, number: u32) -> bool {
     let (provider, traits) = (handle.slot().provider(), handle.slot().traits().to_vec());
     let new = peer.announced.insert(number);
     if new {
-        peer.say(Message::Register { registration: number, provider, traits });
+        peer.ask(Message::Register { registration: number, provider, traits });
     }
     new
 }

@@ -204,10 +204,12 @@ impl<T: Sync> PerProcess<T> {
     fn make_now(&self, make: impl FnOnce(bool) -> T) {
         let first = SERIALS.load(Ordering::Relaxed) == 0;
         self.value.store(Box::into_raw(Box::new(make(first))), Ordering::Release);
-        if first && let Some(wiped) = wiped_page() {
-            PAGE.store(wiped, Ordering::Release);
-        }
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        page().serial.store(serial, Ordering::Release);
+        let wiped = if first { wiped_page() } else { None };
+        // SAFETY: mapped just now and never unmapped; all zero bytes are a valid `Page`.
+        let target = wiped.map_or_else(page, |wiped| unsafe { &*wiped });
+        // Before anybody can look at the new page: one without a serial number asks whoever sees it to make a second client.
+        target.serial.store(serial, Ordering::Release);
+        PAGE.store(ptr::from_ref(target).cast_mut(), Ordering::Release);
     }
 }

@@ -1,8 +1,9 @@
 //! The folders in which this process and the daemons find each other, and the connections that came of it.
 //!
-//! A daemon is believed when it runs as root, as this user, or as the owner of the folder; nobody else can make this process write its events.
+//! A daemon is believed when it runs as root, as this user, or as the owner of the folder; nobody else can make this process write its events, nor
+//! hold it up: connections of others are closed by a janitor, and what is believed may send descriptors only from then on.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::{RuntimeDir, Scope};
-use traceweir_transport::socket::{Connection, Listener};
+use traceweir_transport::socket::{Connection, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
 use super::process;
@@ -18,11 +19,16 @@ use super::process;
 /// The longest that connecting to a daemon may take.
 const CONNECT: Duration = Duration::from_millis(500);
 
+/// Sockets of others that are looked through for stale ones of this process's number.
+const MAX_SOCKETS: usize = 4096;
+
 /// One folder.
 #[derive(Debug)]
 pub(super) struct Link {
     dir: RuntimeDir,
     pub(super) listener: Option<Listener>,
+    socket: Option<PathBuf>,
+    janitor: Janitor,
 }
 
 impl Link {
@@ -30,14 +36,16 @@ impl Link {
     pub(super) fn open(dir: RuntimeDir) -> (Self, Option<Connection>, String) {
         let bound = Self::listen(&dir);
         let mut state = match &bound {
-            Ok(listener) => {
+            Ok((listener, _)) => {
                 process::remember(listener.as_fd());
                 format!("{}: listening", dir.path().display())
             }
             Err(e) => format!("{}: not listening ({e})", dir.path().display()),
         };
-        let link = Self { dir, listener: bound.ok() };
-        let found = Connection::connect(&link.dir.control_socket(), CONNECT).and_then(|c| link.check(c));
+        let (listener, socket) = bound.ok().unzip();
+        let link = Self { dir, listener, socket, janitor: Janitor::new() };
+        let connected = Connection::connect_warily(&link.dir.control_socket(), CONNECT);
+        let found = connected.and_then(|c| link.check(c));
         match &found {
             Ok(_) => state.push_str(", connected to its daemon"),
             Err(e) => state.push_str(&format!(", no daemon ({e})")),
@@ -45,18 +53,20 @@ impl Link {
         (link, found.ok(), state)
     }
 
-    fn listen(dir: &RuntimeDir) -> Result<Listener> {
-        // The system's folder is made by the system's daemon.
-        let mode = if dir.scope == Scope::System { 0o666 } else { 0o600 };
+    fn listen(dir: &RuntimeDir) -> Result<(Listener, PathBuf)> {
+        let pid = std::process::id();
+        // The system's folder is made by the system's daemon, and cleaned by it: nobody knows how many files of strangers are there.
         if dir.scope != Scope::System {
             dir.ensure()?;
+            remove_stale(dir, pid);
         }
-        Listener::bind(&dir.provider_socket(std::process::id()), mode)
+        let socket = dir.new_provider_socket(pid);
+        Ok((Listener::bind(&socket, dir.socket_mode())?, socket))
     }
 
     /// The socket file, where there is one.
     pub(super) fn socket(&self) -> Option<PathBuf> {
-        self.listener.as_ref().map(|_| self.dir.provider_socket(std::process::id()))
+        self.socket.clone()
     }
 
     /// Takes a connection that a daemon made.
@@ -66,15 +76,27 @@ impl Link {
     }
 
     fn check(&self, connection: Connection) -> Result<Connection> {
+        let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
         let believed =
             uid == 0 || uid == rustix::process::geteuid().as_raw() || owner.is_ok_and(|o| o == uid);
         if believed {
+            // Regions come with descriptors.
+            connection.take_descriptors()?;
             Ok(connection)
         } else {
             Err(Error::Invalid("the daemon runs as a user that may not trace this process"))
         }
+    }
+}
+
+/// Removes what earlier processes of this number have left, so that a folder which no daemon cleans does not grow for ever.
+fn remove_stale(dir: &RuntimeDir, pid: u32) {
+    let sockets = dir.provider_sockets(MAX_SOCKETS).unwrap_or_default();
+    for socket in sockets.into_iter().filter(|socket| socket.pid == pid) {
+        // Connecting removes it, unless somebody listens after all: a process of another namespace may have this number.
+        let _ = socket.connect(Duration::ZERO);
     }
 }
 
@@ -90,18 +112,51 @@ pub(super) struct Peer {
     pub(super) ready: bool,
     /// Registrations that it was told.
     pub(super) announced: HashSet<u32>,
-    outbox: VecDeque<Message>,
+    /// Registrations that it has not answered, by the request's number.
+    asked: HashMap<u32, u32>,
+    last_request: u32,
+    outbox: VecDeque<(u32, Message)>,
 }
 
 impl Peer {
     pub(super) fn new(id: u64, connection: Connection, ours: bool) -> Self {
         process::remember(connection.as_fd());
-        Self { id, connection, ours, ready: false, announced: HashSet::new(), outbox: VecDeque::new() }
+        Self {
+            id,
+            connection,
+            ours,
+            ready: false,
+            announced: HashSet::new(),
+            asked: HashMap::new(),
+            last_request: 0,
+            outbox: VecDeque::new(),
+        }
     }
 
-    /// Sends, or keeps for when there is room: the control thread waits for nobody.
+    /// Says what wants no answer: sends it, or keeps it for when there is room. The control thread waits for nobody.
     pub(super) fn say(&mut self, message: Message) {
-        self.outbox.push_back(message);
+        self.outbox.push_back((0, message));
+    }
+
+    /// Says what wants an answer.
+    pub(super) fn ask(&mut self, message: Message) {
+        self.last_request = self.last_request.checked_add(1).unwrap_or(1);
+        if let Message::Register { registration, .. } = message {
+            self.asked.insert(self.last_request, registration);
+        }
+        self.outbox.push_back((self.last_request, message));
+    }
+
+    /// A registration is known to the daemon.
+    pub(super) fn registered(&mut self, registration: u32) {
+        self.asked.retain(|_, asked| *asked != registration);
+    }
+
+    /// A request was refused: the registration that it was for, which the daemon does not know then.
+    pub(super) fn refused(&mut self, request: u32) -> Option<u32> {
+        let registration = self.asked.remove(&request)?;
+        self.announced.remove(&registration);
+        Some(registration)
     }
 
     /// Whether something is kept.
@@ -111,8 +166,8 @@ impl Peer {
 
     /// Sends what there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
-        while let Some(message) = self.outbox.front() {
-            match self.connection.send(0, message, &[], Duration::ZERO) {
+        while let Some((request, message)) = self.outbox.front() {
+            match self.connection.send(*request, message, &[], Duration::ZERO) {
                 Ok(()) => {
                     self.outbox.pop_front();
                 }

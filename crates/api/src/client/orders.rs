@@ -7,47 +7,79 @@
 //! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
 //! | Registered | the registering thread goes on |
 //!
-//! A daemon can send orders for sessions or registrations that are gone by now: those are acknowledged and otherwise ignored.
+//! A daemon can send orders for sessions or registrations that are gone by now: those are acknowledged and otherwise ignored. What cannot be done
+//! is said (`Failed`) before it is acknowledged: no outlet is free, the memory cannot be mapped, the registration has no entry left.
 
 use std::os::fd::OwnedFd;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, Ticket};
 
 use super::control::Control;
 use super::outlets::Owner;
-use super::{Shared, tell_all};
+use super::{Refused, Shared, tell_all};
 use crate::error::Error;
-use crate::provider::{Change, Combined, Handle, for_provider};
+use crate::provider::{Change, Combined, Handle, TOO_MANY, for_provider};
+
+/// Why something that a daemon asked for was not done.
+struct Trouble {
+    /// The registration that it is about; none where it is the session as a whole.
+    registration: Option<u32>,
+    status: Status,
+    reason: String,
+}
+
+impl From<Error> for Trouble {
+    fn from(e: Error) -> Self {
+        Self { registration: None, status: e.status(), reason: e.to_string() }
+    }
+}
 
 impl Control {
-    pub(super) fn order(&mut self, at: usize, message: Message, descriptors: Vec<OwnedFd>) {
-        let peer = self.peers[at].id;
+    /// Carries an order out; an error ends the connection.
+    pub(super) fn order(
+        &mut self,
+        at: usize,
+        message: Message,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), traceweir_transport::Error> {
+        let owner = Owner::Peer(self.peers[at].id);
         match message {
-            Message::Region { session, params } => self.region(peer, session, &params, descriptors),
-            Message::Registered { registration } => {
-                let mut shared = self.client.lock();
-                shared.awaited.retain(|a| *a != (peer, registration));
-                shared.silent = false;
-                drop(shared);
-                self.client.changed.notify_all();
+            Message::Region { session, params } => {
+                if let Err(trouble) = self.region(owner, session, &params, descriptors) {
+                    self.failed(at, 0, session, trouble);
+                }
             }
+            Message::Registered { registration } => self.registered(at, registration),
             Message::Enable { order, registration, session, code, params } => {
-                self.enable(Owner::Peer(peer), registration, session, code, &params);
+                match self.enable(owner, registration, session, code, &params) {
+                    // That the session has no memory here was said when it came.
+                    Err(trouble) if order != 0 || trouble.registration.is_some() => {
+                        self.failed(at, order, session, trouble);
+                    }
+                    _ => {}
+                }
                 self.acknowledge(at, order);
             }
-            Message::CloseSession { order, session } => {
-                let changed =
-                    self.client.end_sessions(|o| o.owner == Owner::Peer(peer) && o.session == session);
-                self.acknowledge(at, order);
-                let _ = self.peers[at].flush();
-                tell_all(&changed, Guid::NULL, None);
-            }
-            // A newer daemon may say more than this version knows; the greeting has agreed on what matters.
-            _ => {}
+            Message::CloseSession { order, session } => self.close(at, order, session),
+            // The answer to an Unregister of which it was not wanted.
+            Message::Done => {}
+            other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
         }
+        Ok(())
+    }
+
+    fn registered(&mut self, at: usize, registration: u32) {
+        let peer = &mut self.peers[at];
+        peer.registered(registration);
+        let mut shared = self.client.lock();
+        shared.awaited.retain(|a| *a != (peer.id, registration));
+        shared.silent = false;
+        drop(shared);
+        self.client.changed.notify_all();
     }
 
     fn acknowledge(&mut self, at: usize, order: u32) {
@@ -56,70 +88,137 @@ impl Control {
         }
     }
 
-    fn region(&self, peer: u64, session: u64, params: &RegionParams, descriptors: Vec<OwnedFd>) {
-        let mut descriptors = descriptors.into_iter();
-        let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else { return };
-        let owner = Owner::Peer(peer);
-        let mut shared = self.client.lock();
-        if shared.table.find(owner, session).is_some() {
-            return;
-        }
-        let opened = shared.table.open(owner, session, |outlet| {
-            let ticket = outlet.open(RegionSource::File { memory, wake }, params).map_err(Error::from)?;
-            Ok((ticket, ()))
-        });
-        if let Err(e) = opened {
-            shared.links.push(format!("session {session:#x} cannot be written to: {e}"));
-        }
+    fn failed(&mut self, at: usize, order: u32, session: u64, trouble: Trouble) {
+        let Trouble { registration, status, reason } = trouble;
+        self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
-    fn enable(&self, owner: Owner, registration: u32, session: u64, code: EnableCode, params: &EnableParams) {
+    fn region(
+        &self,
+        owner: Owner,
+        session: u64,
+        params: &RegionParams,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Trouble> {
         let mut shared = self.client.lock();
-        let Some(handle) = Handle::from_number(registration) else { return };
+        shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
+        let opened = shared.open_region(owner, session, params, descriptors);
+        opened.map_err(|e| {
+            let (status, reason) = (e.status(), e.to_string());
+            shared.refused.push(Refused { owner, session, status, reason });
+            e.into()
+        })
+    }
+
+    fn enable(
+        &self,
+        owner: Owner,
+        registration: u32,
+        session: u64,
+        code: EnableCode,
+        params: &EnableParams,
+    ) -> Result<(), Trouble> {
+        let mut shared = self.client.lock();
+        let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
         let Some((outlet, ticket)) = shared.table.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
-            return;
+            return shared.check_usable(owner, session);
         };
-        let changed = match code {
+        let change = match code {
             EnableCode::Enable => shared.enable(handle, outlet, ticket, params),
-            EnableCode::Disable => handle.slot().unwish(1 << outlet),
+            EnableCode::Disable if handle.slot().unwish(1 << outlet) => Change::Changed,
+            EnableCode::Disable => Change::None,
             EnableCode::CaptureState => {
                 drop(shared);
-                return capture(handle, outlet, params);
+                capture(handle, outlet, params);
+                return Ok(());
             }
         };
         drop(shared);
-        // A forked child that takes over its parent's sessions has nothing new to tell.
-        if changed && super::fork::is_ready() {
-            tell_all(&[handle], params.source, for_provider(&params.filters));
+        match change {
+            // A forked child that takes over its parent's sessions has nothing new to tell.
+            Change::Changed if super::fork::is_ready() => {
+                tell_all(&[handle], params.source, for_provider(&params.filters));
+            }
+            Change::Full => {
+                let (status, reason) = (Status::ERROR_NO_SYSTEM_RESOURCES, TOO_MANY.to_owned());
+                return Err(Trouble { registration: Some(registration), status, reason });
+            }
+            Change::Changed | Change::None => {}
         }
+        Ok(())
+    }
+
+    /// Shuts writers out and says so. Callbacks come last: they may take their time.
+    fn close(&mut self, at: usize, order: u32, session: u64) {
+        let owner = Owner::Peer(self.peers[at].id);
+        let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+        self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
+        if !closed.quiet {
+            let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
+            let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
+            self.failed(at, order, session, Trouble { registration: None, status, reason });
+        }
+        self.acknowledge(at, order);
+        // A connection that is gone is noticed soon enough.
+        let _ = self.peers[at].flush();
+        tell_all(&closed.changed, Guid::NULL, None);
     }
 
     /// The daemon is gone, and its sessions with it.
     pub(super) fn end_peer(&self, peer: u64) {
-        let changed = self.client.end_sessions(|o| o.owner == Owner::Peer(peer));
-        tell_all(&changed, Guid::NULL, None);
+        let owner = Owner::Peer(peer);
+        let closed = self.client.end_sessions(|o| o.owner == owner);
+        self.client.lock().refused.retain(|r| r.owner != owner);
+        tell_all(&closed.changed, Guid::NULL, None);
     }
 }
 
 impl Shared {
-    /// A session wants a registration. Whether its callback is to be told.
+    /// A session wants a registration. What came of it.
     pub(crate) fn enable(
         &mut self,
         handle: Handle,
         outlet: u8,
         ticket: Ticket,
         params: &EnableParams,
-    ) -> bool {
+    ) -> Change {
         let change = handle.slot().wish(outlet, ticket, params);
-        if change == Change::Full {
-            self.links.push(format!("{}: enabled by too many sessions", handle.slot().provider()));
-        }
         if let Some(filter) = for_provider(&params.filters)
             && handle.slot().is_registering()
         {
             self.filters.push((handle.number(), filter.clone()));
         }
-        change == Change::Changed
+        change
+    }
+
+    /// Maps a session's memory into a free outlet.
+    fn open_region(
+        &mut self,
+        owner: Owner,
+        session: u64,
+        params: &RegionParams,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Error> {
+        let refuse = |why: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let mut descriptors = descriptors.into_iter();
+        let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else {
+            return refuse("memory comes with two descriptors");
+        };
+        if self.table.find(owner, session).is_some() {
+            return refuse("the session has memory in this process already");
+        }
+        self.table.open(owner, session, |outlet| {
+            let ticket = outlet.open(RegionSource::File { memory, wake }, params)?;
+            Ok((ticket, ()))
+        })
+    }
+
+    /// An order for a session that is not open here: gone by now, which is nobody's fault, or never opened.
+    fn check_usable(&self, owner: Owner, session: u64) -> Result<(), Trouble> {
+        match self.refused.iter().find(|r| (r.owner, r.session) == (owner, session)) {
+            Some(r) => Err(Trouble { registration: None, status: r.status, reason: r.reason.clone() }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -112,12 +112,12 @@ pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
 
 /// In a forked child whose registrations no longer name its parent's sessions: forgets those, so that their outlets can be used again.
 pub(crate) fn abandon() {
-    // A writer that took an entry just before it was cleared may be counting a loss. It is given ample time: closing an outlet in a child does
-    // not wait for anybody, as it cannot tell its own visitors from those that the parent had at the fork.
+    // A writer that took an entry just before it was cleared is about to count a loss; an outlet that is forgotten before it gets there would not
+    // take the count. Whoever is counting already is waited for, and one that takes longer still counts in the parent's region.
     std::thread::sleep(Duration::from_millis(10));
     let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited();
     for outlet in numbers(inherited) {
-        get(outlet).close();
+        get(outlet).forget();
     }
     IN_USE.fetch_and(!inherited, Ordering::Relaxed);
 }

@@ -18,21 +18,45 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+/// The calling thread takes no signals while it lives, and the threads it starts never do.
+struct Quiet {
+    /// The mask before; missing where it could not be changed.
+    before: Option<libc::sigset_t>,
+}
+
+impl Quiet {
+    fn new() -> Self {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: both sets are writable; `sigfillset` fills the first before it is read.
+        let blocked = unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
+        };
+        // SAFETY: filled by the call, where it succeeded.
+        Self { before: blocked.then(|| unsafe { before.assume_init() }) }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // SAFETY: a mask that the system gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+        }
+    }
+}
+
+/// Does something that starts threads, which are to take no signals.
+pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let _quiet = Quiet::new();
+    work()
+}
+
 /// Starts a thread that takes no signals.
 pub(crate) fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are writable; `sigfillset` fills the first before it is read.
-    let blocked = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
-    };
-    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024).spawn(body);
-    if blocked {
-        // SAFETY: `before` was filled by the successful call above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    }
-    started.map(drop)
+    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024);
+    quietly(|| thread.spawn(body)).map(drop)
 }
 
 /// Has the handlers called after a fork, in the child, and at the exit of the process. Once for the life of the program.

@@ -12,19 +12,15 @@
 //!
 //! Nothing here starts a daemon; that is `launch`.
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role, VERSIONS};
-use traceweir_transport::runtime::{RuntimeDir, Scope};
+use traceweir_transport::runtime::{RuntimeDir, Scope, random};
 use traceweir_transport::socket::{Connection, Envelope};
 
 use crate::error::{Error, Result};
-
-/// The variable that names the folder of a daemon outright.
-pub(super) const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 
 /// How long a daemon may take to be connected to and to say welcome.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -67,7 +63,7 @@ impl Link {
     }
 
     fn greet(&mut self, role: Role) -> Result<()> {
-        let hello = Message::Hello { versions: VERSIONS, role, instance: instance(), program: program() };
+        let hello = Message::Hello { versions: VERSIONS, role, instance: random(), program: program() };
         let answer = self.ask(&hello, &[], PATIENCE);
         match answer.map(|e| e.message) {
             Ok(Message::Welcome { version, .. }) if (VERSIONS.0..=VERSIONS.1).contains(&version) => Ok(()),
@@ -137,18 +133,7 @@ impl Link {
 
 /// The folders in which a call looks for a daemon, in that order.
 pub(crate) fn folders(scope: Option<Scope>) -> Result<Vec<RuntimeDir>> {
-    let scopes = match scope {
-        _ if is_named() => &[Scope::Named][..],
-        Some(Scope::Named) => &[Scope::Named],
-        Some(Scope::System) => &[Scope::System],
-        Some(Scope::User) => &[Scope::User],
-        None => &[Scope::System, Scope::User],
-    };
-    scopes.iter().map(|&scope| Ok(RuntimeDir::of(scope)?)).collect()
-}
-
-fn is_named() -> bool {
-    std::env::var_os(RUNTIME_VARIABLE).is_some_and(|v| !v.is_empty())
+    Ok(RuntimeDir::for_controllers(scope)?)
 }
 
 /// The first of the folders whose daemon answers, if any. One that shuts its door is passed over while there is another.
@@ -186,11 +171,6 @@ fn nobody_is_there(error: &traceweir_transport::Error) -> bool {
 fn name_of(message: &Message) -> String {
     let text = format!("{message:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
-}
-
-/// A number that other programs do not have; the standard hasher is keyed at random.
-fn instance() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 fn program() -> String {

@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use traceweir_transport::message::Role;
-use traceweir_transport::runtime::{RuntimeDir, Scope};
+use traceweir_transport::runtime::{RUNTIME_VARIABLE, RuntimeDir, Scope, trusted_variable};
 
 use super::find::Link;
+use crate::client::process::spawn_quiet;
 use crate::error::{Error, Result};
 
 /// The variable that names the program to start.
@@ -53,13 +54,11 @@ pub(super) struct Search {
 impl Search {
     /// As the module head says.
     pub(super) fn usual() -> Self {
-        // A program with more rights than its caller must not run what the caller's environment names.
-        let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty() && !has_borrowed_rights());
-        let named = variable(DAEMON_VARIABLE).map(PathBuf::from);
+        let named = trusted_variable(DAEMON_VARIABLE).map(PathBuf::from);
         let beside = |file: PathBuf| file.parent().map(Path::to_owned);
         let program = std::env::current_exe().ok().and_then(beside);
         let library = library().and_then(beside);
-        let path = variable("PATH").unwrap_or_default();
+        let path = trusted_variable("PATH").unwrap_or_default();
         // An empty entry means the working folder to a shell; a daemon is not looked for there.
         let path: Vec<PathBuf> = std::env::split_paths(&path).filter(|p| p.is_absolute()).collect();
         Self { named, folders: program.into_iter().chain(library).chain(path).collect() }
@@ -84,12 +83,6 @@ impl Search {
             Error::NoDaemon { reason }
         })
     }
-}
-
-/// Whether this program runs set-user-id or set-group-id.
-fn has_borrowed_rights() -> bool {
-    use rustix::process::{getegid, geteuid, getgid, getuid};
-    getuid() != geteuid() || getgid() != getegid()
 }
 
 fn is_program(path: &Path) -> bool {
@@ -157,6 +150,12 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
     {
         command.env_remove(variable);
     }
+    // The daemon is to serve the folder in which this program looks for it: what was not believed here must not decide there.
+    for variable in [RUNTIME_VARIABLE, "XDG_RUNTIME_DIR", "TMPDIR"] {
+        if trusted_variable(variable).is_none() {
+            command.env_remove(variable);
+        }
+    }
     let failed = |source| Error::File { path: program.to_owned(), source };
     let stderr = log.file.try_clone().map_err(failed)?;
     // A daemon that stood in the caller's folder would keep its file system busy.
@@ -192,9 +191,8 @@ fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result
 /// Waits for the child's end on a thread of its own, so that no zombie stays in a program that runs for long.
 fn bury(mut child: Child) -> Receiver<ExitStatus> {
     let (sender, receiver) = channel();
-    let thread = std::thread::Builder::new().name("traceweir-wait".into()).stack_size(64 << 10);
     // Where no thread can be had, the zombie goes with the program.
-    let _ = thread.spawn(move || {
+    let _ = spawn_quiet("traceweir-wait", move || {
         if let Ok(status) = child.wait() {
             // Nobody may be waiting any more.
             let _ = sender.send(status);

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
 use traceweir_transport::message::Filter;
 
 use super::EnableNotice;
@@ -68,14 +69,9 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Filters from this type on are the system's; a provider is not shown them, but for schematized ones.
-const SYSTEM_FILTERS: u32 = 0x8000_0000;
-/// EVENT_FILTER_TYPE_SCHEMATIZED.
-const SCHEMATIZED: u32 = 0x8000_0000;
-
-/// The filter that is meant for the provider, if one is.
+/// The filter that is meant for the provider, if one is: those of higher types are the system's.
 pub(crate) fn for_provider(filters: &[Filter]) -> Option<&Filter> {
-    filters.iter().find(|f| f.kind < SYSTEM_FILTERS || f.kind == SCHEMATIZED)
+    filters.iter().find(|f| f.kind <= EVENT_FILTER_TYPE_SCHEMATIZED)
 }
 
 impl Slot {

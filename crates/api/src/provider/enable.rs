@@ -20,6 +20,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 as IGNORE_KEYWORD_0;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
@@ -28,8 +29,8 @@ use super::registration::Slot;
 /// Sessions that can have one registration enabled: eight of each of two daemons, three private ones, one to spare.
 pub(crate) const MAX_ENTRIES: usize = 20;
 
-/// EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0.
-const IGNORE_KEYWORD_0: u32 = 0x10;
+/// Why a session cannot have a registration.
+pub(crate) const TOO_MANY: &str = "the provider is enabled by too many sessions in this process";
 
 /// What one session wants.
 pub(super) struct Entry {

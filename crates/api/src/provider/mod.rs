@@ -43,7 +43,7 @@ use crate::error::{Error, Result};
 
 pub use crate::client::link_state;
 pub(crate) use callback::for_provider;
-pub(crate) use enable::{Change, Combined};
+pub(crate) use enable::{Change, Combined, TOO_MANY};
 pub(crate) use registration::Traits;
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;

@@ -34,8 +34,7 @@ use super::callback::Turn;
 use super::enable::{Entry, MAX_ENTRIES};
 use crate::error::{Error, Result};
 
-/// Registrations that a process can have.
-pub const MAX_REGISTRATIONS: usize = 1024;
+pub use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// One registration, or room for one.
 #[repr(C, align(64))]
@@ -62,6 +61,8 @@ pub(crate) struct Slot {
     pub(super) entries: [Entry; MAX_ENTRIES],
 }
 
+// A number in control messages has ten bits for the slot.
+const _: () = assert!(MAX_REGISTRATIONS == 1 << 10);
 const _: () = assert!(size_of::<Slot>() <= 832 && std::mem::offset_of!(Slot, version) == 64);
 
 /// Traits of a provider, as every event carries them.

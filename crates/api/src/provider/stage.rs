@@ -62,6 +62,7 @@ impl<'a> Stage<'a> {
         self.words[0].write(0);
         self.words[1].write(0);
         // By index, so that the loop is unrolled and the words go from registers to where they stay.
+        #[allow(clippy::needless_range_loop)]
         for i in 0..N {
             self.words[2 + i].write(head[i].to_le());
         }
@@ -80,18 +81,37 @@ impl<'a> Stage<'a> {
         self.filled - PREFIX_BYTES + self.in_parts
     }
 
-    /// Appends a block; a small one is copied now, a large one when the record is written.
+    /// Appends a block.
     #[inline(always)]
     pub(super) fn push(&mut self, block: &'a [u8]) {
-        if block.len() <= SMALL && self.filled + block.len() <= CAPACITY && self.count == 0 {
-            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is borrowed mutably; `block` cannot overlap it.
-            unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled), block) };
-            self.filled += block.len();
-        } else {
+        self.push_all(&[block]);
+    }
+
+    /// Appends blocks; small ones are copied now, from the first large one on they are copied when the record is written.
+    #[inline(always)]
+    pub(super) fn push_all(&mut self, blocks: &[&'a [u8]]) {
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        // In a register: through `self` it would be stored and loaded again for each block.
+        let mut filled = self.filled;
+        let mut blocks = blocks.iter();
+        if self.count == 0 {
+            for block in blocks.by_ref() {
+                if block.len() > SMALL || filled + block.len() > CAPACITY {
+                    self.push_part(block);
+                    break;
+                }
+                // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is borrowed mutably; `block` cannot overlap it.
+                unsafe { copy_small(base.add(filled), block) };
+                filled += block.len();
+            }
+            self.filled = filled;
+        }
+        for block in blocks {
             self.push_part(block);
         }
     }
 
+    #[inline(always)]
     fn push_part(&mut self, block: &'a [u8]) {
         // The callers bound the number of blocks; a part too many would be a record of a wrong length, hence no silent drop.
         debug_assert!(self.count < PARTS);

@@ -81,9 +81,7 @@ fn compose<'a>(
     if items.any {
         items.push_to(stage);
     }
-    for block in what.data {
-        stage.push(block);
-    }
+    stage.push_all(what.data);
     let flags = what.flags | if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 };
     let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
     stage.set_first(stage.size() as u64 | marker | u64::from(flags) << 32);

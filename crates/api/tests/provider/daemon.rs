@@ -1,7 +1,7 @@
 //! A daemon played by hand: what it says is up to the test.
 
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use traceweir::Guid;
 use traceweir::controller::{EnableCode, EnableParams};
@@ -23,12 +23,30 @@ pub(crate) fn listen(runtime: &Path) -> Listener {
     Listener::bind(&dir.control_socket(), 0o600).unwrap()
 }
 
+/// How the regions here are cut.
+pub(crate) fn params() -> RegionParams {
+    RegionParams {
+        layout: Layout::new(cpu::possible(), 1 << 18).unwrap(),
+        clock: Counter::best(),
+        wake_at: 1 << 17,
+        max_record: 65_535,
+    }
+}
+
+/// Where a process listens.
+pub(crate) fn socket_of(dir: &RuntimeDir, pid: u32) -> Option<PathBuf> {
+    let sockets = dir.provider_sockets(usize::MAX).unwrap();
+    sockets.into_iter().find(|socket| socket.pid == pid).map(|socket| socket.path)
+}
+
 /// A process that speaks to the daemon.
 pub(crate) struct Process {
     connection: Connection,
     /// Registrations: number and provider.
     pub(crate) registered: Vec<(u32, Guid)>,
     region: Option<RegionReader>,
+    /// Number of what was said last.
+    request: u32,
 }
 
 impl Process {
@@ -44,20 +62,20 @@ impl Process {
 
     /// Connects to a process that was there first, and welcomes it.
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
-        let socket = RuntimeDir::at(runtime).provider_socket(pid);
-        wait_for("the provider's socket", || socket.exists());
-        let connection = Connection::connect(&socket, LONG).unwrap();
+        let dir = RuntimeDir::at(runtime);
+        wait_for("the provider's socket", || socket_of(&dir, pid).is_some());
+        let connection = Connection::connect(&socket_of(&dir, pid).unwrap(), LONG).unwrap();
         connection.send(0, &Message::Knock { versions: VERSIONS }, &[], LONG).unwrap();
         Self::welcome(connection)
     }
 
     fn welcome(connection: Connection) -> Self {
-        let mut process = Self { connection, registered: Vec::new(), region: None };
+        let mut process = Self { connection, registered: Vec::new(), region: None, request: 0 };
         match process.next() {
             Message::Hello { role: Role::Provider, versions: VERSIONS, .. } => {}
             other => panic!("{other:?} instead of Hello"),
         }
-        process.say(&Message::Welcome { version: VERSIONS.1, daemon: 1 });
+        process.answer(&Message::Welcome { version: VERSIONS.1, daemon: 1 });
         process
     }
 
@@ -69,8 +87,16 @@ impl Process {
         self.connection.send(0, message, &[], LONG).unwrap();
     }
 
+    /// Answers what was said last, which must have asked for it.
+    pub(crate) fn answer(&self, message: &Message) {
+        assert_ne!(self.request, 0, "{message:?} answers nothing");
+        self.connection.send(self.request, message, &[], LONG).unwrap();
+    }
+
     pub(crate) fn next(&mut self) -> Message {
-        self.connection.receive(LONG).unwrap().expect("the process says something").message
+        let envelope = self.connection.receive(LONG).unwrap().expect("the process says something");
+        self.request = envelope.request;
+        envelope.message
     }
 
     /// Waits for a registration.
@@ -85,18 +111,18 @@ impl Process {
     }
 
     /// Gives the process memory for a session.
-    pub(crate) fn give_region(&mut self, session: u64) {
-        let params = RegionParams {
-            layout: Layout::new(cpu::possible(), 1 << 18).unwrap(),
-            clock: Counter::best(),
-            wake_at: 1 << 17,
-            max_record: 65_535,
-        };
-        let (reader, memory) = RegionReader::create(&params).unwrap();
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let message = Message::Region { session, params };
-        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], LONG).unwrap();
+    pub(crate) fn give_region(&mut self, session: u64) -> OwnedFd {
+        let (reader, memory) = RegionReader::create(&params()).unwrap();
+        self.send_region(session, &memory);
         self.region = Some(reader);
+        memory
+    }
+
+    /// Sends the process a memory file, good or not.
+    pub(crate) fn send_region(&self, session: u64, memory: &OwnedFd) {
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let message = Message::Region { session, params: params() };
+        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], LONG).unwrap();
     }
 
     pub(crate) fn enable(
@@ -115,7 +141,18 @@ impl Process {
         let registration = self.await_register();
         self.give_region(session);
         self.enable(0, registration, session, EnableCode::Enable, EnableParams::default());
-        self.say(&Message::Registered { registration });
+        self.answer(&Message::Registered { registration });
+    }
+
+    /// The process says that something could not be done: order, registration, session, status.
+    pub(crate) fn expect_failed(&mut self) -> (u32, Option<u32>, u64, u32) {
+        match self.next() {
+            Message::Failed { order, registration, session, status, reason } => {
+                assert!(!reason.is_empty());
+                (order, registration, session, status)
+            }
+            other => panic!("{other:?} instead of Failed"),
+        }
     }
 
     pub(crate) fn expect_ack(&mut self, order: u32) {

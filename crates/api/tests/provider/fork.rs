@@ -8,8 +8,12 @@ use traceweir::{PrivateSession, Provider};
 use crate::daemon::{Process, listen};
 use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for_mark};
 
-pub(crate) const SCENARIOS: &[Scenario] =
-    &[("fork", fork_while_traced), ("raw clone", raw_clone), ("fork with a private session", fork_private)];
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("fork", fork_while_traced),
+    ("raw clone", raw_clone),
+    ("fork with a private session", fork_private),
+    ("first registrations", first_registrations),
+];
 
 const EACH: u64 = 300;
 
@@ -89,7 +93,7 @@ fn a_raw_clone_counts_its_events_as_lost_until_it_registers() {
     let mut child = Process::accept(&listener);
     child.serve_one(0x10001);
     let second = child.await_register();
-    child.say(&traceweir_transport::message::Message::Registered { registration: second });
+    child.answer(&traceweir_transport::message::Message::Registered { registration: second });
     wait_for_mark(stage.folder.path(), "parent wrote");
     let (by_parent, counted_by_parent) = parent.collect();
     assert_eq!((numbers(&by_parent), counted_by_parent), ((0..EACH).collect(), EACH));
@@ -147,4 +151,35 @@ fn fork_private(folder: &Path) {
     });
     write(&provider, EACH);
     session.take().unwrap().stop().unwrap();
+}
+
+#[test]
+fn threads_that_register_first_at_once_share_one_control_thread() {
+    Stage::new().run("first registrations");
+}
+
+fn first_registrations(_: &Path) {
+    // Each child is a process in which nobody has used the library yet.
+    for _ in 0..100 {
+        in_child(fork, || {
+            let start = std::sync::Barrier::new(8);
+            let register = || {
+                start.wait();
+                std::mem::forget(Provider::register(PROVIDER, None).unwrap());
+            };
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(register);
+                }
+            });
+            assert_eq!(threads().iter().filter(|name| *name == "traceweir").count(), 1, "{:?}", threads());
+        });
+    }
+}
+
+/// Names of the threads of this process.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.map(|name| name.trim_end().to_owned()).collect()
 }

@@ -9,7 +9,7 @@ use traceweir::{PrivateSession, Provider};
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::RuntimeDir;
 
-use crate::daemon::{Process, listen};
+use crate::daemon::{Process, listen, socket_of};
 use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -50,8 +50,8 @@ fn the_first_event_after_a_registration_reaches_a_session_that_was_there() {
     mark(stage.folder.path(), "closed");
     assert_eq!(process.next(), Message::Unregister { registration });
     scenario.succeeded();
-    let socket = RuntimeDir::at(&stage.runtime()).provider_socket(process.pid());
-    assert!(!socket.exists(), "a process takes its socket along");
+    let socket = socket_of(&RuntimeDir::at(&stage.runtime()), process.pid());
+    assert_eq!(socket, None, "a process takes its socket along");
 }
 
 fn daemon_first(folder: &Path) {

@@ -5,6 +5,7 @@
 
 mod callbacks;
 mod daemon;
+mod failures;
 mod fork;
 mod links;
 mod private;
@@ -32,6 +33,7 @@ fn scenario() {
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let all = [
         callbacks::SCENARIOS,
+        failures::SCENARIOS,
         fork::SCENARIOS,
         links::SCENARIOS,
         private::SCENARIOS,

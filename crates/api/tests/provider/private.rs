@@ -19,6 +19,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("signal handler", signal_handler),
     ("what is refused", what_is_refused),
     ("kinds of events", kinds_of_events),
+    ("quiet threads", quiet_threads),
 ];
 
 const THREADS: u64 = 4;
@@ -261,4 +262,33 @@ fn kinds_of_events(folder: &Path) {
         found += 1;
     }
     assert_eq!(found, 2);
+}
+
+#[test]
+fn no_thread_of_the_library_takes_signals() {
+    Stage::new().run("quiet threads");
+}
+
+fn quiet_threads(folder: &Path) {
+    let before = tasks();
+    let session = PrivateSession::start(&sequential("quiet", folder.join("quiet.etl"))).unwrap();
+    let _provider = Provider::register(PROVIDER, None).unwrap();
+    let ours: Vec<_> = tasks().into_iter().filter(|task| !before.contains(task)).collect();
+    assert_eq!(ours.len(), 3, "collector, writer, control thread");
+    for task in ours {
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+        let blocked = u64::from_str_radix(blocked, 16).unwrap();
+        for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD] {
+            assert_ne!(blocked & 1 << (signal - 1), 0, "{signal} in {status}");
+        }
+    }
+    // The caller's own mask is as before.
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+    session.stop().unwrap();
+}
+
+fn tasks() -> Vec<std::path::PathBuf> {
+    std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()).collect()
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use traceweir::controller::Scope;
 
-use super::{Filters, Format, Schemas};
+use super::{EventFilters, Format, Schemas};
+use super::number::{buffers, kib, mib, pid, seconds};
 use crate::filter::{parse_duration, parse_level, parse_mask};
 use crate::providers::{GRAMMAR, Wanted, parse_provider};
 
@@ -38,9 +39,9 @@ impl Whose {
 pub(crate) enum Mode {
     /// A file that grows, up to --max-size
     Sequential,
-    /// A file that keeps the newest --max-size
+    /// A file that keeps the newest events, as many as fit --max-size
     Circular,
-    /// A flight recorder: in memory, written by flush and stop
+    /// A flight recorder: the newest events stay in memory; flush -o FILE writes them, and so does stop where -o names a file
     Buffering,
     /// For live consumers (weir watch); with -o also a file
     RealTime,
@@ -63,22 +64,22 @@ pub(crate) struct Shape {
     /// What becomes of the events [default: sequential with -o, else real-time]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
     pub(crate) mode: Vec<Mode>,
-    /// Size of a buffer
-    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    /// Size of a buffer [default: 64]
+    #[arg(long, value_name = "KIB", value_parser = kib)]
     pub(crate) buffer_size: Option<u32>,
-    /// Buffers at least
-    #[arg(long, value_name = "N")]
+    /// Buffers at least [default: 4 MiB of them; a flight recorder has a fixed number, 16 MiB of them]
+    #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) min_buffers: Option<u32>,
-    /// Buffers at most
-    #[arg(long, value_name = "N")]
+    /// Buffers at most [default: 32 MiB of them]
+    #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) max_buffers: Option<u32>,
-    /// Size of the file at most
-    #[arg(long, value_name = "MIB")]
+    /// Size of the file at most; one that grows ends its session there, a circular one goes round [default: no limit]
+    #[arg(long, value_name = "MIB", value_parser = mib)]
     pub(crate) max_size: Option<u32>,
-    /// Write out buffers after so long, full or not
-    #[arg(long, value_name = "SECONDS")]
+    /// Write out buffers after so long, full or not; each takes its whole size in the file. 0: only full ones [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) flush_timer: Option<u32>,
-    /// How events are stamped
+    /// How events are stamped [default: qpc]
     #[arg(long, value_enum, value_name = "CLOCK")]
     pub(crate) clock: Option<ClockName>,
     /// Collect each event at once instead of when room runs short
@@ -86,8 +87,15 @@ pub(crate) struct Shape {
     pub(crate) low_latency: bool,
 }
 
+const AFTER_START: &str = "\
+Examples:
+  weir start App -o app.etl -p MyCompany.App                      to a file, until weir stop App
+  weir start App -o app.etl --mode circular --max-size 100        a file that keeps the newest 100 MiB
+  weir start App --mode buffering -p MyCompany.App                in memory; weir flush App -o app.etl writes it
+  weir start App -p MyCompany.App                                 live only: weir watch App";
+
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR)]
+#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}"))]
 pub(crate) struct Start {
     /// A name for the session, of your choice
     pub(crate) name: String,
@@ -122,7 +130,13 @@ pub(crate) struct Query {
     pub(crate) whose: Whose,
 }
 
+const AFTER_FLUSH: &str = "\
+Examples:
+  weir flush App                what is buffered goes to the session's file and to live consumers
+  weir flush App -o now.etl     a flight recorder writes what it remembers, and goes on";
+
 #[derive(Debug, Args)]
+#[command(after_long_help = AFTER_FLUSH)]
 pub(crate) struct Flush {
     /// The session, by name
     pub(crate) name: String,
@@ -145,8 +159,15 @@ pub(crate) struct List {
     pub(crate) whose: Whose,
 }
 
+const AFTER_ENABLE: &str = "\
+Examples:
+  weir enable App MyCompany.App                                   everything it writes, in every process that has it
+  weir enable App MyCompany.App:0x10:warning                      these keywords, this level or more severe
+  weir enable App MyCompany.App --level warning --keywords 0x10   the same
+  weir enable App MyCompany.App --pid 1234                        in one process";
+
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR)]
+#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_ENABLE}\n\n{GRAMMAR}"))]
 pub(crate) struct Enable {
     /// The session, by name
     pub(crate) name: String,
@@ -163,7 +184,7 @@ pub(crate) struct Enable {
     #[arg(long, value_name = "MASK", value_parser = parse_mask)]
     pub(crate) all: Option<u64>,
     /// Only in these processes
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub(crate) pid: Vec<u32>,
     /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
@@ -190,7 +211,7 @@ const AFTER_RECORD: &str = "\
 Ctrl-C once ends the recording and finalises the file; twice leaves at once, and the daemon finalises the file.
 
 Exit status: that of CMD; 126 where it cannot be run, 127 where it is not found, 125 when recording \
-itself fails. Without CMD as for the other commands, so 4 when events were lost.";
+itself fails, 130 when Ctrl-C left CMD or the file behind. Without CMD as for the other commands, so 4 when events were lost.";
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{GRAMMAR}\n\n{AFTER_RECORD}"))]
@@ -205,9 +226,9 @@ pub(crate) struct Record {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
     /// Only these running processes, and only while one of them runs; may be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid, conflicts_with = "command")]
     pub(crate) pid: Vec<u32>,
-    /// A program to run while recording, and its arguments
+    /// A program to run while recording, and its arguments; other processes that have the provider are recorded too
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
@@ -217,13 +238,13 @@ pub(crate) struct Record {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR, group = ArgGroup::new("source").required(true).args(["session", "enable"]))]
+#[command(after_help = GRAMMAR, group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider"]))]
 pub(crate) struct Watch {
     /// A running real-time session, by name
     pub(crate) session: Option<String>,
-    /// Enable this provider in a session made for this and removed at the end; may be repeated
-    #[arg(short = 'p', long, value_name = "PROVIDER", value_delimiter = ',', value_parser = parse_provider)]
-    pub(crate) enable: Vec<Wanted>,
+    /// Watch this provider, in a session made for this and removed at the end; with SESSION: show only what it wrote. May be repeated
+    #[arg(short, long, value_name = "PROVIDER", value_delimiter = ',', value_parser = parse_provider)]
+    pub(crate) provider: Vec<Wanted>,
     /// Watch for so long: 10s, 500ms, 2min [default: until Ctrl-C or the end of the session]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
@@ -238,15 +259,16 @@ pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) schemas: Schemas,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) filters: EventFilters,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, where it is set, goes before --system and --user)")]
 pub(crate) struct Daemon {
     /// Serve the whole system, in /run/traceweir
     #[arg(long, conflicts_with_all = ["user", "runtime_dir"])]
     pub(crate) system: bool,
-    /// Serve your own programs, in $XDG_RUNTIME_DIR/traceweir [the default, unless TRACEWEIR_RUNTIME_DIR names a folder]
+    /// Serve your own programs, in $XDG_RUNTIME_DIR/traceweir [the default]
     #[arg(long, conflicts_with = "runtime_dir")]
     pub(crate) user: bool,
     /// Serve those who name this folder in TRACEWEIR_RUNTIME_DIR

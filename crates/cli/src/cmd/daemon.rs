@@ -1,7 +1,8 @@
 //! `weir daemon`: the owner of sessions.
 //!
 //! A service manager may pass a listening socket (`LISTEN_FDS`) and wait for `READY=1` (`NOTIFY_SOCKET`). With `--on-demand` the
-//! process leaves the terminal and the process group of whoever started it, so that their Ctrl-C does not end everybody's sessions.
+//! process leaves the terminal and the process group of whoever started it, so that their Ctrl-C does not end everybody's sessions, and
+//! keeps nothing that they had open.
 
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -15,6 +16,7 @@ use listenfd::ListenFd;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType};
 use traceweir_daemon::{Options, RuntimeDir, Scope, Stopper, run_telling};
+use traceweir_transport::inherited::close_inherited;
 
 use crate::cli::Daemon;
 use crate::exit::Outcome;
@@ -24,6 +26,10 @@ const IDLE_EXIT: u64 = 60;
 
 /// Runs the command.
 pub(super) fn run(options: &Daemon) -> Result<Outcome> {
+    if options.on_demand {
+        // Whoever caused this did not mean to share locks and pipes.
+        close_inherited();
+    }
     let runtime = runtime(options)?;
     if options.on_demand && !detach()? {
         return Ok(Outcome::Fine);
@@ -51,14 +57,8 @@ fn runtime(options: &Daemon) -> Result<RuntimeDir> {
     if let Some(folder) = &options.runtime_dir {
         return Ok(RuntimeDir::at(&std::path::absolute(folder)?));
     }
-    let named = std::env::var_os("TRACEWEIR_RUNTIME_DIR").is_some_and(|d| !d.is_empty());
-    let scope = match options {
-        Daemon { system: true, .. } => Scope::System,
-        Daemon { user: true, .. } => Scope::User,
-        _ if named => Scope::Named,
-        _ => Scope::User,
-    };
-    RuntimeDir::of(scope).context("cannot tell where the daemon is to be found")
+    let scope = if options.system { Scope::System } else { Scope::User };
+    RuntimeDir::resolve(scope).context("cannot tell where the daemon is to be found")
 }
 
 /// Becomes a session of its own without a terminal; `false` where another process does so instead of this one.

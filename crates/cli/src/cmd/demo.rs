@@ -32,7 +32,7 @@ use crate::filter::Filter;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
 use crate::providers::parse_provider;
-use crate::sessions::{self, Own};
+use crate::sessions::{self, Ended, Own};
 use crate::signals;
 use crate::traces::Traces;
 
@@ -59,7 +59,7 @@ fn direct(options: &Demo) -> Result<Outcome> {
         .stderr(Stdio::null())
         .spawn()
         .context("cannot start the daemon")?;
-    let daemon = Ended(daemon);
+    let daemon = Helper(daemon);
     let status = this_program()?
         .args(["demo", "--stage", "-o"])
         .arg(&path)
@@ -101,9 +101,9 @@ fn this_program() -> Result<Command> {
 }
 
 /// A process that is asked to end, and waited for.
-struct Ended(Child);
+struct Helper(Child);
 
-impl Drop for Ended {
+impl Drop for Helper {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
@@ -129,14 +129,17 @@ fn stage(options: &Demo) -> Result<Outcome> {
     let provider = parse_provider(PROVIDER).map_err(anyhow::Error::msg)?;
     session.enable(&[provider], &[])?;
     eprintln!("{SHOPS} processes write events of {PROVIDER}; they are recorded and, live:\n");
-    let running = std::thread::spawn(move || -> Result<Option<Properties>> {
+    let running = std::thread::spawn(move || -> Result<Ended> {
         let served = serve_all();
         let stopped = session.stop()?;
         served.map(|()| stopped)
     });
     let live = show(trace)?;
     let stopped = running.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
-    let outcome = stopped.as_ref().map_or(Outcome::Fine, |p| tell_of_file(p, live));
+    let outcome = match &stopped {
+        Ended::ByUs(p) | Ended::Before(p) => tell_of_file(p, live)?,
+        Ended::WithDaemon(_) => bail!("the demo's daemon has ended before its time"),
+    };
     let recorded = count(path)?;
     let expected = u64::from(SHOPS * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
     ensure!(
@@ -193,13 +196,13 @@ fn show(trace: Trace) -> Result<u64> {
     Ok(events)
 }
 
-fn tell_of_file(stopped: &Properties, live: u64) -> Outcome {
+fn tell_of_file(stopped: &Properties, live: u64) -> Result<Outcome> {
     eprintln!("\n{live} events shown live, and in the file:");
-    let outcome = sessions::summarise(stopped);
+    let outcome = sessions::summarise(stopped, true)?;
     if outcome == Outcome::Fine {
         eprintln!("lost: nothing");
     }
-    outcome
+    Ok(outcome)
 }
 
 /// Events of the sample provider in the file.

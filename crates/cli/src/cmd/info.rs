@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
-use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::logfile::{BUILD_HOOK, LogFileHeader};
+use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
 use super::{grouped, warn};
@@ -26,6 +27,8 @@ struct Survey {
     events: u64,
     first: Option<FileTime>,
     last: Option<FileTime>,
+    /// The system that wrote the trace, where an event names it.
+    system: Option<String>,
     /// Name and events of each provider.
     providers: BTreeMap<Guid, (String, u64)>,
 }
@@ -67,6 +70,10 @@ impl Survey {
             event.provider.unwrap_or_default().clone_into(name);
         }
         *count += 1;
+        if event.record.hook() == Some(BUILD_HOOK) && self.system.is_none() {
+            let text = until_nul8(event.record.payload());
+            self.system = Some(String::from_utf8_lossy(text).into_owned());
+        }
     }
 }
 
@@ -80,7 +87,7 @@ fn page(input: &Input, survey: &Survey) -> String {
     line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
     line("Session", &format!("{}, logged to {}", shown(&h.session_name), shown(&h.file_name)));
     line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(h.log_file_mode)));
-    line("Machine", &machine(h));
+    line("Machine", &machine(h, survey.system.as_deref()));
     line("Clock", &clock(trace.clock()));
     line("Started", &format!("{}, machine up since {}", h.start_time, h.boot_time));
     if trace.is_finalised() {
@@ -112,15 +119,18 @@ fn shown(name: &str) -> String {
     if name.is_empty() { "(no name)".to_owned() } else { plain(name) }
 }
 
-fn machine(h: &LogFileHeader) -> String {
+fn machine(h: &LogFileHeader, named: Option<&str>) -> String {
     let [major, minor, ..] = h.versions;
-    let (build, cpus, mhz, bits) = (h.provider_version, h.processors, h.cpu_speed_mhz, h.pointer_size * 8);
+    let system = match named {
+        // Windows gives the number of its build and more of that kind; other systems have names, and no truth in the header.
+        Some(name) if name.starts_with(char::is_alphabetic) => plain(name),
+        _ => format!("Windows {major}.{minor} build {}", h.provider_version),
+    };
+    let (cpus, mhz, bits) = (h.processors, h.cpu_speed_mhz, h.pointer_size * 8);
     let zone = h.time_zone.bias.saturating_add(h.time_zone.standard_bias).saturating_neg();
     let (sign, zone) = (if zone < 0 { '-' } else { '+' }, zone.unsigned_abs());
     let (hours, minutes) = (zone / 60, zone % 60);
-    format!(
-        "Windows {major}.{minor} build {build}, {cpus} CPUs at {mhz} MHz, {bits}-bit, standard time UTC{sign}{hours:02}:{minutes:02}"
-    )
+    format!("{system}, {cpus} CPUs at {mhz} MHz, {bits}-bit, standard time UTC{sign}{hours:02}:{minutes:02}")
 }
 
 fn clock(clock: &Clock) -> String {
@@ -151,6 +161,11 @@ fn json(input: &Input, survey: &Survey) -> String {
     string(&h.session_name, &mut out);
     out.extend_from_slice(b",\"log_file\":");
     string(&h.file_name, &mut out);
+    out.extend_from_slice(b",\"system\":");
+    match &survey.system {
+        Some(system) => string(system, &mut out),
+        None => out.extend_from_slice(b"null"),
+    }
     let end = if trace.is_finalised() { format!("\"{}\"", h.end_time) } else { "null".to_owned() };
     let kind = match trace.clock().kind {
         ClockKind::Qpc => "qpc",

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir::controller::{Controller, Properties, ProviderEntry};
+use traceweir::controller::{Properties, ProviderEntry};
 
 use super::grouped;
 use crate::cli::List;
@@ -19,8 +19,8 @@ const SHOWN: usize = 8;
 
 /// Runs the command.
 pub(super) fn run(options: &List) -> Result<Outcome> {
-    let Some(mut controller) = Controller::find(options.whose.scope())? else {
-        eprintln!("no daemon is running, so there is no session (weir start and weir record begin one)");
+    let Some(mut controller) = sessions::find(options.whose)? else {
+        eprintln!("{}", nobody(options));
         return Ok(Outcome::Fine);
     };
     let sessions = controller.query_all()?;
@@ -39,6 +39,21 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
+/// What to do where there is no daemon to ask.
+fn nobody(options: &List) -> &'static str {
+    match (options.whose.system, options.providers) {
+        (true, _) => {
+            "no daemon of the system's is running: its service manager starts it (systemctl start traceweir.socket), \
+             or root does (weir daemon --system)"
+        }
+        (_, true) => {
+            "no daemon is running that could know of providers; weir start, weir record and weir watch start one, \
+             and running programs are found then"
+        }
+        (_, false) => "no daemon is running, so there is no session (weir start and weir record begin one)",
+    }
+}
+
 fn lines(objects: impl Iterator<Item = String>) -> String {
     objects.map(|object| object + "\n").collect()
 }
@@ -52,7 +67,7 @@ fn session_table(sessions: &[Properties]) -> String {
         eprintln!("no session is running");
         return String::new();
     }
-    let mut rows = vec![["SESSION", "EVENTS", "LOST", "PROCESSES", "MODE", "FILE"].map(str::to_owned)];
+    let mut rows = vec![["SESSION", "COLLECTED", "LOST", "PROCESSES", "MODE", "FILE"].map(str::to_owned)];
     rows.extend(sessions.iter().map(|p| {
         let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
         let lost = p.events_lost.saturating_add(p.real_time_events_lost);
@@ -76,14 +91,25 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>) -> S
         }
         let by = p.sessions.iter().map(|(id, level, any, all)| {
             let name = names.get(id).map_or_else(|| format!("{id:#x}"), |n| plain(n));
-            let all = if *all == 0 { String::new() } else { format!(" and all of {all:#x}") };
-            format!("{name}:{any:#x}{all}:{level}")
+            format!("{name}:{}", what_of(*level, *any, *all))
         });
         let by: Vec<_> = by.collect();
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [p.provider.to_string(), or_dash(plain(&p.name)), or_dash(pids.join(" ")), or_dash(by.join(", "))]
     }));
     table(&rows, &[false; 4])
+}
+
+/// What a session wants of a provider, as it is typed.
+fn what_of(level: u8, any: u64, all: u64) -> String {
+    let mut what = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
+    if all != 0 {
+        let _ = write!(what, " and all of {all:#x}");
+    }
+    if level != 0 {
+        let _ = write!(what, ":{level}");
+    }
+    what
 }
 
 /// Columns as wide as their widest cell; numbers to the right.
@@ -121,6 +147,14 @@ fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wanted_of_a_provider_is_said_as_it_is_typed() {
+        assert_eq!(what_of(0, 0, 0), "all");
+        assert_eq!(what_of(4, 0, 0), "all:4");
+        assert_eq!(what_of(0, 0x10, 0), "0x10");
+        assert_eq!(what_of(3, 1, 6), "0x1 and all of 0x6:3");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

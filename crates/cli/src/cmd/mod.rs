@@ -51,6 +51,16 @@ fn warn(reading: &Reading) {
     }
 }
 
+/// So many of something, for people.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    let ending = match n {
+        1 => "",
+        _ if what.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {what}{ending}", grouped(n))
+}
+
 /// A number with separators, for people.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();

@@ -7,6 +7,9 @@
 //!   Ctrl-C again, at any time: the stop request is out or goes out now; the daemon finalises the file without us
 //! ```
 
+mod runnable;
+
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -16,25 +19,19 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
-use traceweir::Status;
 use traceweir::controller::Properties;
-use traceweir_format::header;
-use traceweir_format::spec::event::class;
+use traceweir::{Guid, Status};
 
-use super::{grouped, warn};
-use crate::cli::{Record, Schemas};
-use crate::event::Flow;
+use super::counted;
+use crate::cli::Record;
 use crate::exit::{self, Outcome};
-use crate::export::{plain, plain_path};
+use crate::export::plain_path;
 use crate::progress::Counter;
-use crate::sessions::{self, Own};
+use crate::sessions::{self, Ended, Own};
 use crate::signals::{self, INTERRUPTED};
-use crate::traces::Traces;
 
 /// Exit status when recording itself fails beside a command.
 const OWN_FAILURE: u8 = 125;
-const CANNOT_RUN: u8 = 126;
-const NOT_FOUND: u8 = 127;
 
 /// How often the session is looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -45,14 +42,11 @@ const HURRY: Duration = Duration::from_millis(200);
 /// A wait that anything may end.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Buffers that ride out bursts and busy disks: KiB, at least, at most.
-const BUFFERS: (u32, u32, u32) = (256, 16, 128);
-
 /// What happens while recording.
 enum Note {
     Interrupt,
     Child(io::Result<ExitStatus>),
-    Stopped(Result<Option<Properties>>),
+    Stopped(Result<Ended>),
 }
 
 /// Why a recording ends.
@@ -81,28 +75,33 @@ fn record(options: &Record) -> Result<Outcome> {
     if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {gone}");
     }
+    if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check(program)) {
+        // Before the session starts: an old trace is not emptied for a typing error.
+        eprintln!("error: {}", failure.text);
+        return Ok(Outcome::Status(failure.status));
+    }
     let (notes, inbox) = channel();
     let to_us = notes.clone();
     signals::on_interrupt(move |_| drop(to_us.send(Note::Interrupt)))?;
 
     let name = format!("weir-record-{}", std::process::id());
     let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
-    if options.shape.buffer_size.is_none()
-        && options.shape.min_buffers.is_none()
-        && options.shape.max_buffers.is_none()
-    {
-        (config.buffer_size, config.minimum_buffers, config.maximum_buffers) = BUFFERS;
-    }
     // However this program ends, the file is finalised.
     config.tied = true;
     let (mut session, first) = Own::start(options.whose, &config)?;
     session.enable(&options.provider, &options.pid)?;
+    if !options.pid.is_empty() {
+        sessions::check_pids(session.controller(), &options.provider, &options.pid)?;
+    } else if options.command.is_empty() {
+        sessions::tell_unseen(session.controller(), &options.provider)?;
+    }
     let has_command = match spawn(options, &notes) {
         Ok(has_command) => has_command,
         Err(status) => return Ok(Outcome::Status(status)),
     };
+    let seen = BTreeSet::new();
     let mut recording =
-        Recording { options, inbox, session: Some(session), last: first, status: None, has_command };
+        Recording { options, inbox, session: Some(session), last: first, seen, status: None, has_command };
     let end = recording.wait()?;
     recording.finish(end, notes)
 }
@@ -112,11 +111,9 @@ fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
     let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
     let child = Command::new(program).args(arguments).spawn();
     let mut child: Child = child.map_err(|error| {
-        let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-        let error =
-            anyhow::Error::new(error).context(format!("cannot run {}", plain(&program.to_string_lossy())));
-        exit::print(&error);
-        status
+        let failure = runnable::Failure::new(program, error);
+        eprintln!("error: {}", failure.text);
+        failure.status
     })?;
     let notes = notes.clone();
     std::thread::spawn(move || drop(notes.send(Note::Child(child.wait()))));
@@ -130,6 +127,8 @@ struct Recording<'o> {
     session: Option<Own>,
     /// The session when it was last looked at.
     last: Properties,
+    /// Providers that processes had whenever it was looked at.
+    seen: BTreeSet<Guid>,
     /// How the command ended.
     status: Option<ExitStatus>,
     has_command: bool,
@@ -169,28 +168,31 @@ impl Recording<'_> {
 
     /// Looks at the session and at the processes that are recorded.
     fn goes_on(&mut self) -> Result<bool> {
-        let now = self.session.as_mut().map_or(Ok(None), Own::query)?;
-        let Some(now) = now else { return Ok(self.has_command) };
-        let ended = now.end_status != 0;
+        let Some(session) = self.session.as_mut().filter(|s| !s.is_over()) else { return Ok(self.has_command) };
+        let Some(now) = session.query()? else {
+            if self.has_command {
+                eprintln!("warning: the recording has ended; the command runs on");
+            }
+            return Ok(self.has_command);
+        };
         self.last = now;
+        if self.options.provider.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
+            self.seen.extend(sessions::seen(session.controller())?);
+        }
         let pids = &self.options.pid;
-        let alone = !pids.is_empty() && !pids.iter().any(|pid| is_running(*pid));
-        Ok(!alone && (self.has_command || !ended))
+        Ok(pids.is_empty() || pids.iter().any(|pid| is_running(*pid)))
     }
 
     /// Stops the session, says how it went, and gives the exit status.
     fn finish(mut self, end: End, notes: Sender<Note>) -> Result<Outcome> {
-        let session = self.session.take();
-        std::thread::spawn(move || drop(notes.send(Note::Stopped(session.map_or(Ok(None), Own::stop)))));
-        let Some(stopped) = self.settle(end)? else {
+        if let Some(session) = self.session.take() {
+            std::thread::spawn(move || drop(notes.send(Note::Stopped(session.stop()))));
+        }
+        let Some(ended) = self.settle(end)? else {
             eprintln!("left at once; the daemon finalises the file");
             return Ok(Outcome::Status(INTERRUPTED));
         };
-        let outcome = match &stopped {
-            Some(properties) => sessions::summarise(properties),
-            None => self.summarise_file()?,
-        };
-        self.check_end(stopped.as_ref())?;
+        let outcome = self.tell(&ended)?;
         Ok(match self.status {
             Some(status) => Outcome::Status(exit_status(status)),
             None if self.has_command => {
@@ -201,8 +203,38 @@ impl Recording<'_> {
         })
     }
 
+    /// Says what was recorded and, where the recording ended before its time, why.
+    fn tell(&self, ended: &Ended) -> Result<Outcome> {
+        let file = &self.options.output;
+        let outcome = match ended {
+            Ended::ByUs(p) => sessions::summarise(p, false)?,
+            Ended::Before(p) => {
+                let outcome = sessions::summarise(p, false)?;
+                let status = Status(p.end_status);
+                if status != Status::ERROR_SUCCESS {
+                    let why = format!("the recording ended early: {status}");
+                    return Err(traceweir::Error::refused(status, why).into());
+                }
+                eprintln!("{}", sessions::why_ended(p));
+                outcome
+            }
+            Ended::WithDaemon(socket) => {
+                let events = sessions::count_events(file).map_or_else(String::new, |n| {
+                    format!(" ({} so far)", counted(n, "event"))
+                });
+                let (socket, file) = (plain_path(socket), plain_path(file));
+                bail!(
+                    "the daemon at {socket} has ended; {file} is valid to its last flush{events}: \
+                     weir repair {file} -o COPY finalises it"
+                );
+            }
+        };
+        sessions::unheard(&self.options.provider, &self.seen, file);
+        Ok(outcome)
+    }
+
     /// Waits for the end of the session and, unless somebody is in a hurry, of the command; `None` when we are to leave at once.
-    fn settle(&mut self, end: End) -> Result<Option<Option<Properties>>> {
+    fn settle(&mut self, end: End) -> Result<Option<Ended>> {
         let mut is_asked = end != End::Done;
         let mut hurry = (end == End::Hurried).then(|| Instant::now() + HURRY);
         let mut stopped = None;
@@ -218,33 +250,6 @@ impl Recording<'_> {
             }
         }
         Ok(stopped)
-    }
-
-    /// Says what the file holds, where the session is gone and can no longer say it.
-    fn summarise_file(&self) -> Result<Outcome> {
-        let path = &self.options.output;
-        let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
-        let mut events = 0;
-        let is_an_event = |record: &header::Record<'_>, _| record.provider() != class::EVENT_TRACE;
-        let reading = traces.read(is_an_event, |_| {
-            events += 1;
-            Ok(Flow::Continue)
-        })?;
-        eprintln!("{}: {} events", plain_path(path), grouped(events));
-        warn(&reading);
-        Ok(reading.outcome)
-    }
-
-    /// A session that ended before anybody stopped it has failed, unless its file was to end at a size.
-    fn check_end(&self, stopped: Option<&Properties>) -> Result<()> {
-        let seen = stopped.unwrap_or(&self.last).end_status;
-        if seen != 0 {
-            bail!("the recording ended early: {}", Status(seen));
-        }
-        if stopped.is_none() && self.options.shape.max_size.is_none() {
-            bail!("the recording ended early, most likely for want of disk space; the daemon's log says why");
-        }
-        Ok(())
     }
 }
 

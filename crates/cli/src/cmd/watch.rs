@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anstream::eprintln;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use traceweir::consumer::{Closer, Trace};
-use traceweir::controller::{Properties, SessionConfig, SessionRef};
+use traceweir::controller::{SessionConfig, SessionRef};
 use traceweir_decode::format::Style;
 
-use super::grouped;
+use super::counted;
 use crate::cli::{Mode, Watch};
 use crate::exit::{self, Outcome};
-use crate::export::plain;
+use crate::export::{plain, plain_path};
 use crate::filter::Filter;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Own};
+use crate::sessions::{self, Ended, Own};
 use crate::signals::{self, INTERRUPTED};
 
 /// Runs the command.
@@ -39,36 +39,68 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
     let timer = options.duration.map(|duration| end_after(duration, ender.clone()));
     let watched = print(options, trace);
     drop(timer);
+    let is_asked = ender.is_asked();
     let last = ender.finish();
     let lost = match watched {
         // Whoever reads has seen enough.
         Err(error) if exit::is_closed_pipe(&error) => return Ok(Outcome::Fine),
+        Err(error) if is_cut(&error) => return Err(daemon_gone(options, last.ok().as_ref())),
         watched => watched?,
     };
+    if !is_asked && options.filters.head.is_none() {
+        tell_end(options, last.as_ref().ok());
+    }
     if lost.events > 0 || lost.buffers > 0 {
-        let (events, buffers) = (grouped(lost.events), grouped(lost.buffers));
-        eprintln!("warning: {events} events and {buffers} buffers were lost on the way here");
+        let (events, buffers) = (counted(lost.events, "event"), counted(lost.buffers, "buffer"));
+        eprintln!("warning: {events} and {buffers} were lost on the way here");
         return Ok(Outcome::EventsLost);
     }
-    match last?.as_ref().and_then(sessions::losses) {
-        Some(lost) => {
-            eprintln!("warning: lost: {lost}");
-            Ok(Outcome::EventsLost)
+    Ok(match last? {
+        Some(Ended::ByUs(p) | Ended::Before(p)) => sessions::tell_loss(&p, true),
+        Some(Ended::WithDaemon(_)) | None => Outcome::Fine,
+    })
+}
+
+/// Says why the events end that nobody here put an end to.
+fn tell_end(options: &Watch, own: Option<&Option<Ended>>) {
+    match (own, &options.session) {
+        (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
+        (_, Some(name)) => {
+            let ended = sessions::controller_of(options.whose, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
+            match ended {
+                Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
+                Err(_) => eprintln!("session {} has ended", plain(name)),
+            }
         }
-        None => Ok(Outcome::Fine),
+        _ => {}
     }
+}
+
+fn is_cut(error: &anyhow::Error) -> bool {
+    error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_cut))
+}
+
+fn daemon_gone(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
+    let at = match own {
+        Some(Some(Ended::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
+        _ => String::new(),
+    };
+    let session = options.session.as_ref().map_or_else(|| "the session".to_owned(), |n| format!("session {}", plain(n)));
+    anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
 fn print(options: &Watch, trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
-    let filter = Filter::new(&options.filters, trace.header().start_time);
+    let filter = Filter::of(&options.filters, trace.header().start_time);
+    // In a session of our own everything is of these providers.
+    let only = if options.session.is_some() { &options.provider[..] } else { &[] };
     let style = Style { numeric: options.numeric };
     let mut printer = Printer::new(&filter, options.format, style, screen.is_colourful());
     screen.write(|out| printer.begin(out))?;
     let lost = live::read(
         trace,
         &options.schemas,
-        |record, time| filter.wants(record, time),
+        |record, time| filter.wants(record, time) && (only.is_empty() || only.iter().any(|w| w.covers(record))),
         |event| screen.write(|out| printer.event(event, out)),
     )?;
     screen.write(|out| printer.end(out))?;
@@ -94,17 +126,22 @@ impl Source {
             let ender = Ender::new(trace.closer(), None);
             return Ok(Self { trace, ender });
         }
-        let config = SessionConfig {
+        let mut config = SessionConfig {
             name: format!("weir-watch-{}", std::process::id()),
             log_file_mode: sessions::mode_bit(Mode::RealTime),
             low_latency: true,
-            flush_timer: 1,
             tied: true,
             ..SessionConfig::default()
         };
+        sessions::roomy(&mut config);
         let (mut session, _) = Own::start(options.whose, &config)?;
         let trace = Trace::open_live(options.whose.scope(), session.session())?;
-        session.enable(&options.enable, &options.filters.pid)?;
+        session.enable(&options.provider, &options.filters.pid)?;
+        if options.filters.pid.is_empty() {
+            sessions::tell_unseen(session.controller(), &options.provider)?;
+        } else {
+            sessions::check_pids(session.controller(), &options.provider, &options.filters.pid)?;
+        }
         let ender = Ender::new(trace.closer(), Some(session));
         Ok(Self { trace, ender })
     }
@@ -120,28 +157,36 @@ struct Ender {
 /// A session of our own, as long as it runs, and how it ended.
 struct Temporary {
     running: Option<Own>,
-    ended: Result<Option<Properties>>,
+    ended: Result<Option<Ended>>,
+    /// Whether somebody here wanted the end.
+    is_asked: bool,
 }
 
 impl Ender {
     fn new(closer: Closer, session: Option<Own>) -> Self {
-        Self { closer, session: Arc::new(Mutex::new(Temporary { running: session, ended: Ok(None) })) }
+        let session = Temporary { running: session, ended: Ok(None), is_asked: false };
+        Self { closer, session: Arc::new(Mutex::new(session)) }
     }
 
     /// Stops a session of our own, so that what it still holds is shown; leaves another's at once.
     fn end(&self) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.is_asked = true;
         match session.running.take() {
-            Some(own) => session.ended = own.stop(),
+            Some(own) => session.ended = own.stop().map(Some),
             None => self.closer.close(),
         }
     }
 
+    fn is_asked(&self) -> bool {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_asked
+    }
+
     /// How a session of our own ended; it is stopped if it was not.
-    fn finish(&self) -> Result<Option<Properties>> {
+    fn finish(&self) -> Result<Option<Ended>> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = session.running.take() {
-            return own.stop();
+            return own.stop().map(Some);
         }
         std::mem::replace(&mut session.ended, Ok(None))
     }

@@ -19,14 +19,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
-use traceweir_transport::runtime::{RuntimeDir, Scope};
+use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
 
 use crate::error::{Error, Result};
@@ -56,10 +56,7 @@ impl Home {
         let path = runtime.control_socket();
         let (listener, socket) = match listener {
             Some(fd) => (Listener::from_fd(fd)?, None),
-            None => {
-                let mode = if runtime.scope == Scope::System { 0o666 } else { 0o600 };
-                (Listener::bind(&path, mode)?, Some(path))
-            }
+            None => (Listener::bind(&path, runtime.socket_mode())?, Some(path)),
         };
         Ok(Self { listener, socket, _lock: lock })
     }
@@ -120,11 +117,13 @@ fn raise_descriptor_limit() {
 
 /// Connects to all providers that are there already, on a thread of its own. First without waiting for anyone: a socket whose
 /// queue is full must not delay those behind it.
-pub(super) fn knock(folder: PathBuf, found: Arc<dyn Fn(Connection) + Send + Sync>) {
+pub(super) fn knock(runtime: RuntimeDir, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
-        let Ok(entries) = std::fs::read_dir(&folder) else { return };
-        let paths = entries.flatten().map(|entry| entry.path());
-        let sockets = paths.filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        let pids = runtime.provider_pids().unwrap_or_else(|e| {
+            warning!("providers that were there first cannot be found: {e}");
+            Vec::new()
+        });
+        let sockets = pids.into_iter().map(|pid| runtime.provider_socket(pid));
         let try_all = |sockets: Vec<PathBuf>, within| -> Vec<PathBuf> {
             sockets.into_iter().filter(|path| !knock_at(path, within, &*found)).collect()
         };
@@ -178,17 +177,4 @@ pub(super) fn take_signals() -> Result<(UnixStream, Handlers)> {
     let ignored = Arc::new(AtomicBool::new(false));
     handlers.0.push(signal_hook::flag::register(SIGXFSZ, ignored).map_err(Error::Signals)?);
     Ok((reader, handlers))
-}
-
-/// A number that no other daemon has drawn.
-pub(super) fn random() -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(_) => u64::from_ne_bytes(bytes),
-        // Without random numbers, the moment and the process still tell two daemons apart.
-        Err(_) => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            now.as_secs() << 32 ^ u64::from(now.subsec_nanos()) ^ u64::from(std::process::id()) << 16
-        }
-    }
 }

@@ -204,7 +204,7 @@ impl Service {
         if waiting == 0 {
             self.finish_stop(id);
         } else {
-            self.waits.begin(wait, waiting, Some(Instant::now() + CLOSE_WITHIN), Purpose::Stop(id));
+            self.waits.begin(wait, waiting, Some(Instant::now() + CLOSE_WITHIN), Purpose::Stop(id), None);
         }
     }
 

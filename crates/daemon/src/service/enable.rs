@@ -12,7 +12,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service};
 use crate::error::Refusal;
-use crate::filter;
+use crate::filter::{self, Scope};
 use crate::registry::Enable;
 
 /// The timeout that means "wait for ever".
@@ -40,7 +40,38 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
         let (params, scope) = filter::resolve(params)?;
-        let targets = match code {
+        let targets = self.select(provider, session, code, &params, scope)?;
+        let wait = (timeout_ms != 0).then(|| self.waits.next_id());
+        let (mut waiting, mut failure) = (0, None);
+        for (link, numbers) in targets {
+            match self.instruct(link, &numbers, (session, provider), code, &params, wait) {
+                Ok(waits) => waiting += usize::from(waits),
+                Err(refusal) => failure = failure.or(Some(refusal)),
+            }
+        }
+        match (wait, failure) {
+            (Some(wait), failure) if waiting > 0 => {
+                let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
+                let deadline = (timeout_ms != FOR_EVER).then_some(deadline);
+                self.waits.begin(wait, waiting, deadline, Purpose::Answer(asker), failure);
+            }
+            (Some(_), Some(failure)) => return Err(failure),
+            // Who does not wait is not told what came of it.
+            _ => self.reply(asker, Message::Done),
+        }
+        Ok(())
+    }
+
+    /// Remembers what the session wants, and says which registrations are to be told.
+    fn select(
+        &mut self,
+        provider: Guid,
+        session: u64,
+        code: EnableCode,
+        params: &EnableParams,
+        scope: Scope,
+    ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
+        Ok(match code {
             EnableCode::Enable => {
                 self.registry.enable(provider, session, Enable { params: params.clone(), scope })?;
                 self.targets(&provider, |_, _| true)
@@ -58,21 +89,7 @@ impl Service {
                     process.is_in(&scope) && enabled.contains(&session)
                 })
             }
-        };
-        let wait = (timeout_ms != 0).then(|| self.waits.next_id());
-        let mut waiting = 0;
-        for (link, numbers) in targets {
-            waiting += usize::from(self.instruct(link, &numbers, (session, provider), code, &params, wait));
-        }
-        match wait {
-            Some(wait) if waiting > 0 => {
-                let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
-                let deadline = (timeout_ms != FOR_EVER).then_some(deadline);
-                self.waits.begin(wait, waiting, deadline, Purpose::Answer(asker));
-            }
-            _ => self.reply(asker, Message::Done),
-        }
-        Ok(())
+        })
     }
 
     /// The registrations of a provider that pass a test, by process.
@@ -95,7 +112,7 @@ impl Service {
         targets
     }
 
-    /// Tells some registrations of one process; whether the wait now waits for it.
+    /// Tells some registrations of one process; whether the wait now waits for it. An error: the process can have no region.
     fn instruct(
         &mut self,
         link: LinkId,
@@ -104,7 +121,7 @@ impl Service {
         code: EnableCode,
         params: &EnableParams,
         wait: Option<u64>,
-    ) -> bool {
+    ) -> Result<bool, Refusal> {
         let mut last_order = None;
         for number in numbers {
             let said = self.effects.len();
@@ -116,7 +133,9 @@ impl Service {
             let process = self.registry.processes.get(&link);
             let wanted = enable.is_some_and(|it| process.is_some_and(|process| process.is_in(&it.scope)));
             match code {
-                EnableCode::Enable if wanted => self.switch_on(link, *number, session, params.clone(), order),
+                EnableCode::Enable if wanted => {
+                    self.switch_on(link, *number, session, params.clone(), order)?;
+                }
                 EnableCode::CaptureState => {
                     // The provider is asked at the level and with the masks that the session has set before.
                     let mut asked = params.clone();
@@ -135,20 +154,18 @@ impl Service {
                 last_order = Some(order);
             }
         }
-        match (wait, last_order, self.registry.processes.get_mut(&link)) {
+        Ok(match (wait, last_order, self.registry.processes.get_mut(&link)) {
             // An acknowledgement covers all earlier orders: the last one is enough.
             (Some(wait), Some(order), Some(process)) => process.awaited.insert(order, wait).is_none(),
             _ => false,
-        }
+        })
     }
 
-    /// All processes have acknowledged, or time is up; the enable stands either way.
-    pub(super) fn answer_enable(&mut self, asker: Asker, complete: bool) {
-        if complete {
-            self.reply(asker, Message::Done);
-        } else {
-            let why = "a process did not answer in time; what was asked for stands";
-            self.refuse(asker, Refusal::new(Status::ERROR_TIMEOUT, why));
+    /// All processes have acknowledged, time is up, or one could not do it; the enable stands in any case.
+    pub(super) fn answer_enable(&mut self, asker: Asker, outcome: Result<(), Refusal>) {
+        match outcome {
+            Ok(()) => self.reply(asker, Message::Done),
+            Err(refusal) => self.refuse(asker, refusal),
         }
     }
 }

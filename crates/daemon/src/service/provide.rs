@@ -3,6 +3,7 @@
 //! ```text
 //!   Register ─▶ for each session that enables the GUID:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
 //!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
+//!   Failed ─▶ logged, told to the controller that waits; not enabled there until the next enable or registration tries anew
 //!   gone ─▶ detach from all sessions: what it published is still collected
 //! ```
 //!
@@ -11,11 +12,13 @@
 
 use std::time::{Duration, Instant};
 
+use traceweir_format::spec::status::Status;
 use traceweir_session::SourceId;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, warning};
+use crate::error::Refusal;
 use crate::process;
 use crate::registry::Enable;
 
@@ -52,7 +55,36 @@ impl Service {
                     self.registry.processes.get_mut(&asker.link).map(|process| process.acknowledged(order));
                 self.arrived(waits.unwrap_or_default());
             }
+            Message::Failed { order, registration, session, status, reason } => {
+                let refusal = Refusal::new(Status(status), reason);
+                self.failed(asker.link, order, registration, session, refusal);
+            }
             _ => self.out_of_role(asker),
+        }
+    }
+
+    /// A process could not do what it was told. What it did not get is taken back here, so that the next enable tries anew.
+    fn failed(
+        &mut self,
+        link: LinkId,
+        order: u32,
+        registration: Option<u32>,
+        session: u64,
+        Refusal { status, reason }: Refusal,
+    ) {
+        let Some(process) = self.registry.processes.get(&link) else { return };
+        let pid = process.peer.pid;
+        warning!("process {pid}, session {session:#x}: {reason} (status {})", status.0);
+        if order != 0
+            && let Some(wait) = process.waits_for(order)
+        {
+            let why = format!("process {pid}: {reason}; what was asked for stands");
+            self.waits.failed(wait, Refusal::new(status, why));
+        }
+        // An order without a registration: the region's own failure was said before, or the session is closed.
+        if registration.is_some() || order == 0 {
+            self.registry.take_back(link, registration, session);
+            self.close_unused(link, session);
         }
     }
 
@@ -64,12 +96,13 @@ impl Service {
         for (session, Enable { mut params, scope }) in self.registry.enables_of(&provider) {
             if self.registry.processes.get(&link).is_some_and(|process| process.is_in(&scope)) {
                 params.source = traceweir_format::Guid::NULL;
-                self.switch_on(link, registration, session, params, 0);
+                // Logged; nobody waits for it.
+                let _ = self.switch_on(link, registration, session, params, 0);
             }
         }
     }
 
-    /// Enables one registration for a session, with a region if the process has none.
+    /// Enables one registration for a session, with a region if the process has none. An error: there can be none.
     pub(super) fn switch_on(
         &mut self,
         link: LinkId,
@@ -77,14 +110,14 @@ impl Service {
         session: u64,
         params: EnableParams,
         order: u32,
-    ) {
-        if !self.open_region(link, session) {
-            return;
-        }
-        if let Some(registration) = self.registry.registration(link, number) {
+    ) -> Result<(), Refusal> {
+        if self.open_region(link, session)?
+            && let Some(registration) = self.registry.registration(link, number)
+        {
             registration.sessions.insert(session);
             self.tell(link, number, session, EnableCode::Enable, params, order);
         }
+        Ok(())
     }
 
     /// Disables one registration for a session, and closes the region where it was the last.
@@ -116,24 +149,25 @@ impl Service {
         self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
     }
 
-    /// Makes sure that the process has a region for the session.
-    fn open_region(&mut self, link: LinkId, id: u64) -> bool {
-        let Some(process) = self.registry.processes.get_mut(&link) else { return false };
+    /// Makes sure that the process has a region for the session. `false`: process or session are gone.
+    fn open_region(&mut self, link: LinkId, id: u64) -> Result<bool, Refusal> {
+        let Some(process) = self.registry.processes.get_mut(&link) else { return Ok(false) };
         if process.regions.contains_key(&id) {
-            return true;
+            return Ok(true);
         }
-        let Some(session) = self.sessions.running_session(id) else { return false };
+        let Some(session) = self.sessions.running_session(id) else { return Ok(false) };
         let pid = process.peer.pid;
         match session.attach(pid, process::threads_of(pid)) {
             Ok(attached) => {
                 process.regions.insert(id, attached.source);
                 let message = Message::Region { session: id, params: attached.params };
                 self.send_with(link, 0, message, vec![attached.memory, attached.wake]);
-                true
+                Ok(true)
             }
             Err(e) => {
                 warning!("process {pid} gets no region: {e}");
-                false
+                let why = format!("process {pid} gets no region: {e}; what was asked for stands");
+                Err(Refusal::new(e.status(), why))
             }
         }
     }
@@ -155,7 +189,13 @@ impl Service {
         } else {
             let wait = self.waits.next_id();
             process.awaited.insert(order, wait);
-            self.waits.begin(wait, 1, Some(Instant::now() + DETACH_WITHIN), Purpose::Detach(session, source));
+            self.waits.begin(
+                wait,
+                1,
+                Some(Instant::now() + DETACH_WITHIN),
+                Purpose::Detach(session, source),
+                None,
+            );
         }
         self.send(link, 0, Message::CloseSession { order, session });
     }
@@ -172,19 +212,20 @@ impl Service {
     /// Acknowledgements that these waits waited for have come, or will never come.
     fn arrived(&mut self, waits: Vec<u64>) {
         for wait in waits {
+            let failure = self.waits.failure(wait);
             if let Some(purpose) = self.waits.arrived(wait) {
-                self.wait_ended(purpose, true);
+                self.wait_ended(purpose, failure.map_or(Ok(()), Err));
             }
         }
     }
 
     /// Carries out what a wait was for.
-    pub(super) fn wait_ended(&mut self, purpose: Purpose, complete: bool) {
+    pub(super) fn wait_ended(&mut self, purpose: Purpose, outcome: Result<(), Refusal>) {
         match purpose {
-            Purpose::Answer(asker) => self.answer_enable(asker, complete),
+            Purpose::Answer(asker) => self.answer_enable(asker, outcome),
             Purpose::Stop(session) => {
-                if !complete {
-                    warning!("a process did not say within a second that it closed session {session:#x}");
+                if let Err(refusal) = outcome {
+                    warning!("session {session:#x} stops all the same: {refusal}");
                 }
                 self.finish_stop(session);
             }

@@ -3,6 +3,7 @@
 //! ```text
 //!   Process.awaited: order ─▶ wait        Waits: wait ─▶ { missing processes, deadline, purpose }
 //!
+//!   Failed { order } ─▶ the wait that it counts for ─▶ failed(wait): what the asker is told in the end
 //!   Ack { order } ─▶ all awaited up to it ─▶ arrived(wait) ─▶ the last one ─▶ purpose is carried out
 //!   process gone  ─▶ all it is awaited for ─▶ arrived(wait)
 //!   deadline      ─▶ expired(now) ─▶ purpose is carried out without the rest
@@ -15,6 +16,7 @@ use std::time::Instant;
 use traceweir_session::SourceId;
 
 use super::{Asker, LinkId};
+use crate::error::Refusal;
 
 /// What follows when a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,7 @@ struct Wait {
     missing: usize,
     deadline: Option<Instant>,
     purpose: Purpose,
+    failure: Option<Refusal>,
 }
 
 /// All waits.
@@ -48,9 +51,28 @@ impl Waits {
         self.last
     }
 
-    /// Begins a wait for so many processes (not zero).
-    pub(super) fn begin(&mut self, id: u64, missing: usize, deadline: Option<Instant>, purpose: Purpose) {
-        self.all.insert(id, Wait { missing, deadline, purpose });
+    /// Begins a wait for so many processes (not zero); others have failed already where there is a failure.
+    pub(super) fn begin(
+        &mut self,
+        id: u64,
+        missing: usize,
+        deadline: Option<Instant>,
+        purpose: Purpose,
+        failure: Option<Refusal>,
+    ) {
+        self.all.insert(id, Wait { missing, deadline, purpose, failure });
+    }
+
+    /// A process could not do what the wait is for; the first one is told of.
+    pub(super) fn failed(&mut self, id: u64, failure: Refusal) {
+        if let Some(wait) = self.all.get_mut(&id) {
+            wait.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Why a wait ends badly, if it does.
+    pub(super) fn failure(&self, id: u64) -> Option<Refusal> {
+        self.all.get(&id)?.failure.clone()
     }
 
     /// One process less is missing; what to do when it was the last.
@@ -103,8 +125,8 @@ mod tests {
         let mut waits = Waits::default();
         let now = Instant::now();
         let (a, b) = (waits.next_id(), waits.next_id());
-        waits.begin(a, 2, None, Purpose::Stop(1));
-        waits.begin(b, 1, Some(now + Duration::from_secs(5)), Purpose::Stop(2));
+        waits.begin(a, 2, None, Purpose::Stop(1), None);
+        waits.begin(b, 1, Some(now + Duration::from_secs(5)), Purpose::Stop(2), None);
         assert_eq!(waits.arrived(a), None);
         assert_eq!(waits.arrived(a), Some(Purpose::Stop(1)));
         assert_eq!(waits.arrived(a), None, "over");

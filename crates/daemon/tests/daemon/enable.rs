@@ -3,12 +3,10 @@
 use std::process::{Child, Command};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID as PID;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message};
 
 use crate::util::*;
-
-/// EVENT_FILTER_TYPE_PID.
-const PID: u32 = 0x8000_0004;
 
 fn pids(pids: &[u32]) -> EnableParams {
     let data = pids.iter().flat_map(|pid| pid.to_le_bytes()).collect();

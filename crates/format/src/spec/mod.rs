@@ -1,5 +1,6 @@
 //! Documented constants under their published names, without logic.
 
+pub mod enable;
 pub mod event;
 pub mod session;
 pub mod status;

@@ -1,6 +1,7 @@
 //! Constants of sessions as a file records them: log-file modes, buffer flags and buffer types.
 //!
-//! Source: Documented ("Logging Mode Constants"); buffer flags and types Observed and from public headers.
+//! Source: Documented ("Logging Mode Constants"), the internal modes from public headers; buffer flags and types Observed and from
+//! public headers.
 
 /// A sequential log; with a size limit, the session stops there.
 pub const EVENT_TRACE_FILE_MODE_SEQUENTIAL: u32 = 0x0000_0001;

@@ -9,10 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use traceweir_transport::Error as TransportError;
+use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
 
 use super::{Done, Live, SourceId};
 use crate::collect::Source;
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::region::Regions;
@@ -79,22 +81,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        id: u64,
-        config: SessionConfig,
-        (cpus, streams): (u16, u16),
-        regions: Regions,
-        pool: Pool,
-    ) -> Result<Self> {
+    pub(crate) fn new(id: u64, config: &Config, counter: Counter) -> Result<Self> {
+        let properties = config.properties().clone();
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
         let shared = Self {
             id,
-            cpus,
-            streams,
-            regions,
+            cpus: config.cpus(),
+            streams: config.streams(),
+            regions: config.regions(counter)?,
+            affordable_buffers: config.affordable_buffers(),
             stats: Stats::default(),
-            pool,
-            config: Mutex::new(config),
+            pool: Pool::new(config.buffer_bytes(), properties.maximum_buffers)?,
+            config: Mutex::new(properties),
             commands: Mutex::new(Some(VecDeque::new())),
             waiting,
             bell: new_event()?,
@@ -204,6 +202,14 @@ impl Shared {
 
     pub(crate) fn set_log_file(&self, name: &Path) {
         self.change(|config| config.log_file = Some(name.to_owned()));
+    }
+
+    /// Changes the number of buffers, within the same bounds as at the start.
+    pub(crate) fn set_maximum_buffers(&self, wanted: u32) {
+        let mut config = locked(&self.config);
+        let least = config.minimum_buffers;
+        config.maximum_buffers = wanted.clamp(least, self.affordable_buffers.max(least));
+        self.pool.set_maximum(config.maximum_buffers);
     }
 
     pub(crate) fn maximum_buffers(&self) -> usize {

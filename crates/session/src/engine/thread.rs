@@ -15,12 +15,11 @@ use super::shared::{Command, Shared};
 use super::{Done, Place, SourceId};
 use crate::clock::SessionClock;
 use crate::collect::{Collector, Reach};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
 use crate::flush::Schedule;
 use crate::logfile::{Facts, Flight, LogFile};
 use crate::output::{Job, Log, Output};
-use crate::pool::Pool;
 use crate::realtime::Realtime;
 use crate::stats::Stats;
 
@@ -41,15 +40,11 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let counter = Counter::best();
     let clock = SessionClock::start(config.properties().clock, counter);
     config.set_clock(clock.kind());
-    let params = config.region_params(counter)?;
-    let properties = config.properties().clone();
-    let pool = Pool::new(config.buffer_bytes(), properties.maximum_buffers);
-    let (streams, cpus) = (config.streams(), config.cpus());
-    let shared = Arc::new(Shared::new(place.id, properties, (cpus, streams), params, pool)?);
+    let shared = Arc::new(Shared::new(place.id, &config, counter)?);
     let facts = Facts {
         config: config.properties().clone(),
         logger_id,
-        processors: u32::from(streams),
+        processors: u32::from(shared.streams),
         starter: place.starter,
         clock: clock.clone(),
     };
@@ -91,11 +86,17 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
     let failed = |e| Error::Transport(TransportError::system("thread", e));
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
-    let low_latency = shared.config().low_latency;
-    let schedule = Schedule::new(Instant::now(), Config::flush_seconds(&shared.config()));
-    let collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
-    let keeper =
-        Keeper { shared: Arc::clone(shared), collector, jobs, schedule, low_latency, leaving: Vec::new() };
+    let config = shared.config();
+    let keeper = Keeper {
+        shared: Arc::clone(shared),
+        collector: Collector::new(Arc::clone(shared), jobs.clone(), clock),
+        jobs,
+        schedule: Schedule::new(Instant::now(), Config::flush_seconds(&config)),
+        low_latency: config.low_latency,
+        mode: Mode(config.log_file_mode),
+        is_behind: false,
+        leaving: Vec::new(),
+    };
     let writer = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
     // Where the second thread cannot be had, the first finds its inbox closed and finalises the file.
     writer.spawn(move || output.run(&inbox)).map_err(failed)?;
@@ -121,6 +122,9 @@ struct Keeper {
     jobs: Sender<Job>,
     schedule: Schedule,
     low_latency: bool,
+    mode: Mode,
+    /// Live consumers have not got all they could have: the writer was too busy.
+    is_behind: bool,
     /// Sources to be dropped after the next drain.
     leaving: Vec<SourceId>,
 }
@@ -161,27 +165,25 @@ impl Keeper {
             self.collector.remove(&leaving);
         }
         if due.flush {
-            self.collector.flush();
-        } else if self.low_latency && drained.took && self.is_live() {
-            self.collector.deliver();
-        }
-        if self.is_live() && (due.flush || (self.low_latency && drained.took)) {
-            self.collector.tell_complete();
+            self.flush_all();
+        } else if self.low_latency && self.mode.is_real_time() && (drained.took || self.is_behind) {
+            self.is_behind = !self.collector.deliver();
         }
         if due.beat {
             self.collector.look_around();
         }
-        let flows = drained.took || drained.waits;
+        let flows = drained.took || drained.waits || self.is_behind;
         self.schedule.look_again(Instant::now(), self.low_latency && flows);
         flows || due.flush || due.beat
     }
 
-    fn is_live(&self) -> bool {
-        self.mode().is_real_time()
-    }
-
-    fn mode(&self) -> crate::config::Mode {
-        crate::config::Mode(self.shared.config().log_file_mode)
+    /// Sends everything out that was collected.
+    fn flush_all(&mut self) {
+        self.collector.flush();
+        self.is_behind = false;
+        if self.mode.is_real_time() {
+            self.collector.tell_complete();
+        }
     }
 
     fn commands(&mut self) -> Next {
@@ -215,16 +217,16 @@ impl Keeper {
     /// Collects everything and sends it out; a flight recorder keeps its buffers and gives copies of those it fills.
     fn gather(&mut self) -> Vec<crate::pool::Buffer> {
         self.collector.drain(Reach::All);
-        if self.mode().is_buffering() {
+        if self.mode.is_buffering() {
             return self.collector.partial();
         }
-        self.collector.flush();
+        self.flush_all();
         Vec::new()
     }
 
     fn flush(&mut self, file: Option<(std::fs::File, PathBuf)>, done: Done<Properties>) {
         let partial = self.gather();
-        if self.mode().is_buffering() {
+        if self.mode.is_buffering() {
             self.send(Job::Snapshot { file, partial, done });
         } else {
             self.send(Job::Flush(done));
@@ -251,15 +253,16 @@ impl Keeper {
             self.shared.change(|config| config.flush_timer = seconds);
         }
         if let Some(maximum) = update.maximum_buffers.filter(|&n| n > 0) {
-            self.shared.change(|config| config.maximum_buffers = maximum.max(config.minimum_buffers));
-            self.shared.pool.set_maximum(u32::try_from(self.shared.maximum_buffers()).unwrap_or(u32::MAX));
+            self.shared.set_maximum_buffers(maximum);
         }
-        let real_time = update.real_time.unwrap_or_else(|| self.is_live());
-        let mode = self.mode().with_real_time(real_time).0;
-        self.shared.change(|config| config.log_file_mode = mode);
-        if real_time && self.shared.config().flush_timer == 0 {
-            self.shared.change(|config| config.flush_timer = 1);
-        }
+        let real_time = update.real_time.unwrap_or(self.mode.is_real_time());
+        self.mode = self.mode.with_real_time(real_time);
+        self.shared.change(|config| {
+            config.log_file_mode = self.mode.0;
+            if real_time && config.flush_timer == 0 {
+                config.flush_timer = 1;
+            }
+        });
         self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
         // What was written before the call belongs to the file before.
         let partial = self.gather();
@@ -270,7 +273,7 @@ impl Keeper {
     fn check_update(&self, update: &Update, has_file: bool) -> Result<()> {
         let bad_path = |why| Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
         let config = self.shared.config();
-        let mode = self.mode();
+        let mode = self.mode;
         let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
         if switches && (mode.is_buffering() || mode.is_private()) {
             return refuse("this kind of session does not deliver events live");

@@ -90,6 +90,18 @@ fn numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
     all
 }
 
+/// What the file says about the system that wrote it.
+fn system_of(trace: &Trace<&[u8]>) -> String {
+    let mut events = trace.events();
+    while let Some(event) = events.next().unwrap() {
+        if event.hook() == Some(BUILD_HOOK) {
+            let text = traceweir_format::text::until_nul8(event.payload());
+            return String::from_utf8_lossy(text).into_owned();
+        }
+    }
+    String::new()
+}
+
 #[test]
 fn a_sequential_file_is_what_the_format_asks_for() {
     let (facts, storage) = (facts(1, 0), Memory::new(usize::MAX));
@@ -107,6 +119,8 @@ fn a_sequential_file_is_what_the_format_asks_for() {
     assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (6, 77, 3));
     assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("session", "/logs/a.etl"));
     assert_eq!(trace.starter(), (11, 10), "thread, process");
+    let system = system_of(&trace);
+    assert!(system.contains(" (traceweir ") && !system.starts_with("Windows"), "{system}");
 }
 
 #[test]

@@ -120,6 +120,7 @@ messages! {
     0x14 Region { session, params },
     0x15 Enable { order, registration, session, code, params },
     0x16 CloseSession { order, session },
+    0x17 Failed { order, registration, session, status, reason },
 
     0x20 Start(config),
     0x21 Control { session, control },
@@ -210,10 +211,12 @@ impl Wire for Control {
     }
 }
 
-/// `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32, `max_record` u32.
+/// `version` u32, `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32, `max_record` u32. A region of another version is a message all
+/// the same: its receiver refuses the region, and the connection goes on.
 impl Wire for RegionParams {
-    const LEAST: usize = 18;
+    const LEAST: usize = 22;
     fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+        self.layout.version().put(out)?;
         self.layout.cpus().put(out)?;
         self.layout.ring_bytes().put(out)?;
         (self.clock as u32).put(out)?;
@@ -221,9 +224,9 @@ impl Wire for RegionParams {
         self.max_record.put(out)
     }
     fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
-        let (cpus, ring_bytes) = (from.u16()?, from.u32()?);
-        let layout =
-            Layout::new(cpus, ring_bytes).map_err(|_| from.invalid("a region cannot be cut like this"))?;
+        let (version, cpus, ring_bytes) = (from.u32()?, from.u16()?, from.u32()?);
+        let layout = Layout::of_version(version, cpus, ring_bytes)
+            .map_err(|_| from.invalid("a region cannot be cut like this"))?;
         let clock = Counter::from_number(from.u32()?).map_err(|_| from.invalid("no such counter"))?;
         Ok(Self { layout, clock, wake_at: from.u32()?, max_record: from.u32()? })
     }

@@ -87,8 +87,12 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn region()(cpus in 1_u16..=1024, shift in 12_u32..=28, empty: bool, cycles: bool, wake_at: u32, max_record: u32) -> RegionParams {
-        let layout = Layout::new(cpus, if empty { 0 } else { 1 << shift }).unwrap();
+    fn region()(
+        other in option::of(any::<(u32, u16, u32)>()), cpus in 1_u16..=1024, shift in 12_u32..=28, empty: bool,
+        cycles: bool, wake_at: u32, max_record: u32,
+    ) -> RegionParams {
+        let ours = Layout::new(cpus, if empty { 0 } else { 1 << shift }).unwrap();
+        let layout = other.and_then(|(version, cpus, ring)| Layout::of_version(version, cpus, ring).ok()).unwrap_or(ours);
         let clock = if cycles { Counter::Cycles } else { Counter::Monotonic };
         RegionParams { layout, clock, wake_at, max_record }
     }
@@ -131,6 +135,11 @@ fn of_providers() -> impl Strategy<Value = Message> {
             }
         ),
         any::<(u32, u64)>().prop_map(|(order, session)| Message::CloseSession { order, session }),
+        (any::<(u32, Option<u32>, u64, u32)>(), text()).prop_map(
+            |((order, registration, session, status), reason)| {
+                Message::Failed { order, registration, session, status, reason }
+            }
+        ),
     ]
 }
 
@@ -225,6 +234,22 @@ fn the_bytes_of_a_message_are_those_of_the_specification() {
 }
 
 #[test]
+fn a_region_says_which_version_it_has_and_only_our_own_is_judged() {
+    let layout = Layout::new(2, 4096).unwrap();
+    let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 5, max_record: 6 };
+    let bytes = bytes_of(&Message::Region { session: 3, params });
+    let body = [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
+    assert_eq!(bytes[HEAD_BYTES..], body.concat());
+    // No ring of ours has 4097 bytes; those of the next version may.
+    let mut odd = bytes;
+    odd[HEAD_BYTES + 14] = 1;
+    assert!(Message::decode(&odd).is_err());
+    odd[HEAD_BYTES + 8] = 2;
+    let Ok((_, Message::Region { params, .. })) = Message::decode(&odd) else { panic!("no region") };
+    assert!(matches!(params.check(), Err(Error::RegionVersion { theirs: 2, ours: 1 })));
+}
+
+#[test]
 fn an_unknown_kind_is_unexpected() {
     let mut bytes = bytes_of(&Message::Done);
     bytes[4] = 0x77;
@@ -274,6 +299,10 @@ fn texts_for_people_are_cut_instead_of_refused() {
         panic!("another message")
     };
     assert_eq!(reason.encode_utf16().count(), MAX_NAME - 1);
+    let failed =
+        Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no\0".into() };
+    let cut = Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no".into() };
+    assert_eq!(Message::decode(&bytes_of(&failed)).unwrap().1, cut);
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 0, program: "a\0b".into() };
     let Message::Hello { program, .. } = Message::decode(&bytes_of(&hello)).unwrap().1 else {

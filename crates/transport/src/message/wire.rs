@@ -14,7 +14,7 @@
 //! 1. Decoding consumes the body exactly: a byte too few or too many is an error, and so is any value without a meaning.
 //! 2. A count is believed only as far as the bytes that are left can hold it; nothing is allocated for more.
 //! 3. Text and paths hold no NUL and at most [`MAX_NAME`] UTF-16 units, so that each fits the header of a log.
-//! 4. What was encoded decodes to the same message. Texts for people (`Refused::reason`, `Hello::program`) are cut to fit first.
+//! 4. What was encoded decodes to the same message. Texts for people (`Refused::reason`, `Failed::reason`, `Hello::program`) are cut to fit first.
 //!
 //! Which message has which fields is in `message/layout.rs`; which of them may be said when is not known here.
 
@@ -109,6 +109,10 @@ impl Message {
         match self {
             Self::Refused { status, reason } if !is_name(reason) => {
                 Some(Self::Refused { status: *status, reason: short(reason) })
+            }
+            Self::Failed { order, registration, session, status, reason } if !is_name(reason) => {
+                let (order, registration, session, status) = (*order, *registration, *session, *status);
+                Some(Self::Failed { order, registration, session, status, reason: short(reason) })
             }
             Self::Hello { versions, role, instance, program } if !is_name(program) => Some(Self::Hello {
                 versions: *versions,

@@ -13,9 +13,11 @@
 //! 3. Work is bounded: a look allows at most `ring_bytes` of records, each of at least 24 bytes, and positions only grow.
 //! 4. Once a rule is broken the whole region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be (R3): while little flows
-//!    the tail is published page by page, each after its page was given back.
+//!    the tail is published page by page, each after its page was given back. Only whole pages of the machine that lie within the ring:
+//!    where pages are larger than the unit in which regions are cut, the first and the last of a ring belong to its neighbours too.
 //!
-//! What a burst touched stays until the ring comes around again: bytes behind the tail are the writer's, and nothing takes them away.
+//! What a burst touched stays until the ring comes around again, also when nothing is written any more: bytes behind the tail are the
+//! writer's, and nothing takes them away.
 #![deny(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -36,8 +38,8 @@ use crate::abi::{self, RegionParams};
 use crate::error::{Error, Result};
 use crate::map::{self, Mapping};
 
-/// Rings smaller than this are not given back page by page: a page is too large a part of them.
-const THRIFT_FROM: u64 = 32 * 1024;
+/// Rings of fewer pages than this are not given back page by page: a page is too large a part of them.
+const THRIFT_FROM: u64 = 8;
 
 /// The region breaks its rules: nothing more is read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,7 @@ pub struct RegionReader {
 impl RegionReader {
     /// Creates a region: the reading side, and the sealed memory file for the process.
     pub fn create(params: &RegionParams) -> Result<(Self, OwnedFd)> {
+        params.check()?;
         let bytes = params.layout.region_bytes();
         let memory = map::memory_file(c"traceweir-region", bytes)?;
         map::seal(memory.as_fd(), SealFlags::empty())?;
@@ -125,14 +128,6 @@ impl RegionReader {
         self.lost
     }
 
-    /// Bytes that are in its rings now, unread; nothing of a damaged region.
-    pub fn unread(&mut self) -> u64 {
-        if self.is_damaged() {
-            return 0;
-        }
-        self.rings.iter().fold(0, |sum, ring| sum.saturating_add(ring.unread()))
-    }
-
     /// Gives pages behind the tail back to the system where little is written. Called once in a while: what flowed through a ring
     /// between two calls decides how it is treated until the next.
     pub fn give_back(&mut self) {
@@ -149,6 +144,7 @@ pub struct RingReader {
     control: usize,
     data: usize,
     ring_bytes: u64,
+    page: u64,
     max_record: usize,
     cpu: u16,
     /// Where the next record begins, or a marker in front of it.
@@ -173,14 +169,15 @@ impl RingReader {
         let cpu = ring.checked_rem(usize::from(layout.cpus())).and_then(|cpu| u16::try_from(cpu).ok());
         let ring_bytes = u64::from(layout.ring_bytes());
         // The largest record finds room in an empty ring wherever that stands, also while a page is held back.
-        let needed =
-            abi::size_in_ring(params.max_record as usize).saturating_mul(2).saturating_add(map::PAGE);
-        let may_be_thrifty = ring_bytes >= THRIFT_FROM.max(needed as u64);
+        let page = shared.map.page() as u64;
+        let needed = (abi::size_in_ring(params.max_record as usize) as u64).saturating_mul(2);
+        let may_be_thrifty = ring_bytes >= page.saturating_mul(THRIFT_FROM).max(needed.saturating_add(page));
         Self {
             shared: Arc::clone(shared),
             control: layout.control_offset(ring),
             data: layout.data_offset(ring),
             ring_bytes,
+            page,
             max_record: params.max_record as usize,
             cpu: cpu.unwrap_or(0),
             position: 0,
@@ -301,13 +298,6 @@ impl RingReader {
         self.position = end;
     }
 
-    /// Steps behind the record that [`peek`](Self::peek) gave.
-    pub fn skip(&mut self) {
-        if let Some((_, end)) = self.peeked.take() {
-            self.position = end;
-        }
-    }
-
     /// Gives the bytes that were read back to the writer.
     pub fn release(&mut self) {
         if self.position == self.read {
@@ -327,19 +317,26 @@ impl RingReader {
         (self.read, self.tail) = (self.position, tail);
     }
 
-    /// Gives back the whole pages between the published tail and the position; the tail to publish then.
+    /// Gives back the whole pages between the published tail and the position; the tail to publish then, which holds the page back that
+    /// is not yet read through.
     fn give_pages_back(&self) -> u64 {
-        let page = map::PAGE as u64;
-        let mask = page.saturating_sub(1);
-        let mut from = self.tail.saturating_add(mask) & !mask;
-        let until = self.position & !mask;
+        let (mask, data) = (self.page.saturating_sub(1), self.data as u64);
+        let in_ring = self.ring_bytes.saturating_sub(1);
+        let at = self.position & in_ring;
+        let unfinished = (data.saturating_add(at) & mask).min(at);
+        let until = self.position.saturating_sub(unfinished);
+        let mut from = self.tail;
         while from < until {
-            let offset = from & self.ring_bytes.saturating_sub(1);
+            // Up to the ring's end, where another ring begins, then from its start.
+            let offset = from & in_ring;
             let bytes = until.saturating_sub(from).min(self.ring_bytes.saturating_sub(offset));
-            if let (Ok(at), Ok(bytes)) = (usize::try_from(offset), usize::try_from(bytes)) {
-                self.shared.map.give_back(self.data.saturating_add(at), bytes);
+            let start = data.saturating_add(offset);
+            let first = start.saturating_add(mask) & !mask;
+            let whole = (start.saturating_add(bytes) & !mask).saturating_sub(first);
+            if let (Ok(first), Ok(whole)) = (usize::try_from(first), usize::try_from(whole)) {
+                self.shared.map.give_back(first, whole);
             }
-            from = from.saturating_add(bytes.max(page));
+            from = from.saturating_add(bytes.max(8));
         }
         until.max(self.tail)
     }
@@ -351,13 +348,11 @@ impl RingReader {
         self.thrifty = self.may_be_thrifty && flowed < self.ring_bytes >> 2;
     }
 
-    /// Bytes that are there now, unread; a guess where the words make no sense.
-    fn unread(&self) -> u64 {
-        let head = self.words().map_or(0, |words| words.published());
-        head.saturating_sub(self.position).min(self.ring_bytes)
-    }
-
     fn lost(&self) -> u64 {
-        self.words().map_or(0, |words| words.lost.load(Ordering::Relaxed))
+        self.words().map_or(0, |words| words.lost())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects)]
+mod tests;

@@ -2,15 +2,19 @@
 //!
 //! ```text
 //!   lock 0 → thread ──▶ generation still ours? ──▶ place ──▶ stamp, copy ──▶ head := end ──▶ lock := 0
-//!     taken? next ring       no: unlock, closed       none: full
+//!     taken? next ring       no: unlock if ours, closed    none: full
 //! ```
 //!
 //! The lock is taken when its holder was preempted inside, or when we are a signal handler that interrupted it. Nobody waits: the
 //! other rings of this kind are tried, and when all are taken the event is counted as lost. The processor written with a record is
 //! the ring's, so that a ring feeds exactly one processor's stream.
+//!
+//! A writer can be stopped between finding the outlet open and trying the lock, for so long that the region has gone from its addresses:
+//! then the word is one of zeros that cover them, or the same lock of the next region (`Outlet::prepare` sees to it that it is a lock word).
+//! Such a late-comer finds the generation changed, because that came first, and gives the lock back only if it still finds its own number
+//! there: what it took may have gone with the zeros, and what is there now may be another writer's.
 
 use core::ptr;
-use core::sync::atomic::Ordering;
 
 use super::gather::Gather;
 use super::outlet::{Outlet, Ticket};
@@ -34,24 +38,25 @@ pub(super) unsafe fn write(
     record: &mut Gather<'_>,
     length: usize,
 ) -> Outcome {
+    // Zero would be no lock at all.
+    let thread = thread.max(1);
     let here = view.nearest_cpu();
     for attempt in 0..view.cpus.saturating_mul(2).min(TRIES) {
         let cpu = (here + attempt) % view.cpus;
         let ring = (view.cpus + cpu) as usize;
         // SAFETY: the view's range stays mapped for ever.
         let words = unsafe { view.words(ring) };
-        // Zero would be no lock at all.
-        if !words.try_lock(thread.max(1)) {
+        if !words.try_lock(thread) {
             continue;
         }
         points::pass("fallback_locked");
         // Inside the lock this is final: `close` takes every lock after it changed the generation (R5).
-        let outcome = if outlet.is_open_for(ticket, Ordering::Acquire) {
-            // SAFETY: as promised by the caller; the lock is ours.
-            unsafe { inside(view, ring, cpu, record, length) }
-        } else {
-            Outcome::Closed
-        };
+        if !outlet.gate().is_open_for(ticket.0) {
+            words.unlock_if_ours(thread);
+            return Outcome::Closed;
+        }
+        // SAFETY: as promised by the caller; the lock is ours.
+        let outcome = unsafe { inside(view, ring, cpu, record, length) };
         words.unlock();
         points::pass("fallback_unlocked");
         return outcome;

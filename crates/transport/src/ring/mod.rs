@@ -25,7 +25,8 @@
 //! - **R4** A record, with its prefix and padding, is contiguous. Where it does not fit before the ring's end a marker stands there and the
 //!   record is at the start; both are published by the same store.
 //! - **R5** After [`Outlet::close`] nobody publishes: the generation changes first; then a memory barrier aborts every sequence that
-//!   may have seen the old one; then every lock is taken and kept. The addresses stay mapped for ever.
+//!   may have seen the old one; then every lock is taken and kept. The addresses stay mapped for ever, and whoever comes late to a
+//!   lock word there leaves the locks of the next region alone.
 //! - **R6** The owner is woken at most once for each position it has read to, when a ring holds `wake_at` unread bytes.
 //! - **R7** The owner believes nothing: a ring that breaks a rule ends its region ([`Damaged`]) and disturbs no other.
 //! - **R8** Every record that was offered and not published is counted in `lost`, by the process, unless its outlet was closed.
@@ -37,12 +38,22 @@
 //!
 //! # What it does not do
 //!
-//! It does not know what an event is, and it gives no order across rings: whoever drains merges by stamp.
+//! It does not know what an event is, and it gives no order across rings: whoever drains merges by stamp. Nor does it promise that stamps
+//! rise within a ring: a processor may read its counter a little before it has the lock, and whoever drains raises such a stamp to the
+//! last one.
+//!
+//! A ring that was busy and then falls silent keeps the pages it has touched, at most its own size, until it comes around again or
+//! its region goes: bytes behind the tail are the writer's, and nothing takes them away. That is the price of writers who ask nobody.
+//!
+//! A `fork` in a signal handler that has interrupted a write of its own thread leaves two threads in that write; the child must not
+//! return into it.
 
 #[cfg(not(loom))]
 pub mod drain;
 #[cfg(not(loom))]
 mod fallback;
+#[cfg(any(not(loom), test))]
+mod gate;
 #[cfg(not(loom))]
 mod gather;
 #[cfg(all(test, loom))]

@@ -4,9 +4,11 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p traceweir-transport --release --lib model
 //! ```
 //!
-//! What runs is `words.rs` itself; only the atomics are loom's and the ring's bytes are cells in which loom finds every access that
+//! What runs is `words.rs` and `gate.rs` themselves; only the atomics are loom's and the ring's bytes are cells in which loom finds every access that
 //! could meet another one. A record is one cell of eight bytes. The rseq writer is modelled as what the kernel makes of it: one writer at a
 //! time, no lock, the same `place` and `publish`.
+
+mod reopen;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -47,15 +49,14 @@ impl Ring {
     }
 
     fn words(&self) -> Words<'_> {
-        let Self { head, lock, lost, woken, tail, read, .. } = self;
-        Words { head, lock, lost, woken, tail, read }
+        Words::of([&self.head, &self.lost, &self.woken, &self.tail, &self.read], &self.lock)
     }
 
     /// Writes inside of whatever excludes other writers; where the record ends, if it was published.
     fn write_inside(&self, value: u64) -> Option<u64> {
         let words = self.words();
         let Some(place) = words.place(8, RING) else {
-            words.lost.fetch_add(1, Ordering::Relaxed);
+            words.count_lost();
             return None;
         };
         // SAFETY: loom checks that nobody else has access.
@@ -68,7 +69,7 @@ impl Ring {
     fn write_locked(&self, value: u64) -> Option<u64> {
         let words = self.words();
         if !words.try_lock(1) {
-            words.lost.fetch_add(1, Ordering::Relaxed);
+            words.count_lost();
             return None;
         }
         let end = self.write_inside(value);

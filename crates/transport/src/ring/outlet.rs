@@ -1,49 +1,56 @@
 //! The writing side of a region: an outlet of this process into one session.
 //!
 //! ```text
-//!   generation   even: closed      odd: open; the number is the ticket
-//!
-//!   open    map the region ─ store the view ─ generation + 1
-//!   write   generation = ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake
-//!                                                        └─ no room ─ count
-//!   close   generation + 1 ─ barrier ─ all locks ─ no visitors ─ cover the range
+//!   open    map the region ─ store the view ─ open the gate (gate.rs)
+//!   write   gate open for the ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake          (outlet/write.rs)
+//!                                                             └─ no room ─ count
+//!   close   shut the gate ─ barrier ─ all locks ─ no visitors ─ cover the range
+//!   forget  shut the gate ─ no visitors ─ cover the range                                                   (a forked child)
 //! ```
 //!
 //! 1. An outlet lives in a static and is never freed; its addresses are never unmapped. A writer that was stopped for an hour
 //!    in the middle of a write finds memory to look at and a generation that is not its own.
-//! 2. The view (where the region is, how it is cut) changes only while the outlet is closed. Whoever finds the same odd generation
-//!    before and after reading it has read one view.
-//! 3. Counting a loss and waking the owner happen outside of the rings' rules; whoever does it is a *visitor*, and `close` waits for
+//! 2. The view (where the region is, how it is cut) changes only while the gate is shut. Whoever reads it, then finds the gate open for
+//!    its ticket, has read the view of that opening.
+//! 3. Counting a loss and waking the owner happen outside of the rings' rules; whoever does it is a visitor, and `close` waits for
 //!    visitors to leave. So a late count never reaches the next session, nor a late wake somebody else's descriptor.
-//! 4. `write`, `count_lost` are safe in signal handlers. `open`, `close` are called by one thread at a time.
+//! 4. Where `close` gave up waiting, the range and the descriptor are given up too: nothing else will ever be where somebody may still be.
+//! 5. `write`, `count_lost` are safe in signal handlers. `open`, `close`, `forget` are called by one thread at a time.
 //!
-//! A forked child shares its parent's region. It may count losses there; `close` in the child forgets the region and does not
-//! touch the parent's locks.
+//! A forked child shares its parent's region. It may count losses there, and then [forgets](Outlet::forget) it. It must know by itself
+//! that it is one: process ids do not tell, as a child in a new namespace can have its parent's.
 
 use core::fmt;
-use core::sync::atomic::{
-    AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::drain::RegionReader;
-use super::gather::Gather;
+use super::gate::Gate;
+use super::rseq;
 use super::view::View;
-use super::{Outcome, fallback, points, rseq};
 use crate::abi::RegionParams;
 use crate::clock::{Counter, switched_on};
 use crate::error::{Error, Result};
 use crate::map::Range;
 
+mod write;
+
 /// How long `close` waits for writers inside.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long `forget` waits for those who count a loss in the parent's region. There may be none who could ever leave.
+const CHILDS_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Where a region's memory comes from.
+/// The next generation: one counter for all outlets, so that the ticket of one never fits another.
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
+/// Where a region's memory comes from. Memory of the process itself needs no descriptor ([`Outlet::open_private`]); whoever comes with
+/// one says what it is, and other kinds may follow.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum RegionSource {
     /// A memory file from the owner, and the eventfd that wakes it.
     File {
@@ -61,7 +68,7 @@ pub struct Ticket(pub u64);
 /// Why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No room: counted in the region.
+    /// No room, or every lock taken: counted in the region.
     Full,
     /// Larger than the session can store, or empty: counted in the region.
     TooLarge,
@@ -89,11 +96,10 @@ pub struct Outlet {
 /// What the fast path does not read.
 #[repr(C, align(64))]
 struct Aside {
-    visitors: AtomicU32,
+    /// See `gate.rs`.
+    visitors: AtomicU64,
     /// Descriptor of the eventfd; −1: none.
     wake: AtomicI32,
-    /// The process that opened the outlet.
-    process: AtomicU32,
     /// Bytes of the range at `base`.
     range_bytes: AtomicUsize,
 }
@@ -119,15 +125,19 @@ impl Outlet {
             max_record: AtomicU32::new(0),
             clock: AtomicU32::new(0),
             aside: Aside {
-                visitors: AtomicU32::new(0),
+                visitors: AtomicU64::new(0),
                 wake: AtomicI32::new(-1),
-                process: AtomicU32::new(0),
                 range_bytes: AtomicUsize::new(0),
             },
         }
     }
 
-    /// Maps a region and lets writers in. One caller at a time opens and closes an outlet.
+    #[inline]
+    pub(super) const fn gate(&self) -> Gate<'_> {
+        Gate::of(&self.generation, &self.aside.visitors)
+    }
+
+    /// Maps a region and lets writers in. Refuses a region of another version. One caller at a time opens and closes an outlet.
     pub fn open(&self, source: RegionSource, params: &RegionParams) -> Result<Ticket> {
         let RegionSource::File { memory, wake } = source;
         let range = self.prepare(params)?;
@@ -145,12 +155,12 @@ impl Outlet {
     /// The range for a region, where it may be opened: the one in use before, if it is large enough and the region is cut alike.
     fn prepare(&self, params: &RegionParams) -> Result<Range> {
         params.check()?;
-        if self.generation.load(Ordering::Relaxed) % 2 == 1 {
+        if self.gate().is_open() {
             return Err(Error::Invalid("the outlet is open already"));
         }
         let needed = params.layout.region_bytes();
-        // A straggler of the last region may still try a lock word before it looks at the generation. With as many processors as before
-        // that word is a lock word of the next region too, and trying it does no harm.
+        // A late-comer to the last region may still try a lock word before it looks at the generation. With as many processors as before
+        // that word is a lock word of the next region too, and trying it does no harm (fallback.rs).
         let alike = self.cpus.load(Ordering::Relaxed) == u32::from(params.layout.cpus());
         if let Some(range) = self.range().filter(|range| alike && range.bytes() >= needed) {
             return Ok(range);
@@ -179,45 +189,56 @@ impl Outlet {
         self.max_record.store(params.max_record, Ordering::Relaxed);
         self.clock.store(params.clock as u32, Ordering::Relaxed);
         self.aside.wake.store(wake.into_raw_fd(), Ordering::Relaxed);
-        self.aside.process.store(std::process::id(), Ordering::Relaxed);
-        let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1);
-        // Pairs with the acquire in `write`: whoever sees the generation sees the view.
-        self.generation.store(generation, Ordering::Release);
+        // Two at a time: odd numbers are openings, the even ones between them closings. Relaxed: only their being different matters.
+        let generation = GENERATIONS.fetch_add(2, Ordering::Relaxed);
+        self.gate().open(generation);
         Ticket(generation)
     }
 
     /// Shuts writers out. After the return no writer publishes any more, unless one was stopped inside the lock of a ring for longer
     /// than a tenth of a second (then `false`).
     ///
-    /// In a forked child it forgets the parent's region and disturbs nothing there.
+    /// Only in the process that opened it: a forked child would shut its parent's writers out. It calls [`forget`](Self::forget).
     pub fn close(&self) -> bool {
-        let generation = self.generation.load(Ordering::Relaxed);
-        if generation.is_multiple_of(2) {
+        let (range, view) = (self.range(), self.view());
+        if !self.gate().shut() {
             return true;
         }
-        let (range, view) = (self.range(), self.view());
-        // Sequentially consistent, as are the visitor's accesses: either we see the visitor, or it sees the outlet closed.
-        self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
-        let quiet = if self.aside.process.load(Ordering::Relaxed) == std::process::id() {
-            self.still(&view)
-        } else {
-            // The child has one thread, and it is here: visitors that the parent had at the fork never leave.
-            self.aside.visitors.store(0, Ordering::Relaxed);
-            true
-        };
+        let quiet = self.still(&view);
         if let Some(range) = range {
             range.cover();
         }
+        self.vacate(quiet);
+        quiet
+    }
+
+    /// In a forked child, for an outlet that its parent opened: forgets the parent's region and disturbs nothing there. No thread of the
+    /// child is in [`write`](Self::write) with the parent's ticket; counting losses is allowed, and every loss for which
+    /// [`count_lost`](Self::count_lost) finds the outlet open is counted in the parent's region.
+    pub fn forget(&self) {
+        let range = self.range();
+        if !self.gate().shut() {
+            return;
+        }
+        // Visitors that the parent had at the fork are counted here and never leave. Then the region stays where it is, in case it
+        // is one of the child's own who counts.
+        let quiet = wait_until(Instant::now() + CHILDS_PATIENCE, || self.gate().is_empty());
+        if let Some(range) = range.filter(|_| quiet) {
+            range.cover();
+        }
+        self.vacate(quiet);
+    }
+
+    /// Makes the range and the descriptor ready for the next region; where somebody may still be inside, gives both up.
+    fn vacate(&self, quiet: bool) {
         let wake = self.aside.wake.swap(-1, Ordering::Relaxed);
         if quiet && wake >= 0 {
             // SAFETY: the descriptor was given to this outlet by `open`, and no visitor is left to use its number.
             drop(unsafe { OwnedFd::from_raw_fd(wake) });
         }
         if !quiet {
-            // Somebody may still write there, so no other region comes to these addresses, and the descriptor stays open.
             self.aside.range_bytes.store(0, Ordering::Relaxed);
         }
-        quiet
     }
 
     /// Waits until nobody is inside (R5). The locks are kept.
@@ -230,144 +251,7 @@ impl Outlet {
             let words = unsafe { view.words(ring as usize) };
             wait_until(end, || words.try_lock(u32::MAX))
         });
-        stopped && locked && wait_until(end, || self.aside.visitors.load(Ordering::SeqCst) == 0)
-    }
-
-    /// Writes one record. Takes no lock that can block, allocates nothing, calls the system only to wake the owner; safe in signal
-    /// handlers. `thread` is the caller's thread id, not 0.
-    #[inline]
-    pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), Failure> {
-        points::pass("before_write");
-        // Pairs with the release in `admit`.
-        if !self.is_open_for(ticket, Ordering::Acquire) {
-            return Err(Failure::Closed);
-        }
-        let length = record.length();
-        let view = self.view();
-        if length.wrapping_sub(1) >= self.max_record.load(Ordering::Relaxed) as usize {
-            return self.too_large(ticket);
-        }
-        if view.rseq_offset != 0 {
-            // SAFETY: `length` found the record sound; the sequence looks at the generation before it uses the view.
-            match unsafe { rseq::write(self, ticket, &view, record, length) } {
-                Outcome::Published { ring, end } => {
-                    self.after_publish(ticket, &view, ring, end);
-                    return Ok(());
-                }
-                Outcome::Full { ring } => return self.full(ticket, ring),
-                Outcome::Closed => return Err(Failure::Closed),
-                Outcome::Unfit => {}
-            }
-        }
-        self.write_locked(ticket, thread, record, length)
-    }
-
-    /// Writes by the lock.
-    #[cold]
-    #[inline(never)]
-    fn write_locked(
-        &self,
-        ticket: Ticket,
-        thread: u32,
-        record: &mut Gather<'_>,
-        length: usize,
-    ) -> Result<(), Failure> {
-        let view = self.view();
-        // The view's loads come before this one: a view of two regions would not be used.
-        fence(Ordering::Acquire);
-        if !self.is_open_for(ticket, Ordering::Relaxed) {
-            return Err(Failure::Closed);
-        }
-        // SAFETY: `write` found the record sound for `length`; the view is one.
-        match unsafe { fallback::write(self, ticket, &view, thread, record, length) } {
-            Outcome::Published { ring, end } => {
-                self.after_publish(ticket, &view, ring, end);
-                Ok(())
-            }
-            Outcome::Full { ring } => self.full(ticket, ring),
-            Outcome::Closed => Err(Failure::Closed),
-            Outcome::Unfit => self.full(ticket, (view.cpus + view.nearest_cpu()) as usize),
-        }
-    }
-
-    /// Counts an event that was offered but cannot be written (a forked child without a region of its own, a record that is too large).
-    pub fn count_lost(&self, ticket: Ticket) {
-        self.counted(ticket, None);
-    }
-
-    /// Counts a loss in a ring, or in this processor's; `false` where the outlet is closed by now.
-    fn counted(&self, ticket: Ticket, ring: Option<usize>) -> bool {
-        points::pass("before_lost");
-        let counted = self.visit(ticket, |view| {
-            let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
-            // SAFETY: the visit found the outlet open, and the rings of one generation do not change.
-            unsafe { view.words(ring) }.lost.fetch_add(1, Ordering::Relaxed);
-        });
-        points::pass("after_lost");
-        counted
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn too_large(&self, ticket: Ticket) -> Result<(), Failure> {
-        Err(if self.counted(ticket, None) { Failure::TooLarge } else { Failure::Closed })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
-        Err(if self.counted(ticket, Some(ring)) { Failure::Full } else { Failure::Closed })
-    }
-
-    /// Wakes the owner if enough is unread.
-    #[inline]
-    fn after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
-        // SAFETY: the view is one of an open outlet: a record was just published by it.
-        let words = unsafe { view.words(ring) };
-        let read = words.read.load(Ordering::Relaxed);
-        // Once woken for this position, a plain load is all that the records up to the next drain pay.
-        if end.wrapping_sub(read) >= u64::from(self.wake_at.load(Ordering::Relaxed))
-            && words.woken.load(Ordering::Relaxed) != read.wrapping_add(1)
-        {
-            self.wake(ticket, ring, end);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wake(&self, ticket: Ticket, ring: usize, end: u64) {
-        let _ = self.visit(ticket, |view| {
-            // SAFETY: the visit found the outlet open.
-            let due = unsafe { view.words(ring) }.wake_is_due(end);
-            let wake = self.aside.wake.load(Ordering::Relaxed);
-            if due && wake >= 0 {
-                points::pass("before_wake");
-                // SAFETY: the descriptor stays open until no visitor is left.
-                let wake = unsafe { BorrowedFd::borrow_raw(wake) };
-                // A full counter means that the owner was woken; nothing else can be done about a failure here.
-                let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-                points::pass("after_wake");
-            }
-        });
-    }
-
-    /// Does something that `close` must wait for, if the outlet is open for this ticket; whether it was.
-    fn visit(&self, ticket: Ticket, work: impl FnOnce(&View)) -> bool {
-        // Sequentially consistent, with the accesses in `close`.
-        self.aside.visitors.fetch_add(1, Ordering::SeqCst);
-        let open = self.is_open_for(ticket, Ordering::SeqCst);
-        if open {
-            work(&self.view());
-        }
-        // Pairs with the load in `still`: our work is done when we are seen to be gone.
-        self.aside.visitors.fetch_sub(1, Ordering::SeqCst);
-        open
-    }
-
-    /// Whether this ticket's generation is the present one; an even number is no ticket.
-    #[inline]
-    pub(super) fn is_open_for(&self, ticket: Ticket, order: Ordering) -> bool {
-        ticket.0 & 1 == 1 && self.generation.load(order) == ticket.0
+        stopped && locked && wait_until(end, || self.gate().is_empty())
     }
 
     #[inline]

@@ -34,7 +34,7 @@ const AREA_CPU_ID: usize = 4;
 /// `struct rseq`: the descriptor of the sequence this thread is in.
 const AREA_SEQUENCE: usize = 8;
 
-/// What the sequence works on, in memory so that registers suffice.
+/// What the sequence works on, in memory so that registers suffice. Found by `offset_of`, so the order of the fields does not matter.
 #[repr(C)]
 struct Frame {
     generation: *const u64,
@@ -43,14 +43,23 @@ struct Frame {
     data: *mut u8,
     ring_bytes: u64,
     size: u64,
-    staged: *const u64,
     prefix: u64,
-    /// Bytes to copy of `staged`; a multiple of eight.
-    staged_bytes: u64,
+    /// The staged part of the record, behind the room for the prefix.
+    body: *const u64,
+    /// Bytes to copy of it: a multiple of eight, so up to seven more than the staged part has.
+    body_size: u64,
     rest: *const IoSlice<'static>,
     rest_end: *const IoSlice<'static>,
+    /// Where the rest goes, from the beginning of the prefix: right behind the staged part, over what was copied too much of it.
     rest_at: u64,
 }
+
+// The sequence reads the parts of the rest as pairs of an address and a length. The documentation of `IoSlice` promises that it has the ABI
+// of `iovec` on Unix, and this is that of the platform.
+const _: () = {
+    assert!(size_of::<IoSlice<'_>>() == 16 && size_of::<libc::iovec>() == 16);
+    assert!(offset_of!(libc::iovec, iov_base) == 0 && offset_of!(libc::iovec, iov_len) == 8);
+};
 
 /// Where the sequence's area is, relative to the thread pointer; 0: the C library registered none.
 ///
@@ -113,9 +122,9 @@ pub(super) unsafe fn write(
         data: ptr::null_mut(),
         ring_bytes: u64::from(view.ring_bytes),
         size: abi::size_in_ring(length) as u64,
-        staged: record.staged.as_ptr().wrapping_add(2),
         prefix: 0,
-        staged_bytes: (record.staged_size() - abi::PREFIX_BYTES) as u64,
+        body: record.staged.as_ptr().wrapping_add(abi::PREFIX_BYTES / 8),
+        body_size: (record.staged_size() - abi::PREFIX_BYTES) as u64,
         rest: rest.start.cast(),
         rest_end: rest.end.cast(),
         rest_at: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
@@ -155,7 +164,11 @@ const CLOSED: u32 = 3;
 ///
 /// # Safety
 /// `area` is this thread's registered area. The frame's control block and data are those of processor `cpu`'s ring and mapped;
-/// `staged` is readable for `staged_bytes`, its rest for what the slices say, and all together are at most `size`.
+/// `body` is readable for `body_size` bytes, a multiple of eight; from `rest` to `rest_end` stand slices that are readable for what they
+/// say. Prefix and body together, and `rest_at` and the rest together, are at most `size`, which is a multiple of eight; `ring_bytes` is a
+/// power of two.
+///
+/// It is longer than functions should be: what must not leave the sequence cannot be parted.
 #[inline]
 unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
     let status: u32;
@@ -204,8 +217,8 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "ja 6f",
             // The staged bytes behind the prefix, in words: they were just written in words, and a wider load would have to wait
             // until those stores have left the processor.
-            "mov rsi, qword ptr [{frame} + {f_staged}]",
-            "mov rcx, qword ptr [{frame} + {f_staged_bytes}]",
+            "mov rsi, qword ptr [{frame} + {f_body}]",
+            "mov rcx, qword ptr [{frame} + {f_body_size}]",
             "mov rax, qword ptr [{frame} + {f_prefix}]",
             "mov qword ptr [rdi], rax",
             "lea rdx, [rdi + rcx - 24]",
@@ -349,9 +362,9 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             f_data = const offset_of!(Frame, data),
             f_ring_bytes = const offset_of!(Frame, ring_bytes),
             f_size = const offset_of!(Frame, size),
-            f_staged = const offset_of!(Frame, staged),
+            f_body = const offset_of!(Frame, body),
             f_prefix = const offset_of!(Frame, prefix),
-            f_staged_bytes = const offset_of!(Frame, staged_bytes),
+            f_body_size = const offset_of!(Frame, body_size),
             f_rest = const offset_of!(Frame, rest),
             f_rest_end = const offset_of!(Frame, rest_end),
             f_rest_at = const offset_of!(Frame, rest_at),
@@ -370,6 +383,7 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             out("r8") _,
             out("r10") _,
             out("r11") _,
+            out("xmm0") _,
             options(nostack),
         );
     }

@@ -6,7 +6,8 @@
 //!                    └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The rseq writer does `place` and `publish` in assembly, with the same loads and stores in the same order.
+//! The rseq writer does `place` and `publish` in assembly, with the same loads and stores in the same order. The fields are private, so
+//! there are no others.
 
 #[cfg(not(loom))]
 use crate::abi;
@@ -15,12 +16,12 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// A ring's words.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'a> {
-    pub(crate) head: &'a AtomicU64,
-    pub(crate) lock: &'a AtomicU32,
-    pub(crate) lost: &'a AtomicU64,
-    pub(crate) woken: &'a AtomicU64,
-    pub(crate) tail: &'a AtomicU64,
-    pub(crate) read: &'a AtomicU64,
+    head: &'a AtomicU64,
+    lock: &'a AtomicU32,
+    lost: &'a AtomicU64,
+    woken: &'a AtomicU64,
+    tail: &'a AtomicU64,
+    read: &'a AtomicU64,
 }
 
 /// Where a record goes.
@@ -46,6 +47,14 @@ impl Place {
     }
 }
 
+#[cfg(loom)]
+impl<'a> Words<'a> {
+    /// The words of a model.
+    pub(crate) fn of([head, lost, woken, tail, read]: [&'a AtomicU64; 5], lock: &'a AtomicU32) -> Self {
+        Self { head, lock, lost, woken, tail, read }
+    }
+}
+
 impl Words<'_> {
     /// Takes the ring's lock, or finds it taken.
     pub(crate) fn try_lock(&self, thread: u32) -> bool {
@@ -57,6 +66,13 @@ impl Words<'_> {
     pub(crate) fn unlock(&self) {
         // Pairs with the acquire in `try_lock` (R2).
         self.lock.store(0, Ordering::Release);
+    }
+
+    /// Gives the lock back if it is still the one that this thread took. For whoever finds the outlet closed only after it took the lock:
+    /// the region may have gone from these addresses meanwhile, and another one come, whose locks are not ours.
+    pub(crate) fn unlock_if_ours(&self, thread: u32) {
+        // Release as in `unlock`, though nothing was done inside. Failing is as good: then the lock went with its region.
+        let _ = self.lock.compare_exchange(thread, 0, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Where `size` bytes go. Only inside the lock.
@@ -73,9 +89,34 @@ impl Words<'_> {
         self.head.store(end, Ordering::Release);
     }
 
+    /// Counts a record that was offered and not published (R8).
+    pub(crate) fn count_lost(&self) {
+        // Relaxed, here and in `lost`: a number that orders nothing. What is read after a close is all there is, because `close` waits
+        // for visitors and its end is told by a system call.
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted so far.
+    #[cfg(not(loom))]
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether `wake_at` bytes or more are unread, and nobody has woken the owner for that: a plain look, all that most records pay.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn wake_may_be_due(&self, end: u64, wake_at: u32) -> bool {
+        // Relaxed, as in `wake_is_due`, which decides.
+        let read = self.read.load(Ordering::Relaxed);
+        end.wrapping_sub(read) >= u64::from(wake_at)
+            && self.woken.load(Ordering::Relaxed) != read.wrapping_add(1)
+    }
+
     /// Whether whoever published up to `end` must wake the owner: once for each position that the owner has read to (R6).
     pub(crate) fn wake_is_due(&self, end: u64) -> bool {
-        let read = self.read.load(Ordering::Acquire);
+        // Relaxed, here and in `taken`: a position to compare with. No bytes are given back by it, and an old value costs at most a wake that
+        // the owner makes good by looking once more before it sleeps.
+        let read = self.read.load(Ordering::Relaxed);
         let woken = self.woken.load(Ordering::Relaxed);
         let mark = read.wrapping_add(1);
         // `end` is behind `read` when the owner has taken the record meanwhile.
@@ -94,9 +135,10 @@ impl Words<'_> {
 
     /// The owner has read up to `read`, and bytes up to `tail` may be overwritten.
     pub(crate) fn taken(&self, read: u64, tail: u64) {
+        // Before the tail, and so covered by its release: whoever sees the tail sees a `read` that is not behind it.
+        self.read.store(read, Ordering::Relaxed);
         // Pairs with the acquire in `place`, and with the load of the tail in the rseq sequence (R3).
         self.tail.store(tail, Ordering::Release);
-        self.read.store(read, Ordering::Release);
     }
 }
 

@@ -97,16 +97,67 @@ fn the_users_folder_is_in_the_runtime_folder_if_that_is_the_users() {
 }
 
 #[test]
-fn the_processes_with_a_socket_are_listed() {
+fn sockets_of_providers_are_listed_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::at(root.path());
-    assert!(dir.provider_pids().unwrap().is_empty(), "no folder yet");
+    assert!(dir.provider_sockets(9).unwrap().is_empty(), "no folder yet");
     dir.ensure().unwrap();
-    for name in ["17.sock", "4.sock", ".0123", "x.sock", "5"] {
+    let mut paths: Vec<PathBuf> = [17, 4].map(|pid| dir.new_provider_socket(pid)).into();
+    let listeners: Vec<_> =
+        paths.iter().map(|path| crate::socket::Listener::bind(path, 0o600).unwrap()).collect();
+    symlink(&paths[0], dir.new_provider_socket(5)).unwrap();
+    fs::write(dir.new_provider_socket(6), "").unwrap();
+    for name in ["17.sock", ".0123", "x-0123456789abcdef.sock", "7-0123456789abcdef", "7-0123.sock"] {
         fs::write(dir.providers().join(name), "").unwrap();
+        assert_eq!(claimed_pid(name), None);
     }
-    let mut pids = dir.provider_pids().unwrap();
-    pids.sort_unstable();
-    assert_eq!(pids, [4, 17]);
-    assert!(dir.provider_socket(17).exists());
+    let mut found = dir.provider_sockets(9).unwrap();
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    paths.sort();
+    assert_eq!(found.iter().map(|socket| &socket.path).collect::<Vec<_>>(), paths.iter().collect::<Vec<_>>());
+    assert!(found.iter().all(|socket| socket.uid == own_uid() && [4, 17].contains(&socket.pid)));
+    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "so many of each user");
+    for socket in &mut found {
+        assert!(socket.connect(Duration::ZERO).is_ok());
+        socket.uid += 1;
+        assert!(socket.connect(Duration::ZERO).is_err(), "not its owner");
+    }
+    drop(listeners);
+    for socket in found {
+        assert!(socket.connect(Duration::ZERO).is_err());
+        assert!(!socket.path.exists(), "stale");
+    }
+}
+
+#[test]
+fn a_name_of_a_provider_socket_cannot_be_guessed() {
+    let dir = RuntimeDir::at(Path::new("/run"));
+    let name = dir.new_provider_socket(17);
+    assert_ne!(name, dir.new_provider_socket(17));
+    assert_eq!(claimed_pid(name.file_name().unwrap().to_str().unwrap()), Some(17));
+}
+
+#[test]
+fn a_folder_that_is_named_wins_over_any_scope() {
+    for asked in [None, Some(Scope::Named), Some(Scope::System), Some(Scope::User)] {
+        assert_eq!(scopes(asked, true), [Scope::Named], "{asked:?}");
+    }
+    assert_eq!(scopes(None, false), [Scope::System, Scope::User]);
+    for scope in [Scope::Named, Scope::System, Scope::User] {
+        assert_eq!(scopes(Some(scope), false), [scope]);
+    }
+}
+
+#[test]
+fn sockets_of_the_system_are_open_to_all_and_others_to_their_owner() {
+    let of = |scope| RuntimeDir { scope, path: PathBuf::new() }.socket_mode();
+    assert_eq!([Scope::System, Scope::User, Scope::Named].map(of), [0o666, 0o600, 0o600]);
+}
+
+#[test]
+fn random_numbers_differ() {
+    let mut drawn: Vec<u64> = (0..1000).map(|_| random()).collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert_eq!(drawn.len(), 1000);
 }

@@ -11,7 +11,6 @@
 //!
 //! An address holds 107 bytes. A longer path is reached through its folder, opened and named as `/proc/self/fd/N`.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +19,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
-use super::{Deadline, FLAGS};
+use super::{Deadline, FLAGS, rights};
 use crate::error::{Error, Result};
 
 /// Connections that may wait to be accepted: more than providers start at once on a large machine.
@@ -59,12 +58,15 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd> {
         .map_err(|e| Error::system("socket", e))
 }
 
-/// A socket connected to whoever listens at a path.
-pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<OwnedFd> {
+/// A socket connected to whoever listens at a path; whether it takes descriptors is settled before.
+pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) -> Result<OwnedFd> {
     let address = Address::of(path)?;
     // A connect that must not wait fails while the listener's queue is full, and nothing tells when that is over; one that may wait is
     // bounded by the time for sending.
     let socket = socket(SocketFlags::CLOEXEC)?;
+    if !takes_descriptors {
+        rights::set(&socket, false)?;
+    }
     loop {
         let left = deadline.left();
         match left {
@@ -84,7 +86,8 @@ pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<OwnedFd> {
 /// A socket that listens at a path.
 pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
     let socket = socket(FLAGS)?;
-    let random = RandomState::new().build_hasher().finish();
+    rights::set(&socket, false)?;
+    let random = crate::runtime::random();
     let unready = path.with_file_name(format!(".{random:016x}"));
     let address = Address::of(&unready)?;
     rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;

@@ -28,7 +28,7 @@ fn send_raw(to: &Connection, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors)));
-    sendmsg(&to.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+    sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
 }
 
 #[test]
@@ -232,9 +232,60 @@ fn only_sockets_of_the_right_kind_are_taken_over() {
     assert!(matches!(Connection::from_fd(stream.into()), Err(Error::Invalid(_))));
     assert!(Connection::from_fd(File::open("/dev/null").unwrap().into()).is_err());
     let (a, _b) = Connection::pair().unwrap();
-    assert!(matches!(Listener::from_fd(a.socket), Err(Error::Invalid(_))));
+    assert!(matches!(Listener::from_fd(a.as_fd().try_clone_to_owned().unwrap()), Err(Error::Invalid(_))));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::from_fd(Listener::bind(&path, 0o600).unwrap().socket).unwrap();
     meet(&listener, &path);
+}
+
+/// Whether the kernel lets a socket refuse descriptors. Where not, says so.
+fn kernel_can_refuse() -> bool {
+    let can = rights::set(&Connection::pair().unwrap().0, true).unwrap();
+    if !can {
+        eprintln!("skipped: this kernel has no SO_PASSRIGHTS");
+    }
+    can
+}
+
+#[test]
+fn what_is_accepted_takes_descriptors_only_when_told_to() {
+    if !kernel_can_refuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let bound = Listener::bind(&path, 0o600).unwrap();
+    let activated = Listener::from_fd(bound.socket.try_clone().unwrap()).unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    for listener in [bound, activated] {
+        let client = Connection::connect(&path, SOON).unwrap();
+        let send = || client.send(1, &ack(1), &[reader.as_fd()], SOON);
+        assert!(is_system(&send().unwrap_err(), libc::EPERM), "before it is accepted");
+        let server = listener.accept().unwrap().unwrap();
+        assert!(is_system(&send().unwrap_err(), libc::EPERM), "after");
+        server.take_descriptors().unwrap();
+        send().unwrap();
+        assert_eq!(server.receive(SOON).unwrap().unwrap().descriptors.len(), 1);
+        // The other way was open all the time.
+        server.send(1, &ack(1), &[reader.as_fd()], SOON).unwrap();
+    }
+}
+
+#[test]
+fn who_connects_warily_takes_no_descriptors_until_it_wants_to() {
+    if !kernel_can_refuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let client = Connection::connect_warily(&path, SOON).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let send = || server.send(1, &ack(1), &[reader.as_fd()], SOON);
+    assert!(is_system(&send().unwrap_err(), libc::EPERM));
+    client.take_descriptors().unwrap();
+    send().unwrap();
+    assert_eq!(client.receive(SOON).unwrap().unwrap().descriptors.len(), 1);
 }

@@ -103,6 +103,41 @@ fn what_is_no_ticket_is_refused() {
 }
 
 #[test]
+fn a_ticket_fits_no_other_outlet() {
+    let (one, two) = (support::outlet(), support::outlet());
+    let params = support::params(Counter::Cycles, 4096);
+    let ((mut first, ticket), (mut second, other)) =
+        (support::open(one, &params), support::open(two, &params));
+    assert_ne!(ticket, other);
+    for (outlet, wrong) in [(one, other), (two, ticket)] {
+        assert_eq!(Mark::of(0, 0, 100).write(outlet, wrong), Err(Failure::Closed));
+        outlet.count_lost(wrong);
+    }
+    for reader in [&mut first, &mut second] {
+        support::drain(reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
+        assert_eq!(reader.lost(), 0);
+    }
+    assert!(one.close() && two.close());
+}
+
+#[test]
+fn a_region_of_another_version_is_refused_and_says_why() {
+    let outlet = support::outlet();
+    let mut params = support::params(Counter::Cycles, 4096);
+    let (_, memory) = RegionReader::create(&params).unwrap();
+    params.layout = Layout::of_version(2, params.layout.cpus(), 4096).unwrap();
+    let refused = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the region follows version 2 of the rules of shared memory, this side knows version 1"
+    );
+    assert_eq!(refused.status().0, 50);
+    assert!(outlet.open_private(&params, support::eventfd()).is_err());
+    assert!(RegionReader::create(&params).is_err());
+    assert!(outlet.close(), "it was not opened");
+}
+
+#[test]
 fn a_region_that_is_smaller_than_said_is_refused() {
     let outlet = support::outlet();
     let (_, memory) = RegionReader::create(&support::params(Counter::Cycles, 4096)).unwrap();
@@ -183,14 +218,7 @@ fn a_long_copy_that_is_under_way_is_published_before_the_close_returns_or_not_at
                 std::hint::spin_loop();
             }
             let quiet = outlet.close();
-            let mut seen = 0;
-            for ring in reader.rings() {
-                ring.look().unwrap();
-                while ring.peek().unwrap().is_some() {
-                    ring.skip();
-                    seen += 1;
-                }
-            }
+            let seen = reader.rings().iter_mut().map(support::discard).sum::<u64>();
             (quiet, writer.join().unwrap(), seen)
         });
         if quiet {

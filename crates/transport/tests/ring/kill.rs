@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use traceweir_transport::abi::RegionParams;
+use traceweir_transport::abi::{PAGE, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::map::{self, Mapping};
 use traceweir_transport::ring::{Outlet, RegionReader, Ticket};
@@ -17,8 +17,8 @@ const WRITERS: usize = 3;
 
 /// A page in which writers say how many of their writes have returned.
 pub(crate) fn progress() -> (Mapping, OwnedFd) {
-    let file = map::memory_file(c"traceweir-progress", map::PAGE).unwrap();
-    (Mapping::of_file(file.as_fd(), map::PAGE, true).unwrap(), file)
+    let file = map::memory_file(c"traceweir-progress", PAGE).unwrap();
+    (Mapping::of_file(file.as_fd(), PAGE, true).unwrap(), file)
 }
 
 pub(crate) fn returned(progress: &Mapping, writer: usize) -> u64 {
@@ -170,7 +170,7 @@ mod points {
         let numbers: Vec<i32> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
         // SAFETY: the descriptors were left open for this process, and nobody else here owns them.
         let [memory, wake, file] = [0, 1, 2].map(|at| unsafe { OwnedFd::from_raw_fd(numbers[at]) });
-        let progress = Mapping::of_file(file.as_fd(), map::PAGE, true).unwrap();
+        let progress = Mapping::of_file(file.as_fd(), PAGE, true).unwrap();
         let params = params(Counter::from_number(numbers[3] as u32).unwrap());
         let outlet = support::outlet();
         let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();

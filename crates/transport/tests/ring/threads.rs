@@ -86,9 +86,9 @@ fn a_thread_finds_room_again_when_the_reader_was_there() {
             number += 1;
         }
         number += 1;
-        assert!(reader.unread() > 0);
-        support::drain(&mut reader, &mut Vec::new(), |_| ());
-        assert_eq!(reader.unread(), 0);
+        let mut seen = 0;
+        support::drain(&mut reader, &mut Vec::new(), |_| seen += 1);
+        assert!(seen > 0);
     }
     assert_eq!(reader.lost(), 50);
     assert!(outlet.close());

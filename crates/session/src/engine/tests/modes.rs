@@ -135,8 +135,8 @@ fn a_full_disk_ends_the_session_with_a_valid_file_and_tells_why() {
     // Blocks of 512 bytes: room for the region, which is a file too, and some buffers. A write beyond fails instead of killing.
     let cpus = traceweir_transport::cpu::possible().max(CPUS);
     let config = Config::new(SessionConfig { log_file: Some("x".into()), ..small() }, cpus).unwrap();
-    let region =
-        config.region_params(traceweir_transport::clock::Counter::best()).unwrap().layout.region_bytes();
+    let regions = config.regions(traceweir_transport::clock::Counter::best()).unwrap();
+    let region = regions.full().layout.region_bytes();
     let blocks = (region + (100 << 10)) / 512;
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --exact \"$1\"");
     let name = "engine::tests::modes::a_full_disk_ends_the_session_with_a_valid_file_and_tells_why";
@@ -333,21 +333,69 @@ fn a_private_session_reads_memory_of_its_own_process() {
     assert!(there.iter().all(|e| e.0 == 4711));
 }
 
+/// The buffers of a recording.
+fn recording() -> SessionConfig {
+    SessionConfig {
+        buffer_size: 256,
+        minimum_buffers: 16,
+        maximum_buffers: 128,
+        ring_bytes: 0,
+        ..properties(1)
+    }
+}
+
 #[test]
-fn past_the_cap_a_region_only_counts() {
+fn two_hundred_processes_have_rings_on_a_machine_of_many_possible_processors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.etl");
+    let file = open(&path);
+    let config = Config::new(SessionConfig { log_file: Some(path), ..recording() }, 128).unwrap();
+    let place = Place { id: 1, file: Some(file), starter: (0, 0), on_end: Box::new(|_| {}) };
+    let session = Session::start(config, place).unwrap();
+    let attached: Vec<_> =
+        (0..200).map(|pid| session.attach(pid, Threads::AsGiven).expect("a region")).collect();
+    for (number, one) in attached.iter().enumerate() {
+        let (ring, record) = (one.params.layout.ring_bytes(), one.params.max_record);
+        assert!(ring >= 2 * record, "process {number} has rings of {ring} bytes");
+    }
+    let after = answer(|done| session.stop(done)).unwrap();
+    assert_eq!(after.events_lost, 0);
+}
+
+#[test]
+fn past_the_share_of_memory_a_region_only_counts_and_says_why() {
     let stage = Stage::with_file(properties(1));
     let shared = stage.session.shared();
     let normal = stage.pen(1);
-    let claimed = MAX_REGIONS - shared.params.layout.region_bytes() as u64;
-    assert!(shared.claim(claimed, MAX_REGIONS));
+    let claimed: Vec<_> = std::iter::repeat_with(|| shared.regions.claim().unwrap())
+        .take_while(|(params, _)| params.layout.ring_bytes() > 0)
+        .collect();
     let poor = stage.pen(2);
     assert!(poor.write(1, 0).is_err());
     assert!(poor.write(2, 0).is_err());
     normal.write(3, 0).unwrap();
-    assert_eq!(stage.flush().events_lost, 2);
-    shared.unclaim(claimed);
+    let now = stage.flush();
+    assert_eq!((now.events_lost, now.lost_by_cause.no_region), (2, 2));
+    for (_, cost) in claimed {
+        shared.regions.give_back(cost);
+    }
     let rich = stage.pen(3);
     rich.write(4, 0).unwrap();
     stage.stop();
     assert_eq!(set(&numbers(&stage.log())), [3, 4].into());
+}
+
+#[test]
+fn an_update_asks_for_no_more_buffers_than_a_start_may() {
+    let stage = Stage::with_file(properties(1));
+    let most = |maximum_buffers| {
+        let update = Update { maximum_buffers: Some(maximum_buffers), ..Update::default() };
+        answer(|done| stage.session.update(update, None, done)).unwrap().config.maximum_buffers
+    };
+    let raw = SessionConfig { maximum_buffers: u32::MAX, log_file: Some("x".into()), ..properties(1) };
+    let at_start = Config::new(raw, CPUS).unwrap().properties().maximum_buffers;
+    assert_eq!(most(u32::MAX), at_start);
+    let least = stage.session.properties().config.minimum_buffers;
+    assert_eq!(most(1), least);
+    stage.stop();
 }

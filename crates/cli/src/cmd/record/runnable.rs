@@ -1,0 +1,91 @@
+//! Whether a command can be run, told before anything is done for it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use crate::export::plain;
+
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+/// Where programs are looked for when nobody says.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+/// Why a command cannot be run, and the exit status that shells give for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) text: String,
+    pub(super) status: u8,
+}
+
+impl Failure {
+    pub(super) fn new(program: &OsStr, error: impl Into<io::Error>) -> Self {
+        let error = error.into();
+        let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+        Self { text: format!("cannot run {}: {error}", plain(&program.to_string_lossy())), status }
+    }
+}
+
+/// Looks a command up as it will be when it is run: a name along PATH, a path as it is.
+pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
+    check_along(program, &std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into()))
+}
+
+fn check_along(program: &OsStr, path: &OsStr) -> Result<(), Failure> {
+    let failure = |error| Failure::new(program, error);
+    if program.as_bytes().contains(&b'/') {
+        return check_file(Path::new(program)).map_err(failure);
+    }
+    let mut worst = io::Error::from(io::ErrorKind::NotFound);
+    for folder in std::env::split_paths(path) {
+        let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+        match check_file(&folder.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => worst = error,
+            Err(_) => {}
+        }
+    }
+    if worst.kind() == io::ErrorKind::NotFound {
+        let text = format!("cannot run {}: there is no such program on PATH", plain(&program.to_string_lossy()));
+        return Err(Failure { text, status: NOT_FOUND });
+    }
+    Err(failure(worst))
+}
+
+fn check_file(file: &Path) -> io::Result<()> {
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(access(file, Access::EXEC_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_command_is_found_as_shells_find_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, mode| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            path
+        };
+        let (run, text) = (file("run", 0o755), file("text", 0o644));
+        let path = std::env::join_paths([Path::new("/nowhere"), dir.path()]).unwrap();
+        let status = |program: &OsStr| check_along(program, &path).err().map_or(0, |f| f.status);
+        assert_eq!(status("run".as_ref()), 0);
+        assert_eq!(status(run.as_os_str()), 0);
+        assert_eq!(status("text".as_ref()), 126, "not executable");
+        assert_eq!(status(text.as_os_str()), 126);
+        assert_eq!(status(dir.path().as_os_str()), 126, "a folder");
+        assert_eq!(status("none".as_ref()), 127);
+        assert_eq!(status(dir.path().join("none").as_os_str()), 127);
+        assert!(check_along("none".as_ref(), &path).unwrap_err().text.contains("PATH"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether anybody can be heard who has the providers that are asked for.
+//!
+//! A provider nobody has is no error, for its program may come later; but a wrong name looks the same, so it is said.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anstream::eprintln;
+use anyhow::Result;
+use traceweir::controller::{Controller, Scope};
+use traceweir::{Error, Guid, Status};
+use traceweir_daemon::RuntimeDir;
+use traceweir_format::etl::Trace;
+
+use crate::export::plain;
+use crate::providers::Wanted;
+
+/// How long a daemon that was just started may take to hear of the processes that run.
+const SETTLING: Duration = Duration::from_millis(400);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Says which of these providers no process has so far.
+pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Result<()> {
+    let started = Instant::now();
+    let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !seen.contains(&wanted.guid);
+    let seen = loop {
+        let seen = seen(controller)?;
+        if started.elapsed() >= SETTLING || !wanted.iter().any(|w| is_missing(&seen, w)) {
+            break seen;
+        }
+        std::thread::sleep(PAUSE);
+    };
+    for wanted in wanted.iter().filter(|w| is_missing(&seen, w)) {
+        warn_unseen(wanted, " yet");
+    }
+    Ok(())
+}
+
+fn warn_unseen(wanted: &Wanted, so_far: &str) {
+    let name = plain(&wanted.name);
+    eprintln!(
+        "warning: no process with provider {name} has been seen{so_far}; weir list --providers shows those there are"
+    );
+}
+
+/// Providers that processes have.
+pub(crate) fn seen(controller: &mut Controller) -> Result<BTreeSet<Guid>> {
+    let providers = controller.providers()?;
+    Ok(providers.iter().filter(|p| !p.pids.is_empty()).map(|p| p.provider).collect())
+}
+
+/// Says which of these providers were neither seen nor have an event in the file.
+pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
+    let mut missing: Vec<&Wanted> = wanted.iter().filter(|w| !seen.contains(&w.guid)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    // A process that came and went between two looks has left its events.
+    let Ok(trace) = File::open(file).map_err(anyhow::Error::new).and_then(|f| Ok(Trace::open(f)?)) else { return };
+    let mut events = trace.events();
+    while !missing.is_empty() {
+        let Ok(Some(record)) = events.next() else { break };
+        let provider = record.provider();
+        missing.retain(|w| w.guid != provider);
+    }
+    for wanted in missing {
+        warn_unseen(wanted, "");
+    }
+}
+
+/// Says which of these processes have none of the providers; one that is another user's, whom this daemon does not serve, is an error.
+pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &[u32]) -> Result<()> {
+    let started = Instant::now();
+    let mut missing: Vec<u32> = pids.to_vec();
+    while !missing.is_empty() {
+        let providers = controller.providers()?;
+        let wanted = |guid: &Guid| wanted.iter().any(|w| w.guid == *guid);
+        missing.retain(|pid| !providers.iter().any(|p| wanted(&p.provider) && p.pids.contains(pid)));
+        if started.elapsed() >= SETTLING {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let serves_all = RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
+    let own = rustix::process::geteuid().as_raw();
+    for pid in missing {
+        match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {
+            Ok(owner) if owner != own && !serves_all => {
+                let why = format!(
+                    "process {pid} belongs to another user (uid {owner}), and this daemon serves only your own programs; \
+                     the system's daemon (--system) serves everybody's"
+                );
+                return Err(Error::refused(Status::ERROR_ACCESS_DENIED, why).into());
+            }
+            Ok(_) => {
+                let names: Vec<_> = wanted.iter().map(|w| plain(&w.name)).collect();
+                eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
+            }
+            Err(_) => eprintln!("warning: there is no process {pid}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! What is said about a session: how it ended, what its file holds, what was lost; the page and the object of `weir query`.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anstream::eprintln;
+use anyhow::{Result, anyhow};
+use traceweir::controller::Properties;
+use traceweir::{Error, Status};
+use traceweir_format::etl::Trace;
+use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::EVENT_TRACE_USE_KBYTES_FOR_SIZE;
+
+use super::{mode_bit, mode_names};
+use crate::cli::Mode;
+use crate::cmd::{counted, grouped};
+use crate::exit::Outcome;
+use crate::export::{Object, plain, plain_path};
+
+/// How a session came to its end.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// When it was asked to.
+    ByUs(Properties),
+    /// Before: at its limit, by a failure, or because somebody else stopped it.
+    Before(Properties),
+    /// With its daemon, whose socket this was.
+    WithDaemon(PathBuf),
+}
+
+/// Everything that was lost on the way to the session's buffers and file, by cause; `None` where nothing was.
+pub(crate) fn losses(p: &Properties) -> Option<String> {
+    let cause = &p.lost_by_cause;
+    list_of(&[
+        (cause.no_room, "event", "found no room"),
+        (cause.not_written, "event", not_written(p)),
+        (cause.damaged, "event", "in memory that its process damaged"),
+        (cause.no_region, "event", "of processes that the session had no memory left for"),
+        (p.events_lost.saturating_sub(cause.sum()), "event", ""),
+        (u64::from(p.log_buffers_lost), "buffer", not_written(p)),
+    ])
+}
+
+/// Where a session is past its size, what came later was not to be written.
+fn not_written(p: &Properties) -> &'static str {
+    if is_at_limit(p) { "came when the file had its size" } else { "could not be written" }
+}
+
+/// Everything that live consumers did not get.
+fn undelivered(p: &Properties) -> Option<String> {
+    list_of(&[
+        (p.real_time_events_lost, "event", "reached no live consumer"),
+        (u64::from(p.real_time_buffers_lost), "buffer", "reached no live consumer"),
+    ])
+}
+
+fn list_of(parts: &[(u64, &str, &str)]) -> Option<String> {
+    let some = parts.iter().filter(|(n, ..)| *n > 0);
+    let some: Vec<_> =
+        some.map(|(n, what, why)| format!("{} {why}", counted(*n, what)).trim_end().to_owned()).collect();
+    if some.is_empty() { None } else { Some(some.join(", ")) }
+}
+
+/// Says on standard error what was lost. What nobody was there to see live is no loss.
+pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
+    let live = undelivered(p);
+    if let (Some(live), false) = (&live, is_watched) {
+        eprintln!("nobody was watching: {live}");
+    }
+    let lost: Vec<_> = losses(p).into_iter().chain(live.filter(|_| is_watched)).collect();
+    if lost.is_empty() {
+        return Outcome::Fine;
+    }
+    eprintln!("warning: lost: {}", lost.join(", "));
+    if p.lost_by_cause.no_region > 0 {
+        eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
+    }
+    Outcome::EventsLost
+}
+
+/// Says on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was lost.
+pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
+    match &p.config.log_file {
+        Some(file) => tell_file(p, file)?,
+        None if has(p, Mode::Buffering) => {
+            let events = counted(p.events, "event");
+            eprintln!("session {}: {events} collected; without a file they are gone with it", plain(&p.config.name));
+        }
+        None => eprintln!("session {}: {}", plain(&p.config.name), counted(p.events, "event")),
+    }
+    if is_at_limit(p) {
+        let (limit, unit) = (p.config.maximum_file_size, if counts_kib(p) { "KiB" } else { "MiB" });
+        eprintln!("the file reached its limit of {limit} {unit}");
+    }
+    if p.end_status != 0 {
+        eprintln!("warning: the session ended by itself: {}", Status(p.end_status));
+    }
+    Ok(tell_loss(p, is_watched))
+}
+
+/// What a log file holds, which may be less than was collected.
+fn tell_file(p: &Properties, file: &Path) -> Result<()> {
+    let (name, collected) = (plain_path(file), counted(p.events, "event"));
+    let Ok(metadata) = file.metadata() else {
+        let why = format!("{name} is not there any more: it was removed or renamed while {collected} were recorded");
+        return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, why)));
+    };
+    let buffer = u64::from(p.config.buffer_size) << 10;
+    let there = metadata.len() / buffer.max(1);
+    let is_part = has(p, Mode::Buffering) || (has(p, Mode::Circular) && there < u64::from(p.buffers_written));
+    let buffers = if is_part { there } else { u64::from(p.buffers_written) };
+    let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
+    if !is_part {
+        let events = counted(p.events.saturating_sub(p.lost_by_cause.not_written), "event");
+        eprintln!("{name}: {events} in {size}");
+        return Ok(());
+    }
+    match count_events(file) {
+        Some(events) if events == p.events => eprintln!("{name}: {} in {size}", counted(events, "event")),
+        Some(events) => {
+            eprintln!("{name}: {} in {size}; the newest of {collected} collected", counted(events, "event"));
+        }
+        None => eprintln!("of {collected} collected, {name} keeps the newest: {size}"),
+    }
+    Ok(())
+}
+
+/// Events in a file, those of the session itself left out; `None` where it cannot be read.
+pub(crate) fn count_events(file: &Path) -> Option<u64> {
+    let trace = Trace::open(File::open(file).ok()?).ok()?;
+    let mut events = trace.events();
+    let mut count = 0;
+    while let Some(record) = events.next().ok()? {
+        count += u64::from(record.provider() != class::EVENT_TRACE);
+    }
+    Some(count)
+}
+
+fn has(p: &Properties, mode: Mode) -> bool {
+    p.config.log_file_mode & mode_bit(mode) != 0
+}
+
+fn counts_kib(p: &Properties) -> bool {
+    p.config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0
+}
+
+/// Whether one more buffer would have been too much for the file.
+fn is_at_limit(p: &Properties) -> bool {
+    let limit = u64::from(p.config.maximum_file_size) << if counts_kib(p) { 0 } else { 10 };
+    let next = (u64::from(p.buffers_written) + 1) * u64::from(p.config.buffer_size);
+    limit > 0 && next > limit && p.end_status == 0 && !has(p, Mode::Circular) && !has(p, Mode::Buffering)
+}
+
+/// Why a session is no longer there that nobody here has stopped.
+pub(crate) fn why_ended(p: &Properties) -> String {
+    let when = p.config.log_file.as_deref().and_then(end_of).map_or_else(String::new, |at| format!(" at {at}"));
+    let name = plain(&p.config.name);
+    match Status(p.end_status) {
+        Status::ERROR_SUCCESS if is_at_limit(p) => format!("session {name} ended{when}: its file reached its size"),
+        Status::ERROR_SUCCESS => format!("session {name} was stopped{when}"),
+        status => format!("session {name} ended by itself{when}: {status}"),
+    }
+}
+
+/// When a file was finalised, as far as it says.
+fn end_of(file: &Path) -> Option<String> {
+    let trace = Trace::open(File::open(file).ok()?).ok()?;
+    let end = trace.header().end_time;
+    trace.is_finalised().then(|| end.to_string())
+}
+
+/// A session for people.
+pub(crate) fn page(p: &Properties) -> String {
+    let c = &p.config;
+    let mut page = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(page, "{name:<12} {value}");
+    };
+    line("Session", format!("{} (id {:#x}, {})", plain(&c.name), p.id, c.guid));
+    line("Mode", format!("{:#x} {}", c.log_file_mode, mode_names(c.log_file_mode)));
+    if let Some(file) = &c.log_file {
+        line("File", plain_path(file));
+    }
+    line("Clock", clock_name(c.clock).to_owned());
+    let (size, fewest, most) = (c.buffer_size, c.minimum_buffers, c.maximum_buffers);
+    let (there, free) = (p.number_of_buffers, p.free_buffers);
+    line("Buffers", format!("{there} of {size} KiB ({fewest} to {most}), {free} free"));
+    line("Flush timer", if c.flush_timer == 0 { "none".to_owned() } else { format!("{} s", c.flush_timer) });
+    line("Collected", counted(p.events, "event"));
+    if c.log_file.is_some() {
+        line("Written", format!("{} to the file, its header included", counted(u64::from(p.buffers_written), "buffer")));
+    }
+    line("Lost", losses(p).unwrap_or_else(|| "nothing".to_owned()));
+    let (processes, consumers) = (counted(p.processes.into(), "process"), counted(p.consumers.into(), "consumer"));
+    line("Attached", format!("{processes}, {consumers}"));
+    if p.damaged_regions > 0 {
+        line("Damaged", format!("memory of {}", counted(p.damaged_regions.into(), "process")));
+    }
+    line(
+        "Collector",
+        format!("thread {}, {:.3} s of processor time", p.logger_thread_id, p.collector_ns as f64 / 1e9),
+    );
+    page
+}
+
+fn clock_name(clock: u32) -> &'static str {
+    match clock {
+        2 => "system",
+        3 => "cycles",
+        _ => "qpc",
+    }
+}
+
+/// A session for programs: one JSON object.
+pub(crate) fn json(p: &Properties) -> String {
+    let c = &p.config;
+    let cause = &p.lost_by_cause;
+    let mut lost = Object::new();
+    lost.number("no_room", cause.no_room)
+        .number("not_written", cause.not_written)
+        .number("damaged", cause.damaged)
+        .number("no_region", cause.no_region);
+    let file = c.log_file.as_ref().map(|f| f.display().to_string());
+    let mut object = Object::new();
+    object
+        .text("name", &c.name)
+        .number("id", p.id)
+        .text("guid", &c.guid.to_string())
+        .mask("mode", c.log_file_mode)
+        .text("modes", &mode_names(c.log_file_mode))
+        .text("clock", clock_name(c.clock))
+        .optional("file", file.as_deref())
+        .number("buffer_kib", c.buffer_size)
+        .number("minimum_buffers", c.minimum_buffers)
+        .number("maximum_buffers", c.maximum_buffers)
+        .number("maximum_file_mib", c.maximum_file_size)
+        .number("flush_timer", c.flush_timer)
+        .raw("low_latency", if c.low_latency { "true" } else { "false" })
+        .number("buffers", p.number_of_buffers)
+        .number("free_buffers", p.free_buffers)
+        .number("events", p.events)
+        .number("buffers_written", p.buffers_written)
+        .number("events_lost", p.events_lost)
+        .raw("lost_by_cause", &lost.finish())
+        .number("log_buffers_lost", p.log_buffers_lost)
+        .number("real_time_buffers_lost", p.real_time_buffers_lost)
+        .number("real_time_events_lost", p.real_time_events_lost)
+        .number("processes", p.processes)
+        .number("consumers", p.consumers)
+        .number("damaged_regions", p.damaged_regions)
+        .number("collector_thread", p.logger_thread_id)
+        .number("collector_ns", p.collector_ns)
+        .number("end_status", p.end_status);
+    object.finish()
+}

@@ -1,0 +1,98 @@
+//! Records on their way into the buffer of their stream: room, order, signature.
+
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use traceweir_transport::ring::Head;
+
+use super::{Stream, submit};
+use crate::clock::SessionClock;
+use crate::engine::Shared;
+use crate::merge::{Ring, Sink};
+use crate::output::Job;
+use crate::pool::{Buffer, Wait};
+use crate::record::Writer;
+
+/// Copies records into the buffer of a stream.
+pub(super) struct Filler<'a, 'w> {
+    pub(super) streams: &'a mut [Stream],
+    pub(super) at: usize,
+    pub(super) writers: &'a mut [&'w mut Writer],
+    pub(super) clock: &'a SessionClock,
+    pub(super) shared: &'a Shared,
+    pub(super) jobs: &'a Sender<Job>,
+    pub(super) told_lost: &'a mut u64,
+    pub(super) events: u64,
+    pub(super) damaged: u64,
+}
+
+impl Filler<'_, '_> {
+    /// Makes room for a record in the stream's buffer, or a new one. Whether there is.
+    #[cold]
+    fn turn_over(&mut self) -> bool {
+        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        if let Some(full) = stream.buffer.take() {
+            submit(full, self.shared, self.jobs, self.told_lost);
+        }
+        let Some(mut buffer) = self.shared.pool.try_take() else { return false };
+        buffer.reset(stream.cpu);
+        stream.buffer = Some(buffer);
+        true
+    }
+}
+
+impl<R: Ring> Sink<R> for Filler<'_, '_> {
+    #[inline]
+    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        let padded = head.length.next_multiple_of(8);
+        let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
+        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !has_room && !self.turn_over() {
+            return false;
+        }
+        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source))
+        else {
+            return false;
+        };
+        let Some(buffer) = stream.buffer.as_mut() else { return false };
+        let end = buffer.filled.saturating_add(padded);
+        let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
+        // The record covers all but the padding.
+        if let Some(padding) = room.last_chunk_mut::<8>() {
+            *padding = [0; 8];
+        }
+        let Some(record) = room.get_mut(..head.length) else { return false };
+        ring.take(record);
+        // What is late counts as written now (M4, K3).
+        stream.key = stream.key.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        if !writer.sign(record, (!head.keep_stamp).then_some(stream.time)) {
+            self.damaged = self.damaged.saturating_add(1);
+            return true;
+        }
+        buffer.filled = end;
+        buffer.events = buffer.events.saturating_add(1);
+        buffer.time = stream.time;
+        self.events = self.events.saturating_add(1);
+        true
+    }
+
+    fn wait_for_room(&mut self) {
+        if self.shared.pool.wait() == Wait::Again {
+            return;
+        }
+        // All buffers are being filled, by other streams: they have to go as they are.
+        let mut any = false;
+        for stream in &mut *self.streams {
+            if let Some(buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
+                submit(buffer, self.shared, self.jobs, self.told_lost);
+                any = true;
+            } else if let Some(empty) = stream.buffer.take() {
+                self.shared.pool.give(empty);
+            }
+        }
+        if !any {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What live consumers are told to be complete stays complete.
+
+use super::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, channel};
+
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::wire::i64_at;
+use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_in_ring};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::message::SessionConfig;
+
+use crate::config::Config;
+use crate::record::Threads;
+
+const CPUS: u16 = 2;
+
+/// A collector, one region, and what the writer thread would get.
+struct Stage {
+    collector: Collector,
+    jobs: Receiver<Job>,
+    memory: File,
+    layout: Layout,
+    /// Where the next record of each ring goes.
+    heads: Vec<u64>,
+}
+
+/// What was sent.
+#[derive(Debug, PartialEq, Eq)]
+enum Sent {
+    /// Stamps of a piece's events.
+    Piece(Vec<i64>),
+    Complete(i64),
+}
+
+impl Stage {
+    fn new(clock: u32) -> Self {
+        let raw = SessionConfig {
+            name: "s".into(),
+            log_file_mode: 0x100,
+            clock,
+            ring_bytes: 1,
+            ..SessionConfig::default()
+        };
+        let config = Config::new(raw, CPUS).unwrap();
+        let counter = Counter::best();
+        let shared = Arc::new(Shared::new(1, &config, counter).unwrap());
+        let (params, cost) = shared.regions.claim().unwrap();
+        let (reader, memory) = RegionReader::create(&params).unwrap();
+        let (tell, jobs) = channel();
+        let mut collector = Collector::new(shared, tell, SessionClock::start(clock, counter));
+        let writer = Writer::new(1, Threads::AsGiven);
+        collector.add(Source { id: SourceId(1), writer, reader: Some(reader), wake: None, cost, lost: 0 });
+        let heads = vec![0; params.layout.rings()];
+        Self { collector, jobs, memory: File::from(memory), layout: params.layout, heads }
+    }
+
+    fn now(&self) -> u64 {
+        self.collector.clock.counter().now()
+    }
+
+    /// Publishes a record on a processor, as a process does that read the counter at `stamp`.
+    fn publish(&mut self, cpu: u16, stamp: u64, flags: u16) {
+        let mut record = Vec::new();
+        EventHeader { time: 5, ..EventHeader::default() }.encode(&[], &mut record).unwrap();
+        let word = record.len() as u64 | u64::from(cpu) << 32 | u64::from(flags) << 48;
+        let bytes = [&word.to_le_bytes(), &stamp.to_le_bytes(), record.as_slice()].concat();
+        assert_eq!(bytes.len(), PREFIX_BYTES + record.len());
+        let ring = usize::from(cpu);
+        let head = &mut self.heads[ring];
+        self.memory.write_all_at(&bytes, self.layout.data_offset(ring) as u64 + *head).unwrap();
+        *head += size_in_ring(record.len()) as u64;
+        let at = self.layout.control_offset(ring) + control::HEAD;
+        self.memory.write_all_at(&head.to_le_bytes(), at as u64).unwrap();
+    }
+
+    fn sent(&self) -> Vec<Sent> {
+        let sent = |job| match job {
+            Job::Live(piece) | Job::Buffer(piece) => {
+                let mut stamps = Vec::new();
+                let mut at = HEADER_SIZE;
+                while at < piece.filled {
+                    stamps.push(i64_at(&piece.bytes, at + 0x10));
+                    at += usize::from(u16::from_le_bytes([piece.bytes[at], piece.bytes[at + 1]]));
+                    at = at.next_multiple_of(8);
+                }
+                Sent::Piece(stamps)
+            }
+            Job::Complete(stamp) => Sent::Complete(stamp),
+            _ => panic!("nothing else is sent"),
+        };
+        self.jobs.try_iter().map(sent).collect()
+    }
+
+    /// Drains and delivers; what was told.
+    fn deliver(&mut self) -> (Vec<i64>, i64) {
+        self.collector.drain(Reach::Settled);
+        assert!(self.collector.deliver());
+        let mut sent = self.sent();
+        let Some(Sent::Complete(told)) = sent.pop() else { panic!("nothing was told") };
+        let mut stamps = Vec::new();
+        for one in sent {
+            let Sent::Piece(mut more) = one else { panic!("told before everything was sent") };
+            stamps.append(&mut more);
+        }
+        (stamps, told)
+    }
+}
+
+#[test]
+fn everything_up_to_what_is_told_was_sent_before() {
+    let mut stage = Stage::new(1);
+    let (first, second) = (stage.now(), stage.now());
+    stage.publish(0, first, 0);
+    stage.publish(1, second, 0);
+    let (stamps, told) = stage.deliver();
+    assert_eq!(stamps, [first, second].map(u64::cast_signed));
+    assert!(told >= second.cast_signed());
+}
+
+#[test]
+fn a_straggler_is_written_behind_what_was_told_on_every_clock() {
+    for clock in 1..=3 {
+        let mut stage = Stage::new(clock);
+        let held_up = stage.now();
+        let on_time = stage.now();
+        stage.publish(0, on_time, 0);
+        let (_, told) = stage.deliver();
+        // Of a processor that had no record before, and of one that had.
+        stage.publish(1, held_up, 0);
+        stage.publish(0, held_up, 0);
+        let (stamps, again) = stage.deliver();
+        assert_eq!(stamps.len(), 2);
+        assert!(stamps.iter().all(|&stamp| stamp > told), "clock {clock}: {stamps:?} after {told}");
+        assert!(again >= told);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_takes_nothing_back() {
+    let mut stage = Stage::new(2);
+    let now = stage.now();
+    stage.publish(0, now, 0);
+    let (_, told) = stage.deliver();
+    stage.collector.clock.set_back(90_000);
+    let now = stage.now();
+    stage.publish(1, now, 0);
+    let (stamps, again) = stage.deliver();
+    assert!(stamps.iter().all(|&stamp| stamp > told), "{stamps:?} after {told}");
+    assert!(again >= told, "{again} after {told}");
+    let now = stage.now();
+    stage.publish(0, now, 0);
+    assert!(stage.deliver().0.iter().all(|&stamp| stamp > again));
+}
+
+#[test]
+fn a_flush_completes_what_the_one_before_ended_with() {
+    let mut stage = Stage::new(2);
+    // A request collects also what is published while it drains, and more than it can say to be complete.
+    stage.publish(0, u64::MAX >> 1, 0);
+    stage.collector.drain(Reach::All);
+    stage.collector.flush();
+    stage.collector.tell_complete();
+    let [Sent::Piece(stamps), Sent::Complete(told)] = &stage.sent()[..] else { panic!("piece, told") };
+    let newest = stamps[0];
+    assert!(newest > *told);
+    stage.collector.clock.set_back(90_000);
+    let (_, told) = stage.deliver();
+    assert!(told >= newest, "{told} after {newest}");
+    let now = stage.now();
+    stage.publish(1, now, 0);
+    assert!(stage.deliver().0[0] > told);
+}
+
+#[test]
+fn a_record_that_keeps_its_stamp_keeps_it() {
+    let mut stage = Stage::new(1);
+    stage.deliver();
+    let now = stage.now();
+    stage.publish(0, now, KEEP_STAMP);
+    assert_eq!(stage.deliver().0, [5]);
+}
+
+#[test]
+fn nothing_is_told_while_a_piece_is_refused() {
+    let mut stage = Stage::new(1);
+    let now = stage.now();
+    stage.publish(0, now, 0);
+    let (_, told) = stage.deliver();
+    // The writer is far behind.
+    let shared = Arc::clone(&stage.collector.shared);
+    let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
+    while shared.send_piece(64) {}
+    let now = stage.now();
+    stage.publish(1, now, 0);
+    stage.collector.drain(Reach::Settled);
+    assert!(!stage.collector.deliver());
+    assert_eq!(stage.sent(), []);
+    // It has caught up.
+    shared.piece_arrived(most - 64);
+    let (stamps, later) = stage.deliver();
+    assert_eq!(stamps, [now.cast_signed()]);
+    assert!(later >= now.cast_signed() && later > told);
+}

@@ -1,0 +1,141 @@
+//! Writing into an outlet: the way of a record, and of what must be said about one that found no room.
+//!
+//! ```text
+//!   write ─┬─ rseq ──┬─ published ─ enough unread? ─── wake ──┐
+//!          │ unfit   └─ full ──────────────────────── count ──┤ visits: `close` waits for them
+//!          └─ lock ──── the same                              ┘
+//! ```
+//!
+//! The usual way is inline and short: two looks at the generation, the view, the sequence, one look at `read`. Everything else is cold.
+
+use core::sync::atomic::{Ordering, fence};
+use std::os::fd::BorrowedFd;
+
+use super::{Failure, Outlet, Ticket};
+use crate::ring::gather::Gather;
+use crate::ring::view::View;
+use crate::ring::{Outcome, fallback, points, rseq};
+
+impl Outlet {
+    /// Writes one record. Takes no lock that can block, allocates nothing, calls the system only to wake the owner; safe in signal
+    /// handlers. `thread` is the caller's thread id, not 0.
+    #[inline]
+    pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), Failure> {
+        points::pass("before_write");
+        if !self.gate().is_open_for(ticket.0) {
+            return Err(Failure::Closed);
+        }
+        let length = record.length();
+        let view = self.view();
+        if length.wrapping_sub(1) >= self.max_record.load(Ordering::Relaxed) as usize {
+            return self.too_large(ticket);
+        }
+        if view.rseq_offset != 0 {
+            // SAFETY: `length` found the record sound; the sequence looks at the generation before it uses the view.
+            match unsafe { rseq::write(self, ticket, &view, record, length) } {
+                Outcome::Published { ring, end } => {
+                    self.after_publish(ticket, &view, ring, end);
+                    return Ok(());
+                }
+                Outcome::Full { ring } => return self.full(ticket, ring),
+                Outcome::Closed => return Err(Failure::Closed),
+                Outcome::Unfit => {}
+            }
+        }
+        self.write_locked(ticket, thread, record, length)
+    }
+
+    /// Writes by the lock.
+    #[cold]
+    #[inline(never)]
+    fn write_locked(
+        &self,
+        ticket: Ticket,
+        thread: u32,
+        record: &mut Gather<'_>,
+        length: usize,
+    ) -> Result<(), Failure> {
+        let view = self.view();
+        // The view's loads come before the next one: a view of another opening, or of two, is not used. Pairs with the fence in
+        // `Gate::shut`, behind which views change.
+        fence(Ordering::Acquire);
+        if !self.gate().is_open_for(ticket.0) {
+            return Err(Failure::Closed);
+        }
+        // SAFETY: `write` found the record sound for `length`; the view is one.
+        match unsafe { fallback::write(self, ticket, &view, thread, record, length) } {
+            Outcome::Published { ring, end } => {
+                self.after_publish(ticket, &view, ring, end);
+                Ok(())
+            }
+            Outcome::Full { ring } => self.full(ticket, ring),
+            Outcome::Closed => Err(Failure::Closed),
+            Outcome::Unfit => self.full(ticket, (view.cpus + view.nearest_cpu()) as usize),
+        }
+    }
+
+    /// Counts an event that was offered but cannot be written (a forked child without a region of its own, a record that is too large).
+    pub fn count_lost(&self, ticket: Ticket) {
+        self.counted(ticket, None);
+    }
+
+    /// Counts a loss in a ring, or in this processor's; `false` where the outlet is closed by now.
+    fn counted(&self, ticket: Ticket, ring: Option<usize>) -> bool {
+        points::pass("before_lost");
+        let counted = self.visit(ticket, |view, _| {
+            let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
+            // SAFETY: the visit found the outlet open with this view, and the rings of one opening do not change.
+            unsafe { view.words(ring) }.count_lost();
+        });
+        points::pass("after_lost");
+        counted
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn too_large(&self, ticket: Ticket) -> Result<(), Failure> {
+        Err(if self.counted(ticket, None) { Failure::TooLarge } else { Failure::Closed })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
+        Err(if self.counted(ticket, Some(ring)) { Failure::Full } else { Failure::Closed })
+    }
+
+    /// Wakes the owner if enough is unread.
+    #[inline]
+    fn after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
+        // SAFETY: the view is one of an open outlet: a record was just published by it.
+        let words = unsafe { view.words(ring) };
+        if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
+            self.wake(ticket, ring, end);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, ticket: Ticket, ring: usize, end: u64) {
+        let _ = self.visit(ticket, |view, wake| {
+            // SAFETY: the visit found the outlet open with this view.
+            let due = unsafe { view.words(ring) }.wake_is_due(end);
+            if due && wake >= 0 {
+                points::pass("before_wake");
+                // SAFETY: the descriptor belongs to this opening, and is closed only when no visitor of it is left, or never.
+                let wake = unsafe { BorrowedFd::borrow_raw(wake) };
+                // A full counter means that the owner was woken; nothing else can be done about a failure here.
+                let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+                points::pass("after_wake");
+            }
+        });
+    }
+
+    /// Does something that `close` must wait for, if the outlet is open for this ticket; whether it was. The work gets the view and the
+    /// descriptor of that opening, and uses no others: should it take longer than `close` waits, the outlet may have new ones by then.
+    fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, i32)) -> bool {
+        let (view, wake) = (self.view(), self.aside.wake.load(Ordering::Relaxed));
+        // As in `write_locked`: the loads above come before those of the gate.
+        fence(Ordering::Acquire);
+        self.gate().visit(ticket.0, || work(&view, wake))
+    }
+}

@@ -1,0 +1,108 @@
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use super::super::{Connection, Message};
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A socket whose last close waits for ten minutes, or until the other end is gone.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other_end, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    sockopt::set_socket_linger(&socket, Some(Duration::from_secs(600))).unwrap();
+    (socket.into(), other_end)
+}
+
+/// A connection that cannot be closed without waiting: such a socket is on its way in it.
+fn stuck() -> (Connection, TcpStream) {
+    let (a, b) = Connection::pair().unwrap();
+    let (socket, other_end) = lingering();
+    a.send(0, &Message::Done, &[socket.as_fd()], SOON).unwrap();
+    (b, other_end)
+}
+
+fn until(what: &str, test: impl Fn() -> bool) {
+    let by = Instant::now() + SOON;
+    while !test() {
+        assert!(Instant::now() < by, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn threads(janitor: &Janitor) -> usize {
+    janitor.0.lock().threads
+}
+
+#[test]
+fn who_hands_over_never_waits_and_everything_is_closed_in_the_end() {
+    let janitor = Janitor::new();
+    let start = Instant::now();
+    let (connections, other_ends): (Vec<_>, Vec<_>) = (0..MAX_THREADS).map(|_| stuck()).unzip();
+    for connection in connections {
+        drop(connection.with_janitor(&janitor));
+    }
+    until("all threads are stuck", || janitor.kept() == 0);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    janitor.dispose([writer]);
+    assert_eq!((threads(&janitor), janitor.kept()), (MAX_THREADS, 1), "kept, not waited for");
+    assert!(start.elapsed() < Duration::from_secs(300), "none of the closes was waited for");
+    drop(other_ends);
+    assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0, "closed when a thread got free");
+    until("the threads are gone", || threads(&janitor) == 0);
+}
+
+#[test]
+fn descriptors_that_came_are_asked_not_to_linger() {
+    let janitor = Janitor::new();
+    let (sockets, _other_ends): (Vec<_>, Vec<_>) = (0..3 * MAX_THREADS).map(|_| lingering()).unzip();
+    janitor.dispose(sockets);
+    until("all are closed", || janitor.kept() == 0 && threads(&janitor) == 0);
+}
+
+#[test]
+fn a_connection_without_anything_unread_is_closed_at_once_and_without_a_thread() {
+    let janitor = Janitor::new();
+    let (a, b) = Connection::pair().unwrap();
+    drop(b.with_janitor(&janitor));
+    assert!(a.send(0, &Message::Done, &[], SOON).is_err());
+    assert_eq!(threads(&janitor), 0);
+}
+
+#[test]
+fn empty_packets_hide_nothing() {
+    let (a, b) = Connection::pair().unwrap();
+    let b = b.as_fd().try_clone_to_owned().unwrap();
+    assert_eq!(rustix::net::send(&a, b"", rustix::net::SendFlags::empty()).unwrap(), 0);
+    assert!(!is_drained(&b));
+    let (a, b) = Connection::pair().unwrap();
+    let b = b.as_fd().try_clone_to_owned().unwrap();
+    assert!(is_drained(&b));
+    assert!(rustix::net::send(&a, b"x", rustix::net::SendFlags::NOSIGNAL).is_err(), "nothing can follow");
+}
+
+#[test]
+fn what_comes_with_a_broken_packet_is_for_the_janitor() {
+    let janitor = Janitor::new();
+    let (a, b) = Connection::pair().unwrap();
+    let b = b.with_janitor(&janitor);
+    let (carried, other_end) = stuck();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let carries = [carried.as_fd()];
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&carries)));
+    let flags = rustix::net::SendFlags::empty();
+    rustix::net::sendmsg(&a, &[std::io::IoSlice::new(b"junk")], &mut control, flags).unwrap();
+    // Not the last copy: the one that is sent is.
+    drop(carried);
+    let start = Instant::now();
+    assert!(b.receive(SOON).is_err());
+    assert!(start.elapsed() < Duration::from_secs(300), "its close was waited for");
+    drop(other_end);
+    until("it is closed", || janitor.kept() == 0 && threads(&janitor) == 0);
+}

@@ -1,0 +1,41 @@
+//! Whether a socket takes descriptors at all (`SO_PASSRIGHTS`, Linux 6.16).
+//!
+//! ```text
+//!   listener: no ──connect──▶ the connection, before it is accepted: no        a sender gets EPERM, nothing arrives
+//!                                 └─ accepted, and the other end turns out to be somebody who sends some: yes
+//! ```
+//!
+//! A descriptor is somebody else's code on our thread: its last close may wait for a network or a file server for as long as
+//! its sender likes. So it is best not to get it. Before Linux 6.16 whoever can connect can send; what comes is then for the
+//! [`Janitor`](super::Janitor).
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::error::{Error, Result};
+
+/// `SO_PASSRIGHTS` of the processors that number options as most do.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Has a socket take descriptors, or not; `false` where the kernel has no such choice, and descriptors are taken.
+pub(super) fn set(socket: impl AsFd, taken: bool) -> Result<bool> {
+    let value = libc::c_int::from(taken);
+    // SAFETY: `value` is a number of the size passed along, and outlives the call.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if status == 0 {
+        return Ok(true);
+    }
+    let e = std::io::Error::last_os_error();
+    match e.raw_os_error() {
+        // EPERM: some sandboxes refuse options that they do not know.
+        Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EINVAL | libc::EPERM) => Ok(false),
+        _ => Err(Error::system("SO_PASSRIGHTS", e)),
+    }
+}
