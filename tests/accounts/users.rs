@@ -49,7 +49,8 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let shared = folder.path();
     let weir = shared.join("weir");
-    std::fs::copy(crate::fixture::weir(), &weir).expect("copied");
+    // By another process: a descriptor open for writing here might be inherited by a child of another test, and keep it from being run.
+    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777)).expect("shared by all");
     for uid in [ANNA, BERT] {
         let home = shared.join(uid.to_string());

@@ -12,6 +12,7 @@ use std::fmt;
 use traceweir_format::header::message::{self, Origin};
 use traceweir_format::header::{self, Family, Record, event};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, HeaderType};
+use traceweir_format::wire::i64_at;
 
 /// Thread ids remembered for a process before all are asked for again.
 const REMEMBERED: usize = 4096;
@@ -30,6 +31,28 @@ impl fmt::Debug for Threads {
             Self::AsGiven => "AsGiven",
             Self::Translated(_) => "Translated",
         })
+    }
+}
+
+/// What becomes of a record's own time stamp.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stamp {
+    /// It is replaced by this one.
+    Ours(i64),
+    /// It is kept, but nothing was written later than it was collected: a stamp from the future would hold up every live consumer.
+    Kept {
+        /// When it was written at the latest.
+        latest: i64,
+    },
+}
+
+impl Stamp {
+    /// The stamp to be written in place of the record's own; `None`: its own stays.
+    fn instead_of(self, own: i64) -> Option<i64> {
+        match self {
+            Self::Ours(time) => Some(time),
+            Self::Kept { latest } => (own > latest).then_some(latest),
+        }
     }
 }
 
@@ -67,9 +90,9 @@ impl Writer {
         }
     }
 
-    /// Checks a record and signs it; `stamp` is `None` where its own is to be kept. Whether it may be stored.
+    /// Checks a record and signs it. Whether it may be stored.
     #[inline]
-    pub(crate) fn sign(&mut self, record: &mut [u8], stamp: Option<i64>) -> bool {
+    pub(crate) fn sign(&mut self, record: &mut [u8], stamp: Stamp) -> bool {
         if self.is_plain_event(record) {
             self.sign_header(record, stamp);
             return true;
@@ -88,17 +111,17 @@ impl Writer {
             && u16::from(flags) & EVENT_HEADER_FLAG_EXTENDED_INFO == 0
     }
 
-    fn sign_other(&mut self, record: &mut [u8], stamp: Option<i64>) -> bool {
+    fn sign_other(&mut self, record: &mut [u8], stamp: Stamp) -> bool {
         let Ok(view) = Record::parse(record, 0) else { return false };
         if view.bytes().len() != record.len() || view.items_damaged() {
             return false;
         }
-        let given = view.thread_id();
+        let (given, time) = (view.thread_id(), stamp.instead_of(view.time()));
         match view.family() {
             Family::Event | Family::Full | Family::Instance => self.sign_header(record, stamp),
             Family::Message => {
                 let thread_id = self.thread(given);
-                message::set_origin(record, &Origin { time: stamp, thread_id, process_id: self.process });
+                message::set_origin(record, &Origin { time, thread_id, process_id: self.process });
             }
             _ => return false,
         }
@@ -106,7 +129,7 @@ impl Writer {
     }
 
     #[inline]
-    fn sign_header(&mut self, record: &mut [u8], stamp: Option<i64>) {
+    fn sign_header(&mut self, record: &mut [u8], stamp: Stamp) {
         let Some(header) = record.first_chunk_mut::<0x18>() else { return };
         if matches!(self.threads, Threads::Translated(_)) {
             let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
@@ -114,8 +137,12 @@ impl Writer {
             header[0x08..0x0C].copy_from_slice(&thread.to_le_bytes());
         }
         header[0x0C..0x10].copy_from_slice(&self.process.to_le_bytes());
-        if let Some(stamp) = stamp {
-            header[0x10..0x18].copy_from_slice(&stamp.to_le_bytes());
+        let time = match stamp {
+            Stamp::Ours(time) => Some(time),
+            Stamp::Kept { .. } => stamp.instead_of(i64_at(header, 0x10)),
+        };
+        if let Some(time) = time {
+            header[0x10..0x18].copy_from_slice(&time.to_le_bytes());
         }
     }
 }
@@ -174,13 +201,16 @@ mod tests {
     fn every_family_gets_our_process_and_stamp() {
         let item = Item { kind: ExtType(1), data: &[0; 16] };
         for mut record in [event(&[]), event(&[item]), classic(), message(Some((7, 8)))] {
-            assert!(Writer::new(42, Threads::AsGiven).sign(&mut record, Some(1234)));
+            assert!(Writer::new(42, Threads::AsGiven).sign(&mut record, Stamp::Ours(1234)));
             assert_eq!(facts(&record), (7, 42, 1234));
-            assert!(Writer::new(43, Threads::AsGiven).sign(&mut record, None), "its own stamp stays");
+            assert!(
+                Writer::new(43, Threads::AsGiven).sign(&mut record, Stamp::Kept { latest: i64::MAX }),
+                "its own stamp stays"
+            );
             assert_eq!(facts(&record), (7, 43, 1234));
         }
         let mut bare = message(None);
-        assert!(Writer::new(42, Threads::AsGiven).sign(&mut bare, Some(1234)));
+        assert!(Writer::new(42, Threads::AsGiven).sign(&mut bare, Stamp::Ours(1234)));
         assert_eq!(Record::parse(&bare, 0).unwrap().time(), 1234);
     }
 
@@ -196,7 +226,7 @@ mod tests {
         );
         for _ in 0..3 {
             let mut record = event(&[]);
-            assert!(writer.sign(&mut record, None));
+            assert!(writer.sign(&mut record, Stamp::Kept { latest: i64::MAX }));
             assert_eq!(facts(&record).0, 701);
         }
     }
@@ -206,15 +236,15 @@ mod tests {
         let mut writer = Writer::new(1, Threads::AsGiven);
         let mut short = event(&[]);
         short[0] -= 1;
-        assert!(!writer.sign(&mut short, None), "size field");
+        assert!(!writer.sign(&mut short, Stamp::Kept { latest: i64::MAX }), "size field");
         let mut marker = event(&[]);
         marker[3] = 0x10;
-        assert!(!writer.sign(&mut marker, None), "marker");
+        assert!(!writer.sign(&mut marker, Stamp::Kept { latest: i64::MAX }), "marker");
         let mut items = event(&[]);
         items[4] |= 1;
-        assert!(!writer.sign(&mut items, None), "items that leave the record");
-        assert!(!writer.sign(&mut [0xFF; 64], None), "filler");
-        assert!(!writer.sign(&mut [0; 3], None), "too small for anything");
+        assert!(!writer.sign(&mut items, Stamp::Kept { latest: i64::MAX }), "items that leave the record");
+        assert!(!writer.sign(&mut [0xFF; 64], Stamp::Kept { latest: i64::MAX }), "filler");
+        assert!(!writer.sign(&mut [0; 3], Stamp::Kept { latest: i64::MAX }), "too small for anything");
         let mut kernel = Vec::new();
         SystemHeader {
             pointer_size: 8,
@@ -227,6 +257,16 @@ mod tests {
         }
         .encode(&[], &mut kernel)
         .unwrap();
-        assert!(!writer.sign(&mut kernel, None), "kernel events");
+        assert!(!writer.sign(&mut kernel, Stamp::Kept { latest: i64::MAX }), "kernel events");
+    }
+
+    #[test]
+    fn a_kept_stamp_from_the_future_becomes_the_time_of_writing() {
+        let mut writer = Writer::new(1, Threads::AsGiven);
+        for (latest, written) in [(100, 9), (9, 9), (5, 5)] {
+            let mut record = event(&[]);
+            assert!(writer.sign(&mut record, Stamp::Kept { latest }));
+            assert_eq!(Record::parse(&record, 0).unwrap().time(), written);
+        }
     }
 }

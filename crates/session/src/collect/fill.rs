@@ -11,7 +11,7 @@ use crate::engine::Shared;
 use crate::merge::{Ring, Sink};
 use crate::output::Job;
 use crate::pool::{Buffer, Wait};
-use crate::record::Writer;
+use crate::record::{Stamp, Writer};
 
 /// Copies records into the buffer of a stream.
 pub(super) struct Filler<'a, 'w> {
@@ -66,7 +66,9 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         // What is late counts as written now (M4, K3).
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
-        if !writer.sign(record, (!head.keep_stamp).then_some(stream.time)) {
+        let latest = stream.time;
+        let stamp = if head.keep_stamp { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
+        if !writer.sign(record, stamp) {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
