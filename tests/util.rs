@@ -202,6 +202,11 @@ impl Daemon {
         Process::start(self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
+    /// Ends the daemon as nobody should.
+    pub(crate) fn kill(&mut self) {
+        drop(self.process.take());
+    }
+
     /// Ends the daemon as a service manager does, and waits for it.
     pub(crate) fn stop(&mut self) -> Option<Run> {
         let process = self.process.take()?;

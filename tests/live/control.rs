@@ -1,7 +1,7 @@
 //! start, stop, query, list, enable, disable, flush.
 
 use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, sessions, text};
-use crate::util::{Daemon, eventually};
+use crate::util::{Daemon, eventually, weir};
 
 #[test]
 fn a_session_is_started_listed_queried_and_stopped() {
@@ -41,6 +41,8 @@ fn a_provider_may_be_enabled_later_and_disabled_again() {
     let run = daemon.weir(["start", "Later", "-o", text(&file)]).expect(0);
     assert!(run.stderr.contains("weir enable Later"), "{}", run.stderr);
     serve(&daemon, 1);
+    let run = daemon.weir(["enable", "Later", "Wrong.Name"]).expect(0);
+    assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
     daemon.weir(["enable", "Later", SHOP, "--level", "info", "--keywords", "0x1"]).expect(0);
     serve(&daemon, 2);
     daemon.weir(["enable", "Later", SHOP, "--keywords", "0x2"]).expect(0);
@@ -80,6 +82,9 @@ fn providers_are_listed_with_their_processes_and_sessions() {
     assert_eq!((&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]), (&"0x1".into(), &4.into()));
     let table = daemon.weir(["list", "--providers"]).expect(0).text();
     assert!(table.contains(SHOP) && table.contains("Live:0x1:4"), "{table}");
+    daemon.weir(["enable", "Live", SHOP]).expect(0);
+    let table = daemon.weir(["list", "--providers"]).expect(0).text();
+    assert!(table.contains("Live:all"), "{table}");
 }
 
 #[test]
@@ -87,11 +92,48 @@ fn a_flight_recorder_writes_when_it_is_flushed() {
     let daemon = Daemon::start();
     let snapshot = daemon.path("snapshot.etl");
     let own = daemon.path("own.etl");
-    daemon.weir(["start", "Recorder", "--mode", "buffering", "-o", text(&own), "-p", SHOP]).expect(0);
+    let run =
+        daemon.weir(["start", "Recorder", "--mode", "buffering", "-o", text(&own), "-p", SHOP]).expect(0);
+    assert!(run.stderr.contains("weir flush Recorder") && !run.stderr.contains("watch"), "{}", run.stderr);
     serve(&daemon, 2);
-    daemon.weir(["flush", "Recorder", "-o", text(&snapshot)]).expect(0);
+    let run = daemon.weir(["flush", "Recorder", "-o", text(&snapshot)]).expect(0);
+    assert!(run.stderr.contains("snapshot.etl: 6 events"), "{}", run.stderr);
     assert_eq!(events_in(&snapshot).len(), 2 * EVENTS_PER_ORDER);
     daemon.weir(["stop", "Recorder"]).expect(0);
+}
+
+#[test]
+fn the_summary_of_a_part_says_what_the_part_holds() {
+    let daemon = Daemon::start();
+    let (ring, recorder) = (daemon.path("ring.etl"), daemon.path("recorder.etl"));
+    daemon
+        .weir(["start", "Ring", "--mode", "circular", "--max-size", "1", "-o", text(&ring), "-p", SHOP])
+        .expect(0);
+    let small = ["--mode", "buffering", "--buffer-size", "4", "--max-buffers", "16"];
+    daemon.weir([&["start", "Recorder", "-o", text(&recorder), "-p", SHOP], &small[..]].concat()).expect(0);
+    serve(&daemon, 10_000);
+    for (session, file) in [("Ring", &ring), ("Recorder", &recorder)] {
+        let run = daemon.weir(["stop", session]);
+        let held = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(file)]).json().len();
+        assert!(held < 30_000, "not all of it fits");
+        assert!(run.stderr.replace(',', "").contains(&format!("{held} events in")), "{held}: {}", run.stderr);
+        assert!(run.stderr.contains("the newest of"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_session_that_has_ended_says_so_and_how_it_was() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    daemon.weir(["start", "Full", "--max-size", "1", "-o", text(&file), "-p", SHOP]).expect(0);
+    serve(&daemon, 20_000);
+    eventually("the end of the session", || sessions(&daemon).is_empty().then_some(()));
+    let run = daemon.weir(["query", "full"]).expect(1);
+    assert!(run.stderr.contains("session Full ended at 20"), "when: {}", run.stderr);
+    assert!(run.stderr.contains("its file reached its size"), "and why: {}", run.stderr);
+    assert!(run.text().contains("Collected"), "and how it was");
+    let run = daemon.weir(["stop", "Full"]).expect(1);
+    assert!(run.stderr.contains("limit of 1 MiB") && run.stderr.contains("a.etl: "), "{}", run.stderr);
 }
 
 #[test]
@@ -102,7 +144,7 @@ fn a_flush_writes_out_what_is_buffered() {
     serve(&daemon, 2);
     let run = daemon.weir(["flush", "Flushed"]).expect(0);
     assert!(run.stderr.contains("6 events"), "{}", run.stderr);
-    let dump = crate::util::weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]);
     assert_eq!(dump.json().len(), 2 * EVENTS_PER_ORDER, "readable while the session runs");
     daemon.weir(["stop", "Flushed"]).expect(0);
 }
@@ -117,6 +159,7 @@ fn what_is_not_there_is_said_and_nothing_is_started() {
         assert!(run.stderr.contains("no daemon"), "{arguments:?}: {}", run.stderr);
     }
     assert!(nobody.weir(["list"]).expect(0).stderr.contains("no daemon"));
+    assert!(nobody.weir(["list", "--providers"]).expect(0).stderr.contains("know of providers"));
     assert!(!nobody.answers());
 
     let daemon = Daemon::start();
@@ -141,9 +184,36 @@ fn a_name_or_file_that_is_taken_is_refused() {
 }
 
 #[test]
+fn flags_that_make_no_session_are_refused_before_anything_happens() {
+    let nobody = Daemon::absent();
+    for (arguments, word) in [
+        (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
+        (&["--mode", "sequential"], "-o FILE"),
+        (&["--min-buffers", "50", "--max-buffers", "3"], "more than"),
+        (&["--max-size", "5G"], "whole MiB"),
+        (&["--buffer-size", "1"], "from 4 to 16384"),
+        (&["--flush-timer", "1s"], "whole seconds"),
+    ] {
+        let run = nobody.weir([&["start", "X"], arguments].concat()).expect(2);
+        assert!(run.stderr.contains(word), "{arguments:?}: {}", run.stderr);
+    }
+    assert!(!nobody.answers());
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_named_once() {
+    let daemon = Daemon::start();
+    // Nobody may write here, not even root.
+    let run = daemon.weir(["start", "X", "-o", "/proc/a.etl"]);
+    assert_ne!(run.code, 0);
+    assert_eq!(run.stderr.matches("os error").count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("/proc/a.etl") && !run.stderr.contains("--user"), "{}", run.stderr);
+}
+
+#[test]
 fn wrong_providers_are_refused_before_anything_happens() {
     for (provider, word) in [("My*", "wildcards"), ("#12", "GUID"), ("A:1:loud", "critical")] {
-        let run = crate::util::weir(["record", "-o", "x.etl", "-p", provider]).expect(2);
+        let run = weir(["record", "-o", "x.etl", "-p", provider]).expect(2);
         assert!(run.stderr.contains(word), "{provider}: {}", run.stderr);
     }
 }

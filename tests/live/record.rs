@@ -89,16 +89,25 @@ fn running_processes_are_recorded_until_ctrl_c() {
 fn ctrl_c_twice_leaves_at_once_and_the_file_is_finalised() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let _shop = open_shop(&daemon);
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
-    session_with_events(&daemon, "weir-record-");
-    recording.signal(Signal::INT);
-    recording.signal(Signal::INT);
-    // The stop may be done before the second one arrives.
-    let run = recording.finish();
-    assert!(matches!(run.code, 0 | 130), "{}: {}", run.code, run.stderr);
-    eventually("the end of the session", || sessions(&daemon).is_empty().then_some(()));
-    assert!(!events_in(&file).is_empty());
+    // The stop waits a second for a process that does not answer. On a machine that takes longer than that to tell us twice it is done
+    // first; then it is tried again.
+    let left_at_once = (0..10).any(|_| {
+        let shop = open_shop(&daemon);
+        let mut recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
+        session_with_events(&daemon, "weir-record-");
+        shop.signal(Signal::STOP);
+        while recording.is_running() {
+            recording.signal(Signal::INT);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let run = recording.finish();
+        assert!(matches!(run.code, 0 | 130), "{}: {}", run.code, run.stderr);
+        assert_eq!(run.code == 130, run.stderr.contains("the daemon finalises the file"), "{}", run.stderr);
+        eventually("the end of the session", || sessions(&daemon).is_empty().then_some(()));
+        assert!(!events_in(&file).is_empty());
+        run.code == 130
+    });
+    assert!(left_at_once);
 }
 
 #[test]
@@ -153,8 +162,71 @@ fn a_file_that_reaches_its_size_ends_the_recording_and_the_rest_is_counted() {
     let file = daemon.path("a.etl");
     let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
     let run = record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
-    assert!(run.stderr.contains("lost"), "{}", run.stderr);
+    assert!(run.stderr.contains("lost") && run.stderr.contains("limit of 1 MiB"), "{}", run.stderr);
     let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).expect(4);
     assert!(!dump.json().is_empty() && file.metadata().unwrap().len() <= 1 << 20);
     assert_eq!(sessions(&daemon).len(), 0);
+}
+
+#[test]
+fn a_command_that_cannot_be_run_costs_no_old_trace() {
+    let daemon = Daemon::start();
+    let file = daemon.path("keep.etl");
+    std::fs::write(&file, "precious").unwrap();
+    record(&daemon, &file, &["--", "./no-such-program"]).expect(127);
+    record(&daemon, &file, &["--", "no-such-program-on-any-path"]).expect(127);
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+}
+
+#[test]
+fn a_provider_that_nobody_has_is_named_at_the_end() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let providers = format!("{SHOP},Wrong.Name");
+    let arguments = ["record", "-p", &providers, "-o", text(&file), "--", WEIR, "demo-shop"];
+    let run = daemon.weir(arguments).expect(0);
+    assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
+    assert!(!run.stderr.contains(&format!("provider {SHOP}")), "this one was: {}", run.stderr);
+}
+
+#[test]
+fn a_process_without_the_provider_is_named() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let pid = std::process::id().to_string();
+    let run = record(&daemon, &file, &["--pid", &pid, "--duration", "50ms"]).expect(0);
+    assert!(run.stderr.contains(&format!("process {pid} has not registered {SHOP}")), "{}", run.stderr);
+}
+
+#[test]
+fn who_ends_the_recording_early_is_said() {
+    let mut daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let _shop = open_shop(&daemon);
+    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
+    let name = session_with_events(&daemon, "weir-record-");
+    daemon.weir(["stop", &name]).expect(0);
+    let run = recording.finish().expect(0);
+    assert!(run.stderr.contains("by somebody else"), "{}", run.stderr);
+    assert!(!events_in(&file).is_empty());
+
+    let file = daemon.path("b.etl");
+    // What is a second old has been written, also when the daemon is killed.
+    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file)]);
+    eventually("events in the file", || {
+        let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]);
+        (!dump.json().is_empty()).then_some(())
+    });
+    daemon.kill();
+    let run = recording.finish().expect(1);
+    assert!(run.stderr.contains("has ended") && run.stderr.contains("weir repair"), "{}", run.stderr);
+}
+
+#[test]
+fn a_file_that_is_removed_meanwhile_is_missed() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let script = format!("rm {}", text(&file));
+    let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(125);
+    assert!(run.stderr.contains("a.etl is not there any more"), "{}", run.stderr);
 }

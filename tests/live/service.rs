@@ -68,3 +68,33 @@ fn on_demand_it_leaves_the_process_group_of_whoever_started_it() {
     eventually("an answer of the daemon", || daemon.answers().then_some(()));
     eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
 }
+
+#[test]
+fn on_demand_it_keeps_nothing_that_its_starter_had_open() {
+    let daemon = Daemon::absent();
+    let (lock, fifo) = (daemon.path("lock"), daemon.path("pipe"));
+    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    let locked = std::fs::File::create(&lock).unwrap();
+    rustix::fs::flock(&locked, exclusive).unwrap();
+    // What the shell has open goes to every program that it starts, and to theirs; so does the lock.
+    let script = "exec 7<&0 </dev/null; mkfifo pipe; exec 8<>pipe 9>pipe; \"$1\" start Held --mode buffering";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir")]).current_dir(daemon.folder());
+    command.stdin(Stdio::from(locked));
+    command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Its end is also the end of its output: the daemon holds none of the pipes.
+    Process::start(&mut command).finish().expect(0);
+    drop(command);
+    assert!(daemon.answers());
+
+    let file = std::fs::File::open(&lock).unwrap();
+    rustix::fs::flock(&file, exclusive).expect("nobody holds the lock");
+    let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+    let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
+    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "nobody reads the pipe");
+
+    let pid = std::fs::read_to_string(daemon.path("daemon.lock")).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
+}

@@ -111,7 +111,7 @@ fn hint(error: &Error) -> Option<String> {
 
 /// Whether it was the daemon that would not have us, and not a rule about files or processes.
 fn is_refusal_of_daemon(error: &Error) -> bool {
-    matches!(error, Error::Refused { reason, .. } if reason.contains("traceweir"))
+    matches!(error, Error::Refused { reason, .. } if reason.contains("may not control"))
 }
 
 /// How a daemon that does not answer is ended: its lock tells which process it is.

@@ -152,6 +152,9 @@ mod tests {
         assert_eq!(wanted.params(&[]).filters, []);
         let params = wanted.params(&[1, 0x102]);
         assert_eq!((params.level, params.match_any), (2, 1));
-        assert_eq!(params.filters, [Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0, 2, 1, 0, 0] }]);
+        assert_eq!(
+            params.filters,
+            [Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0, 2, 1, 0, 0] }]
+        );
     }
 }

@@ -20,7 +20,9 @@ use crate::export::{plain, plain_path};
 use crate::providers::Wanted;
 
 pub(crate) use reach::{check_pids, seen, tell_unseen, unheard};
-pub(crate) use report::{Ended, count_events, json, page, summarise, tell_loss, why_ended};
+pub(crate) use report::{
+    Ended, count_events, end_of, is_at_limit, json, page, summarise, tell_loss, why_ended,
+};
 pub(crate) use shape::{config, roomy};
 
 /// How long processes are waited for when a provider is enabled.
@@ -36,13 +38,16 @@ pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
 /// Names the folder that an error of the system is about.
 fn in_folder(whose: Whose, error: Error) -> anyhow::Error {
     let is_system = matches!(error, Error::Transport(traceweir_transport::Error::System { .. }));
-    let named = std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let named =
+        std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = named.or_else(|| {
         let dir = RuntimeDir::of(whose.scope().unwrap_or(Scope::User)).ok()?;
         Some(dir.path().to_owned())
     });
     match folder.filter(|_| is_system) {
-        Some(folder) => anyhow!(error).context(format!("no daemon can be reached in {}", plain_path(&folder))),
+        Some(folder) => {
+            anyhow!(error).context(format!("no daemon can be reached in {}", plain_path(&folder)))
+        }
         None => anyhow!(error),
     }
 }
@@ -204,4 +209,3 @@ pub(crate) fn tell_of_delay(done: traceweir::Result<()>) -> Result<()> {
         done => Ok(done?),
     }
 }
-

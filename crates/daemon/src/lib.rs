@@ -29,6 +29,7 @@
 mod access;
 pub mod error;
 mod filter;
+mod limits;
 mod log;
 mod logfile;
 mod process;

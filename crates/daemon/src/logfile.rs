@@ -1,50 +1,102 @@
 //! Log files as controllers pass them: already open, with the rights of whoever asked.
 //!
+//! ```text
+//!   the loop:   Passed, how many ─▶ a thread of its own:   look at it ─▶ Claim, or in use ─▶ empty it ─▶ the session
+//!                    └─ not wanted: the janitor                              └─ held with the session, free when dropped
+//! ```
+//!
 //! The daemon opens no file by name, so it never writes where the caller could not. What arrives is a descriptor; it must be a regular
-//! file, open for reading and writing, and no other session's file.
+//! file, open for reading and writing, and no other session's file. Even looking at it may wait for the server of a remote file
+//! system, and so may closing it: the loop does neither.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType, OFlags};
 use traceweir_format::spec::status::Status;
+use traceweir_session::{Error, Result};
+use traceweir_transport::socket::Janitor;
 
 use crate::error::Refusal;
 
 /// Which file: device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct FileKey {
-    dev: u64,
-    ino: u64,
-}
+type FileKey = (u64, u64);
 
-/// A file that passed the checks, still with its old content.
+/// Descriptors that came with a request; those that nobody takes are for the janitor.
 #[derive(Debug)]
-pub(crate) struct LogFile {
-    /// Which.
-    pub(crate) key: FileKey,
-    /// It.
-    pub(crate) file: File,
+pub(crate) struct Passed {
+    descriptors: Vec<OwnedFd>,
+    janitor: Janitor,
 }
 
-/// Checks the descriptors that came with a request: one where a file is named, none otherwise.
-pub(crate) fn accept(named: bool, descriptors: Vec<OwnedFd>) -> Result<Option<LogFile>, Refusal> {
-    let mut descriptors = descriptors.into_iter();
-    match (named, descriptors.next(), descriptors.next()) {
-        (false, None, _) => Ok(None),
-        (true, Some(fd), None) => check(fd).map(Some),
-        (true, None, _) => Err(invalid("a log file is named but none was passed along")),
-        _ => Err(invalid("more files were passed along than are named")),
+impl Passed {
+    /// What came.
+    pub(crate) fn new(descriptors: Vec<OwnedFd>, janitor: &Janitor) -> Self {
+        Self { descriptors, janitor: janitor.clone() }
+    }
+
+    /// Whether as many came as files are named: one or none.
+    pub(crate) fn check(&self, named: bool) -> Result<(), Refusal> {
+        let invalid = |why: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        match (named, self.descriptors.len()) {
+            (true, 1) | (false, 0) => Ok(()),
+            (true, 0) => invalid("a log file is named but none was passed along"),
+            _ => invalid("more files were passed along than are named"),
+        }
+    }
+
+    /// The file, empty, and the claim on it; nothing where none came. Takes its time.
+    pub(crate) fn open(mut self, files: &Files) -> Result<(Option<File>, Option<Claim>)> {
+        let Some(fd) = self.descriptors.pop() else { return Ok((None, None)) };
+        let claim = files.claim(check(&fd)?)?;
+        let file = File::from(fd);
+        file.set_len(0).map_err(Error::File)?;
+        Ok((Some(file), Some(claim)))
     }
 }
 
-fn check(fd: OwnedFd) -> Result<LogFile, Refusal> {
-    let bad = |why| Refusal::new(Status::ERROR_BAD_PATHNAME, why);
-    let stat = rustix::fs::fstat(&fd).map_err(|_| bad("the log file cannot be looked at"))?;
+impl Drop for Passed {
+    fn drop(&mut self) {
+        self.janitor.dispose(std::mem::take(&mut self.descriptors));
+    }
+}
+
+/// The files that sessions write, or are about to write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files(Arc<Mutex<BTreeSet<FileKey>>>);
+
+impl Files {
+    fn claim(&self, key: FileKey) -> Result<Claim> {
+        if !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
+            return Err(refused(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
+        }
+        Ok(Claim { files: self.clone(), key })
+    }
+}
+
+/// A file that nobody else may write while this lives.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    files: Files,
+    key: FileKey,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.files.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+fn check(fd: &OwnedFd) -> Result<FileKey> {
+    let bad = |why| refused(Status::ERROR_BAD_PATHNAME, why);
+    let invalid = |why| refused(Status::ERROR_INVALID_PARAMETER, why);
+    let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be looked at"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(bad("the log file is not a regular file"));
     }
-    let flags = rustix::fs::fcntl_getfl(&fd).map_err(|_| bad("the log file cannot be looked at"))?;
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| bad("the log file cannot be looked at"))?;
     if flags & OFlags::RWMODE != OFlags::RDWR {
         return Err(invalid("the log file must be open for reading and writing"));
     }
@@ -52,11 +104,11 @@ fn check(fd: OwnedFd) -> Result<LogFile, Refusal> {
     if flags.contains(OFlags::APPEND) {
         return Err(invalid("the log file must not be open for appending"));
     }
-    Ok(LogFile { key: FileKey { dev: stat.st_dev, ino: stat.st_ino }, file: File::from(fd) })
+    Ok((stat.st_dev, stat.st_ino))
 }
 
-fn invalid(why: &str) -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+fn refused(status: Status, why: &'static str) -> Error {
+    Error::Properties { status, why }
 }
 
 #[cfg(test)]
@@ -64,8 +116,15 @@ mod tests {
     use super::*;
     use std::fs::OpenOptions;
 
+    fn passed(files: Vec<OwnedFd>) -> Passed {
+        Passed::new(files, &Janitor::new())
+    }
+
     fn status(named: bool, files: Vec<OwnedFd>) -> Status {
-        accept(named, files).err().map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
+        let passed = passed(files);
+        let checked = passed.check(named).err().map(|refusal| refusal.status);
+        let opened = || passed.open(&Files::default()).err().map(|e| e.status());
+        checked.or_else(opened).unwrap_or(Status::ERROR_SUCCESS)
     }
 
     #[test]
@@ -90,15 +149,21 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_file_are_one_file() {
+    fn two_names_of_one_file_are_one_file_and_only_what_is_claimed_is_emptied() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-        File::create(&a).unwrap();
+        std::fs::write(&a, "old").unwrap();
         std::fs::hard_link(&a, &b).unwrap();
-        let key = |path| {
+        let files = Files::default();
+        let open = |path| {
             let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            accept(true, vec![file.into()]).unwrap().unwrap().key
+            passed(vec![file.into()]).open(&files)
         };
-        assert_eq!(key(&a), key(&b));
+        let first = open(&a).unwrap();
+        std::fs::write(&a, "new").unwrap();
+        assert_eq!(open(&b).unwrap_err().status(), Status::ERROR_BAD_PATHNAME, "in use");
+        assert_eq!(std::fs::read(&a).unwrap(), b"new");
+        drop(first);
+        assert!(open(&b).is_ok(), "free again");
     }
 }

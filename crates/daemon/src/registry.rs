@@ -133,6 +133,22 @@ impl Registry {
         self.processes.values().any(|process| process.peer.pid == pid && process.instance == instance)
     }
 
+    /// Connections of one process.
+    pub(crate) fn connections_of(&self, pid: u32) -> usize {
+        self.processes.values().filter(|process| process.peer.pid == pid).count()
+    }
+
+    /// The registrations of a process that a session wants and does not have.
+    pub(crate) fn wanting(&self, link: LinkId, session: u64) -> Vec<(u32, EnableParams)> {
+        let Some(process) = self.processes.get(&link) else { return Vec::new() };
+        let wanted = |registration: &Registration| {
+            let enable = self.enable_of(&registration.provider, session)?;
+            let is_meant = process.is_in(&enable.scope) && !registration.sessions.contains(&session);
+            is_meant.then(|| enable.params.clone())
+        };
+        process.registrations.iter().filter_map(|(number, it)| Some((*number, wanted(it)?))).collect()
+    }
+
     /// Adds a registration.
     pub(crate) fn register(
         &mut self,

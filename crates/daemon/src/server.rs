@@ -12,8 +12,10 @@
 //! 1. One thread; no call in the loop waits. Connecting to providers at the start has a thread of its own, sessions have theirs.
 //! 2. All events that are ready are seen at once, and connections that were hung up go first: a process that reconnects finds its old
 //!    connection forgotten.
-//! 3. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped.
-//! 4. The lock file is held for as long as the socket is served. It decides who is the daemon; the socket file does not.
+//! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the descriptor likes. Only controllers can send
+//!    descriptors at all, where the system lets us choose.
+//! 4. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped.
+//! 5. The lock file is held for as long as the socket is served. It decides who is the daemon; the socket file does not.
 //!
 //! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
 
@@ -31,12 +33,13 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::Message;
+use traceweir_transport::message::{Message, Role};
 use traceweir_transport::runtime::{RuntimeDir, random};
-use traceweir_transport::socket::Connection;
+use traceweir_transport::socket::{Connection, Janitor};
 
 use crate::access::Access;
 use crate::error::{Error, Result};
+use crate::limits::{Descriptors, MAX_LINKS, MAX_LINKS_OF_GUEST, MAX_LINKS_OF_GUESTS};
 use crate::log::{info, warning};
 use crate::service::{Effect, LinkId, Service};
 pub use inbox::Stopper;
@@ -79,14 +82,14 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
     outcome
 }
 
-/// Connections at most.
-const MAX_LINKS: usize = 4096;
-/// Of those, connections of one user who is neither root nor the daemon's own.
-const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Messages of one connection handled in a row.
 const MAX_IN_A_ROW: usize = 32;
 /// How long a connection may take to say hello, and a closed one to take what is still queued.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
+const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
+/// Descriptors left to the janitor that are worth a word.
+const MANY_KEPT: usize = 64;
 /// How long the listener rests when no descriptor is left.
 const REST: Duration = Duration::from_millis(100);
 /// How long sessions may take to finish their files when the daemon leaves.
@@ -112,6 +115,10 @@ struct Server {
     last_link: LinkId,
     /// When a link is dropped unless something happens before.
     expiries: BTreeSet<(Instant, LinkId)>,
+    janitor: Janitor,
+    descriptors: Descriptors,
+    /// It has been said that the janitor is stuck.
+    is_stuck: bool,
     inbox: Inbox,
     signals: UnixStream,
     _handlers: startup::Handlers,
@@ -140,10 +147,11 @@ impl Server {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
+        let janitor = Janitor::new();
         let access = Access::new(runtime.scope, rustix::process::geteuid().as_raw());
         let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
-        let service = Service::new(access.clone(), max_sessions, random(), post);
-        startup::knock(runtime.clone(), inbox.sender(Incoming::Knocked));
+        let service = Service::new(access.clone(), max_sessions, random(), post, janitor.clone());
+        startup::knock(runtime.clone(), janitor.clone(), inbox.sender(Incoming::Knocked));
         Ok(Self {
             epoll,
             home,
@@ -152,6 +160,9 @@ impl Server {
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
+            janitor,
+            descriptors: Descriptors::of_process(),
+            is_stuck: false,
             inbox,
             signals,
             _handlers: handlers,
@@ -221,9 +232,7 @@ impl Server {
             match link.receive() {
                 Received::Message(envelope) => {
                     self.service.handle(id, envelope);
-                    if self.service.is_introduced(id) {
-                        self.expect(id, None);
-                    }
+                    self.introduced(id);
                 }
                 Received::Nothing => break,
                 Received::Malformed(why) => self.service.malformed(id, &why),
@@ -232,6 +241,17 @@ impl Server {
             self.carry_out();
         }
         if ended {
+            self.drop_link(id);
+        }
+    }
+
+    /// A link that has said hello has all the time it wants, and may send what its role has to send.
+    fn introduced(&mut self, id: LinkId) {
+        if self.service.is_introduced(id) {
+            self.expect(id, None);
+        }
+        let takes = self.service.sends_files(id);
+        if takes && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
             self.drop_link(id);
         }
     }
@@ -279,6 +299,8 @@ impl Server {
 
     fn drop_link(&mut self, id: LinkId) {
         let Some(link) = self.links.remove(&id) else { return };
+        // The janitor may keep it open for a while: nobody is to hear of it.
+        let _ = epoll::delete(&self.epoll, &link);
         if let Some(at) = link.expires {
             self.expiries.remove(&(at, id));
         }
@@ -303,7 +325,7 @@ impl Server {
     fn accept_all(&mut self) {
         loop {
             match self.home.listener().accept() {
-                Ok(Some(connection)) => self.adopt(connection, false),
+                Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
                 Ok(None) => return,
                 Err(e) => {
                     // Out of descriptors, most likely: asking again at once would be asking for ever.
@@ -318,8 +340,7 @@ impl Server {
 
     fn adopt(&mut self, connection: Connection, knocked: bool) {
         let peer = connection.peer();
-        let of_user = || self.links.values().filter(|link| link.peer().uid == peer.uid).count();
-        if self.links.len() >= MAX_LINKS || self.access.is_guest(&peer) && of_user() >= MAX_LINKS_OF_GUEST {
+        if !self.has_room(&connection) {
             let reason = "too many connections".to_owned();
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
             // It is closed in any case; whether it hears why is its own affair.
@@ -334,9 +355,21 @@ impl Server {
         }
         self.links.insert(id, link);
         self.service.connected(id, peer, knocked);
-        if !knocked {
-            self.expect(id, Some(PATIENCE));
+        self.expect(id, hello_within(knocked, self.access.is_guest(&peer)));
+    }
+
+    /// Whether there is room for another connection of this peer. Guests leave room for those who control the daemon.
+    fn has_room(&self, connection: &Connection) -> bool {
+        let peer = connection.peer();
+        if self.links.len() >= MAX_LINKS {
+            return false;
         }
+        let peers = || self.links.values().map(Link::peer);
+        let is_crowded = self.access.is_guest(&peer)
+            && (peers().filter(|it| it.uid == peer.uid).count() >= MAX_LINKS_OF_GUEST
+                || peers().filter(|it| self.access.is_guest(it)).count() >= MAX_LINKS_OF_GUESTS
+                || self.descriptors.are_scarce(connection, true));
+        !is_crowded || self.access.allows(&peer, Role::Controller)
     }
 
     fn take_inbox(&mut self) {
@@ -357,6 +390,7 @@ impl Server {
 
     fn tick(&mut self, now: Instant) {
         self.service.tick(now);
+        self.watch_janitor();
         while let Some((at, id)) = self.expiries.first().copied().filter(|(at, _)| *at <= now) {
             self.expiries.remove(&(at, id));
             self.drop_link(id);
@@ -368,6 +402,18 @@ impl Server {
                 warning!("the listener does not come back: {e}");
             }
         }
+    }
+
+    /// Says once that closing what others sent does not come along, and once that it does again.
+    fn watch_janitor(&mut self) {
+        let kept = self.janitor.kept();
+        let is_stuck = kept >= MANY_KEPT;
+        if is_stuck && !self.is_stuck {
+            warning!("{kept} descriptors that clients sent cannot be closed, and are kept");
+        } else if self.is_stuck && !is_stuck {
+            info!("descriptors that clients sent are closed again");
+        }
+        self.is_stuck = is_stuck;
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -405,11 +451,33 @@ impl Server {
     }
 }
 
+/// How long a new connection may take to say who it is; `None`: as long as it likes.
+fn hello_within(knocked: bool, guest: bool) -> Option<Duration> {
+    match (knocked, guest) {
+        (false, _) => Some(PATIENCE),
+        (true, true) => Some(PATIENCE_WITH_KNOCKED),
+        (true, false) => None,
+    }
+}
+
 fn timespec(wait: Duration) -> Timespec {
     // Rounded up, so that the loop does not turn idly just before a deadline.
     let wait = wait + Duration::from_micros(100);
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(wait.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_says_hello_in_time_but_those_of_ours_who_were_found_asleep() {
+        assert_eq!(hello_within(false, false), Some(PATIENCE));
+        assert_eq!(hello_within(false, true), Some(PATIENCE));
+        assert_eq!(hello_within(true, true), Some(PATIENCE_WITH_KNOCKED));
+        assert_eq!(hello_within(true, false), None);
     }
 }

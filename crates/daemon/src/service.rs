@@ -24,6 +24,7 @@ mod enable;
 mod notice;
 mod provide;
 mod sessions;
+mod unserved;
 mod wait;
 
 #[cfg(test)]
@@ -35,14 +36,17 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role, common_version};
-use traceweir_transport::socket::{Envelope, Peer};
+use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
 use crate::access::Access;
 use crate::error::Refusal;
+use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
 use crate::log::{info, warning};
+use crate::logfile::{Files, Passed};
 use crate::registry::{Process, Registry};
 pub(crate) use notice::{Notice, Post};
 use sessions::Sessions;
+use unserved::Unserved;
 use wait::{Purpose, Waits};
 
 /// Stands for a connection.
@@ -106,14 +110,25 @@ pub(crate) struct Service {
     registry: Registry,
     sessions: Sessions,
     waits: Waits,
+    files: Files,
+    unserved: Unserved,
+    descriptors: Descriptors,
+    janitor: Janitor,
     effects: Vec<Effect>,
     leaving: bool,
     used: Instant,
 }
 
 impl Service {
-    /// An empty service; `daemon` is a random number for its life, `post` takes what session threads report.
-    pub(crate) fn new(access: Access, max_sessions: usize, daemon: u64, post: Post) -> Self {
+    /// An empty service; `daemon` is a random number for its life, `post` takes what session threads report, the janitor what
+    /// nobody asked for.
+    pub(crate) fn new(
+        access: Access,
+        max_sessions: usize,
+        daemon: u64,
+        post: Post,
+        janitor: Janitor,
+    ) -> Self {
         Self {
             access,
             daemon,
@@ -122,6 +137,10 @@ impl Service {
             registry: Registry::default(),
             sessions: Sessions::new(max_sessions),
             waits: Waits::default(),
+            files: Files::default(),
+            unserved: Unserved::default(),
+            descriptors: Descriptors::of_process(),
+            janitor,
             effects: Vec::new(),
             leaving: false,
             used: Instant::now(),
@@ -145,6 +164,11 @@ impl Service {
     /// Whether a connection has said who it is.
     pub(crate) fn is_introduced(&self, link: LinkId) -> bool {
         self.clients.get(&link).is_some_and(|client| client.role.is_some())
+    }
+
+    /// Whether a connection is of those that have files to send.
+    pub(crate) fn sends_files(&self, link: LinkId) -> bool {
+        self.clients.get(&link).is_some_and(|client| client.role == Some(Role::Controller))
     }
 
     /// A connection is gone.
@@ -174,6 +198,7 @@ impl Service {
         client.spoke = Instant::now();
         let role = client.role;
         let Envelope { request, message, descriptors } = envelope;
+        let passed = Passed::new(descriptors, &self.janitor);
         let asker = Asker { link, request };
         match (role, message) {
             (None, Message::Hello { versions, role, instance, program }) => {
@@ -181,7 +206,7 @@ impl Service {
             }
             (Some(Role::Provider), message) => self.provider_says(asker, message),
             (Some(Role::Controller), message) => {
-                self.controller_says(asker, message, descriptors);
+                self.controller_says(asker, message, passed);
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
                 if let Err(refusal) = self.open_consumer(asker, &session) {
@@ -234,18 +259,34 @@ impl Service {
         if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is connected already"));
         }
+        if role == Role::Provider {
+            self.check_room(&client.peer)?;
+        }
         Ok(version)
     }
 
-    fn controller_says(&mut self, asker: Asker, message: Message, descriptors: Vec<OwnedFd>) {
+    /// Whether there is room for a provider.
+    fn check_room(&self, peer: &Peer) -> Result<(), Refusal> {
+        let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        if self.registry.processes.len() >= MAX_PROVIDERS {
+            return full("too many processes are connected");
+        }
+        // Processes that cannot be seen from here all have the number 0.
+        if peer.pid != 0 && self.registry.connections_of(peer.pid) >= MAX_PER_PROCESS {
+            return full("this process has too many connections");
+        }
+        Ok(())
+    }
+
+    fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
         let outcome = match message {
-            Message::Start(config) => self.start(asker, *config, descriptors),
-            Message::Control { session, control } => self.control(asker, &session, control, descriptors),
+            Message::Start(config) => self.start(asker, *config, passed),
+            Message::Control { session, control } => self.control(asker, &session, control, passed),
             Message::EnableProvider { session, provider, code, params, timeout_ms } => {
                 self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
             }
             Message::QueryAll { from } => {
-                let page = Message::sessions_page(&self.sessions.properties(), from);
+                let page = Message::sessions_page(&self.sessions.all_properties(), from);
                 self.reply(asker, page);
                 Ok(())
             }
@@ -271,11 +312,12 @@ impl Service {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.waits.deadline()
+        [self.waits.deadline(), self.unserved.deadline()].into_iter().flatten().min()
     }
 
-    /// Time has passed: ends waits whose time is up.
+    /// Time has passed: ends waits whose time is up, and tries again what there was no room for.
     pub(crate) fn tick(&mut self, now: Instant) {
+        self.serve_unserved(now);
         for wait in self.waits.expired(now) {
             if let Some(purpose) = self.give_up(wait) {
                 let why = "a process did not answer in time; what was asked for stands";
@@ -286,8 +328,10 @@ impl Service {
 
     /// Waits no more; what it was for.
     fn give_up(&mut self, wait: u64) -> Option<Purpose> {
-        for process in self.registry.processes.values_mut() {
-            process.awaited.retain(|_, awaited| *awaited != wait);
+        for link in self.waits.links(wait) {
+            if let Some(process) = self.registry.processes.get_mut(link) {
+                process.awaited.retain(|_, awaited| *awaited != wait);
+            }
         }
         self.waits.remove(wait)
     }

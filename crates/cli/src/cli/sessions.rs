@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use traceweir::controller::Scope;
 
-use super::{EventFilters, Format, Schemas};
 use super::number::{buffers, kib, mib, pid, seconds};
+use super::{EventFilters, Format, Schemas};
 use crate::filter::{parse_duration, parse_level, parse_mask};
 use crate::providers::{GRAMMAR, Wanted, parse_provider};
 
@@ -263,7 +263,9 @@ pub(crate) struct Watch {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, where it is set, goes before --system and --user)")]
+#[command(
+    next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, where it is set, goes before --system and --user)"
+)]
 pub(crate) struct Daemon {
     /// Serve the whole system, in /run/traceweir
     #[arg(long, conflicts_with_all = ["user", "runtime_dir"])]

@@ -76,7 +76,7 @@ pub(super) fn flush(options: &Flush) -> Result<Outcome> {
         Some(file) => {
             let written = sessions::count_events(file).map(|n| counted(n, "event"));
             let written = written.unwrap_or_else(|| "a snapshot".to_owned());
-            eprintln!("{}: {written}, of {events} that session {name} has collected", plain_path(file));
+            eprintln!("{}: {written}; session {name} has collected {events}", plain_path(file));
         }
         None => {
             let buffers = counted(u64::from(flushed.buffers_written), "buffer");

@@ -12,6 +12,7 @@ mod runnable;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -168,7 +169,9 @@ impl Recording<'_> {
 
     /// Looks at the session and at the processes that are recorded.
     fn goes_on(&mut self) -> Result<bool> {
-        let Some(session) = self.session.as_mut().filter(|s| !s.is_over()) else { return Ok(self.has_command) };
+        let Some(session) = self.session.as_mut().filter(|s| !s.is_over()) else {
+            return Ok(self.has_command);
+        };
         let Some(now) = session.query()? else {
             if self.has_command {
                 eprintln!("warning: the recording has ended; the command runs on");
@@ -215,19 +218,12 @@ impl Recording<'_> {
                     let why = format!("the recording ended early: {status}");
                     return Err(traceweir::Error::refused(status, why).into());
                 }
-                eprintln!("{}", sessions::why_ended(p));
+                if !sessions::is_at_limit(p) {
+                    eprintln!("the recording was stopped by somebody else");
+                }
                 outcome
             }
-            Ended::WithDaemon(socket) => {
-                let events = sessions::count_events(file).map_or_else(String::new, |n| {
-                    format!(" ({} so far)", counted(n, "event"))
-                });
-                let (socket, file) = (plain_path(socket), plain_path(file));
-                bail!(
-                    "the daemon at {socket} has ended; {file} is valid to its last flush{events}: \
-                     weir repair {file} -o COPY finalises it"
-                );
-            }
+            Ended::WithDaemon(socket) => bail!("{}", without_daemon(socket, file)),
         };
         sessions::unheard(&self.options.provider, &self.seen, file);
         Ok(outcome)
@@ -241,7 +237,8 @@ impl Recording<'_> {
         while stopped.is_none() || (self.has_command && self.status.is_none() && !is_asked) {
             let left = hurry.map_or(LONG, |at| at.saturating_duration_since(Instant::now()));
             match self.inbox.recv_timeout(left) {
-                Ok(Note::Interrupt) if is_asked => hurry = Some(Instant::now() + HURRY),
+                // Asking again and again does not put it off.
+                Ok(Note::Interrupt) if is_asked => hurry = hurry.or_else(|| Some(Instant::now() + HURRY)),
                 Ok(Note::Interrupt) => is_asked = true,
                 Ok(Note::Child(ended)) => self.status = Some(ended.context("cannot wait for the command")?),
                 Ok(Note::Stopped(result)) => stopped = Some(result?),
@@ -251,6 +248,20 @@ impl Recording<'_> {
         }
         Ok(stopped)
     }
+}
+
+/// What is left of a recording whose daemon is gone.
+fn without_daemon(socket: &Path, file: &Path) -> String {
+    let events =
+        sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", counted(n, "event")));
+    let name = plain_path(file);
+    let file = match sessions::end_of(file) {
+        Some(_) => format!("it finalised {name}{events} before"),
+        None => {
+            format!("{name} is valid to its last flush{events}: weir repair {name} -o COPY finalises a copy")
+        }
+    };
+    format!("the daemon at {} has ended; {file}", plain_path(socket))
 }
 
 /// As shells tell it: 128 + N for signal N.

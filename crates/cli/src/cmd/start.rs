@@ -31,9 +31,12 @@ fn what_next(p: &Properties) -> String {
     let file = p.config.log_file.as_deref().map(plain_path);
     if has(Mode::Buffering) {
         let kib = u64::from(p.config.minimum_buffers) * u64::from(p.config.buffer_size);
-        let memory = format!("session {name} runs and keeps the newest {} KiB of events in memory", grouped(kib));
+        let memory =
+            format!("session {name} runs and keeps the newest {} KiB of events in memory", grouped(kib));
         return match file {
-            Some(file) => format!("{memory}; weir flush {name} writes them to {file}, and so does weir stop {name}"),
+            Some(file) => {
+                format!("{memory}; weir flush {name} writes them to {file}, and so does weir stop {name}")
+            }
             None => format!("{memory}; weir flush {name} -o FILE writes them, weir stop {name} drops them"),
         };
     }

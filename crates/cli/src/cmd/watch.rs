@@ -64,9 +64,13 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
 /// Says why the events end that nobody here put an end to.
 fn tell_end(options: &Watch, own: Option<&Option<Ended>>) {
     match (own, &options.session) {
+        (Some(Some(Ended::Before(p))), _) if p.end_status == 0 => {
+            eprintln!("the session was stopped by somebody else")
+        }
         (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
         (_, Some(name)) => {
-            let ended = sessions::controller_of(options.whose, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
+            let ended =
+                sessions::controller_of(options.whose, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
                 Err(_) => eprintln!("session {} has ended", plain(name)),
@@ -85,7 +89,10 @@ fn daemon_gone(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
         Some(Some(Ended::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
         _ => String::new(),
     };
-    let session = options.session.as_ref().map_or_else(|| "the session".to_owned(), |n| format!("session {}", plain(n)));
+    let session = options
+        .session
+        .as_ref()
+        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", plain(n)));
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
@@ -100,7 +107,9 @@ fn print(options: &Watch, trace: Trace) -> Result<traceweir::consumer::Lost> {
     let lost = live::read(
         trace,
         &options.schemas,
-        |record, time| filter.wants(record, time) && (only.is_empty() || only.iter().any(|w| w.covers(record))),
+        |record, time| {
+            filter.wants(record, time) && (only.is_empty() || only.iter().any(|w| w.covers(record)))
+        },
         |event| screen.write(|out| printer.event(event, out)),
     )?;
     screen.write(|out| printer.end(out))?;

@@ -20,6 +20,7 @@ use crate::providers::Wanted;
 
 /// How long a daemon that was just started may take to hear of the processes that run.
 const SETTLING: Duration = Duration::from_millis(400);
+const ELSEWHERE: &str = "weir list --providers shows those there are";
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Says which of these providers no process has so far.
@@ -34,16 +35,13 @@ pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Res
         std::thread::sleep(PAUSE);
     };
     for wanted in wanted.iter().filter(|w| is_missing(&seen, w)) {
-        warn_unseen(wanted, " yet");
+        eprintln!("{} yet; {ELSEWHERE}", unseen(wanted));
     }
     Ok(())
 }
 
-fn warn_unseen(wanted: &Wanted, so_far: &str) {
-    let name = plain(&wanted.name);
-    eprintln!(
-        "warning: no process with provider {name} has been seen{so_far}; weir list --providers shows those there are"
-    );
+fn unseen(wanted: &Wanted) -> String {
+    format!("no process with provider {} has been seen", plain(&wanted.name))
 }
 
 /// Providers that processes have.
@@ -59,7 +57,9 @@ pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
         return;
     }
     // A process that came and went between two looks has left its events.
-    let Ok(trace) = File::open(file).map_err(anyhow::Error::new).and_then(|f| Ok(Trace::open(f)?)) else { return };
+    let Ok(trace) = File::open(file).map_err(anyhow::Error::new).and_then(|f| Ok(Trace::open(f)?)) else {
+        return;
+    };
     let mut events = trace.events();
     while !missing.is_empty() {
         let Ok(Some(record)) = events.next() else { break };
@@ -67,7 +67,7 @@ pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
         missing.retain(|w| w.guid != provider);
     }
     for wanted in missing {
-        warn_unseen(wanted, "");
+        eprintln!("warning: {}; {ELSEWHERE}", unseen(wanted));
     }
 }
 
@@ -84,7 +84,8 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &
         }
         std::thread::sleep(PAUSE);
     }
-    let serves_all = RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
+    let serves_all =
+        RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     let own = rustix::process::geteuid().as_raw();
     for pid in missing {
         match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {

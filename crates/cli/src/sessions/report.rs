@@ -32,19 +32,18 @@ pub(crate) enum Ended {
 /// Everything that was lost on the way to the session's buffers and file, by cause; `None` where nothing was.
 pub(crate) fn losses(p: &Properties) -> Option<String> {
     let cause = &p.lost_by_cause;
+    let why = if is_at_limit(p) { "came after the file was full" } else { "could not be written" };
+    let buffers = u64::from(p.log_buffers_lost);
+    let in_buffers = format!("in {} {why}", counted(buffers, "buffer"));
+    let unwritten = if buffers > 0 { &in_buffers } else { why };
     list_of(&[
         (cause.no_room, "event", "found no room"),
-        (cause.not_written, "event", not_written(p)),
+        (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
         (cause.no_region, "event", "of processes that the session had no memory left for"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
-        (u64::from(p.log_buffers_lost), "buffer", not_written(p)),
+        (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
     ])
-}
-
-/// Where a session is past its size, what came later was not to be written.
-fn not_written(p: &Properties) -> &'static str {
-    if is_at_limit(p) { "came when the file had its size" } else { "could not be written" }
 }
 
 /// Everything that live consumers did not get.
@@ -85,7 +84,10 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
         Some(file) => tell_file(p, file)?,
         None if has(p, Mode::Buffering) => {
             let events = counted(p.events, "event");
-            eprintln!("session {}: {events} collected; without a file they are gone with it", plain(&p.config.name));
+            eprintln!(
+                "session {}: {events} collected; without a file they are gone with it",
+                plain(&p.config.name)
+            );
         }
         None => eprintln!("session {}: {}", plain(&p.config.name), counted(p.events, "event")),
     }
@@ -103,7 +105,9 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
 fn tell_file(p: &Properties, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
     let Ok(metadata) = file.metadata() else {
-        let why = format!("{name} is not there any more: it was removed or renamed while {collected} were recorded");
+        let why = format!(
+            "{name} is not there any more: it was removed or renamed while {collected} were recorded"
+        );
         return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, why)));
     };
     let buffer = u64::from(p.config.buffer_size) << 10;
@@ -146,7 +150,7 @@ fn counts_kib(p: &Properties) -> bool {
 }
 
 /// Whether one more buffer would have been too much for the file.
-fn is_at_limit(p: &Properties) -> bool {
+pub(crate) fn is_at_limit(p: &Properties) -> bool {
     let limit = u64::from(p.config.maximum_file_size) << if counts_kib(p) { 0 } else { 10 };
     let next = (u64::from(p.buffers_written) + 1) * u64::from(p.config.buffer_size);
     limit > 0 && next > limit && p.end_status == 0 && !has(p, Mode::Circular) && !has(p, Mode::Buffering)
@@ -154,17 +158,20 @@ fn is_at_limit(p: &Properties) -> bool {
 
 /// Why a session is no longer there that nobody here has stopped.
 pub(crate) fn why_ended(p: &Properties) -> String {
-    let when = p.config.log_file.as_deref().and_then(end_of).map_or_else(String::new, |at| format!(" at {at}"));
+    let when =
+        p.config.log_file.as_deref().and_then(end_of).map_or_else(String::new, |at| format!(" at {at}"));
     let name = plain(&p.config.name);
     match Status(p.end_status) {
-        Status::ERROR_SUCCESS if is_at_limit(p) => format!("session {name} ended{when}: its file reached its size"),
+        Status::ERROR_SUCCESS if is_at_limit(p) => {
+            format!("session {name} ended{when}: its file reached its size")
+        }
         Status::ERROR_SUCCESS => format!("session {name} was stopped{when}"),
         status => format!("session {name} ended by itself{when}: {status}"),
     }
 }
 
-/// When a file was finalised, as far as it says.
-fn end_of(file: &Path) -> Option<String> {
+/// When a file was finalised; `None` where it was not.
+pub(crate) fn end_of(file: &Path) -> Option<String> {
     let trace = Trace::open(File::open(file).ok()?).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
@@ -189,10 +196,14 @@ pub(crate) fn page(p: &Properties) -> String {
     line("Flush timer", if c.flush_timer == 0 { "none".to_owned() } else { format!("{} s", c.flush_timer) });
     line("Collected", counted(p.events, "event"));
     if c.log_file.is_some() {
-        line("Written", format!("{} to the file, its header included", counted(u64::from(p.buffers_written), "buffer")));
+        line(
+            "Written",
+            format!("{} to the file, its header included", counted(u64::from(p.buffers_written), "buffer")),
+        );
     }
     line("Lost", losses(p).unwrap_or_else(|| "nothing".to_owned()));
-    let (processes, consumers) = (counted(p.processes.into(), "process"), counted(p.consumers.into(), "consumer"));
+    let (processes, consumers) =
+        (counted(p.processes.into(), "process"), counted(p.consumers.into(), "consumer"));
     line("Attached", format!("{processes}, {consumers}"));
     if p.damaged_regions > 0 {
         line("Damaged", format!("memory of {}", counted(p.damaged_regions.into(), "process")));

@@ -25,6 +25,7 @@ pub(super) struct Link {
     weight: usize,
     watched: Option<EventFlags>,
     closing: bool,
+    takes_descriptors: bool,
     /// When it is dropped unless something happens before.
     pub(super) expires: Option<Instant>,
 }
@@ -51,12 +52,28 @@ pub(super) enum Received {
 impl Link {
     /// A connection to be watched.
     pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, queue: VecDeque::new(), weight: 0, watched: None, closing: false, expires: None }
+        Self {
+            connection,
+            queue: VecDeque::new(),
+            weight: 0,
+            watched: None,
+            closing: false,
+            takes_descriptors: false,
+            expires: None,
+        }
     }
 
     /// Who is at the other end.
     pub(super) fn peer(&self) -> Peer {
         self.connection.peer()
+    }
+
+    /// It may send descriptors from now on; `false` when the connection is of no use.
+    pub(super) fn take_descriptors(&mut self) -> bool {
+        if !self.takes_descriptors {
+            self.takes_descriptors = self.connection.take_descriptors().is_ok();
+        }
+        self.takes_descriptors
     }
 
     /// The next message.
@@ -139,5 +156,11 @@ impl Link {
     /// Whether something waits for room.
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
     }
 }

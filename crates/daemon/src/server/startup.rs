@@ -16,7 +16,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
-use traceweir_transport::runtime::RuntimeDir;
-use traceweir_transport::socket::{Connection, Listener};
+use traceweir_transport::runtime::{ProviderSocket, RuntimeDir};
+use traceweir_transport::socket::{Connection, Janitor, Listener};
 
 use crate::error::{Error, Result};
 use crate::log::warning;
@@ -36,8 +36,8 @@ use crate::log::warning;
 const LOCK_WITHIN: Duration = Duration::from_secs(2);
 /// How long one provider may take to be connected to.
 const KNOCK_WITHIN: Duration = Duration::from_millis(200);
-/// Provider sockets that are looked at.
-const MAX_SOCKETS: usize = 16_384;
+/// Provider sockets of one user that are looked at: as many as there can be connections.
+const MAX_SOCKETS: usize = 4096;
 
 /// The folder that this daemon serves: lock and socket.
 pub(super) struct Home {
@@ -117,39 +117,27 @@ fn raise_descriptor_limit() {
 
 /// Connects to all providers that are there already, on a thread of its own. First without waiting for anyone: a socket whose
 /// queue is full must not delay those behind it.
-pub(super) fn knock(runtime: RuntimeDir, found: Arc<dyn Fn(Connection) + Send + Sync>) {
+pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
-        let pids = runtime.provider_pids().unwrap_or_else(|e| {
+        let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
             warning!("providers that were there first cannot be found: {e}");
             Vec::new()
         });
-        let sockets = pids.into_iter().map(|pid| runtime.provider_socket(pid));
-        let try_all = |sockets: Vec<PathBuf>, within| -> Vec<PathBuf> {
-            sockets.into_iter().filter(|path| !knock_at(path, within, &*found)).collect()
+        let try_all = |sockets: Vec<ProviderSocket>, within| -> Vec<ProviderSocket> {
+            let is_busy = |socket: &ProviderSocket| match socket.connect(within) {
+                Ok(connection) => {
+                    found(connection.with_janitor(&janitor));
+                    false
+                }
+                Err(e) => matches!(e, traceweir_transport::Error::TimedOut),
+            };
+            sockets.into_iter().filter(is_busy).collect()
         };
-        let busy = try_all(sockets.take(MAX_SOCKETS).collect(), Duration::ZERO);
+        let busy = try_all(sockets, Duration::ZERO);
         try_all(busy, KNOCK_WITHIN);
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
         warning!("providers that were there first are not looked for: {e}");
-    }
-}
-
-/// Whether the matter of one socket is settled.
-fn knock_at(path: &Path, within: Duration, found: &dyn Fn(Connection)) -> bool {
-    match Connection::connect(path, within) {
-        Ok(connection) => found(connection),
-        Err(traceweir_transport::Error::TimedOut) => return false,
-        Err(e) => remove_if_stale(path, &e),
-    }
-    true
-}
-
-fn remove_if_stale(path: &Path, error: &traceweir_transport::Error) {
-    let traceweir_transport::Error::System { source, .. } = error else { return };
-    if source.kind() == std::io::ErrorKind::ConnectionRefused {
-        // Gone already, or not ours to remove: either way it stays stale and harmless.
-        let _ = std::fs::remove_file(path);
     }
 }
 

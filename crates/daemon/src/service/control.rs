@@ -1,19 +1,17 @@
 //! Sessions: start, query, update, flush, stop.
 //!
 //! ```text
-//!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: empty the file, Session::start)─▶ Started ─▶ Properties
+//!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: check and empty the file, Session::start)─▶ Started ─▶ Properties
 //!   Stop  ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped ─▶ Properties
 //!   end by itself, shut down ─▶ as Stop, for nobody
 //! ```
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_session::{Config, Error, Place, Session};
+use traceweir_session::{Config, Place, Session};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
@@ -22,7 +20,7 @@ use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
 use super::{Asker, CLOSE_WITHIN, Service, info, warning};
 use crate::error::Refusal;
-use crate::logfile::{self, FileKey, LogFile};
+use crate::logfile::{Claim, Passed};
 
 /// Updates and flushes of one session that may be under way.
 const MAX_CHANGES: usize = 64;
@@ -33,7 +31,7 @@ impl Service {
         &mut self,
         asker: Asker,
         mut config: SessionConfig,
-        descriptors: Vec<OwnedFd>,
+        passed: Passed,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         if config.guid.is_null() {
@@ -41,30 +39,48 @@ impl Service {
         }
         let config = Config::new(config, cpu::possible())?;
         let raw = config.properties();
+        passed.check(raw.log_file.is_some())?;
         let (name, guid) = (raw.name.clone(), raw.guid);
-        let file = logfile::accept(raw.log_file.is_some(), descriptors)?;
-        let key = file.as_ref().map(|file| file.key);
-        self.sessions.check(&name, &guid, key)?;
+        self.sessions.check(&name, &guid)?;
+        let config = self.fit(config)?;
+        let raw = config.properties();
         let id = self.sessions.next_id();
         let state = State::Starting { asker, ended: None };
         let tied_to = raw.tied.then_some(asker.link);
-        let files = key.into_iter().collect();
-        self.sessions.insert(id, Entry { name, guid, files, file: key, changes: 0, tied_to, state });
+        let pool_bytes = pool_bytes(raw, raw.maximum_buffers);
+        let (file, changes, turned_away) = (None, 0, 0);
+        self.sessions
+            .insert(id, Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, state });
         let pid = self.peer(asker.link).map_or(0, |peer| peer.pid);
-        self.launch(id, config, file, pid);
+        self.launch(id, config, passed, pid);
         Ok(())
     }
 
-    /// Emptying an old file and writing the header may take their time: they have a thread of their own.
-    fn launch(&self, id: u64, config: Config, file: Option<LogFile>, pid: u32) {
+    /// With fewer buffers at most, where all sessions together would take too much of the memory.
+    fn fit(&self, config: Config) -> Result<Config, Refusal> {
+        let (raw, left) = (config.properties(), self.sessions.pool_left());
+        if pool_bytes(raw, raw.maximum_buffers) <= left {
+            return Ok(config);
+        }
+        if pool_bytes(raw, raw.minimum_buffers) > left {
+            let why = "the buffers of all sessions would take more than half of the memory";
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
+        let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
+        Ok(Config::new(SessionConfig { maximum_buffers, ..raw.clone() }, cpu::possible())?)
+    }
+
+    /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
+    fn launch(&self, id: u64, config: Config, passed: Passed, pid: u32) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
-        let post = self.post.clone();
+        let (post, files) = (self.post.clone(), self.files.clone());
         apart(move || {
-            promise.keep(emptied(file).and_then(|file| {
+            promise.keep(passed.open(&files).and_then(|(file, claim)| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(Notice::Ended { id, status: ended.status });
                 });
-                Session::start(config, Place { id, file, starter: (pid, pid), on_end })
+                let session = Session::start(config, Place { id, file, starter: (pid, pid), on_end })?;
+                Ok((session, claim))
             }));
         });
     }
@@ -75,13 +91,12 @@ impl Service {
         asker: Asker,
         session: &SessionRef,
         control: Control,
-        descriptors: Vec<OwnedFd>,
+        passed: Passed,
     ) -> Result<(), Refusal> {
         match control {
             Control::Query => {
                 let id = self.sessions.find(session)?;
-                let properties =
-                    self.sessions.session(id).map(Session::properties).ok_or_else(not_running)?;
+                let properties = self.sessions.properties(id).ok_or_else(not_running)?;
                 self.reply(asker, Message::Properties(Box::new(properties)));
                 Ok(())
             }
@@ -89,8 +104,8 @@ impl Service {
                 let id = self.sessions.find(session)?;
                 self.stop(asker, id)
             }
-            Control::Update(update) => self.update(asker, session, update, descriptors),
-            Control::Flush { log_file } => self.flush(asker, session, log_file, descriptors),
+            Control::Update(update) => self.update(asker, session, update, passed),
+            Control::Flush { log_file } => self.flush(asker, session, log_file, passed),
             Control::Outcome => {
                 let outcome = self.sessions.outcome(session)?.clone();
                 self.reply(asker, Message::Properties(Box::new(outcome)));
@@ -103,22 +118,38 @@ impl Service {
         &mut self,
         asker: Asker,
         session: &SessionRef,
-        update: Update,
-        descriptors: Vec<OwnedFd>,
+        mut update: Update,
+        passed: Passed,
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
-        let file = self.reserve(id, update.log_file.is_some(), descriptors)?;
-        let promise = self.promise_change(id, asker, file.as_ref(), true);
-        if file.is_none() {
-            session.update(update, None, promise.done());
+        passed.check(update.log_file.is_some())?;
+        self.count_change(id)?;
+        self.bound_pool(id, &session, &mut update);
+        let promise = self.promise_change(id, asker, true);
+        if update.log_file.is_none() {
+            session.update(update, None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
         }
-        apart(move || match emptied(file) {
-            Ok(file) => session.update(update, file, promise.done()),
+        let files = self.files.clone();
+        apart(move || match passed.open(&files) {
+            Ok((file, claim)) => {
+                session.update(update, file, promise.completed_by(|it| (it, claim)).done());
+            }
             Err(e) => promise.keep(Err(e)),
         });
         Ok(())
+    }
+
+    /// A session may get more buffers as far as there is memory; what it may get is its own from now on.
+    fn bound_pool(&mut self, id: u64, session: &Session, update: &mut Update) {
+        let (raw, left) = (session.properties().config, self.sessions.pool_left());
+        let (Some(asked), Some(entry)) = (&mut update.maximum_buffers, self.sessions.get_mut(id)) else {
+            return;
+        };
+        let most = buffers_in(left.saturating_add(entry.pool_bytes), &raw);
+        *asked = (*asked).min(most.max(raw.maximum_buffers));
+        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&raw, *asked));
     }
 
     fn flush(
@@ -126,51 +157,44 @@ impl Service {
         asker: Asker,
         session: &SessionRef,
         log_file: Option<PathBuf>,
-        descriptors: Vec<OwnedFd>,
+        passed: Passed,
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
-        let file = self.reserve(id, log_file.is_some(), descriptors)?;
-        let promise = self.promise_change(id, asker, file.as_ref(), false);
+        passed.check(log_file.is_some())?;
+        self.count_change(id)?;
+        let promise = self.promise_change(id, asker, false);
         let Some(path) = log_file else {
-            session.flush(None, promise.done());
+            session.flush(None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
         };
-        apart(move || match emptied(file) {
-            Ok(file) => session.flush(file.map(|file| (file, path)), promise.done()),
+        let files = self.files.clone();
+        apart(move || match passed.open(&files) {
+            Ok((file, claim)) => {
+                let done = promise.completed_by(|it| (it, claim)).done();
+                session.flush(file.map(|file| (file, path)), done);
+            }
             Err(e) => promise.keep(Err(e)),
         });
         Ok(())
     }
 
-    /// Counts a change, checks the file that came along and keeps others from using it meanwhile.
-    fn reserve(
-        &mut self,
-        id: u64,
-        named: bool,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Option<LogFile>, Refusal> {
-        let file = logfile::accept(named, descriptors)?;
-        let key = file.as_ref().map(|file| file.key);
-        self.sessions.check_file(key)?;
+    fn count_change(&mut self, id: u64) -> Result<(), Refusal> {
         let entry = self.sessions.get_mut(id).ok_or_else(not_running)?;
         if entry.changes >= MAX_CHANGES {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of this session are under way"));
         }
         entry.changes += 1;
-        entry.files.extend(key);
-        Ok(file)
+        Ok(())
     }
 
     fn promise_change(
         &self,
         id: u64,
         asker: Asker,
-        file: Option<&LogFile>,
         keeps_file: bool,
-    ) -> Promise<Properties> {
-        let file = file.map(|file| file.key);
-        Promise::new(&self.post, move |outcome| Notice::Changed { id, asker, file, keeps_file, outcome })
+    ) -> Promise<(Properties, Option<Claim>)> {
+        Promise::new(&self.post, move |outcome| Notice::Changed { id, asker, keeps_file, outcome })
     }
 
     fn stop(&mut self, asker: Asker, id: u64) -> Result<(), Refusal> {
@@ -198,6 +222,7 @@ impl Service {
             let Some(process) = self.registry.processes.get_mut(&link) else { continue };
             let order = process.next_order();
             process.awaited.insert(order, wait);
+            self.waits.is_for(wait, link);
             waiting += 1;
             self.send(link, 0, Message::CloseSession { order, session: id });
         }
@@ -220,8 +245,8 @@ impl Service {
         match notice {
             Notice::Started { id, outcome } => self.started(id, outcome),
             Notice::Ended { id, status } => self.ended(id, status),
-            Notice::Changed { id, asker, file, keeps_file, outcome } => {
-                self.changed(id, file, keeps_file && outcome.is_ok());
+            Notice::Changed { id, asker, keeps_file, outcome } => {
+                let outcome = self.changed(id, keeps_file, outcome);
                 self.answer(asker, outcome);
             }
             Notice::Stopped { id, outcome } => self.stopped(id, outcome),
@@ -230,21 +255,30 @@ impl Service {
     }
 
     /// A change is over: the file that is not the session's any more, or never was, is free for others.
-    fn changed(&mut self, id: u64, file: Option<FileKey>, keeps_file: bool) {
-        let Some(entry) = self.sessions.get_mut(id) else { return };
+    fn changed(
+        &mut self,
+        id: u64,
+        keeps_file: bool,
+        outcome: traceweir_session::Result<(Properties, Option<Claim>)>,
+    ) -> traceweir_session::Result<Properties> {
+        let Some(entry) = self.sessions.get_mut(id) else { return outcome.map(|(it, _)| it) };
         entry.changes = entry.changes.saturating_sub(1);
-        let Some(key) = file else { return };
-        let released = if keeps_file { entry.file.replace(key) } else { Some(key) };
-        if let Some(released) = released {
-            entry.files.remove(&released);
+        let (properties, claim) = outcome?;
+        if keeps_file {
+            entry.file = claim.or(entry.file.take());
         }
+        if entry.changes == 0 {
+            entry.pool_bytes = pool_bytes(&properties.config, properties.config.maximum_buffers);
+        }
+        Ok(entry.with_turned_away(properties))
     }
 
-    fn started(&mut self, id: u64, outcome: traceweir_session::Result<Session>) {
+    fn started(&mut self, id: u64, outcome: traceweir_session::Result<(Session, Option<Claim>)>) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         let State::Starting { asker, ended } = entry.state else { return };
         match outcome {
-            Ok(session) => {
+            Ok((session, claim)) => {
+                entry.file = claim;
                 info!("session {:?} started by connection {}", entry.name, asker.link);
                 let properties = session.properties();
                 entry.state = State::Running(session);
@@ -279,6 +313,7 @@ impl Service {
 
     fn stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
         let Some(entry) = self.sessions.remove(id) else { return };
+        let outcome = outcome.map(|properties| entry.with_turned_away(properties));
         match &outcome {
             Ok(it) => {
                 info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost);
@@ -307,11 +342,15 @@ fn apart(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// The file, without its old content.
-fn emptied(file: Option<LogFile>) -> traceweir_session::Result<Option<File>> {
-    let Some(LogFile { file, .. }) = file else { return Ok(None) };
-    file.set_len(0).map_err(Error::File)?;
-    Ok(Some(file))
+/// Bytes of so many buffers of a session.
+fn pool_bytes(config: &SessionConfig, buffers: u32) -> u64 {
+    u64::from(config.buffer_size).saturating_mul(1024).saturating_mul(u64::from(buffers))
+}
+
+/// Buffers of a session that so many bytes hold.
+fn buffers_in(bytes: u64, config: &SessionConfig) -> u32 {
+    let buffers = bytes.checked_div(pool_bytes(config, 1)).unwrap_or(0);
+    u32::try_from(buffers).unwrap_or(u32::MAX)
 }
 
 fn random_guid() -> Result<Guid, Refusal> {

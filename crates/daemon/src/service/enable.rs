@@ -156,7 +156,10 @@ impl Service {
         }
         Ok(match (wait, last_order, self.registry.processes.get_mut(&link)) {
             // An acknowledgement covers all earlier orders: the last one is enough.
-            (Some(wait), Some(order), Some(process)) => process.awaited.insert(order, wait).is_none(),
+            (Some(wait), Some(order), Some(process)) => {
+                self.waits.is_for(wait, link);
+                process.awaited.insert(order, wait).is_none()
+            }
             _ => false,
         })
     }

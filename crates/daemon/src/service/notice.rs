@@ -10,7 +10,7 @@ use traceweir_session::{Error, Live, Result, Session};
 use traceweir_transport::message::Properties;
 
 use super::Asker;
-use crate::logfile::FileKey;
+use crate::logfile::Claim;
 
 /// Something that a session's thread has finished.
 pub(crate) enum Notice {
@@ -18,8 +18,8 @@ pub(crate) enum Notice {
     Started {
         /// Which.
         id: u64,
-        /// It.
-        outcome: Result<Session>,
+        /// It, and its file.
+        outcome: Result<(Session, Option<Claim>)>,
     },
     /// A session ended by itself.
     Ended {
@@ -34,12 +34,10 @@ pub(crate) enum Notice {
         id: u64,
         /// Who asked.
         asker: Asker,
-        /// The file that came along.
-        file: Option<FileKey>,
-        /// Whether that file is the session's from now on.
+        /// Whether the file that came along is the session's from now on.
         keeps_file: bool,
-        /// How it is now.
-        outcome: Result<Properties>,
+        /// How it is now, and that file.
+        outcome: Result<(Properties, Option<Claim>)>,
     },
     /// A session's file is final and its threads are gone.
     Stopped {
@@ -87,6 +85,18 @@ impl<T> Promise<T> {
 }
 
 impl<T: 'static> Promise<T> {
+    /// A promise of less, from which this one's outcome is made.
+    pub(super) fn completed_by<U: 'static>(
+        mut self,
+        complete: impl FnOnce(U) -> T + Send + 'static,
+    ) -> Promise<U> {
+        let make = self.make.take();
+        let make = make.map(|make| -> Box<dyn FnOnce(Result<U>) -> Notice + Send> {
+            Box::new(move |outcome| make(outcome.map(complete)))
+        });
+        Promise { post: Arc::clone(&self.post), make }
+    }
+
     /// As the callback of a session.
     pub(super) fn done(self) -> Box<dyn FnOnce(Result<T>) + Send> {
         Box::new(move |outcome| self.keep(outcome))
@@ -119,6 +129,9 @@ mod tests {
         promise(1).keep(Ok(Properties::default()));
         (promise(2).done())(Ok(Properties::default()));
         drop(promise(3).done());
-        assert_eq!(*seen.lock().unwrap(), [(1, true), (2, true), (3, false)]);
+        promise(4).completed_by(|id: u64| Properties { id, ..Properties::default() }).keep(Ok(9));
+        drop(promise(5).completed_by(|(): ()| Properties::default()));
+        let expected = [(1, true), (2, true), (3, false), (4, true), (5, false)];
+        assert_eq!(*seen.lock().unwrap(), expected);
     }
 }

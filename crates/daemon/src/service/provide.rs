@@ -19,13 +19,12 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, warning};
 use crate::error::Refusal;
+use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS};
 use crate::process;
 use crate::registry::Enable;
 
 /// How long a process may take to close a region that it needs no more.
 const DETACH_WITHIN: Duration = Duration::from_secs(10);
-/// Regions of one process that may be waiting to be closed; past that they are given up at once.
-const MAX_CLOSING: usize = 16;
 
 impl Service {
     /// A provider process said something.
@@ -157,19 +156,25 @@ impl Service {
         }
         let Some(session) = self.sessions.running_session(id) else { return Ok(false) };
         let pid = process.peer.pid;
-        match session.attach(pid, process::threads_of(pid)) {
+        let refusal = match session.attach(pid, process::threads_of(pid)) {
+            Ok(attached)
+                if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
+            {
+                session.detach(attached.source);
+                Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "too few descriptors are left")
+            }
             Ok(attached) => {
                 process.regions.insert(id, attached.source);
                 let message = Message::Region { session: id, params: attached.params };
                 self.send_with(link, 0, message, vec![attached.memory, attached.wake]);
-                Ok(true)
+                return Ok(true);
             }
-            Err(e) => {
-                warning!("process {pid} gets no region: {e}");
-                let why = format!("process {pid} gets no region: {e}; what was asked for stands");
-                Err(Refusal::new(e.status(), why))
-            }
-        }
+            Err(e) => Refusal::new(e.status(), e.to_string()),
+        };
+        self.turn_away(link, id, pid, &refusal);
+        let why =
+            format!("process {pid} gets no region: {refusal}; what was asked for stands, and is tried again");
+        Err(Refusal::new(refusal.status, why))
     }
 
     /// Closes the region of a process for a session that none of its registrations is enabled for any more.
@@ -184,11 +189,13 @@ impl Service {
             .awaited
             .values()
             .filter(|id| matches!(self.waits.purpose(**id), Some(Purpose::Detach(..))));
-        if closing.count() >= MAX_CLOSING {
+        let is_crowded = self.access.is_guest(&process.peer) && self.waits.closing() >= MAX_CLOSING_OF_GUESTS;
+        if closing.count() >= MAX_CLOSING || is_crowded {
             self.detach(session, source);
         } else {
             let wait = self.waits.next_id();
             process.awaited.insert(order, wait);
+            self.waits.is_for(wait, link);
             self.waits.begin(
                 wait,
                 1,

@@ -7,7 +7,7 @@
 //! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is used again as late as possible; the
 //! generation begins at the daemon's start time and never repeats, so that a stale id names nothing, also after a restart.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::Guid;
@@ -17,7 +17,8 @@ use traceweir_transport::message::{Properties, SessionRef};
 
 use super::{Asker, LinkId};
 use crate::error::Refusal;
-use crate::logfile::FileKey;
+use crate::limits;
+use crate::logfile::Claim;
 
 /// How far a session has come.
 pub(super) enum State {
@@ -45,10 +46,12 @@ pub(super) struct Entry {
     pub(super) name: String,
     /// Its GUID.
     pub(super) guid: Guid,
-    /// The files it writes or is about to write.
-    pub(super) files: BTreeSet<FileKey>,
-    /// Its log file among those.
-    pub(super) file: Option<FileKey>,
+    /// Its log file.
+    pub(super) file: Option<Claim>,
+    /// Bytes that its buffers may take.
+    pub(super) pool_bytes: u64,
+    /// Processes that it could have no region for.
+    pub(super) turned_away: u64,
     /// Updates and flushes under way.
     pub(super) changes: usize,
     /// The connection whose end is its end.
@@ -57,12 +60,23 @@ pub(super) struct Entry {
     pub(super) state: State,
 }
 
+impl Entry {
+    /// A process without a region has nowhere to count what it loses: it is counted as one event, so that the loss shows.
+    pub(super) fn with_turned_away(&self, mut properties: Properties) -> Properties {
+        let lost = &mut properties.lost_by_cause.no_region;
+        *lost = lost.saturating_add(self.turned_away);
+        properties.events_lost = properties.events_lost.saturating_add(self.turned_away);
+        properties
+    }
+}
+
 /// Sessions whose outcome is remembered.
 const OUTCOMES: usize = 64;
 
 /// All sessions.
 pub(super) struct Sessions {
     most: usize,
+    pub(super) pool_budget: u64,
     generation: u64,
     last_logger: u16,
     all: BTreeMap<u64, Entry>,
@@ -76,6 +90,7 @@ impl Sessions {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self {
             most,
+            pool_budget: limits::pool_budget(),
             generation: seconds & 0xFFFF_FFFF,
             last_logger: 0,
             all: BTreeMap::new(),
@@ -83,15 +98,14 @@ impl Sessions {
         }
     }
 
-    /// Whether a session of this name and GUID, with this file, may be added.
-    pub(super) fn check(&self, name: &str, guid: &Guid, file: Option<FileKey>) -> Result<(), Refusal> {
+    /// Whether a session of this name and GUID may be added.
+    pub(super) fn check(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
         if self.named(name).is_some() {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running")));
         }
         if self.all.values().any(|entry| entry.guid == *guid) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
-        self.check_file(file)?;
         if self.all.len() >= self.most {
             let why = format!("{} sessions are running, which is the limit", self.most);
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
@@ -99,13 +113,10 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether no session uses the file.
-    pub(super) fn check_file(&self, file: Option<FileKey>) -> Result<(), Refusal> {
-        let taken = file.is_some_and(|key| self.all.values().any(|entry| entry.files.contains(&key)));
-        if taken {
-            return Err(Refusal::new(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
-        }
-        Ok(())
+    /// Bytes that the buffers of another session may take.
+    pub(super) fn pool_left(&self) -> u64 {
+        let taken: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
+        self.pool_budget.saturating_sub(taken)
     }
 
     /// An id for a session to come. [`check`](Self::check) has said that there is room.
@@ -218,8 +229,14 @@ impl Sessions {
     }
 
     /// How all are, by id.
-    pub(super) fn properties(&self) -> Vec<Properties> {
-        self.all.keys().filter_map(|id| self.session(*id).map(Session::properties)).collect()
+    pub(super) fn all_properties(&self) -> Vec<Properties> {
+        self.all.keys().filter_map(|id| self.properties(*id)).collect()
+    }
+
+    /// How one is.
+    pub(super) fn properties(&self, id: u64) -> Option<Properties> {
+        let entry = self.all.get(&id)?;
+        self.session(id).map(|session| entry.with_turned_away(session.properties()))
     }
 
     /// Ids of those that run.
@@ -246,6 +263,7 @@ pub(super) fn not_running() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn entry(name: &str, guid: u128) -> Entry {
         let asker = Asker { link: 1, request: 1 };
@@ -253,8 +271,9 @@ mod tests {
         Entry {
             name: name.into(),
             guid: Guid::from_u128(guid),
-            files: BTreeSet::new(),
             file: None,
+            pool_bytes: 1 << 20,
+            turned_away: 0,
             changes: 0,
             tied_to: None,
             state,
@@ -267,14 +286,14 @@ mod tests {
         let id = sessions.next_id();
         sessions.insert(id, entry("Ångström", 1));
         let status = |name: &str, guid| {
-            sessions.check(name, &Guid::from_u128(guid), None).err().map_or(0, |refusal| refusal.status.0)
+            sessions.check(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
         };
         assert_eq!(status("ÅNGSTRÖM", 2), 183);
         assert_eq!(status("other", 1), 183);
         assert_eq!(status("other", 2), 0);
         let id = sessions.next_id();
         sessions.insert(id, entry("b", 2));
-        assert_eq!(sessions.check("c", &Guid::from_u128(3), None).unwrap_err().status.0, 1450);
+        assert_eq!(sessions.check("c", &Guid::from_u128(3)).unwrap_err().status.0, 1450);
         assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
     }
 

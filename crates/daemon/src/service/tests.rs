@@ -13,7 +13,7 @@ const OWN: u32 = 1000;
 const STRANGER: u32 = 1001;
 
 fn service(scope: Scope) -> Service {
-    Service::new(Access::new(scope, OWN), 4, 77, Arc::new(|_| {}))
+    Service::new(Access::new(scope, OWN), 4, 77, Arc::new(|_| {}), Janitor::new())
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
@@ -214,7 +214,7 @@ fn a_leaving_daemon_takes_no_new_work() {
 fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post);
+    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new());
     connect(&mut service, 1, OWN);
     say(&mut service, 1, hello(Role::Controller, 1));
     (service, notices)
@@ -277,6 +277,119 @@ fn a_wait_that_expires_leaves_nothing_behind() {
     assert_eq!(heard(&mut service), ["1 refused 1460"]);
     assert!(service.registry.processes[&2].awaited.is_empty());
     assert_eq!(service.deadline(), None);
+}
+
+/// A process with a registration that the session wants.
+fn register(service: &mut Service, link: LinkId) {
+    connect(service, link, OWN);
+    say(service, link, hello(Role::Provider, link));
+    let provider = Guid::from_u128(1);
+    say(service, link, Message::Register { registration: 1, provider, traits: Vec::new() });
+}
+
+#[test]
+fn a_process_that_gets_no_region_is_counted_and_gets_it_when_there_is_room() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    say(&mut service, 1, enable(session, 0));
+    heard(&mut service);
+    service.descriptors = Descriptors::limited_to(0);
+    register(&mut service, 2);
+    let said = heard(&mut service);
+    assert_eq!(said, ["2 welcome 77", "2 registered 1"], "no region, and no enable without one");
+    let lost = |service: &Service| {
+        let properties = service.sessions.properties(session).unwrap();
+        assert_eq!(properties.events_lost, properties.lost_by_cause.sum());
+        properties.lost_by_cause.no_region
+    };
+    assert_eq!(lost(&service), 1);
+    say(&mut service, 1, enable(session, 5000));
+    assert_eq!(heard(&mut service), ["1 refused 1450"], "who waits is told");
+    assert_eq!(lost(&service), 1, "the same process");
+    let again = service.deadline().unwrap();
+    service.tick(again);
+    assert_eq!(heard(&mut service), [] as [String; 0], "still none");
+    service.descriptors = Descriptors::of_process();
+    let again = service.deadline().unwrap();
+    service.tick(again);
+    let said = heard(&mut service);
+    assert!(said[0].starts_with("2 Region") && said[1].starts_with("2 Enable"), "{said:?}");
+    assert_eq!((said.len(), service.deadline()), (2, None));
+}
+
+#[test]
+fn who_left_or_is_wanted_no_more_gets_no_region_later() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    say(&mut service, 1, enable(session, 0));
+    service.descriptors = Descriptors::limited_to(0);
+    register(&mut service, 2);
+    register(&mut service, 3);
+    service.disconnected(2);
+    let disable = Message::EnableProvider {
+        session: SessionRef::Id(session),
+        provider: Guid::from_u128(1),
+        code: EnableCode::Disable,
+        params: Box::default(),
+        timeout_ms: 0,
+    };
+    say(&mut service, 1, disable);
+    heard(&mut service);
+    service.descriptors = Descriptors::of_process();
+    let again = service.deadline().unwrap();
+    service.tick(again);
+    assert_eq!((heard(&mut service), service.deadline()), (vec![], None));
+}
+
+#[test]
+fn all_sessions_together_take_a_bounded_part_of_the_memory() {
+    let (mut service, notices) = with_notices();
+    heard(&mut service);
+    let start = |service: &mut Service, name: &str, maximum_buffers| {
+        let (log_file_mode, buffer_size) = (0x100, 1024);
+        let name = name.into();
+        let config =
+            SessionConfig { name, log_file_mode, buffer_size, maximum_buffers, ..SessionConfig::default() };
+        say(service, 1, Message::Start(Box::new(config)));
+        match service.effects().pop() {
+            Some(Effect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
+            Some(other) => panic!("{other:?}"),
+            None => {
+                service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+                service.effects();
+                let id = service.sessions.running().pop().unwrap();
+                Ok((id, service.sessions.properties(id).unwrap().config))
+            }
+        }
+    };
+    let least = start(&mut service, "a", 1).unwrap().1.maximum_buffers;
+    let mib = |buffers: u32| u64::from(buffers) << 20;
+    service.sessions.pool_budget = mib(3 * least + 5);
+    let (second, config) = start(&mut service, "b", 10_000).unwrap();
+    assert_eq!(config.maximum_buffers, 2 * least + 5, "what is left");
+    assert_eq!(start(&mut service, "c", 0).unwrap_err(), 1450);
+    service.sessions.pool_budget = mib(3 * least + 7);
+    let update = Update { maximum_buffers: Some(10_000), ..Update::default() };
+    let control = Control::Update(update);
+    say(&mut service, 1, Message::Control { session: SessionRef::Id(second), control });
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    let updated = service.sessions.properties(second).unwrap().config.maximum_buffers;
+    assert_eq!(updated, 2 * least + 7);
+    assert_eq!(service.sessions.pool_left(), 0);
+}
+
+#[test]
+fn providers_leave_places_for_those_who_control() {
+    let mut service = service(Scope::System);
+    for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
+        let pid = u32::try_from(link).unwrap() + 2;
+        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, 1));
+    }
+    connect(&mut service, 9000, 0);
+    connect(&mut service, 9001, OWN);
+    say(&mut service, 9000, hello(Role::Provider, 2));
+    say(&mut service, 9001, hello(Role::Controller, 1));
+    assert_eq!(heard(&mut service), ["9000 refused 1450", "9000 close", "9001 welcome 77"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Operations that wait for processes to acknowledge orders.
 //!
 //! ```text
-//!   Process.awaited: order ─▶ wait        Waits: wait ─▶ { missing processes, deadline, purpose }
+//!   Process.awaited: order ─▶ wait        Waits: wait ─▶ { missing processes, deadline, purpose }, the processes, by deadline
 //!
 //!   Failed { order } ─▶ the wait that it counts for ─▶ failed(wait): what the asker is told in the end
 //!   Ack { order } ─▶ all awaited up to it ─▶ arrived(wait) ─▶ the last one ─▶ purpose is carried out
@@ -10,7 +10,7 @@
 //!   asker gone    ─▶ of(link) ─▶ given up
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use traceweir_session::SourceId;
@@ -42,6 +42,11 @@ struct Wait {
 pub(super) struct Waits {
     last: u64,
     all: BTreeMap<u64, Wait>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// Waits for regions to be closed.
+    closing: usize,
+    /// By wait, those who are awaited, so that giving up looks at nobody else.
+    links: BTreeMap<u64, Vec<LinkId>>,
 }
 
 impl Waits {
@@ -60,7 +65,24 @@ impl Waits {
         purpose: Purpose,
         failure: Option<Refusal>,
     ) {
+        self.deadlines.extend(deadline.map(|at| (at, id)));
+        self.closing += usize::from(matches!(purpose, Purpose::Detach(..)));
         self.all.insert(id, Wait { missing, deadline, purpose, failure });
+    }
+
+    /// Regions that are waiting to be closed.
+    pub(super) fn closing(&self) -> usize {
+        self.closing
+    }
+
+    /// A wait that has begun, or is about to, is for this process among others.
+    pub(super) fn is_for(&mut self, id: u64, link: LinkId) {
+        self.links.entry(id).or_default().push(link);
+    }
+
+    /// The processes that a wait is, or was, for.
+    pub(super) fn links(&self, id: u64) -> &[LinkId] {
+        self.links.get(&id).map_or(&[], Vec::as_slice)
     }
 
     /// A process could not do what the wait is for; the first one is told of.
@@ -92,7 +114,7 @@ impl Waits {
 
     /// The waits whose time is up.
     pub(super) fn expired(&self, now: Instant) -> Vec<u64> {
-        self.matching(|wait| wait.deadline.is_some_and(|deadline| deadline <= now))
+        self.deadlines.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect()
     }
 
     /// The waits that a connection wants an answer from.
@@ -106,12 +128,18 @@ impl Waits {
 
     /// Takes a wait out; what it was for.
     pub(super) fn remove(&mut self, id: u64) -> Option<Purpose> {
-        self.all.remove(&id).map(|wait| wait.purpose)
+        self.links.remove(&id);
+        let wait = self.all.remove(&id)?;
+        self.closing -= usize::from(matches!(wait.purpose, Purpose::Detach(..)));
+        if let Some(at) = wait.deadline {
+            self.deadlines.remove(&(at, id));
+        }
+        Some(wait.purpose)
     }
 
     /// The earliest deadline.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.all.values().filter_map(|wait| wait.deadline).min()
+        self.deadlines.first().map(|(at, _)| *at)
     }
 }
 
@@ -136,5 +164,11 @@ mod tests {
         assert_eq!(waits.remove(b), Some(Purpose::Stop(2)));
         assert_eq!(waits.deadline(), None);
         assert_eq!(waits.arrived(b), None, "too late");
+        waits.begin(7, 2, None, Purpose::Detach(1, SourceId(1)), None);
+        waits.is_for(7, 30);
+        waits.is_for(7, 31);
+        assert_eq!((waits.closing(), waits.links(7)), (1, &[30, 31][..]));
+        assert_eq!(waits.remove(7), Some(Purpose::Detach(1, SourceId(1))));
+        assert_eq!((waits.closing(), waits.links(7), waits.links(8)), (0, &[][..], &[][..]));
     }
 }

@@ -210,3 +210,82 @@ fn a_process_filter_enables_those_processes_and_no_others() {
     }
     provider.hear_close(session);
 }
+
+fn failed(order: u32, registration: Option<u32>, session: u64) -> Message {
+    Message::Failed { order, registration, session, status: 1450, reason: "no room".into() }
+}
+
+#[test]
+fn a_process_that_cannot_map_its_region_is_told_of_and_tried_anew() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let (mut provider, mut other) = (daemon.provider(), daemon.provider());
+    provider.register_quietly(1, PROVIDER);
+    other.register_quietly(1, PROVIDER);
+    for _ in 0..2 {
+        controller.say(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
+        provider.hear_region(session);
+        let order = provider.hear_enable().0;
+        provider.say(&failed(0, None, session));
+        let close = provider.hear_close(session);
+        provider.say(&failed(order, None, session));
+        provider.acknowledge(close);
+        controller.assert_quiet();
+        let mut heard = other.next();
+        if matches!(heard.message, Message::Region { .. }) {
+            heard = other.next();
+        }
+        let Message::Enable { order, .. } = heard.message else { panic!("{:?}", heard.message) };
+        other.acknowledge(order);
+        let Message::Refused { status: 1450, reason } = controller.hear() else { panic!("not refused") };
+        assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
+    }
+    until("its region is given up", || controller.query(session).processes == 1);
+    // One that does not wait is not told.
+    controller.enable(session, PROVIDER);
+    provider.hear_region(session);
+    assert_eq!(provider.hear_enable().0, 0);
+}
+
+#[test]
+fn a_registration_that_cannot_be_enabled_leaves_the_others_of_its_process_alone() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    provider.register_quietly(2, PROVIDER);
+    controller.say(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
+    provider.hear_region(session);
+    let (first, second) = (provider.hear_enable().0, provider.hear_enable().0);
+    provider.say(&failed(first, Some(1), session));
+    provider.acknowledge(second);
+    assert_eq!(status(&controller.hear()), 1450);
+    assert_eq!(controller.query(session).processes, 1, "the region stays");
+    // Only the second is enabled, and told of the end.
+    controller.say(&enable(session, PROVIDER, EnableCode::Disable, 0));
+    let told = provider.hear_enable();
+    assert_eq!((told.1, told.3), (2, EnableCode::Disable));
+    provider.hear_close(session);
+}
+
+#[test]
+fn failures_that_nobody_asked_about_do_nothing() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    controller.enable(session, PROVIDER);
+    provider.hear_region(session);
+    provider.hear_enable();
+    for order in [1, 77, u32::MAX] {
+        provider.say(&failed(order, None, session));
+    }
+    provider.say(&failed(0, Some(9), session));
+    provider.say(&failed(0, None, 12345));
+    provider.register(2, PROVIDER);
+    assert_eq!(provider.hear_enable().1, 2, "neither closed nor refused");
+    assert_eq!(provider.hear(), Message::Registered { registration: 2 });
+}

@@ -1,11 +1,15 @@
 //! Clients that break the rules: told, closed, bounded; nobody else notices.
 
-use std::os::fd::AsFd;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
 use traceweir_format::Guid;
 use traceweir_transport::Error;
-use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role};
+use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
+use traceweir_transport::socket::Connection;
 
 use crate::util::*;
 
@@ -53,14 +57,17 @@ fn bytes_that_are_no_message_are_refused_and_the_connection_is_closed() {
 #[test]
 fn descriptors_that_nobody_asked_for_are_closed() {
     let daemon = Daemon::start();
-    let mut provider = daemon.provider();
+    let mut controller = daemon.controller();
     let (reader, writer) = std::io::pipe().unwrap();
-    let writer = std::os::fd::OwnedFd::from(writer);
-    for registration in 0..50 {
-        let message = Message::Register { registration, provider: PROVIDER, traits: Vec::new() };
-        let answer = provider.ask_with(message, &[&writer, &writer, &writer, &writer]);
-        assert_eq!(answer, Message::Registered { registration });
+    let writer = OwnedFd::from(writer);
+    let four = [&writer; 4];
+    for _ in 0..50 {
+        let answer = controller.ask_with(Message::QueryAll { from: 0 }, &four);
+        assert!(matches!(answer, Message::Sessions { .. }));
     }
+    let both = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
+    assert_eq!(status(&controller.ask_with(Message::Start(Box::new(both)), &four)), 87);
+    assert_eq!(status(&controller.ask_with(Message::Start(Box::new(live("s"))), &four)), 87);
     drop(writer);
     let mut end = Vec::new();
     std::io::Read::read_to_end(&mut { reader }, &mut end).unwrap();
@@ -171,4 +178,97 @@ fn acknowledgements_that_nobody_asked_for_do_nothing() {
     );
     until("the process counts", || controller.query(id).processes == 1);
     provider.assert_quiet();
+}
+
+/// A socket whose last close waits for ten minutes, or until the other end is gone.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other_end, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(600))).unwrap();
+    (socket.into(), other_end)
+}
+
+/// Whether the daemon's end takes descriptors; else says so.
+fn sends(to: &Connection, message: &Message, descriptor: &OwnedFd) -> bool {
+    match to.send(1, message, &[descriptor.as_fd()], PATIENCE) {
+        Ok(()) => true,
+        Err(Error::System { source, .. }) => {
+            assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
+            false
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let mut other_ends = Vec::new();
+    let mut linger = || {
+        let (socket, other_end) = lingering();
+        other_ends.push(other_end);
+        socket
+    };
+    // Whoever connects, first of all.
+    for role in [Role::Provider, Role::Controller, Role::Consumer] {
+        let stranger = daemon.connection();
+        sends(&stranger, &hello(role, new_instance()), &linger());
+        sends(&stranger, &Message::Done, &linger());
+    }
+    // Who is admitted, with a request and with what is no log file.
+    let guest = daemon.controller();
+    assert!(sends(&guest.connection, &Message::QueryAll { from: 0 }, &linger()));
+    let to_it = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
+    assert!(sends(&guest.connection, &Message::Start(Box::new(to_it)), &linger()));
+    // And with what is never read, as the connection is closed before.
+    send(guest.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
+    sends_until_closed(&guest.connection, &mut linger);
+    let id = controller.start(live("answers")).id;
+    controller.stop(id);
+    drop(daemon.provider());
+    drop(other_ends);
+}
+
+fn sends_until_closed(to: &Connection, linger: &mut impl FnMut() -> OwnedFd) {
+    for _ in 0..8 {
+        match to.send(1, &Message::QueryAll { from: 0 }, &[linger().as_fd()], PATIENCE) {
+            Ok(()) => {}
+            Err(Error::Closed) => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn only_controllers_can_send_descriptors() {
+    let daemon = Daemon::start();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader = OwnedFd::from(reader);
+    assert!(sends(&daemon.controller().connection, &Message::QueryAll { from: 0 }, &reader));
+    if sends(&daemon.connection(), &hello(Role::Controller, 1), &reader) {
+        eprintln!("skipped: this kernel has no SO_PASSRIGHTS");
+        return;
+    }
+    for client in [daemon.provider(), daemon.consumer()] {
+        assert!(!sends(&client.connection, &Message::Done, &reader));
+    }
+}
+
+#[test]
+fn a_process_has_a_few_connections_and_not_more() {
+    let daemon = Daemon::start();
+    let few: Vec<Client> = (0..8).map(|_| daemon.provider()).collect();
+    let mut more = Client::new(daemon.connection());
+    assert_eq!(more.status(hello(Role::Provider, new_instance())), 1450);
+    more.assert_closed();
+    daemon.controller();
+    drop(few);
+    until("there is room again", || {
+        let answer = Client::new(daemon.connection()).ask(hello(Role::Provider, new_instance()));
+        matches!(answer, Message::Welcome { .. })
+    });
 }

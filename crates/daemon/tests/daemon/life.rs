@@ -159,6 +159,7 @@ fn answer_knock(listener: &Listener, instance: u64) -> Client {
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     };
+    connection.take_descriptors().unwrap();
     let mut client = Client::new(connection);
     assert!(matches!(client.hear(), Message::Knock { .. }));
     assert!(matches!(client.ask(hello(Role::Provider, instance)), Message::Welcome { .. }));
@@ -170,8 +171,8 @@ fn providers_that_were_there_first_are_found_again_and_again() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
-    let listener = Listener::bind(&runtime.provider_socket(std::process::id()), 0o600).unwrap();
-    let stale = runtime.provider_socket(1);
+    let listener = Listener::bind(&runtime.new_provider_socket(std::process::id()), 0o600).unwrap();
+    let stale = runtime.new_provider_socket(1);
     drop(Listener::bind(&stale, 0o600).unwrap());
     let instance = new_instance();
 
@@ -213,7 +214,7 @@ fn a_provider_socket_that_never_answers_delays_nobody() {
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let deaf: Vec<_> =
-        (1..5).map(|pid| Listener::bind(&runtime.provider_socket(pid), 0o600).unwrap()).collect();
+        (1..5).map(|pid| Listener::bind(&runtime.new_provider_socket(pid), 0o600).unwrap()).collect();
     let daemon = Daemon::start_in(dir, |_| {});
     let mut controller = daemon.controller();
     let session = controller.start(live("session")).id;

@@ -52,7 +52,8 @@ impl<'a> Gate<'a> {
 
     /// Lets everybody in who has this ticket: an odd number that was never used before.
     pub(crate) fn open(&self, generation: u64) {
-        self.visitors.store(generation << 32, Ordering::Relaxed);
+        // An exchange as everywhere, so that all changes of the word are in one row, which a plain store would let loom doubt.
+        let _ = self.visitors.swap(generation << 32, Ordering::Relaxed);
         // Pairs with the acquire in `is_open_for`.
         self.generation.store(generation, Ordering::Release);
     }

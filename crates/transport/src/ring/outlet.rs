@@ -297,3 +297,6 @@ fn wait_until(end: Instant, mut done: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
+
+#[cfg(test)]
+mod tests;

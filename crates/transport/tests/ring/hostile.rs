@@ -25,13 +25,12 @@ fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
 /// Drains a ring as far as it goes; whether it was sane. Panics if it is not bounded, or says what cannot be.
 fn drain(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damaged> {
     let mut out = vec![0; MAX_RECORD as usize];
-    let (mut records, mut bytes) = (0, 0);
+    let mut bytes = 0;
     ring.look()?;
     while let Some(head) = ring.peek()? {
         assert!(head.length > 0 && head.length <= MAX_RECORD as usize);
         assert!(head.cpu < cpus);
         ring.take(&mut out);
-        records += 1;
         bytes += abi::size_in_ring(head.length);
         assert!(bytes <= ring_bytes as usize, "more was read than a ring holds");
     }

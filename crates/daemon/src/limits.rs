@@ -1,0 +1,86 @@
+//! What the daemon keeps back, so that who takes much leaves something for others.
+//!
+//! ```text
+//!   connections   0 ─────────── guests in all ────────── providers in all ───────────── all
+//!                                   3072                     3840                      4096
+//!                                                              └─ controllers and consumers always find a place
+//!   descriptors   0 ───────────────── guests ─────────────── everybody ─ limit
+//!                                       └─ a quarter (1024 at most) and a sixteenth (256 at most) are kept back
+//! ```
+//!
+//! A guest is who is neither root nor the daemon's own user. Descriptors get the lowest number that is free: the number of one that
+//! was just made tells how many there are, give or take those that were closed since.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Connections at most.
+pub(crate) const MAX_LINKS: usize = 4096;
+/// Of those, connections of one guest.
+pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
+/// Of those, connections of all guests who may not control the daemon.
+pub(crate) const MAX_LINKS_OF_GUESTS: usize = 3072;
+/// Processes that register providers.
+pub(crate) const MAX_PROVIDERS: usize = 3840;
+/// Connections of one process: each copy of the library that its modules bring along has one.
+pub(crate) const MAX_PER_PROCESS: usize = 8;
+/// Regions of one process that may be waiting to be closed; past that they are given up at once.
+pub(crate) const MAX_CLOSING: usize = 16;
+/// The same of all guests.
+pub(crate) const MAX_CLOSING_OF_GUESTS: usize = 1024;
+
+/// How many descriptors this process may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptors {
+    limit: u64,
+}
+
+impl Descriptors {
+    /// By the limit that holds now.
+    pub(crate) fn of_process() -> Self {
+        Self { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
+    }
+
+    /// As if the limit were this.
+    #[cfg(test)]
+    pub(crate) fn limited_to(limit: u64) -> Self {
+        Self { limit }
+    }
+
+    /// Whether one that was just made is out of what is kept back.
+    pub(crate) fn are_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
+        let reserve = if for_guest { (self.limit / 4).min(1024) } else { (self.limit / 16).min(256) };
+        u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
+    }
+}
+
+/// Bytes that the buffers of all sessions may take: half of the memory.
+pub(crate) fn pool_budget() -> u64 {
+    let system = rustix::system::sysinfo();
+    u64::from(system.totalram).saturating_mul(u64::from(system.mem_unit)) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_descriptors_are_not_for_guests_and_the_very_last_for_nobody() {
+        let made = std::fs::File::open("/dev/null").unwrap();
+        let number = u64::try_from(made.as_raw_fd()).unwrap();
+        let scarce = |limit, guest| Descriptors::limited_to(limit).are_scarce(&made, guest);
+        assert_eq!((scarce(number + 2000, true), scarce(number + 2000, false)), (false, false));
+        let some = number + number / 8 + 1;
+        assert!(scarce(some, true));
+        assert_eq!((scarce(number + 1, true), scarce(1, false)), (true, true));
+    }
+
+    #[test]
+    fn buffers_may_take_half_of_the_memory() {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let kib: u64 = text.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+        let budget = pool_budget() / 1024;
+        assert!(budget > kib / 4 && budget < kib, "{budget} of {kib}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Late-comers, and visitors that never leave: what cannot be waited for in a test is made by hand.
+
+use rustix::event::EventfdFlags;
+
+use super::*;
+use crate::abi::Layout;
+use crate::ring::gather::Gather;
+
+fn eventfd() -> OwnedFd {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+}
+
+fn outlet() -> &'static Outlet {
+    Box::leak(Box::new(Outlet::new()))
+}
+
+fn params(clock: Counter) -> RegionParams {
+    RegionParams { layout: Layout::new(2, 4096).unwrap(), clock, wake_at: 0, max_record: 1000 }
+}
+
+fn open(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
+    let (reader, memory) = RegionReader::create(params).unwrap();
+    let ticket = outlet.open(RegionSource::File { memory, wake: eventfd() }, params).unwrap();
+    (reader, ticket)
+}
+
+fn write(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
+    let mut staged = [0, 0, 7];
+    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &[], keep_stamp: false };
+    outlet.write(ticket, 1, &mut record)
+}
+
+#[test]
+fn a_lock_taken_among_the_zeros_is_not_given_back_in_the_next_region() {
+    let (outlet, params) = (outlet(), params(Counter::Monotonic));
+    let (_first, _) = open(outlet, &params);
+    let late = outlet.view();
+    assert!(outlet.close());
+    // SAFETY: the view was read while the outlet was open.
+    let words = unsafe { late.words(2) };
+    assert!(words.try_lock(5), "zeros are free locks");
+    let (_second, ticket) = open(outlet, &params);
+    assert_eq!(outlet.view().base, late.base, "the same addresses");
+    assert!(words.try_lock(9), "the next region has locks of its own");
+    words.unlock_if_ours(5);
+    assert!(!words.try_lock(6), "the lock is still held by whoever took it");
+    words.unlock_if_ours(9);
+    assert_eq!(write(outlet, ticket), Ok(()));
+    assert!(outlet.close());
+}
+
+#[test]
+fn a_region_is_forgotten_around_a_visitor_that_never_leaves() {
+    for clock in [Counter::Cycles, Counter::Monotonic] {
+        let (outlet, params) = (outlet(), params(clock));
+        let (mut reader, ticket) = open(outlet, &params);
+        // A thread that a fork left behind in the parent, in the midst of counting.
+        outlet.aside.visitors.fetch_add(1, Ordering::Relaxed);
+        let late = outlet.view();
+        outlet.forget();
+        outlet.count_lost(ticket);
+        assert_eq!((write(outlet, ticket), reader.lost()), (Err(Failure::Closed), 0));
+        // SAFETY: the view was read while the outlet was open.
+        let words = unsafe { late.words(2) };
+        words.count_lost();
+        assert_eq!(reader.lost(), 1, "a late count is a true one");
+        assert!(words.try_lock(5), "no lock of the parent was touched");
+        words.unlock();
+        let (mut own, ticket) = open(outlet, &params);
+        assert_ne!(outlet.view().base, late.base, "somebody may be there");
+        assert_eq!(write(outlet, ticket), Ok(()));
+        outlet.count_lost(ticket);
+        assert!(outlet.close(), "the visitor is in nobody's way");
+        assert_eq!((reader.lost(), own.lost()), (1, 1));
+    }
+}
