@@ -40,7 +40,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::abi::PAGE;
 use crate::error::{Error, Result};
-use crate::map::{Mapping, memory_file, seal};
+use crate::map::{self, Mapping, memory_file, seal};
 
 /// First word of a queue: `TWQUEUE1`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TWQUEUE1");
@@ -252,8 +252,8 @@ impl QueueReader {
     /// Maps the descriptors; sizes come from the control message.
     pub fn open(ends: ConsumerEnds, slots: u32, buffer_bytes: u32) -> Result<Self> {
         let cut = Cut::new(slots, buffer_bytes)?;
-        check_seals(ends.queue.as_fd())?;
-        check_seals(ends.cursor.as_fd())?;
+        map::check_seals(ends.queue.as_fd())?;
+        map::check_seals(ends.cursor.as_fd())?;
         let queue = Mapping::of_file(ends.queue.as_fd(), cut.bytes(), false)?;
         let cursor = Mapping::of_file(ends.cursor.as_fd(), PAGE, true)?;
         let known = word(&queue, at::MAGIC)?.load(Ordering::Relaxed) == MAGIC
@@ -358,16 +358,6 @@ impl QueueReader {
     pub fn signal(&self) -> BorrowedFd<'_> {
         self.signal.as_fd()
     }
-}
-
-/// Refuses memory that its maker could take away from under a mapping.
-fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
-    let seals =
-        rustix::fs::fcntl_get_seals(file).map_err(|e| Error::system("looking at a queue's seals", e))?;
-    if !seals.contains(SealFlags::SHRINK) {
-        return Err(Error::Invalid("a queue is not sealed"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -54,6 +54,16 @@ fn check_size(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// Refuses memory that its maker could take away from under a mapping: touching it then would kill the process.
+pub(crate) fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
+    let seals = rustix::fs::fcntl_get_seals(file)
+        .map_err(|e| Error::system("look at the seals of shared memory", e))?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(Error::Invalid("shared memory is not sealed against shrinking"));
+    }
+    Ok(())
+}
+
 /// Shared memory, mapped for as long as this lives.
 #[derive(Debug)]
 pub struct Mapping {
@@ -215,6 +225,7 @@ impl Range {
 
     /// Puts the beginning of a memory file there.
     pub fn map_file(self, file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+        check_seals(file)?;
         check_size(file, bytes)?;
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -286,6 +297,14 @@ mod tests {
         assert!(map.copy_out(8176, &mut bytes) && !map.copy_out(8177, &mut bytes));
         assert!(!map.copy_out(usize::MAX, &mut bytes) && !map.copy_in(8177, &bytes));
         assert_eq!(map.bytes(), 8192);
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_later_is_refused() {
+        let file = memory_file(c"traceweir-test", 4096).unwrap();
+        assert!(Range::reserve(4096).unwrap().map_file(file.as_fd(), 4096).is_err());
+        seal(file.as_fd(), SealFlags::empty()).unwrap();
+        Range::reserve(4096).unwrap().map_file(file.as_fd(), 4096).unwrap();
     }
 
     #[test]

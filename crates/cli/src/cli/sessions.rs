@@ -89,10 +89,10 @@ pub(crate) struct Shape {
 
 const AFTER_START: &str = "\
 Examples:
-  weir start App -o app.etl -p MyCompany.App                      to a file, until weir stop App
-  weir start App -o app.etl --mode circular --max-size 100        a file that keeps the newest 100 MiB
-  weir start App --mode buffering -p MyCompany.App                in memory; weir flush App -o app.etl writes it
-  weir start App -p MyCompany.App                                 live only: weir watch App";
+  weir start App -o app.etl -p MyCompany.App                 to a file, until weir stop App
+  weir start App -o app.etl --mode circular --max-size 100   a file with the newest 100 MiB
+  weir start App --mode buffering -p MyCompany.App           in memory, until weir flush App -o FILE
+  weir start App -p MyCompany.App                            live only: weir watch App";
 
 #[derive(Debug, Args)]
 #[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}"))]
@@ -161,10 +161,10 @@ pub(crate) struct List {
 
 const AFTER_ENABLE: &str = "\
 Examples:
-  weir enable App MyCompany.App                                   everything it writes, in every process that has it
-  weir enable App MyCompany.App:0x10:warning                      these keywords, this level or more severe
-  weir enable App MyCompany.App --level warning --keywords 0x10   the same
-  weir enable App MyCompany.App --pid 1234                        in one process";
+  weir enable App MyCompany.App                         everything, in every process that has it
+  weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
+  weir enable App MyCompany.App --level 3 --any 0x10    the same
+  weir enable App MyCompany.App --pid 1234              in one process";
 
 #[derive(Debug, Args)]
 #[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_ENABLE}\n\n{GRAMMAR}"))]

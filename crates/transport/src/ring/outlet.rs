@@ -22,7 +22,7 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -140,6 +140,7 @@ impl Outlet {
     /// Maps a region and lets writers in. Refuses a region of another version. One caller at a time opens and closes an outlet.
     pub fn open(&self, source: RegionSource, params: &RegionParams) -> Result<Ticket> {
         let RegionSource::File { memory, wake } = source;
+        check_wake(wake.as_fd())?;
         let range = self.prepare(params)?;
         range.map_file(memory.as_fd(), params.layout.region_bytes())?;
         Ok(self.admit(params, wake))
@@ -265,6 +266,20 @@ impl Outlet {
             cycles: self.clock.load(Ordering::Relaxed) == Counter::Cycles as u32,
         }
     }
+}
+
+/// Refuses a descriptor on which waking could hang or kill the writer: only an eventfd that does not block will do.
+fn check_wake(wake: BorrowedFd<'_>) -> Result<()> {
+    let link = format!("/proc/self/fd/{}", wake.as_raw_fd());
+    // Where a sandbox hides /proc nothing can be told; the owner is then believed.
+    if let Ok(target) = std::fs::read_link(link)
+        && target.as_os_str() != "anon_inode:[eventfd]"
+    {
+        return Err(Error::Invalid("the descriptor that wakes the owner is no eventfd"));
+    }
+    let flags = rustix::fs::fcntl_getfl(wake).map_err(|e| Error::system("look at the wake descriptor", e))?;
+    rustix::fs::fcntl_setfl(wake, flags | rustix::fs::OFlags::NONBLOCK)
+        .map_err(|e| Error::system("unblock the wake descriptor", e))
 }
 
 impl Default for Outlet {
