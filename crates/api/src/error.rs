@@ -66,6 +66,18 @@ impl Error {
         }
     }
 
+    /// Whether the daemon closed the connection in the middle of things.
+    #[must_use]
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Transport(traceweir_transport::Error::Closed))
+    }
+
+    /// Whether a system call failed, as opposed to a rule or another program saying no.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        matches!(self, Self::Transport(traceweir_transport::Error::System { .. }))
+    }
+
     /// A refusal by a rule of the API.
     pub fn refused(status: Status, reason: impl Into<String>) -> Self {
         Self::Refused { status, reason: reason.into() }

@@ -37,7 +37,7 @@ pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
 
 /// Names the folder that an error of the system is about.
 fn in_folder(whose: Whose, error: Error) -> anyhow::Error {
-    let is_system = matches!(error, Error::Transport(traceweir_transport::Error::System { .. }));
+    let is_system = error.is_system();
     let named =
         std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = named.or_else(|| {
@@ -190,7 +190,7 @@ fn is_stopping(error: &Error) -> bool {
 
 /// Whether the daemon went away in the middle of it.
 pub(crate) fn is_cut(error: &Error) -> bool {
-    matches!(error, Error::Transport(traceweir_transport::Error::Closed))
+    error.is_disconnect()
 }
 
 fn enable(controller: &mut Controller, session: &SessionRef, wanted: &Wanted, pids: &[u32]) -> Result<()> {

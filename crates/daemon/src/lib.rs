@@ -39,4 +39,5 @@ mod service;
 
 pub use error::{Error, Result};
 pub use server::{Options, Stopper, run, run_telling, run_until};
+pub use traceweir_transport::inherited::close_inherited;
 pub use traceweir_transport::runtime::{RuntimeDir, Scope};

@@ -15,8 +15,7 @@ use anyhow::{Context, Result};
 use listenfd::ListenFd;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType};
-use traceweir_daemon::{Options, RuntimeDir, Scope, Stopper, run_telling};
-use traceweir_transport::inherited::close_inherited;
+use traceweir_daemon::{Options, RuntimeDir, Scope, Stopper, close_inherited, run_telling};
 
 use crate::cli::Daemon;
 use crate::exit::Outcome;

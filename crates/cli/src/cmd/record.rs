@@ -47,7 +47,7 @@ const LONG: Duration = Duration::from_secs(3600);
 enum Note {
     Interrupt,
     Child(io::Result<ExitStatus>),
-    Stopped(Result<Ended>),
+    Stopped(Box<Result<Ended>>),
 }
 
 /// Why a recording ends.
@@ -189,7 +189,7 @@ impl Recording<'_> {
     /// Stops the session, says how it went, and gives the exit status.
     fn finish(mut self, end: End, notes: Sender<Note>) -> Result<Outcome> {
         if let Some(session) = self.session.take() {
-            std::thread::spawn(move || drop(notes.send(Note::Stopped(session.stop()))));
+            std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
         let Some(ended) = self.settle(end)? else {
             eprintln!("left at once; the daemon finalises the file");
@@ -241,7 +241,7 @@ impl Recording<'_> {
                 Ok(Note::Interrupt) if is_asked => hurry = hurry.or_else(|| Some(Instant::now() + HURRY)),
                 Ok(Note::Interrupt) => is_asked = true,
                 Ok(Note::Child(ended)) => self.status = Some(ended.context("cannot wait for the command")?),
-                Ok(Note::Stopped(result)) => stopped = Some(result?),
+                Ok(Note::Stopped(result)) => stopped = Some((*result)?),
                 Err(_) if hurry.is_some_and(|at| Instant::now() >= at) => return Ok(None),
                 Err(_) => {}
             }
