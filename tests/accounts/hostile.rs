@@ -60,8 +60,8 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
                     for _ in 0..200 {
                         nonsense(base.cast(), &params, turn, random);
                     }
-                    if random() % 4 == 0 {
-                        let offset = random() % bytes as u64 & !4095;
+                    if random().is_multiple_of(4) {
+                        let offset = (random() % bytes as u64) & !4095;
                         let flags =
                             rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
                         let _ = rustix::fs::fallocate(memory.as_fd(), flags, offset, 4096 * 8);

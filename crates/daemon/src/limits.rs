@@ -16,11 +16,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::process::{Resource, getrlimit};
 
 /// Connections at most.
-pub(crate) const MAX_LINKS: usize = 4096;
+const MAX_LINKS: usize = 4096;
 /// Of those, connections of one guest.
-pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
+const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Of those, connections of all guests who may not control the daemon.
-pub(crate) const MAX_LINKS_OF_GUESTS: usize = 3072;
+const MAX_LINKS_OF_GUESTS: usize = 3072;
 /// Processes that register providers.
 pub(crate) const MAX_PROVIDERS: usize = 3840;
 /// Connections of one process: each copy of the library that its modules bring along has one.
@@ -29,6 +29,29 @@ pub(crate) const MAX_PER_PROCESS: usize = 8;
 pub(crate) const MAX_CLOSING: usize = 16;
 /// The same of all guests.
 pub(crate) const MAX_CLOSING_OF_GUESTS: usize = 1024;
+
+/// Who is connected when somebody new comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    /// Connections.
+    pub(crate) all: usize,
+    /// Of those, connections of guests.
+    pub(crate) guests: usize,
+    /// Of those, connections of the same user as the new one's.
+    pub(crate) of_user: usize,
+}
+
+impl Crowd {
+    /// Whether a guest leaves room for those who control the daemon.
+    pub(crate) fn has_room_for_guest(self) -> bool {
+        self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.has_room()
+    }
+
+    /// Whether there is any room.
+    pub(crate) fn has_room(self) -> bool {
+        self.all < MAX_LINKS
+    }
+}
 
 /// How many descriptors this process may have.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +81,7 @@ impl Descriptors {
 /// Bytes that the buffers of all sessions may take: half of the memory.
 pub(crate) fn pool_budget() -> u64 {
     let system = rustix::system::sysinfo();
-    u64::from(system.totalram).saturating_mul(u64::from(system.mem_unit)) / 2
+    system.totalram.saturating_mul(u64::from(system.mem_unit)) / 2
 }
 
 #[cfg(test)]
@@ -74,6 +97,17 @@ mod tests {
         let some = number + number / 8 + 1;
         assert!(scarce(some, true));
         assert_eq!((scarce(number + 1, true), scarce(1, false)), (true, true));
+    }
+
+    #[test]
+    fn guests_leave_room_for_those_who_control_however_many_there_are() {
+        let crowd = |all, guests, of_user| Crowd { all, guests, of_user };
+        assert!(crowd(100, 100, 100).has_room_for_guest());
+        assert!(!crowd(1024, 1024, 1024).has_room_for_guest(), "one alone");
+        let four = crowd(3072, 3072, 768);
+        assert!(!four.has_room_for_guest() && four.has_room(), "four together");
+        assert!(crowd(4095, 0, 4095).has_room() && !crowd(4096, 0, 0).has_room());
+        const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDERS && MAX_PROVIDERS < MAX_LINKS) };
     }
 
     #[test]

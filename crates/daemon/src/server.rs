@@ -39,7 +39,7 @@ use traceweir_transport::socket::{Connection, Janitor};
 
 use crate::access::Access;
 use crate::error::{Error, Result};
-use crate::limits::{Descriptors, MAX_LINKS, MAX_LINKS_OF_GUEST, MAX_LINKS_OF_GUESTS};
+use crate::limits::{Crowd, Descriptors};
 use crate::log::{info, warning};
 use crate::service::{Effect, LinkId, Service};
 pub use inbox::Stopper;
@@ -361,15 +361,16 @@ impl Server {
     /// Whether there is room for another connection of this peer. Guests leave room for those who control the daemon.
     fn has_room(&self, connection: &Connection) -> bool {
         let peer = connection.peer();
-        if self.links.len() >= MAX_LINKS {
-            return false;
-        }
         let peers = || self.links.values().map(Link::peer);
-        let is_crowded = self.access.is_guest(&peer)
-            && (peers().filter(|it| it.uid == peer.uid).count() >= MAX_LINKS_OF_GUEST
-                || peers().filter(|it| self.access.is_guest(it)).count() >= MAX_LINKS_OF_GUESTS
-                || self.descriptors.are_scarce(connection, true));
-        !is_crowded || self.access.allows(&peer, Role::Controller)
+        let crowd = Crowd {
+            all: self.links.len(),
+            guests: peers().filter(|it| self.access.is_guest(it)).count(),
+            of_user: peers().filter(|it| it.uid == peer.uid).count(),
+        };
+        let is_one_too_many = self.access.is_guest(&peer)
+            && (!crowd.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
+            && !self.access.allows(&peer, Role::Controller);
+        crowd.has_room() && !is_one_too_many
     }
 
     fn take_inbox(&mut self) {

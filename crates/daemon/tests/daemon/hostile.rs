@@ -191,10 +191,15 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Whether the daemon's end takes descriptors; else says so.
-fn sends(to: &Connection, message: &Message, descriptor: &OwnedFd) -> bool {
-    match to.send(1, message, &[descriptor.as_fd()], PATIENCE) {
+/// Whether the daemon's end takes a descriptor. One that is not taken is closed here, and must not wait for that.
+fn sends(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
+    let sent = to.send(1, message, &[descriptor.as_fd()], PATIENCE);
+    if sent.is_err() {
+        let _ = rustix::net::sockopt::set_socket_linger(&descriptor, None);
+    }
+    match sent {
         Ok(()) => true,
+        Err(Error::Closed) => false,
         Err(Error::System { source, .. }) => {
             assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
             false
@@ -216,45 +221,37 @@ fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
     // Whoever connects, first of all.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         let stranger = daemon.connection();
-        sends(&stranger, &hello(role, new_instance()), &linger());
-        sends(&stranger, &Message::Done, &linger());
+        sends(&stranger, &hello(role, new_instance()), linger());
+        sends(&stranger, &Message::Done, linger());
     }
     // Who is admitted, with a request and with what is no log file.
     let guest = daemon.controller();
-    assert!(sends(&guest.connection, &Message::QueryAll { from: 0 }, &linger()));
+    assert!(sends(&guest.connection, &Message::QueryAll { from: 0 }, linger()));
     let to_it = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
-    assert!(sends(&guest.connection, &Message::Start(Box::new(to_it)), &linger()));
+    assert!(sends(&guest.connection, &Message::Start(Box::new(to_it)), linger()));
     // And with what is never read, as the connection is closed before.
     send(guest.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
-    sends_until_closed(&guest.connection, &mut linger);
+    for _ in 0..8 {
+        sends(&guest.connection, &Message::QueryAll { from: 0 }, linger());
+    }
     let id = controller.start(live("answers")).id;
     controller.stop(id);
     drop(daemon.provider());
     drop(other_ends);
 }
 
-fn sends_until_closed(to: &Connection, linger: &mut impl FnMut() -> OwnedFd) {
-    for _ in 0..8 {
-        match to.send(1, &Message::QueryAll { from: 0 }, &[linger().as_fd()], PATIENCE) {
-            Ok(()) => {}
-            Err(Error::Closed) => return,
-            Err(e) => panic!("{e}"),
-        }
-    }
-}
-
 #[test]
 fn only_controllers_can_send_descriptors() {
     let daemon = Daemon::start();
     let (reader, _writer) = std::io::pipe().unwrap();
-    let reader = OwnedFd::from(reader);
-    assert!(sends(&daemon.controller().connection, &Message::QueryAll { from: 0 }, &reader));
-    if sends(&daemon.connection(), &hello(Role::Controller, 1), &reader) {
+    let reader = || OwnedFd::from(reader.try_clone().unwrap());
+    assert!(sends(&daemon.controller().connection, &Message::QueryAll { from: 0 }, reader()));
+    if sends(&daemon.connection(), &hello(Role::Controller, 1), reader()) {
         eprintln!("skipped: this kernel has no SO_PASSRIGHTS");
         return;
     }
     for client in [daemon.provider(), daemon.consumer()] {
-        assert!(!sends(&client.connection, &Message::Done, &reader));
+        assert!(!sends(&client.connection, &Message::Done, reader()));
     }
 }
 
