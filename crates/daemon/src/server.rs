@@ -19,6 +19,7 @@
 //!
 //! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
 
+mod door;
 mod inbox;
 mod link;
 mod startup;
@@ -32,14 +33,12 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Message, Role};
 use traceweir_transport::runtime::{RuntimeDir, random};
-use traceweir_transport::socket::{Connection, Janitor};
+use traceweir_transport::socket::Janitor;
 
 use crate::access::Access;
 use crate::error::{Error, Result};
-use crate::limits::{Crowd, Descriptors};
+use crate::limits::Descriptors;
 use crate::log::{info, warning};
 use crate::service::{Effect, LinkId, Service};
 pub use inbox::Stopper;
@@ -86,12 +85,8 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
 const MAX_IN_A_ROW: usize = 32;
 /// How long a connection may take to say hello, and a closed one to take what is still queued.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
-const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
 /// Descriptors left to the janitor that are worth a word.
 const MANY_KEPT: usize = 64;
-/// How long the listener rests when no descriptor is left.
-const REST: Duration = Duration::from_millis(100);
 /// How long sessions may take to finish their files when the daemon leaves.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
 /// How long what is queued may take to be read when the daemon leaves.
@@ -245,17 +240,6 @@ impl Server {
         }
     }
 
-    /// A link that has said hello has all the time it wants, and may send what its role has to send.
-    fn introduced(&mut self, id: LinkId) {
-        if self.service.is_introduced(id) {
-            self.expect(id, None);
-        }
-        let takes = self.service.sends_files(id);
-        if takes && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
-            self.drop_link(id);
-        }
-    }
-
     /// Does what the service wants done, until it wants nothing more.
     fn carry_out(&mut self) {
         loop {
@@ -322,57 +306,6 @@ impl Server {
         }
     }
 
-    fn accept_all(&mut self) {
-        loop {
-            match self.home.listener().accept() {
-                Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
-                Ok(None) => return,
-                Err(e) => {
-                    // Out of descriptors, most likely: asking again at once would be asking for ever.
-                    warning!("no connection can be taken: {e}");
-                    let _ = epoll::delete(&self.epoll, self.home.listener());
-                    self.resting_until = Some(Instant::now() + REST);
-                    return;
-                }
-            }
-        }
-    }
-
-    fn adopt(&mut self, connection: Connection, knocked: bool) {
-        let peer = connection.peer();
-        if !self.has_room(&connection) {
-            let reason = "too many connections".to_owned();
-            let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
-            // It is closed in any case; whether it hears why is its own affair.
-            let _ = connection.send(0, &message, &[], Duration::ZERO);
-            return;
-        }
-        self.last_link += 1;
-        let id = self.last_link;
-        let mut link = Link::new(connection);
-        if link.watch(&self.epoll, id).is_err() {
-            return;
-        }
-        self.links.insert(id, link);
-        self.service.connected(id, peer, knocked);
-        self.expect(id, hello_within(knocked, self.access.is_guest(&peer)));
-    }
-
-    /// Whether there is room for another connection of this peer. Guests leave room for those who control the daemon.
-    fn has_room(&self, connection: &Connection) -> bool {
-        let peer = connection.peer();
-        let peers = || self.links.values().map(Link::peer);
-        let crowd = Crowd {
-            all: self.links.len(),
-            guests: peers().filter(|it| self.access.is_guest(it)).count(),
-            of_user: peers().filter(|it| it.uid == peer.uid).count(),
-        };
-        let is_one_too_many = self.access.is_guest(&peer)
-            && (!crowd.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
-            && !self.access.allows(&peer, Role::Controller);
-        crowd.has_room() && !is_one_too_many
-    }
-
     fn take_inbox(&mut self) {
         for incoming in self.inbox.take() {
             match incoming {
@@ -396,13 +329,7 @@ impl Server {
             self.expiries.remove(&(at, id));
             self.drop_link(id);
         }
-        if self.resting_until.is_some_and(|until| until <= now) {
-            self.resting_until = None;
-            let data = epoll::EventData::new_u64(LISTENER);
-            if let Err(e) = epoll::add(&self.epoll, self.home.listener(), data, epoll::EventFlags::IN) {
-                warning!("the listener does not come back: {e}");
-            }
-        }
+        self.listen_again(now);
     }
 
     /// Says once that closing what others sent does not come along, and once that it does again.
@@ -452,33 +379,11 @@ impl Server {
     }
 }
 
-/// How long a new connection may take to say who it is; `None`: as long as it likes.
-fn hello_within(knocked: bool, guest: bool) -> Option<Duration> {
-    match (knocked, guest) {
-        (false, _) => Some(PATIENCE),
-        (true, true) => Some(PATIENCE_WITH_KNOCKED),
-        (true, false) => None,
-    }
-}
-
 fn timespec(wait: Duration) -> Timespec {
     // Rounded up, so that the loop does not turn idly just before a deadline.
     let wait = wait + Duration::from_micros(100);
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(wait.subsec_nanos()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everybody_says_hello_in_time_but_those_of_ours_who_were_found_asleep() {
-        assert_eq!(hello_within(false, false), Some(PATIENCE));
-        assert_eq!(hello_within(false, true), Some(PATIENCE));
-        assert_eq!(hello_within(true, true), Some(PATIENCE_WITH_KNOCKED));
-        assert_eq!(hello_within(true, false), None);
     }
 }

@@ -58,6 +58,7 @@ impl Fake {
             while !stopped.load(Ordering::Relaxed) {
                 match listener.accept().unwrap() {
                     Some(connection) => {
+                        connection.take_descriptors().unwrap();
                         let (greeting, answer, stopped) =
                             (greeting.clone(), Arc::clone(&answer), Arc::clone(&stopped));
                         let talk = move || converse(&connection, &greeting, &*answer, &stopped);

@@ -1,0 +1,125 @@
+//! Who gets in, and what is asked of him before he is trusted with anything.
+//!
+//! ```text
+//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to say Hello ─▶ introduced: all the time, and descriptors for controllers
+//!                               └─ no: told so, and closed
+//! ```
+//!
+//! What is accepted comes without the right to send descriptors and with a janitor for its end. How much room there is, and for whom, is
+//! told in [`limits`](crate::limits).
+
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{Message, Role};
+use traceweir_transport::socket::Connection;
+
+use super::link::Link;
+use super::{LISTENER, PATIENCE, Server};
+use crate::limits::Crowd;
+use crate::log::warning;
+use crate::service::LinkId;
+
+/// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
+const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
+/// How long the listener rests when no descriptor is left.
+const REST: Duration = Duration::from_millis(100);
+
+impl Server {
+    pub(super) fn accept_all(&mut self) {
+        loop {
+            match self.home.listener().accept() {
+                Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
+                Ok(None) => return,
+                Err(e) => {
+                    // Out of descriptors, most likely: asking again at once would be asking for ever.
+                    warning!("no connection can be taken: {e}");
+                    let _ = epoll::delete(&self.epoll, self.home.listener());
+                    self.resting_until = Some(Instant::now() + REST);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {
+        let peer = connection.peer();
+        if !self.has_room(&connection) {
+            let reason = "too many connections".to_owned();
+            let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
+            // It is closed in any case; whether it hears why is its own affair.
+            let _ = connection.send(0, &message, &[], Duration::ZERO);
+            return;
+        }
+        self.last_link += 1;
+        let id = self.last_link;
+        let mut link = Link::new(connection);
+        if link.watch(&self.epoll, id).is_err() {
+            return;
+        }
+        self.links.insert(id, link);
+        self.service.connected(id, peer, knocked);
+        self.expect(id, hello_within(knocked, self.access.is_guest(&peer)));
+    }
+
+    /// Whether there is room for another connection of this peer. Guests leave room for those who control the daemon.
+    fn has_room(&self, connection: &Connection) -> bool {
+        let peer = connection.peer();
+        let peers = || self.links.values().map(Link::peer);
+        let crowd = Crowd {
+            all: self.links.len(),
+            guests: peers().filter(|it| self.access.is_guest(it)).count(),
+            of_user: peers().filter(|it| it.uid == peer.uid).count(),
+        };
+        let is_one_too_many = self.access.is_guest(&peer)
+            && (!crowd.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
+            && !self.access.allows(&peer, Role::Controller);
+        crowd.has_room() && !is_one_too_many
+    }
+
+    /// A link that has said hello has all the time it wants, and may send what its role has to send.
+    pub(super) fn introduced(&mut self, id: LinkId) {
+        if self.service.is_introduced(id) {
+            self.expect(id, None);
+        }
+        let takes = self.service.sends_files(id);
+        if takes && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
+            self.drop_link(id);
+        }
+    }
+
+    /// Accepts again after a rest.
+    pub(super) fn listen_again(&mut self, now: Instant) {
+        if self.resting_until.is_none_or(|until| now < until) {
+            return;
+        }
+        self.resting_until = None;
+        let data = epoll::EventData::new_u64(LISTENER);
+        if let Err(e) = epoll::add(&self.epoll, self.home.listener(), data, epoll::EventFlags::IN) {
+            warning!("the listener does not come back: {e}");
+        }
+    }
+}
+
+/// How long a new connection may take to say who it is; `None`: as long as it likes.
+fn hello_within(knocked: bool, guest: bool) -> Option<Duration> {
+    match (knocked, guest) {
+        (false, _) => Some(PATIENCE),
+        (true, true) => Some(PATIENCE_WITH_KNOCKED),
+        (true, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_says_hello_in_time_but_those_of_ours_who_were_found_asleep() {
+        assert_eq!(hello_within(false, false), Some(PATIENCE));
+        assert_eq!(hello_within(false, true), Some(PATIENCE));
+        assert_eq!(hello_within(true, true), Some(PATIENCE_WITH_KNOCKED));
+        assert_eq!(hello_within(true, false), None);
+    }
+}
