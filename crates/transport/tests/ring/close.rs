@@ -159,8 +159,9 @@ fn a_writer_stopped_inside_a_lock_is_told_and_its_addresses_are_not_used_again()
     let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
     map.half(last).unwrap().store(99, Ordering::Relaxed);
     assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
+    let before = reader.lost();
     assert!(!outlet.close());
-    let _ = reader.lost();
+    assert_eq!(reader.lost(), before + 1, "what it publishes later goes nowhere: it is counted");
     let (mut reader, ticket) = support::open(outlet, &params);
     assert_eq!(Mark::of(0, 1, 100).write(outlet, ticket), Ok(()));
     let mut seen = 0;
