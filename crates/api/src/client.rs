@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `control` | the thread: sockets, greeting, announcing |
 //! | `orders` | what daemons ask for, and what follows when one is gone |
+//! | `shared` | what the threads of the process share under one lock |
 //! | `outlets` | which session is written to through which outlet |
 //! | `fork` | whether this is still the process that made all this |
 //! | `process` | signals, fork and exit handlers, staying loaded |
@@ -29,23 +30,23 @@ mod orders;
 pub(crate) mod outlets;
 pub(crate) mod process;
 pub(crate) mod promise;
+mod shared;
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Filter;
 use traceweir_transport::runtime::random;
 
 use crate::error::Result;
-use crate::private::Running;
 use crate::provider::{EnableCallback, Handle, Traits};
-use outlets::{Open, Owner, Table};
+use outlets::Open;
 use promise::Promise;
+pub(crate) use shared::Shared;
+use shared::{Command, Refused, Thread};
 
 /// The longest that a registration waits for daemons.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -53,9 +54,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FORK_PATIENCE: Duration = Duration::from_millis(200);
 /// A child whose parent was not traced registers after this: most children call `exec` before.
 const FORK_DELAY: Duration = Duration::from_millis(20);
-
-/// Lines for people at most.
-const MAX_NOTES: usize = 32;
 
 static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 
@@ -76,72 +74,12 @@ pub(crate) struct Client {
     first: bool,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    thread: Thread,
-    /// The control thread has not yet tried all daemons.
-    starting: bool,
-    /// Daemons that we connected to and that have not answered yet.
-    greeting: u32,
-    /// Registrations that daemons have not confirmed: connection (0: not yet sent) and number.
-    awaited: Vec<(u64, u32)>,
-    /// A daemon let a registration wait for too long: until it answers, nobody waits for it.
-    silent: bool,
-    commands: Vec<Command>,
-    pub(crate) table: Table,
-    traits: Vec<&'static Traits>,
-    /// Filters that came for registrations whose threads will call the callback themselves.
-    filters: Vec<(u32, Filter)>,
-    /// Provider sockets, to be removed at exit.
-    sockets: Vec<PathBuf>,
-    /// Private sessions that run, and how many were started.
-    pub(crate) private: Vec<Running>,
-    pub(crate) private_started: u64,
-    /// Daemons that welcomed us.
-    daemons: u32,
-    /// Sessions whose memory this process could not use.
-    refused: Vec<Refused>,
-    /// For people: each folder and what became of it, and what else went wrong.
-    links: Vec<String>,
-}
-
-/// A session that this process cannot write to, until its daemon closes it.
-#[derive(Debug)]
-struct Refused {
-    owner: Owner,
-    session: u64,
-    status: Status,
-    reason: String,
-}
-
 /// What came of ending sessions.
 pub(crate) struct Closed {
     /// Registrations whose callbacks are to be told.
     pub(crate) changed: Vec<Handle>,
     /// No write was under way any more.
     pub(crate) quiet: bool,
-}
-
-#[derive(Debug, Default)]
-enum Thread {
-    #[default]
-    None,
-    Running,
-    Failed(String),
-}
-
-/// What other threads ask of the control thread.
-#[derive(Debug)]
-enum Command {
-    Register(u32),
-    Unregister(u32),
-    /// Run callbacks.
-    Tell {
-        changed: Vec<Handle>,
-        source: Guid,
-        filter: Option<Filter>,
-        done: Promise<()>,
-    },
 }
 
 /// For people: how this process reaches daemons, or why it does not.
@@ -383,51 +321,6 @@ fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
         if handle.is_current() {
             handle.slot().notify(source, filter);
         }
-    }
-}
-
-impl Shared {
-    /// Adds a line for people; the first ones matter most.
-    fn note(&mut self, line: String) {
-        if self.links.len() < MAX_NOTES && !self.links.contains(&line) {
-            self.links.push(line);
-        }
-    }
-
-    fn is_pending(&self, number: u32) -> bool {
-        let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
-        // In a forked child, until the parent's sessions have made room for its own.
-        asked || !fork::is_ready()
-    }
-
-    /// Private sessions of this process may want a new registration.
-    fn apply_private(&mut self, handle: Handle) {
-        let provider = handle.slot().provider();
-        for open in self.table.open.iter().filter(|o| o.owner == Owner::Private) {
-            for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
-                handle.slot().wish(open.outlet, open.ticket, params);
-            }
-        }
-    }
-
-    /// In a forked child, when its own sessions are known: those of the parent are forgotten. The registrations for which that is a change.
-    fn drop_inherited(&mut self) -> Vec<Handle> {
-        if fork::is_ready() {
-            return Vec::new();
-        }
-        let inherited = fork::inherited();
-        let mut changed = Vec::new();
-        for handle in Handle::all() {
-            let before = handle.slot().combined(inherited);
-            handle.slot().unwish(inherited);
-            if handle.slot().combined(u64::MAX) == before {
-                handle.slot().forget_changes();
-            } else {
-                changed.push(handle);
-            }
-        }
-        fork::set_ready();
-        changed
     }
 }
 
