@@ -77,6 +77,32 @@ fn a_daemon_that_shuts_its_door_says_why() {
 }
 
 #[test]
+fn a_daemon_that_is_full_is_not_taken_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::bind(&RuntimeDir::at(folder.path()).control_socket(), 0o600).unwrap();
+    // Shut before the greeting was read, and after it.
+    for is_late in [false, true] {
+        let error = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| Controller::find_at(folder.path()));
+            let connection = loop {
+                if let Some(connection) = listener.accept().unwrap() {
+                    break connection;
+                }
+                std::thread::yield_now();
+            };
+            if is_late {
+                connection.receive(support::LONG).unwrap().unwrap();
+            }
+            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::LONG).unwrap();
+            drop(connection);
+            asking.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert_eq!(error.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    }
+}
+
+#[test]
 fn start_opens_the_file_and_sends_its_descriptor_and_absolute_path() {
     let seen = Arc::new(Mutex::new(None));
     let sink = Arc::clone(&seen);

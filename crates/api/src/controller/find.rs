@@ -7,6 +7,7 @@
 //!
 //!   folder/control.sock   missing, or nobody listens ─▶ no daemon
 //!                         Hello ─▶ Welcome            ─▶ a link
+//!                         Refused                     ─▶ Error::Refused: a daemon is there, and will not
 //!                         silent, another version     ─▶ Error::Unreachable, which names the socket
 //! ```
 //!
@@ -87,15 +88,22 @@ impl Link {
         within: Duration,
     ) -> Result<Envelope> {
         let started = Instant::now();
-        let request = self.send(message, descriptors, within)?;
+        let request = match self.send(message, descriptors, within) {
+            // Whoever shut the door may have said why before.
+            Err(e) if e.is_disconnect() => return Err(self.last_words().unwrap_or(e)),
+            sent => sent?,
+        };
         loop {
             let left = within.saturating_sub(started.elapsed());
             let answer = self.connection.receive(left.min(LONGEST_WAIT))?;
             match answer {
-                Some(answer) if answer.request != request => {}
-                Some(Envelope { message: Message::Refused { status, reason }, .. }) => {
+                // Number 0: the connection itself is refused, before anything was asked.
+                Some(Envelope { message: Message::Refused { status, reason }, request: about, .. })
+                    if about == request || about == 0 =>
+                {
                     return Err(Error::Refused { status: Status(status), reason });
                 }
+                Some(answer) if answer.request != request => {}
                 Some(answer) => return Ok(answer),
                 None => {}
             }
@@ -103,6 +111,14 @@ impl Link {
                 let seconds = within.as_secs();
                 return Err(silent(&self.socket, &format!("no answer within {seconds} s")));
             }
+        }
+    }
+
+    /// The refusal that a closed connection still holds.
+    fn last_words(&self) -> Option<Error> {
+        match self.connection.receive(Duration::ZERO).ok()??.message {
+            Message::Refused { status, reason } => Some(Error::Refused { status: Status(status), reason }),
+            _ => None,
         }
     }
 

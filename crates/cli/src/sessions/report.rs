@@ -40,7 +40,7 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
         (cause.no_room, "event", "found no room"),
         (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
-        (cause.no_region, "event", "of processes that the session had no memory left for"),
+        (cause.no_region, "event", "of processes that the session had no memory or descriptors left for"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
         (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
     ])

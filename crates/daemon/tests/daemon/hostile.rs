@@ -191,12 +191,10 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Whether the daemon's end takes a descriptor. One that is not taken is closed here, and must not wait for that.
+/// Whether the daemon's end takes a descriptor. Where this copy is the last, closing it waits: that is done apart.
 fn sends(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
     let sent = to.send(1, message, &[descriptor.as_fd()], PATIENCE);
-    if sent.is_err() {
-        let _ = rustix::net::sockopt::set_socket_linger(&descriptor, None);
-    }
+    std::thread::spawn(move || drop(descriptor));
     match sent {
         Ok(()) => true,
         Err(Error::Closed) => false,

@@ -238,7 +238,8 @@ fn a_region_says_which_version_it_has_and_only_our_own_is_judged() {
     let layout = Layout::new(2, 4096).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 5, max_record: 6 };
     let bytes = bytes_of(&Message::Region { session: 3, params });
-    let body = [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
+    let body =
+        [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEAD_BYTES..], body.concat());
     // No ring of ours has 4097 bytes; those of the next version may.
     let mut odd = bytes;
