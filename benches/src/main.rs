@@ -11,7 +11,7 @@
 //! peer take turns on the same core, and a round in which either side did not see every event counts for nothing, as losing
 //! an event is cheaper than handling it. Nothing is installed: a peer that is not there is named, and its figures are left out.
 //!
-//! What is measured, and how fair it is, is told in [`read`], [`write`] and [`presence`]; how a figure is made of rounds, in [`figure`].
+//! What is measured, and how fair it is, is told in [`read`], [`mod@write`] and [`presence`]; how a figure is made of rounds, in [`figure`].
 #![forbid(unsafe_code)]
 
 mod consume;

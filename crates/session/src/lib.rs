@@ -32,6 +32,7 @@ mod realtime;
 mod record;
 mod region;
 mod stats;
+mod storage;
 
 pub use config::Config;
 pub use engine::{Attached, Done, Ended, Live, Place, Session, SourceId};

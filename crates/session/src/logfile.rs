@@ -12,9 +12,7 @@
 //! header is written again at the stop, with the final counts. L4 Processors' buffers are written in the order they were filled.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,27 +30,10 @@ use crate::clock::SessionClock;
 use crate::config::{self, Limit};
 use crate::error::{Error, Result};
 use crate::pool::Buffer;
+use crate::storage::Storage;
 
 /// The longest fact about the system; the kernel's own limit.
 const MAX_FACT: usize = 64;
-
-/// Where a log is stored.
-pub(crate) trait Storage: Send {
-    /// Writes all bytes at an offset.
-    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Cuts it to a length.
-    fn truncate(&mut self, length: u64) -> io::Result<()>;
-}
-
-impl Storage for File {
-    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        FileExt::write_all_at(self, bytes, offset)
-    }
-
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.set_len(length)
-    }
-}
 
 /// Why the last write failed, if it did.
 #[derive(Clone, Debug, Default)]

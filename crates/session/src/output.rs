@@ -22,10 +22,11 @@ use traceweir_transport::message::Properties;
 
 use crate::engine::{Done, Ended, Live, Shared};
 use crate::error::{Error, Result};
-use crate::logfile::{Facts, Flight, LogFile, Storage, Written};
+use crate::logfile::{Facts, Flight, LogFile, Written};
 use crate::pool::Buffer;
 use crate::realtime::{MAX_CONSUMERS, Realtime};
 use crate::stats::Stats;
+use crate::storage::LogStorage;
 
 /// Slots of a consumer's queue: in low latency, where each may hold a few events only, and at least.
 const SLOTS: (usize, usize) = (1024, 8);
@@ -195,16 +196,15 @@ impl Output {
     fn snapshot(&mut self, file: Option<(File, PathBuf)>, mut partial: Vec<Buffer>) -> Result<()> {
         let Log::Flight(flight, own) = &mut self.log else { return Ok(()) };
         let lost = counts(&self.shared.stats, 0);
-        let (storage, name): (Box<dyn Storage>, _) = match (file, own) {
-            (Some((file, name)), _) => (Box::new(file), Some(name)),
-            (None, Some(own)) => {
-                (Box::new(own.try_clone().map_err(Error::File)?), self.facts.config.log_file.clone())
-            }
+        let (file, name) = match (file, own) {
+            (Some((file, name)), _) => (file, Some(name)),
+            (None, Some(own)) => (own.try_clone().map_err(Error::File)?, self.facts.config.log_file.clone()),
             (None, None) => {
                 let why = "the flight recorder has no file to be written to";
                 return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
             }
         };
+        let storage = Box::new(LogStorage::new(file));
         let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut partial, lost)?;
         self.shared.stats.buffers_written.store(written, Relaxed);
         Ok(())
@@ -239,7 +239,7 @@ impl Output {
 
     fn switch_file(&mut self, file: File, name: PathBuf) -> Result<()> {
         let anchor = Anchor::now(self.facts.clock.counter());
-        let next = LogFile::create(Box::new(file), &self.facts, Some(&name), anchor)?;
+        let next = LogFile::create(Box::new(LogStorage::new(file)), &self.facts, Some(&name), anchor)?;
         self.shared.set_log_file(&name);
         self.facts.config.log_file = Some(name);
         if let Log::File(old) = &mut self.log {

@@ -22,6 +22,7 @@ use crate::logfile::{Facts, Flight, LogFile};
 use crate::output::{Job, Log, Output};
 use crate::realtime::Realtime;
 use crate::stats::Stats;
+use crate::storage::LogStorage;
 
 /// Stack of a session's thread: nothing deep runs there.
 const STACK: usize = 256 << 10;
@@ -71,7 +72,7 @@ fn open_log(config: &Config, file: Option<std::fs::File>, facts: &Facts) -> Resu
     match file {
         _ if config.mode().is_buffering() => Ok(Log::Flight(Flight::default(), file)),
         Some(file) => {
-            let log = LogFile::create(Box::new(file), facts, name, *facts.clock.anchor())?;
+            let log = LogFile::create(Box::new(LogStorage::new(file)), facts, name, *facts.clock.anchor())?;
             Ok(Log::File(Box::new(log)))
         }
         None if name.is_some() || !config.mode().is_real_time() => {

@@ -1,0 +1,193 @@
+//! Where a log is stored, and how the bytes get there.
+//!
+//! ```text
+//!   little flows   ──▶ page cache ──▶ (later, by the system) device      bursts are absorbed, the device may sleep
+//!   much flows     ──▶ aligned copy ──▶ device                           no stalls of the system's write-back, no copy for the cache
+//! ```
+//!
+//! A log that is written faster than people read it gains nothing from the page cache, and loses whenever the system decides to write back: a write
+//! then stands still for tens of milliseconds, which is longer than the buffers of a busy session last. So whole buffers go straight to the device
+//! while much flows and the device is quick; a slow device, or a file system that refuses, gets them by the cache.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Where a log is stored.
+pub(crate) trait Storage: Send {
+    /// Writes all bytes at an offset.
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts it to a length.
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+/// What devices ask of addresses, offsets and lengths.
+const ALIGNMENT: usize = 4096;
+/// So many bytes in a second are much.
+const MUCH: u64 = 32 << 20;
+/// A device that takes longer than this for a byte, on average, is slow: 100 MB/s.
+const SLOW_NS_PER_BYTE: u64 = 10;
+/// Bytes over which the device is judged, and for which a slow one is left alone.
+const JUDGED: u64 = 16 << 20;
+const LEFT_ALONE: u64 = 256 << 20;
+
+/// A file, by the page cache or straight to the device.
+pub(crate) struct LogStorage {
+    file: File,
+    /// The same file, opened for direct transfer; missing where that is refused.
+    direct: Option<File>,
+    /// Room for an aligned copy.
+    copy: Vec<u8>,
+    flow: Flow,
+}
+
+/// How much flows, and how quick the device is.
+struct Flow {
+    second: Instant,
+    in_second: u64,
+    is_much: bool,
+    judged: u64,
+    took: Duration,
+    /// Bytes for which a slow device is still left alone.
+    alone: u64,
+}
+
+impl Flow {
+    fn new() -> Self {
+        Self {
+            second: Instant::now(),
+            in_second: 0,
+            is_much: false,
+            judged: 0,
+            took: Duration::ZERO,
+            alone: 0,
+        }
+    }
+
+    /// So many bytes are to be written: whether they should go straight to the device.
+    fn takes(&mut self, bytes: u64) -> bool {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            self.is_much = self.in_second >= MUCH;
+            (self.second, self.in_second) = (Instant::now(), 0);
+        }
+        self.in_second = self.in_second.saturating_add(bytes);
+        self.is_much |= self.in_second >= MUCH;
+        self.alone = self.alone.saturating_sub(bytes);
+        self.is_much && self.alone == 0
+    }
+
+    /// The device took so long for so many bytes.
+    fn judge(&mut self, bytes: u64, took: Duration) {
+        self.judged = self.judged.saturating_add(bytes);
+        self.took = self.took.saturating_add(took);
+        if self.judged < JUDGED {
+            return;
+        }
+        if self.took > Duration::from_nanos(self.judged.saturating_mul(SLOW_NS_PER_BYTE)) {
+            self.alone = LEFT_ALONE;
+        }
+        (self.judged, self.took) = (0, Duration::ZERO);
+    }
+}
+
+impl LogStorage {
+    pub(crate) fn new(file: File) -> Self {
+        // A second opening of the same file: the flag belongs to the opening, and small pieces are written without it.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+        let direct = rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from);
+        Self { file, direct, copy: Vec::new(), flow: Flow::new() }
+    }
+
+    /// Writes straight to the device; `false` where that was not done.
+    fn write_direct(&mut self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        let is_whole = bytes.len().is_multiple_of(ALIGNMENT) && offset.is_multiple_of(ALIGNMENT as u64);
+        let length = bytes.len() as u64;
+        if !is_whole || !self.flow.takes(length) {
+            return Ok(false);
+        }
+        let Some(direct) = &self.direct else { return Ok(false) };
+        self.copy.resize(bytes.len().saturating_add(ALIGNMENT), 0);
+        let from = self.copy.as_ptr().align_offset(ALIGNMENT);
+        let Some(aligned) = self.copy.get_mut(from..from.saturating_add(bytes.len())) else {
+            return Ok(false);
+        };
+        aligned.copy_from_slice(bytes);
+        let begin = Instant::now();
+        match direct.write_all_at(aligned, offset) {
+            Ok(()) => {
+                self.flow.judge(length, begin.elapsed());
+                Ok(true)
+            }
+            // The file system wants more than we know of: it is asked no more.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                self.direct = None;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Storage for LogStorage {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.write_direct(bytes, offset)? {
+            return Ok(());
+        }
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_goes_either_way_is_in_the_file_in_its_place() {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let path = folder.path().join("log");
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let mut storage = LogStorage::new(open());
+        let buffer = |n: u64| vec![u8::try_from(n % 251).unwrap(); 64 << 10];
+        // Twice as much as it takes to be much.
+        let buffers = 2 * MUCH / (64 << 10);
+        for n in 0..buffers {
+            storage.write_all_at(&buffer(n), n << 16).unwrap();
+            if n % 100 == 0 {
+                storage.write_all_at(b"odd", n << 16).unwrap();
+            }
+        }
+        assert_eq!(open().metadata().unwrap().size(), buffers << 16);
+        let mut found = vec![0; 64 << 10];
+        for n in 0..buffers {
+            open().read_exact_at(&mut found, n << 16).unwrap();
+            let mut wanted = buffer(n);
+            if n % 100 == 0 {
+                wanted[..3].copy_from_slice(b"odd");
+            }
+            assert!(found == wanted, "buffer {n}");
+        }
+        storage.truncate(100).unwrap();
+        assert_eq!(open().metadata().unwrap().size(), 100);
+    }
+
+    #[test]
+    fn a_slow_device_is_left_alone_for_a_while() {
+        let mut flow = Flow::new();
+        assert!(!flow.takes(MUCH - 1) && flow.takes(1), "from then on much flows");
+        flow.judge(JUDGED, Duration::from_nanos(JUDGED * SLOW_NS_PER_BYTE / 2));
+        assert!(flow.takes(1));
+        flow.judge(JUDGED, Duration::from_nanos(JUDGED * SLOW_NS_PER_BYTE * 2));
+        assert!(!flow.takes(LEFT_ALONE - 1) && flow.takes(1));
+    }
+}
