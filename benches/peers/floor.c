@@ -11,7 +11,7 @@
 #endif
 
 #define HEADER 80
-#define RING (2u << 20)
+#define RING (4u << 20)
 
 typedef struct {
     _Alignas(128) _Atomic uint64_t head;

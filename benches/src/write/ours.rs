@@ -31,7 +31,7 @@ use crate::write::load::{Load, Written};
 /// The provider of the bench.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x5bd3_9d4c_7a1e_4f60_9a55_1b7f_6b2f_0d11);
 /// Bytes of each ring; `peers/floor.c` has a ring of the same size.
-pub(crate) const RING_BYTES: u32 = 2 << 20;
+pub(crate) const RING_BYTES: u32 = 4 << 20;
 /// What is in front of an event's payload in a ring: the ring's prefix and the event's header.
 pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 const BUFFER_KIB: u32 = 256;
@@ -227,11 +227,10 @@ pub(crate) fn start_session(controller: &mut Controller, config: &SessionConfig)
     Ok(session)
 }
 
-/// Buffers for which there is room in the peer's memory when one process has its region: two rings for each processor, and a
-/// control block of 256 bytes for each of them and the header.
+/// Buffers for which there is room in the peer's memory when one process has its region. Counted are the rings that are written to, one for each
+/// processor, and the control blocks; the rings of the other write path are never touched and take no memory.
 fn buffers_beside_regions(processors: u64) -> u32 {
-    let rings = 2 * processors;
-    let region = ((1 + rings) * 256).next_multiple_of(4096) + rings * u64::from(RING_BYTES);
+    let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(RING_BYTES);
     let room = super::lttng::memory_bytes(processors).saturating_sub(region);
     u32::try_from(room / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
 }
@@ -310,7 +309,7 @@ mod tests {
     fn regions_and_buffers_fit_into_the_memory_of_the_peer() {
         for processors in [1, 2, 64] {
             let buffers = u64::from(buffers_beside_regions(processors)) * u64::from(BUFFER_KIB << 10);
-            let rings = 2 * processors * u64::from(RING_BYTES);
+            let rings = processors * u64::from(RING_BYTES);
             let peer = super::super::lttng::memory_bytes(processors);
             assert!(buffers + rings <= peer && buffers + rings + (1 << 19) > peer, "{processors}");
         }

@@ -8,18 +8,79 @@
 //! P1 No more than `maximum` buffers exist, and one at least: it is made before the session starts, and with one everything gets done, if
 //! slowly. P2 The others are made on demand; none is given back to the system before the session ends. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
+use crate::storage::ALIGNMENT;
+
+/// Bytes that can begin at a multiple of a page: a device fetches such bytes itself, others have to be copied for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bytes {
+    memory: Vec<u8>,
+    /// Where they begin in the memory.
+    from: usize,
+}
+
+impl Bytes {
+    /// So many zeros that begin at a multiple of [`ALIGNMENT`], if there is memory.
+    fn aligned(size: usize) -> Option<Self> {
+        let mut memory = Vec::new();
+        let room = size.checked_add(ALIGNMENT)?;
+        memory.try_reserve_exact(room).ok()?;
+        memory.resize(room, 0);
+        let from = memory.as_ptr().align_offset(ALIGNMENT);
+        memory.truncate(from.checked_add(size)?);
+        Some(Self { memory, from })
+    }
+
+    /// Nothing yet, anywhere in memory.
+    fn with_capacity(bytes: usize) -> Self {
+        Self { memory: Vec::with_capacity(bytes), from: 0 }
+    }
+
+    /// Makes it longer or shorter.
+    pub(crate) fn resize(&mut self, size: usize, value: u8) {
+        self.memory.resize(self.from.saturating_add(size), value);
+    }
+
+    /// Appends.
+    pub(crate) fn extend_from_slice(&mut self, more: &[u8]) {
+        self.memory.extend_from_slice(more);
+    }
+}
+
+#[cfg(test)]
+impl From<Vec<u8>> for Bytes {
+    fn from(memory: Vec<u8>) -> Self {
+        Self { memory, from: 0 }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.memory.get(self.from..).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Bytes {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.memory.get_mut(self.from..).unwrap_or_default()
+    }
+}
 
 /// A buffer as it will stand in the file: room for the header, then records of one processor.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     /// All its bytes.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
     /// Bytes in use, the header's room included; a multiple of eight.
     pub(crate) filled: usize,
     /// Whose records.
@@ -43,10 +104,7 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// A buffer of so many bytes, if there is memory.
     fn allocate(size: usize) -> Option<Self> {
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(size).ok()?;
-        bytes.resize(size, 0);
-        Some(Self { bytes, ..Self::default() })
+        Some(Self { bytes: Bytes::aligned(size)?, ..Self::default() })
     }
 
     /// Makes it empty.
@@ -63,7 +121,7 @@ impl Buffer {
     /// A copy that is only as large as its records, of what comes behind the first `from` bytes.
     pub(crate) fn copy_from(&self, from: usize, events: u32) -> Self {
         let records = self.bytes.get(from..self.filled).unwrap_or_default();
-        let mut bytes = Vec::with_capacity(HEADER_SIZE.saturating_add(records.len()));
+        let mut bytes = Bytes::with_capacity(HEADER_SIZE.saturating_add(records.len()));
         bytes.resize(HEADER_SIZE, 0);
         bytes.extend_from_slice(records);
         let filled = bytes.len();

@@ -127,7 +127,7 @@ fn cut(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
 
 /// The fill at which a ring wakes its owner, where latency does not matter.
 pub(crate) const fn wake_at(ring_bytes: u32) -> u32 {
-    ring_bytes / 2
+    ring_bytes / 4
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
         let mut regions = regions(8 << 20, 2, 2, 256 << 20);
         let (params, _) = regions.claim().unwrap();
         assert!(params.layout.ring_bytes() < 8 << 20);
-        assert_eq!(params.wake_at, params.layout.ring_bytes() / 2);
+        assert_eq!(params.wake_at, params.layout.ring_bytes() / 4);
         regions.full.wake_at = 1;
         assert_eq!(regions.claim().unwrap().0.wake_at, 1);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   little flows   ──▶ page cache ──▶ (later, by the system) device      bursts are absorbed, the device may sleep
-//!   much flows     ──▶ aligned copy ──▶ device                           no stalls of the system's write-back, no copy for the cache
+//!   much flows     ──▶ device, which fetches the buffer itself           no stalls of the system's write-back, no copy for the cache
 //! ```
 //!
 //! A log that is written faster than people read it gains nothing from the page cache, and loses whenever the system decides to write back: a write
@@ -26,7 +26,7 @@ pub(crate) trait Storage: Send {
 }
 
 /// What devices ask of addresses, offsets and lengths.
-const ALIGNMENT: usize = 4096;
+pub(crate) const ALIGNMENT: usize = 4096;
 /// So many bytes in a second are much.
 const MUCH: u64 = 32 << 20;
 /// A device that takes longer than this for a byte, on average, is slow: 100 MB/s.
@@ -40,8 +40,6 @@ pub(crate) struct LogStorage {
     file: File,
     /// The same file, opened for direct transfer; missing where that is refused.
     direct: Option<File>,
-    /// Room for an aligned copy.
-    copy: Vec<u8>,
     flow: Flow,
 }
 
@@ -100,7 +98,7 @@ impl LogStorage {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let direct = rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from);
-        Self { file, direct, copy: Vec::new(), flow: Flow::new() }
+        Self { file, direct, flow: Flow::new() }
     }
 
     /// Writes straight to the device; `false` where that was not done.
@@ -110,15 +108,10 @@ impl LogStorage {
         if !is_whole || !self.flow.takes(length) {
             return Ok(false);
         }
-        let Some(direct) = &self.direct else { return Ok(false) };
-        self.copy.resize(bytes.len().saturating_add(ALIGNMENT), 0);
-        let from = self.copy.as_ptr().align_offset(ALIGNMENT);
-        let Some(aligned) = self.copy.get_mut(from..from.saturating_add(bytes.len())) else {
-            return Ok(false);
-        };
-        aligned.copy_from_slice(bytes);
+        let is_aligned = bytes.as_ptr().align_offset(ALIGNMENT) == 0;
+        let Some(direct) = self.direct.as_ref().filter(|_| is_aligned) else { return Ok(false) };
         let begin = Instant::now();
-        match direct.write_all_at(aligned, offset) {
+        match direct.write_all_at(bytes, offset) {
             Ok(()) => {
                 self.flow.judge(length, begin.elapsed());
                 Ok(true)
@@ -159,10 +152,14 @@ mod tests {
             || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         let mut storage = LogStorage::new(open());
         let buffer = |n: u64| vec![u8::try_from(n % 251).unwrap(); 64 << 10];
+        let mut memory = vec![0; (64 << 10) + ALIGNMENT];
+        let from = memory.as_ptr().align_offset(ALIGNMENT);
         // Twice as much as it takes to be much.
         let buffers = 2 * MUCH / (64 << 10);
         for n in 0..buffers {
-            storage.write_all_at(&buffer(n), n << 16).unwrap();
+            let aligned = &mut memory[from..from + (64 << 10)];
+            aligned.copy_from_slice(&buffer(n));
+            storage.write_all_at(aligned, n << 16).unwrap();
             if n % 100 == 0 {
                 storage.write_all_at(b"odd", n << 16).unwrap();
             }

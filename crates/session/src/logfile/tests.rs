@@ -63,7 +63,7 @@ fn buffer(facts: &Facts, cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
     }
     let filled = bytes.len();
     bytes.resize(SIZE, 0xAA);
-    Buffer { bytes, filled, cpu, events, time, delivered: HEADER_SIZE, ..Buffer::default() }
+    Buffer { bytes: bytes.into(), filled, cpu, events, time, delivered: HEADER_SIZE, ..Buffer::default() }
 }
 
 fn create(facts: &Facts, storage: &Memory) -> LogFile {

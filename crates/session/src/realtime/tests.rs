@@ -75,7 +75,7 @@ fn add(buffer: &mut Buffer, numbers: std::ops::Range<u32>) {
 }
 
 fn buffer(cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
-    let mut buffer = Buffer { bytes: vec![0; SIZE], ..Buffer::default() };
+    let mut buffer = Buffer { bytes: vec![0; SIZE].into(), ..Buffer::default() };
     buffer.reset(cpu);
     add(&mut buffer, numbers);
     buffer
@@ -152,7 +152,7 @@ fn pieces_of_a_buffer_are_delivered_once_and_leave_it_whole() {
     let whole = one.bytes.clone();
     one.ends_flush = true;
     live.deliver(&mut one, &stats);
-    assert_eq!(one.bytes, whole);
+    assert_eq!(*one.bytes, *whole);
     assert_eq!(got.numbers(), (0..7).collect::<Vec<_>>());
     assert_eq!(got.flags(), [0, BUFFER_FLAG_FLUSH_MARKER]);
 }
