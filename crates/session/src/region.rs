@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_ring_wakes_at_half_and_one_that_wakes_at_once_still_does() {
+    fn a_smaller_ring_wakes_at_a_quarter_and_one_that_wakes_at_once_still_does() {
         let mut regions = regions(8 << 20, 2, 2, 256 << 20);
         let (params, _) = regions.claim().unwrap();
         assert!(params.layout.ring_bytes() < 8 << 20);

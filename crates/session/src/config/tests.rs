@@ -152,7 +152,7 @@ fn a_ring_holds_two_of_the_largest_records() {
             assert!(ring >= 2 * (params.max_record + 16), "{ring} for {}", params.max_record);
             assert!(u64::from(ring) <= LARGEST_RING);
             assert!(params.max_record as usize <= config.buffer_bytes() - HEADER_SIZE);
-            assert_eq!(params.wake_at, ring / 2);
+            assert_eq!(params.wake_at, ring / 4);
         }
     }
 }
