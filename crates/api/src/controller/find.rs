@@ -95,7 +95,13 @@ impl Link {
         };
         loop {
             let left = within.saturating_sub(started.elapsed());
-            let answer = self.connection.receive(left.min(LONGEST_WAIT))?;
+            let answer = match self.connection.receive(left.min(LONGEST_WAIT)) {
+                // A door shut on what we said is told before the words that were said to us.
+                Err(e @ traceweir_transport::Error::Closed) => {
+                    return Err(self.last_words().unwrap_or(e.into()));
+                }
+                answer => answer?,
+            };
             match answer {
                 // Number 0: the connection itself is refused, before anything was asked.
                 Some(Envelope { message: Message::Refused { status, reason }, request: about, .. })
