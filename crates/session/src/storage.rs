@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_goes_either_way_is_in_the_file_in_its_place() {
-        let folder = tempfile::tempdir_in(".").unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let open =
             || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();

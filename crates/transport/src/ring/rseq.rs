@@ -160,15 +160,14 @@ const ABORTED: u32 = 1;
 const FULL: u32 = 2;
 const CLOSED: u32 = 3;
 
-/// The sequence. How it ended, and the position behind the record if it was published.
+/// The sequence. How it ended, and the position behind the record if it was published. It is longer than functions should be: what must
+/// not leave the sequence cannot be parted.
 ///
 /// # Safety
 /// `area` is this thread's registered area. The frame's control block and data are those of processor `cpu`'s ring and mapped;
 /// `body` is readable for `body_size` bytes, a multiple of eight; from `rest` to `rest_end` stand slices that are readable for what they
 /// say. Prefix and body together, and `rest_at` and the rest together, are at most `size`, which is a multiple of eight; `ring_bytes` is a
 /// power of two.
-///
-/// It is longer than functions should be: what must not leave the sequence cannot be parted.
 #[inline]
 unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
     let status: u32;
