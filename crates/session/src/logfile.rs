@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use traceweir_format::etl::{Options, Summary, WriteAt, Writer};
+use traceweir_format::etl::{InPlace, Options, Summary, WriteAt, Writer};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::logfile::BUILD_HOOK;
 use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
@@ -61,7 +61,11 @@ struct Disk {
 
 impl WriteAt for Disk {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> traceweir_format::Result<()> {
-        self.storage.write_all_at(bytes, offset).map_err(|error| {
+        self.write_row_at(offset, &[bytes])
+    }
+
+    fn write_row_at(&mut self, offset: u64, pieces: &[&[u8]]) -> traceweir_format::Result<()> {
+        self.storage.write_row_at(pieces, offset).map_err(|error| {
             let reason = error.to_string();
             self.failure.set(error);
             traceweir_format::Error::Io { offset, reason }
@@ -134,6 +138,11 @@ fn system_name() -> String {
     format!("{} (traceweir {})", name.trim_end(), env!("CARGO_PKG_VERSION"))
 }
 
+fn in_place(buffer: &mut Buffer) -> InPlace<'_> {
+    let Buffer { cpu, time, loss, filled, bytes, .. } = buffer;
+    InPlace { cpu: *cpu, time: *time, loss: *loss, bytes, filled: *filled }
+}
+
 /// What became of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
@@ -190,16 +199,34 @@ impl LogFile {
             self.finalise(lost());
             return Written::Ended(Status::ERROR_SUCCESS);
         }
-        let (cpu, time, loss, filled) = (buffer.cpu, buffer.time, buffer.loss, buffer.filled);
-        if self.writer.append_in_place(cpu, time, loss, &mut buffer.bytes, filled).is_ok() {
+        if self.writer.append_in_place(in_place(buffer)).is_ok() {
             return Written::Yes;
         }
         let status = self.failure.take_status();
-        // What was written of the buffer goes; should even this fail, readers drop a cut buffer by themselves.
-        let length = self.writer.length();
-        let _ = self.writer.sink_mut().storage.truncate(length);
+        self.cut();
         self.finalise(lost());
         Written::Ended(status)
+    }
+
+    /// Appends several buffers by one write; `false` where that cannot be done, and then none is in the file.
+    pub(crate) fn append_row(&mut self, buffers: &mut [Buffer]) -> bool {
+        let size = buffers.iter().map(|b| b.bytes.len() as u64).sum();
+        let fits = self.limit.is_none_or(|limit| self.writer.position().saturating_add(size) <= limit);
+        if self.ended.is_some() || !fits || !self.writer.has_room_in_a_row(buffers.len()) {
+            return false;
+        }
+        let mut row: Vec<InPlace<'_>> = buffers.iter_mut().map(in_place).collect();
+        let done = self.writer.append_row_in_place(&mut row).is_ok();
+        if !done {
+            self.cut();
+        }
+        done
+    }
+
+    /// What was written of a buffer goes; should even this fail, readers drop a cut buffer by themselves.
+    fn cut(&mut self) {
+        let length = self.writer.length();
+        let _ = self.writer.sink_mut().storage.truncate(length);
     }
 
     /// Writes the final header: events and buffers lost. May be repeated with later counts.

@@ -33,6 +33,9 @@ const SLOTS: (usize, usize) = (1024, 8);
 /// Address space of a queue, at most; only what is used is memory.
 const MAX_QUEUE: usize = 256 << 20;
 
+/// Bytes of one write to the log file, unless a single buffer has more: enough that the device is busy while the next are filled.
+const MAX_WRITE: usize = 1 << 20;
+
 /// Something for the writer thread.
 pub(crate) enum Job {
     /// A buffer of the pool.
@@ -114,9 +117,14 @@ pub(crate) struct Output {
 impl Output {
     /// Works until the stop.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
-        while let Ok(job) = jobs.recv() {
+        let mut next = None;
+        while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
             match job {
-                Job::Buffer(buffer) => self.buffer(buffer),
+                Job::Buffer(buffer) => {
+                    let mut row = vec![buffer];
+                    next = self.gather(&mut row, jobs);
+                    self.buffers(row);
+                }
                 Job::Live(mut piece) => {
                     if let Some(live) = &mut self.live {
                         live.deliver(&mut piece, &self.shared.stats);
@@ -150,11 +158,47 @@ impl Output {
         self.stop(Vec::new(), None);
     }
 
-    fn buffer(&mut self, mut buffer: Buffer) {
+    /// Takes buffers that wait already, as many as one write is to have; the job behind them, if it is another.
+    fn gather(&self, row: &mut Vec<Buffer>, jobs: &Receiver<Job>) -> Option<Job> {
+        let by_size = MAX_WRITE.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1);
+        // The pool has to breathe meanwhile.
+        let limit = by_size.min(self.shared.maximum_buffers() / 4);
+        while row.len() < limit {
+            match jobs.try_recv() {
+                Ok(Job::Buffer(buffer)) => row.push(buffer),
+                Ok(job) => return Some(job),
+                Err(_) => break,
+            }
+        }
+        None
+    }
+
+    /// Buffers that came one behind the other, by one write where that can be.
+    fn buffers(&mut self, mut row: Vec<Buffer>) {
         let stats = &self.shared.stats;
         if let Some(live) = &mut self.live {
-            live.deliver(&mut buffer, stats);
+            for buffer in &mut row {
+                live.deliver(buffer, stats);
+            }
         }
+        if let Log::File(file) = &mut self.log
+            && row.len() > 1
+            && file.append_row(&mut row)
+        {
+            stats.buffers_written.store(file.buffers_written(), Relaxed);
+            for buffer in row {
+                self.shared.pool.give(buffer);
+                self.shared.pool.settled();
+            }
+            return;
+        }
+        for buffer in row {
+            self.log_one(buffer);
+        }
+    }
+
+    fn log_one(&mut self, mut buffer: Buffer) {
+        let stats = &self.shared.stats;
         let mut ended = None;
         match &mut self.log {
             Log::None => self.shared.pool.give(buffer),

@@ -10,7 +10,7 @@
 //! while much flows and the device is quick; a slow device, or a file system that refuses, gets them by the cache.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -21,6 +21,14 @@ use rustix::fs::{Mode, OFlags};
 pub(crate) trait Storage: Send {
     /// Writes all bytes at an offset.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all bytes of several pieces, one behind the other.
+    fn write_row_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        for piece in pieces {
+            self.write_all_at(piece, offset)?;
+            offset = offset.saturating_add(piece.len() as u64);
+        }
+        Ok(())
+    }
     /// Cuts it to a length.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
@@ -101,37 +109,50 @@ impl LogStorage {
         Self { file, direct, flow: Flow::new() }
     }
 
-    /// Writes straight to the device; `false` where that was not done.
-    fn write_direct(&mut self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        let is_whole = bytes.len().is_multiple_of(ALIGNMENT) && offset.is_multiple_of(ALIGNMENT as u64);
-        let length = bytes.len() as u64;
-        if !is_whole || !self.flow.takes(length) {
-            return Ok(false);
+    /// Writes straight to the device; bytes from the first on that were written so.
+    fn write_direct(&mut self, pieces: &[&[u8]], offset: u64) -> io::Result<u64> {
+        let is_whole = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
+        let fits = |p: &&[u8]| is_whole(p.len() as u64) && p.as_ptr().align_offset(ALIGNMENT) == 0;
+        let length = pieces.iter().map(|p| p.len() as u64).sum();
+        if !is_whole(offset) || !pieces.iter().all(fits) || !self.flow.takes(length) {
+            return Ok(0);
         }
-        let is_aligned = bytes.as_ptr().align_offset(ALIGNMENT) == 0;
-        let Some(direct) = self.direct.as_ref().filter(|_| is_aligned) else { return Ok(false) };
+        let Some(direct) = &self.direct else { return Ok(0) };
+        let vectors: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
         let begin = Instant::now();
-        match direct.write_all_at(bytes, offset) {
-            Ok(()) => {
-                self.flow.judge(length, begin.elapsed());
-                Ok(true)
+        match rustix::io::pwritev(direct, &vectors, offset) {
+            Ok(written) => {
+                self.flow.judge(written as u64, begin.elapsed());
+                Ok(written as u64)
             }
             // The file system wants more than we know of: it is asked no more.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            Err(rustix::io::Errno::INVAL) => {
                 self.direct = None;
-                Ok(false)
+                Ok(0)
             }
-            Err(e) => Err(e),
+            Err(rustix::io::Errno::INTR) => Ok(0),
+            Err(e) => Err(e.into()),
         }
     }
 }
 
 impl Storage for LogStorage {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.write_direct(bytes, offset)? {
-            return Ok(());
+        self.write_row_at(&[bytes], offset)
+    }
+
+    fn write_row_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        let end = offset.saturating_add(self.write_direct(pieces, offset)?);
+        for piece in pieces {
+            // What was not taken at once goes by the cache.
+            let done = end.saturating_sub(offset).min(piece.len() as u64);
+            let rest = usize::try_from(done).ok().and_then(|done| piece.get(done..)).unwrap_or_default();
+            if !rest.is_empty() {
+                self.file.write_all_at(rest, offset.saturating_add(done))?;
+            }
+            offset = offset.saturating_add(piece.len() as u64);
         }
-        self.file.write_all_at(bytes, offset)
+        Ok(())
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
@@ -173,6 +194,15 @@ mod tests {
                 wanted[..3].copy_from_slice(b"odd");
             }
             assert!(found == wanted, "buffer {n}");
+        }
+        // A row of which one piece is odd, and one that is all whole, are in their places too.
+        let whole = &memory[from..from + (64 << 10)];
+        storage.write_row_at(&[whole, b"odd", whole], 0).unwrap();
+        storage.write_row_at(&[whole, whole, &whole[..ALIGNMENT]], 1 << 20).unwrap();
+        for (at, wanted) in [(0, [whole, b"odd", whole].concat()), (1 << 20, [whole, whole, &whole[..ALIGNMENT]].concat())] {
+            let mut found = vec![0; wanted.len()];
+            open().read_exact_at(&mut found, at).unwrap();
+            assert!(found == wanted, "row at {at}");
         }
         storage.truncate(100).unwrap();
         assert_eq!(open().metadata().unwrap().size(), 100);

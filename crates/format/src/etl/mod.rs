@@ -19,7 +19,7 @@ pub use index::BufferRef;
 pub use merge::{Damage, Events};
 pub use reader::Trace;
 pub use repair::{Repair, repair};
-pub use writer::{Options, Summary, Writer};
+pub use writer::{InPlace, Options, Summary, Writer};
 
 use alloc::vec::Vec;
 
@@ -45,6 +45,15 @@ pub trait ReadAt {
 pub trait WriteAt {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Writes all of several pieces, one behind the other, from `offset`.
+    fn write_row_at(&mut self, mut offset: u64, pieces: &[&[u8]]) -> Result<()> {
+        for piece in pieces {
+            self.write_at(offset, piece)?;
+            offset = offset.saturating_add(piece.len() as u64);
+        }
+        Ok(())
+    }
 }
 
 impl ReadAt for [u8] {

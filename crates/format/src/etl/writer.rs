@@ -52,6 +52,44 @@ struct Pending {
     last_time: i64,
 }
 
+/// A buffer that stands in memory as it will in the file: room for the header, then records. Header and filler are put in place.
+#[derive(Debug)]
+pub struct InPlace<'a> {
+    /// Whose records.
+    pub cpu: u16,
+    /// When it was flushed.
+    pub time: i64,
+    /// Flags of loss, if any.
+    pub loss: u16,
+    /// The whole buffer, of the session's size.
+    pub bytes: &'a mut [u8],
+    /// Bytes in use, the header's room included.
+    pub filled: usize,
+}
+
+impl InPlace<'_> {
+    fn refused<T>(why: &'static str) -> Result<T> {
+        Err(Error::Invalid { what: "buffer to be written", offset: 0, why })
+    }
+
+    fn records(&self) -> Result<&[u8]> {
+        let Some(valid) = self.bytes.get(..self.filled) else { return Self::refused("filled beyond its end") };
+        valid.get(HEADER_SIZE..).map_or_else(|| Self::refused("no room for its header"), Ok)
+    }
+
+    /// Puts header and filler in place.
+    fn dress(&mut self, head: &BufferHeader) -> Result<()> {
+        if self.bytes.len() != head.buffer_size as usize {
+            return Self::refused("not of the session's size");
+        }
+        if let Some(rest) = self.bytes.get_mut(self.filled..) {
+            rest.fill(FILLER);
+        }
+        header::patch(self.bytes, 0, &head.to_bytes());
+        Ok(())
+    }
+}
+
 /// Writes one file.
 #[derive(Debug)]
 pub struct Writer<W> {
@@ -174,38 +212,52 @@ impl<W: WriteAt> Writer<W> {
             image.extend_from_slice(records);
             image.resize(head.buffer_size as usize, FILLER);
         }
-        let done = self.put(&head, &mut image);
+        header::patch(&mut image, 0, &head.to_bytes());
+        let done = self.put(&head, &image);
         self.image = image;
         done
     }
 
-    /// Appends a buffer of the session's size that stands in memory as it will in the file: room for the header, records up to
-    /// `filled`. Header and filler are put in place. `loss` may have the flags of loss.
-    pub fn append_in_place(
-        &mut self,
-        cpu: u16,
-        time: i64,
-        loss: u16,
-        buffer: &mut [u8],
-        filled: usize,
-    ) -> Result<()> {
-        let invalid = |why| Err(Error::Invalid { what: "buffer to be written", offset: 0, why });
-        let Some((valid, rest)) = buffer.split_at_mut_checked(filled) else {
-            return invalid("filled beyond its end");
-        };
-        let Some(records) = valid.get(HEADER_SIZE..) else {
-            return invalid("no room for its header");
-        };
+    /// Appends a buffer of the session's size that stands in memory as it will in the file.
+    pub fn append_in_place(&mut self, mut buffer: InPlace<'_>) -> Result<()> {
         if self.options.compressed {
-            return self.append_flagged(cpu, time, loss, records);
+            return self.append_flagged(buffer.cpu, buffer.time, buffer.loss, buffer.records()?);
         }
-        check_buffer(cpu, records)?;
-        let head = self.head_of(cpu, time, loss, records.len())?;
-        rest.fill(FILLER);
-        if buffer.len() != head.buffer_size as usize {
-            return invalid("not of the session's size");
+        let head = self.place(&buffer, self.sequence)?;
+        buffer.dress(&head)?;
+        self.put(&head, buffer.bytes)
+    }
+
+    /// Whether so many buffers of the session's size stand one behind the other in the file: not when compressed, nor where the log wraps.
+    #[must_use]
+    pub fn has_room_in_a_row(&self, buffers: usize) -> bool {
+        let size = u64::from(self.options.buffer_size).saturating_mul(buffers as u64);
+        !self.options.compressed
+            && self.wrap.is_none_or(|limit| self.position.saturating_add(size) <= limit)
+    }
+
+    /// Appends several such buffers by one write, where there [is room](Self::has_room_in_a_row). Nothing has happened where this fails, but for
+    /// bytes behind the last buffer.
+    pub fn append_row_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
+        let mut heads = Vec::with_capacity(buffers.len());
+        for (sequence, buffer) in (self.sequence..).zip(&mut *buffers) {
+            let head = self.place(buffer, sequence)?;
+            buffer.dress(&head)?;
+            heads.push(head);
         }
-        self.put(&head, buffer)
+        let pieces: Vec<&[u8]> = buffers.iter().map(|b| &*b.bytes).collect();
+        self.sink.write_row_at(self.position, &pieces)?;
+        for head in &heads {
+            self.note(head, self.position);
+        }
+        Ok(())
+    }
+
+    fn place(&self, buffer: &InPlace<'_>, sequence: i64) -> Result<BufferHeader> {
+        let records = buffer.records()?;
+        check_buffer(buffer.cpu, records)?;
+        let head = self.head_of(buffer.cpu, buffer.time, buffer.loss, records.len())?;
+        Ok(BufferHeader { sequence_number: sequence, ..head })
     }
 
     /// The header of the next buffer, with so many bytes of records.
@@ -230,20 +282,24 @@ impl<W: WriteAt> Writer<W> {
         })
     }
 
-    /// Writes a buffer with its header at its place. Nothing has happened where this fails, but for bytes behind the last buffer.
-    fn put(&mut self, head: &BufferHeader, image: &mut [u8]) -> Result<()> {
-        header::patch(image, 0, &head.to_bytes());
+    /// Writes a complete buffer at its place. Nothing has happened where this fails, but for bytes behind the last buffer.
+    fn put(&mut self, head: &BufferHeader, image: &[u8]) -> Result<()> {
         let size = image.len() as u64;
         let wraps = self.wrap.is_some_and(|limit| self.position.saturating_add(size) > limit);
         let at = if wraps { u64::from(self.header_size) } else { self.position };
         self.sink.write_at(at, image)?;
+        self.note(head, at);
+        Ok(())
+    }
+
+    /// A buffer with this header is in the file.
+    fn note(&mut self, head: &BufferHeader, at: u64) {
         self.last_buffer = Some((at, head.flags));
-        self.position = at.saturating_add(size);
+        self.position = at.saturating_add(u64::from(head.buffer_size));
         self.length = self.length.max(self.position);
         self.sequence = self.sequence.saturating_add(1);
         let processors = u32::from(head.processor_index).saturating_add(1);
         self.options.processors = self.options.processors.max(processors);
-        Ok(())
     }
 
     /// Bytes that the file has: whole buffers.
@@ -343,21 +399,45 @@ mod tests {
             for time in [10, 20, 30] {
                 copied.append(1, time, &records(time)).unwrap();
                 let (mut buffer, filled) = in_place(&records(time));
-                placed.append_in_place(1, time, 0, &mut buffer, filled).unwrap();
+                placed.append_in_place(placing(&mut buffer, time, 0, filled)).unwrap();
             }
             assert_eq!(copied.finish(Summary::default()), placed.finish(Summary::default()));
         }
+    }
+
+    fn placing(bytes: &mut [u8], time: i64, loss: u16, filled: usize) -> InPlace<'_> {
+        InPlace { cpu: 1, time, loss, bytes, filled }
+    }
+
+    #[test]
+    fn a_row_of_buffers_gives_the_file_that_single_ones_give() {
+        let mut single = Writer::create(Vec::new(), options(false)).unwrap();
+        let mut row = Writer::create(Vec::new(), options(false)).unwrap();
+        row.wrap_at(5 * SIZE as u64 + 100);
+        assert!(row.has_room_in_a_row(3));
+        let mut buffers = [10, 20, 30].map(|time| (time, in_place(&records(time))));
+        for (time, (buffer, filled)) in &mut buffers.clone() {
+            single.append_in_place(placing(buffer, *time, 0, *filled)).unwrap();
+        }
+        let mut refused: Vec<_> = buffers.iter_mut().map(|(t, (b, f))| placing(b, *t, 0, *f + 1)).collect();
+        assert!(row.append_row_in_place(&mut refused).is_err(), "not padded");
+        let mut placed: Vec<_> = buffers.iter_mut().map(|(t, (b, f))| placing(b, *t, 0, *f)).collect();
+        row.append_row_in_place(&mut placed).unwrap();
+        assert!(row.has_room_in_a_row(1) && !row.has_room_in_a_row(2), "there it wraps");
+        assert_eq!(single.finish(Summary::default()), row.finish(Summary::default()));
+        let packed = Writer::create(Vec::new(), options(true)).unwrap();
+        assert!(!packed.has_room_in_a_row(1), "compressed buffers differ in size");
     }
 
     #[test]
     fn a_buffer_in_place_tells_of_loss_and_of_nothing_else() {
         let mut writer = Writer::create(Vec::new(), options(false)).unwrap();
         let (mut buffer, filled) = in_place(&records(1));
-        writer.append_in_place(0, 1, u16::MAX, &mut buffer, filled).unwrap();
-        assert!(writer.append_in_place(0, 1, 0, &mut buffer, SIZE + 8).is_err(), "beyond its end");
-        assert!(writer.append_in_place(0, 1, 0, &mut buffer, 8).is_err(), "within its header");
-        assert!(writer.append_in_place(0, 1, 0, &mut buffer[..512], 256).is_err(), "another size");
-        assert!(writer.append_in_place(0, 1, 0, &mut buffer, filled + 1).is_err(), "not padded");
+        writer.append_in_place(placing(&mut buffer, 1, u16::MAX, filled)).unwrap();
+        assert!(writer.append_in_place(placing(&mut buffer, 1, 0, SIZE + 8)).is_err(), "beyond its end");
+        assert!(writer.append_in_place(placing(&mut buffer, 1, 0, 8)).is_err(), "within its header");
+        assert!(writer.append_in_place(placing(&mut buffer[..512], 1, 0, 256)).is_err(), "another size");
+        assert!(writer.append_in_place(placing(&mut buffer, 1, 0, filled + 1)).is_err(), "not padded");
         let file = writer.finish(Summary::default()).unwrap();
         assert_eq!(findings(&file), []);
         assert_eq!(Trace::open(&file).unwrap().loss_flags() & BUFFER_FLAG_EVENTS_LOST, 2);
