@@ -6,7 +6,7 @@
 //!     sustained  file session, events that find no room are dropped and counted
 //! ```
 //!
-//! Both have 8 sub-buffers of 1 MiB for each processor, and the contexts vpid and vtid, without which its events would lack facts
+//! Both have 8 sub-buffers for each processor, of 1 and of 4 MiB, and the contexts vpid and vtid, without which its events would lack facts
 //! that each of ours carries. An ordinary user's session daemon lives in the bench's own folder. Root's has one place on
 //! a machine: one that runs there already is used and left running.
 
@@ -23,17 +23,27 @@ use crate::process::{self, failed};
 use crate::write::load::{Load, Written};
 use crate::write::program::Program;
 
-/// MiB of a sub-buffer, and their number for each processor.
-const SUB_BUFFER_MIB: u64 = 1;
+/// Sub-buffers for each processor.
 const SUB_BUFFERS: u64 = 8;
 const SESSION: &str = "traceweir-bench";
 const CHANNEL: &str = "channel";
 /// A snapshot of a measured run has at least this many bytes; less means that nothing was traced.
 const LEAST_SNAPSHOT: u64 = 1 << 20;
 
-/// Bytes of all sub-buffers on a machine with so many processors.
-pub(crate) const fn memory_bytes(processors: u64) -> u64 {
-    (SUB_BUFFER_MIB << 20) * SUB_BUFFERS * processors
+impl Kind {
+    /// MiB of a sub-buffer. Where files are written, a disk that others use too stands still for tens of milliseconds now and then: buffers that
+    /// last no longer would measure its neighbours.
+    const fn sub_buffer_mib(self) -> u64 {
+        match self {
+            Self::Snapshot => 1,
+            Self::File => 4,
+        }
+    }
+
+    /// Bytes of all sub-buffers on a machine with so many processors.
+    pub(crate) const fn memory_bytes(self, processors: u64) -> u64 {
+        (self.sub_buffer_mib() << 20) * SUB_BUFFERS * processors
+    }
 }
 
 /// A session daemon that answers, and the program that writes.
@@ -112,7 +122,7 @@ impl Lttng {
         create.extend((kind == Kind::Snapshot).then_some("--snapshot"));
         self.control(&create)?;
         let (size, number) =
-            (format!("--subbuf-size={SUB_BUFFER_MIB}M"), format!("--num-subbuf={SUB_BUFFERS}"));
+            (format!("--subbuf-size={}M", kind.sub_buffer_mib()), format!("--num-subbuf={SUB_BUFFERS}"));
         self.control(&["enable-channel", "-s", SESSION, "-u", &size, &number, CHANNEL])?;
         self.control(&["enable-event", "-s", SESSION, "-u", "-c", CHANNEL, "traceweir_bench:*"])?;
         self.control(&["add-context", "-s", SESSION, "-u", "-c", CHANNEL, "-t", "vpid", "-t", "vtid"])?;
@@ -209,7 +219,8 @@ mod tests {
 
     #[test]
     fn two_processors_have_sixteen_sub_buffers() {
-        assert_eq!(memory_bytes(2), 16 << 20);
+        assert_eq!(Kind::Snapshot.memory_bytes(2), 16 << 20);
+        assert_eq!(Kind::File.memory_bytes(2), 64 << 20);
     }
 
     #[test]

@@ -26,12 +26,15 @@ use traceweir::{EventDescriptor, Guid, Provider};
 use crate::error::{Error, Result};
 use crate::peer::this_program;
 use crate::process::{self, failed};
-use crate::write::load::{Load, Written};
+use crate::write::load::{Load, Pattern, Written};
+use crate::write::lttng::Kind;
 
 /// The provider of the bench.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x5bd3_9d4c_7a1e_4f60_9a55_1b7f_6b2f_0d11);
-/// Bytes of each ring; `peers/floor.c` has a ring of the same size.
+/// Bytes of each ring when writing is measured; `peers/floor.c` has a ring of the same size.
 pub(crate) const RING_BYTES: u32 = 4 << 20;
+/// Bytes of each ring in rounds that are paced.
+const PACED_RING_BYTES: u32 = 16 << 20;
 /// What is in front of an event's payload in a ring: the ring's prefix and the event's header.
 pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 const BUFFER_KIB: u32 = 256;
@@ -207,15 +210,19 @@ pub(crate) fn plain_session(file: &Path) -> SessionConfig {
     }
 }
 
-/// A sequential session that has as much memory as the peer.
-fn session_like_the_peers(file: &Path) -> SessionConfig {
+/// A sequential session that has as much memory as the peer under the same load.
+fn session_like_the_peers(file: &Path, load: &Load) -> SessionConfig {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
-    let buffers = buffers_beside_regions(processors);
+    let (kind, ring_bytes) = match load.pattern {
+        Pattern::Burst { .. } => (Kind::Snapshot, RING_BYTES),
+        Pattern::Paced { .. } => (Kind::File, PACED_RING_BYTES),
+    };
+    let buffers = buffers_beside_regions(processors, kind, ring_bytes);
     SessionConfig {
         buffer_size: BUFFER_KIB,
         minimum_buffers: buffers,
         maximum_buffers: buffers,
-        ring_bytes: RING_BYTES,
+        ring_bytes,
         ..plain_session(file)
     }
 }
@@ -229,9 +236,9 @@ pub(crate) fn start_session(controller: &mut Controller, config: &SessionConfig)
 
 /// Buffers for which there is room in the peer's memory when one process has its region. Counted are the rings that are written to, one for each
 /// processor, and the control blocks; the rings of the other write path are never touched and take no memory.
-fn buffers_beside_regions(processors: u64) -> u32 {
-    let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(RING_BYTES);
-    let room = super::lttng::memory_bytes(processors).saturating_sub(region);
+fn buffers_beside_regions(processors: u64, kind: Kind, ring_bytes: u32) -> u32 {
+    let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(ring_bytes);
+    let room = kind.memory_bytes(processors).saturating_sub(region);
     u32::try_from(room / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
 }
 
@@ -261,7 +268,7 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
 pub(crate) fn run_round(file: &Path, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
     let mut controller = controller()?;
-    let session = start_session(&mut controller, &session_like_the_peers(file))?;
+    let session = start_session(&mut controller, &session_like_the_peers(file, &load))?;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
     let written = load.run(&|count| {
@@ -307,11 +314,14 @@ mod tests {
 
     #[test]
     fn regions_and_buffers_fit_into_the_memory_of_the_peer() {
-        for processors in [1, 2, 64] {
-            let buffers = u64::from(buffers_beside_regions(processors)) * u64::from(BUFFER_KIB << 10);
-            let rings = processors * u64::from(RING_BYTES);
-            let peer = super::super::lttng::memory_bytes(processors);
-            assert!(buffers + rings <= peer && buffers + rings + (1 << 19) > peer, "{processors}");
+        for (kind, ring_bytes) in [(Kind::Snapshot, RING_BYTES), (Kind::File, PACED_RING_BYTES)] {
+            for processors in [1, 2, 64] {
+                let buffers = buffers_beside_regions(processors, kind, ring_bytes);
+                let buffers = u64::from(buffers) * u64::from(BUFFER_KIB << 10);
+                let rings = processors * u64::from(ring_bytes);
+                let peer = kind.memory_bytes(processors);
+                assert!(buffers + rings <= peer && buffers + rings + (1 << 19) > peer, "{processors}");
+            }
         }
     }
 }

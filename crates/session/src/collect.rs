@@ -1,7 +1,7 @@
 //! The collector: regions in, full buffers out.
 //!
 //! ```text
-//!   for each stream (processor):   look at its rings in all regions ──▶ merge ──▶ its buffer ──full──▶ output
+//!   streams (processors) in turn:  look at its rings in all regions ──▶ merge ──▶ its buffer ──full──▶ output
 //!   then for each region:          damaged? what has its process lost?
 //! ```
 //!
@@ -29,6 +29,10 @@ use crate::output::Job;
 use crate::pool::Buffer;
 use crate::record::Writer;
 use crate::region::Cost;
+
+/// Bytes that a stream takes before it is the turn of the next, and turns of a drain; in the last, each takes all there is.
+const SLICE: usize = 256 << 10;
+const TURNS: u32 = 64;
 
 /// A region and who writes it.
 #[derive(Debug)]
@@ -159,19 +163,29 @@ impl Collector {
             events: 0,
             damaged: 0,
         };
-        for at in 0..filler.streams.len() {
-            let before = counter.now();
-            let mut lanes = look(&mut readers, at, width, self.cpus, &mut outcome);
-            if lanes.is_empty() {
-                continue;
+        // Streams take turns, so that the rings of none stand full while those of another are emptied.
+        let mut unfinished: Vec<usize> = (0..filler.streams.len()).collect();
+        for turn in 1..=TURNS {
+            let bytes = if turn < TURNS { SLICE } else { usize::MAX };
+            unfinished.retain(|&at| {
+                let before = counter.now();
+                let mut lanes = look(&mut readers, at, width, self.cpus, &mut outcome);
+                if lanes.is_empty() {
+                    return false;
+                }
+                let until = match reach {
+                    Reach::Settled => Until { now: before, ahead: self.ahead, bytes },
+                    // Read behind the rings: no honest stamp is younger.
+                    Reach::All => Until { now: counter.now(), ahead: 0, bytes },
+                };
+                filler.at = at;
+                outcome.more = false;
+                merge::merge(&mut lanes, until, &mut filler, &mut outcome);
+                outcome.more
+            });
+            if unfinished.is_empty() {
+                break;
             }
-            let until = match reach {
-                Reach::Settled => Until { now: before, ahead: self.ahead },
-                // Read behind the rings: no honest stamp is younger.
-                Reach::All => Until { now: counter.now(), ahead: 0 },
-            };
-            filler.at = at;
-            merge::merge(&mut lanes, until, &mut filler, &mut outcome);
         }
         self.shared.stats.events.fetch_add(filler.events, Relaxed);
         self.shared.stats.damaged.fetch_add(filler.damaged, Relaxed);

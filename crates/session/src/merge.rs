@@ -88,6 +88,8 @@ pub(crate) struct Until {
     pub(crate) now: u64,
     /// How far ahead a stamp may be to wait; 0: nothing waits.
     pub(crate) ahead: u64,
+    /// Bytes after which it is the turn of others.
+    pub(crate) bytes: usize,
 }
 
 impl Until {
@@ -120,6 +122,8 @@ pub(crate) struct Outcome {
     pub(crate) took: bool,
     /// Whether any record waits for the next drain.
     pub(crate) waits: bool,
+    /// Whether more could be taken at once, had it not been the turn of others.
+    pub(crate) more: bool,
     /// Sources whose rings broke the rules.
     pub(crate) damaged: Vec<usize>,
 }
@@ -138,9 +142,15 @@ pub(crate) fn merge<R: Ring>(
             None => outcome.waits = true,
         }
     }
+    let mut left = until.bytes;
     while let Some(Reverse((stamp, index))) = order.pop() {
+        if left == 0 {
+            outcome.more = true;
+            break;
+        }
         let limit = order.peek().map_or(u64::MAX, |Reverse((stamp, _))| *stamp);
-        if let Some(stamp) = run(lanes, index, stamp, limit, until, sink, outcome) {
+        let run = Run { index, limit, until, left: &mut left };
+        if let Some(stamp) = run.take(lanes, stamp, sink, outcome) {
             order.push(Reverse((stamp, index)));
         }
     }
@@ -149,49 +159,60 @@ pub(crate) fn merge<R: Ring>(
     }
 }
 
-/// Takes from one lane while no other has an older record. The stamp of its next one, if it has more.
-fn run<R: Ring>(
-    lanes: &mut [Lane<'_, R>],
+/// Records that follow each other in one lane.
+struct Run<'a> {
     index: usize,
-    mut stamp: u64,
+    /// The oldest stamp of the other lanes.
     limit: u64,
     until: Until,
-    sink: &mut impl Sink<R>,
-    outcome: &mut Outcome,
-) -> Option<u64> {
-    while stamp <= limit {
-        let lane = lanes.get_mut(index)?;
-        if !sink.put(lane.source, lane.ring, &lane.next, stamp) {
-            for lane in &mut *lanes {
+    left: &'a mut usize,
+}
+
+impl Run<'_> {
+    /// Takes from the lane while no other has an older record. The stamp of its next one, if it has more.
+    fn take<R: Ring>(
+        self,
+        lanes: &mut [Lane<'_, R>],
+        mut stamp: u64,
+        sink: &mut impl Sink<R>,
+        outcome: &mut Outcome,
+    ) -> Option<u64> {
+        let Self { index, limit, until, left } = self;
+        while stamp <= limit && *left > 0 {
+            let lane = lanes.get_mut(index)?;
+            if !sink.put(lane.source, lane.ring, &lane.next, stamp) {
+                for lane in &mut *lanes {
+                    lane.ring.release();
+                    lane.taken = 0;
+                }
+                sink.wait_for_room();
+                continue;
+            }
+            outcome.took = true;
+            lane.taken = lane.taken.saturating_add(lane.next.length);
+            *left = left.saturating_sub(lane.next.length.max(1));
+            if lane.taken >= RELEASE_AFTER {
                 lane.ring.release();
                 lane.taken = 0;
             }
-            sink.wait_for_room();
-            continue;
-        }
-        outcome.took = true;
-        lane.taken = lane.taken.saturating_add(lane.next.length);
-        if lane.taken >= RELEASE_AFTER {
-            lane.ring.release();
-            lane.taken = 0;
-        }
-        match lane.ring.peek() {
-            Ok(Some(next)) => lane.next = next,
-            Ok(None) => return None,
-            Err(Damaged) => {
-                outcome.damaged.push(lane.source);
-                return None;
+            match lane.ring.peek() {
+                Ok(Some(next)) => lane.next = next,
+                Ok(None) => return None,
+                Err(Damaged) => {
+                    outcome.damaged.push(lane.source);
+                    return None;
+                }
+            }
+            match until.admit(lane.next.stamp) {
+                Some(next) => stamp = next,
+                None => {
+                    outcome.waits = true;
+                    return None;
+                }
             }
         }
-        match until.admit(lane.next.stamp) {
-            Some(next) => stamp = next,
-            None => {
-                outcome.waits = true;
-                return None;
-            }
-        }
+        Some(stamp)
     }
-    Some(stamp)
 }
 
 #[cfg(test)]
@@ -289,7 +310,7 @@ mod tests {
         outcome
     }
 
-    const UNTIL: Until = Until { now: 100, ahead: 50 };
+    const UNTIL: Until = Until { now: 100, ahead: 50, bytes: usize::MAX };
 
     #[test]
     fn records_come_by_stamp_and_young_ones_wait() {
@@ -338,7 +359,7 @@ mod tests {
             // Every first call refused would never end.
             let mut sink = Collected { refuse: if refuse == 1 { 2 } else { refuse }, ..Collected::default() };
             drain(&mut rings, UNTIL, &mut sink);
-            drain(&mut rings, Until { now: 1000, ahead: 50 }, &mut sink);
+            drain(&mut rings, Until { now: 1000, ..UNTIL }, &mut sink);
             let mut numbers: Vec<u64> = sink.records.iter().map(|r| r.1).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! P1 No more than `maximum` buffers exist, and one at least: it is made before the session starts, and with one everything gets done, if
-//! slowly. P2 The others are made on demand; none is given back to the system before the session ends. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
+//! slowly. P2 Those that the session is to have at least are made then too, as far as they are [small](MADE_AHEAD); the others on demand; none is given back to the system before the session ends. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,9 @@ use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
 use crate::storage::ALIGNMENT;
+
+/// Bytes of buffers that are made before the session starts, at most.
+const MADE_AHEAD: usize = 64 << 20;
 
 /// Bytes that can begin at a multiple of a page: a device fetches such bytes itself, others have to be copied for it.
 #[derive(Clone, Debug, Default)]
@@ -166,6 +169,18 @@ impl Pool {
         Ok(Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes })
     }
 
+    /// Makes so many buffers, if they are small and there is memory.
+    pub(crate) fn make_ahead(&self, wanted: u32) {
+        let afford = MADE_AHEAD.checked_div(self.buffer_bytes).unwrap_or(0);
+        let mut state = self.lock();
+        let wanted = wanted.min(state.maximum).min(u32::try_from(afford).unwrap_or(u32::MAX));
+        while state.existing < wanted {
+            let Some(buffer) = Buffer::allocate(self.buffer_bytes) else { return };
+            state.free.push(buffer);
+            state.existing = state.existing.saturating_add(1);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,6 +275,18 @@ mod tests {
         pool.set_maximum(3);
         assert!(pool.try_take().is_some());
         drop(second);
+    }
+
+    #[test]
+    fn small_buffers_are_made_ahead() {
+        let pool = Pool::new(1024, 6).unwrap();
+        pool.make_ahead(4);
+        assert_eq!((pool.numbers(), pool.available()), ((4, 0), 6));
+        pool.make_ahead(u32::MAX);
+        assert_eq!(pool.numbers(), (6, 0));
+        let large = Pool::new(MADE_AHEAD / 2, 6).unwrap();
+        large.make_ahead(6);
+        assert_eq!(large.numbers(), (2, 0));
     }
 
     #[test]

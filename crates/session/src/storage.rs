@@ -36,11 +36,12 @@ pub(crate) trait Storage: Send {
 /// What devices ask of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
 /// So many bytes in a second are much.
-const MUCH: u64 = 32 << 20;
+const MUCH: u64 = 8 << 20;
 /// A device that takes longer than this for a byte, on average, is slow: 100 MB/s.
 const SLOW_NS_PER_BYTE: u64 = 10;
-/// Bytes over which the device is judged, and for which a slow one is left alone.
-const JUDGED: u64 = 16 << 20;
+/// Bytes over which the device is judged, and for which a slow one is left alone. Not after a single slow write: what the cache then takes has to go
+/// to the same device, and makes it slower still.
+const JUDGED: u64 = 64 << 20;
 const LEFT_ALONE: u64 = 256 << 20;
 
 /// A file, by the page cache or straight to the device.
@@ -64,14 +65,8 @@ struct Flow {
 
 impl Flow {
     fn new() -> Self {
-        Self {
-            second: Instant::now(),
-            in_second: 0,
-            is_much: false,
-            judged: 0,
-            took: Duration::ZERO,
-            alone: 0,
-        }
+        let (judged, took) = (0, Duration::ZERO);
+        Self { second: Instant::now(), in_second: 0, is_much: false, judged, took, alone: 0 }
     }
 
     /// So many bytes are to be written: whether they should go straight to the device.
@@ -199,7 +194,9 @@ mod tests {
         let whole = &memory[from..from + (64 << 10)];
         storage.write_row_at(&[whole, b"odd", whole], 0).unwrap();
         storage.write_row_at(&[whole, whole, &whole[..ALIGNMENT]], 1 << 20).unwrap();
-        for (at, wanted) in [(0, [whole, b"odd", whole].concat()), (1 << 20, [whole, whole, &whole[..ALIGNMENT]].concat())] {
+        for (at, wanted) in
+            [(0, [whole, b"odd", whole].concat()), (1 << 20, [whole, whole, &whole[..ALIGNMENT]].concat())]
+        {
             let mut found = vec![0; wanted.len()];
             open().read_exact_at(&mut found, at).unwrap();
             assert!(found == wanted, "row at {at}");
@@ -214,6 +211,8 @@ mod tests {
         assert!(!flow.takes(MUCH - 1) && flow.takes(1), "from then on much flows");
         flow.judge(JUDGED, Duration::from_nanos(JUDGED * SLOW_NS_PER_BYTE / 2));
         assert!(flow.takes(1));
+        flow.judge(1, Duration::from_millis(500));
+        assert!(flow.takes(1), "a single slow write says little");
         flow.judge(JUDGED, Duration::from_nanos(JUDGED * SLOW_NS_PER_BYTE * 2));
         assert!(!flow.takes(LEFT_ALONE - 1) && flow.takes(1));
     }

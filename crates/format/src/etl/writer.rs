@@ -73,7 +73,9 @@ impl InPlace<'_> {
     }
 
     fn records(&self) -> Result<&[u8]> {
-        let Some(valid) = self.bytes.get(..self.filled) else { return Self::refused("filled beyond its end") };
+        let Some(valid) = self.bytes.get(..self.filled) else {
+            return Self::refused("filled beyond its end");
+        };
         valid.get(HEADER_SIZE..).map_or_else(|| Self::refused("no room for its header"), Ok)
     }
 
@@ -232,8 +234,7 @@ impl<W: WriteAt> Writer<W> {
     #[must_use]
     pub fn has_room_in_a_row(&self, buffers: usize) -> bool {
         let size = u64::from(self.options.buffer_size).saturating_mul(buffers as u64);
-        !self.options.compressed
-            && self.wrap.is_none_or(|limit| self.position.saturating_add(size) <= limit)
+        !self.options.compressed && self.wrap.is_none_or(|limit| self.position.saturating_add(size) <= limit)
     }
 
     /// Appends several such buffers by one write, where there [is room](Self::has_room_in_a_row). Nothing has happened where this fails, but for

@@ -84,6 +84,8 @@ impl Shared {
     pub(crate) fn new(id: u64, config: &Config, counter: Counter) -> Result<Self> {
         let properties = config.properties().clone();
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
+        let pool = Pool::new(config.buffer_bytes(), properties.maximum_buffers)?;
+        pool.make_ahead(properties.minimum_buffers);
         let shared = Self {
             id,
             cpus: config.cpus(),
@@ -91,7 +93,7 @@ impl Shared {
             regions: config.regions(counter)?,
             affordable_buffers: config.affordable_buffers(),
             stats: Stats::default(),
-            pool: Pool::new(config.buffer_bytes(), properties.maximum_buffers)?,
+            pool,
             config: Mutex::new(properties),
             commands: Mutex::new(Some(VecDeque::new())),
             waiting,

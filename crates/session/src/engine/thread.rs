@@ -32,6 +32,9 @@ const IDLE_WAKES: u32 = 100;
 /// Such a pause.
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
+/// How much sooner than others a session's threads get a processor: those who write must not keep those who collect from it.
+const NICE: i32 = -10;
+
 /// Starts a session's threads.
 pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let logger_id = u16::try_from(place.id & 0xFFFF).unwrap_or(0);
@@ -100,12 +103,18 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
     };
     let writer = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
     // Where the second thread cannot be had, the first finds its inbox closed and finalises the file.
-    writer.spawn(move || output.run(&inbox)).map_err(failed)?;
+    writer
+        .spawn(move || {
+            come_first();
+            output.run(&inbox);
+        })
+        .map_err(failed)?;
     let collect = std::thread::Builder::new().name("weir-collect".into()).stack_size(STACK);
     collect
         .spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero().get();
             keeper.shared.stats.logger_thread_id.store(u32::try_from(id).unwrap_or(0), Relaxed);
+            come_first();
             // Nobody waits any more if this fails.
             let _ = ready.send(());
             keeper.run();
@@ -114,6 +123,11 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
     // Fails only if the thread ended at once, and then every request is refused.
     let _ = started.recv();
     Ok(())
+}
+
+/// Raises the priority of this thread, where that is allowed: ordinary users' daemons do without.
+fn come_first() {
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
 /// Keeps the collector going.
