@@ -37,7 +37,7 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
         instance: random(),
         program: "scribbler".to_owned(),
     });
-    say(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new() });
+    say(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
     loop {
         let envelope = connection.receive(LONG).expect("the daemon speaks").expect("in time");
         match envelope.message {

@@ -210,12 +210,7 @@ fn lists_are_asked_for_page_by_page() {
                 Message::Sessions { total: 7, sessions }
             }
             Message::QueryProviders { from } => {
-                let entry = |id: u64| ProviderEntry {
-                    provider: Guid::NULL,
-                    name: id.to_string(),
-                    pids: Vec::new(),
-                    sessions: Vec::new(),
-                };
+                let entry = |id: u64| ProviderEntry { name: id.to_string(), ..ProviderEntry::default() };
                 // One that says more than it has must not be asked for ever.
                 Message::Providers { total: 1000, providers: page(from).map(entry).collect() }
             }

@@ -303,7 +303,9 @@ impl Registry {
         let enables = self.enables.get(provider).into_iter().flatten();
         let sessions =
             enables.map(|(id, e)| (*id, e.params.level, e.params.match_any, e.params.match_all)).collect();
-        ProviderEntry { provider: *provider, name, pids: pids.into_iter().collect(), sessions }
+        let pids = pids.into_iter().collect();
+        let (groups, is_group, is_classic) = (Vec::new(), false, false);
+        ProviderEntry { provider: *provider, name, pids, sessions, groups, is_group, is_classic }
     }
 }
 

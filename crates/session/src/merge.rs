@@ -241,7 +241,7 @@ mod tests {
             let first = if self.seen == 0 { None } else { self.records.front() };
             match first {
                 Some(&(BROKEN, _)) => Err(Damaged),
-                Some(&(stamp, _)) => Ok(Some(Head { length: 8, cpu: 0, keep_stamp: false, stamp })),
+                Some(&(stamp, _)) => Ok(Some(Head { length: 8, cpu: 0, flags: 0, stamp })),
                 None => Ok(None),
             }
         }

@@ -33,7 +33,7 @@
 //!
 //! ```text
 //!   00 u32 length of the record in bytes, 1 … 65535; SKIP: the rest of the ring up to its end is unused
-//!   04 u16 processor │ 06 u16 flags (KEEP_STAMP)
+//!   04 u16 processor │ 06 u16 flags (KEEP_STAMP, WITH_…)
 //!   08 u64 raw counter at which the record was written
 //!   10 the record, then padding to a multiple of eight (its bytes mean nothing)
 //! ```
@@ -77,6 +77,18 @@ pub const PREFIX_BYTES: usize = 16;
 pub const SKIP: u32 = u32::MAX;
 /// Flag of a record whose own time stamp is to be kept.
 pub const KEEP_STAMP: u16 = 1;
+/// The owner adds extended items that it knows better than the process: user, terminal session, application, start key, container.
+pub const WITH_SID: u16 = 0x02;
+/// Terminal session.
+pub const WITH_TS_ID: u16 = 0x04;
+/// Application key.
+pub const WITH_PSM_KEY: u16 = 0x08;
+/// Process start key.
+pub const WITH_START_KEY: u16 = 0x10;
+/// Container id.
+pub const WITH_CONTAINER: u16 = 0x20;
+/// All flags that are defined.
+pub const FLAGS: u16 = 0x3F;
 /// The largest record.
 pub const MAX_RECORD: usize = 0xFFFF;
 /// The most processors a region has rings for.

@@ -104,6 +104,10 @@ pub enum Control {
     },
     /// Say how it was at its end, where it has ended not long ago: by itself, or by whomever.
     Outcome,
+    /// A row of files: go on in the next file now (EVENT_TRACE_CONTROL_INCREMENT_FILE).
+    Increment,
+    /// Finish the file and deliver live from now on (EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME).
+    ConvertToRealTime,
 }
 
 /// What an update changes; `None` leaves it.
@@ -117,6 +121,8 @@ pub struct Update {
     pub real_time: Option<bool>,
     /// A new log file; its descriptor comes along.
     pub log_file: Option<PathBuf>,
+    /// Kernel event groups, of system sessions only.
+    pub enable_flags: Option<u32>,
 }
 
 /// A session to be started (EVENT_TRACE_PROPERTIES as far as it is input).
@@ -140,8 +146,17 @@ pub struct SessionConfig {
     pub maximum_file_size: u32,
     /// Seconds; 0: only full buffers (real-time: 1).
     pub flush_timer: u32,
-    /// Absolute path of the log file, whose descriptor comes along.
+    /// Absolute path of the log file, whose descriptor comes along. For a row of files (`EVENT_TRACE_FILE_MODE_NEWFILE`) the pattern with its `%d`:
+    /// the first file comes along, and behind it the folder, as a path descriptor.
     pub log_file: Option<PathBuf>,
+    /// Kernel event groups (EnableFlags), of system sessions only.
+    pub enable_flags: u32,
+    /// Filled buffers before a flush (FlushThreshold); 0: each is written when it is full.
+    pub flush_threshold: u32,
+    /// V2Options.
+    pub options: u64,
+    /// Processes that take part in a private session (V2 FilterDesc): by process id and executable name.
+    pub filters: Vec<Filter>,
     /// Wake the owner at the first event instead of when a ring fills.
     pub low_latency: bool,
     /// Bytes of one ring in each process; 0: by the buffers.
@@ -249,7 +264,7 @@ pub struct EnableParams {
 }
 
 /// A provider as a daemon knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderEntry {
     /// Its GUID.
     pub provider: Guid,
@@ -259,6 +274,12 @@ pub struct ProviderEntry {
     pub pids: Vec<u32>,
     /// Sessions that enable it: id, level, any, all.
     pub sessions: Vec<(u64, u8, u64, u64)>,
+    /// Groups that registrations of it have joined by their traits.
+    pub groups: Vec<Guid>,
+    /// Whether this is the GUID of a group: its `pids` are those of the members.
+    pub is_group: bool,
+    /// Whether its registrations are classic ones.
+    pub is_classic: bool,
 }
 
 /// Everything that is said.
@@ -305,6 +326,8 @@ pub enum Message {
         provider: Guid,
         /// Traits, if set.
         traits: Vec<u8>,
+        /// Registered by RegisterTraceGuids: one session has it at a time, and gets level and flags only.
+        classic: bool,
     },
     /// Provider: it is gone.
     Unregister {
@@ -409,6 +432,34 @@ pub enum Message {
         total: u32,
         /// Those that fit.
         providers: Vec<ProviderEntry>,
+    },
+    /// Controller: change who may do what with a session, provider or group (EventAccessControl).
+    SetAccess {
+        /// Session, provider or group.
+        object: Guid,
+        /// EVENTSECURITYOPERATION: 0 set DACL, 1 set SACL, 2 add DACL, 3 add SACL.
+        operation: u32,
+        /// Whom it concerns, as the bytes of a SID.
+        sid: Vec<u8>,
+        /// WMIGUID_… and TRACELOG_….
+        rights: u32,
+        /// Granted or denied.
+        allow: bool,
+    },
+    /// Controller: who may do what (EventAccessQuery).
+    QueryAccess {
+        /// Session, provider or group.
+        object: Guid,
+    },
+    /// Daemon: the self-relative security descriptor that holds.
+    Access {
+        /// Its bytes.
+        descriptor: Vec<u8>,
+    },
+    /// Controller: the default holds again (EventAccessRemove).
+    RemoveAccess {
+        /// Session, provider or group.
+        object: Guid,
     },
 
     /// Consumer: read a live session.

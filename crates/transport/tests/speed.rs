@@ -83,7 +83,7 @@ fn staged<const WORDS: usize>(template: &[u64; 40]) {
         staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
         staged[4] = event;
         let (staged, staged_bytes) = (&mut staged[..2 + WORDS], WORDS * 8);
-        let mut record = Gather { staged, staged_bytes, rest: &[], keep_stamp: false };
+        let mut record = Gather { staged, staged_bytes, rest: &[], flags: 0 };
         OUTLET.write(ticket, 7, &mut record).unwrap();
     });
 }
@@ -102,7 +102,7 @@ fn what_one_write_costs() {
             staged[2..14].copy_from_slice(&template[..12]);
             staged[4] = event;
             let rest = [IoSlice::new(&text[..part])];
-            let mut record = Gather { staged: &mut staged, staged_bytes: 92, rest: &rest, keep_stamp: false };
+            let mut record = Gather { staged: &mut staged, staged_bytes: 92, rest: &rest, flags: 0 };
             OUTLET.write(ticket, 7, &mut record).unwrap();
         });
     }

@@ -61,7 +61,7 @@ fn of_providers() -> Vec<(&'static str, Message)> {
     let layout = Layout::new(2, 1 << 16).expect("a sound layout");
     let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 15, max_record: 65_464 };
     vec![
-        ("register", Message::Register { registration: 1, provider: provider(), traits: vec![3, 0, 0] }),
+        ("register", Message::Register { registration: 1, provider: provider(), traits: vec![3, 0, 0], classic: false }),
         ("unregister", Message::Unregister { registration: 1 }),
         ("ack", Message::Ack { order: 1 }),
         ("registered", Message::Registered { registration: 1 }),
@@ -93,6 +93,8 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
         name: "Traceweir.Seed".into(),
         pids: vec![1, 2],
         sessions: vec![(0x1_0001, 4, 1, 1)],
+        groups: vec![provider()],
+        ..ProviderEntry::default()
     };
     vec![
         ("start", Message::Start(Box::new(config()))),

@@ -287,7 +287,7 @@ fn say_register(peer: &mut Peer, number: u32) -> bool {
     let (provider, traits) = (handle.slot().provider(), handle.slot().traits().to_vec());
     let new = peer.announced.insert(number);
     if new {
-        peer.ask(Message::Register { registration: number, provider, traits });
+        peer.ask(Message::Register { registration: number, provider, traits, classic: false });
     }
     new
 }

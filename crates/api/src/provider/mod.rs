@@ -29,6 +29,7 @@
 pub mod activity;
 mod callback;
 mod enable;
+mod filter;
 mod registration;
 mod stage;
 mod write;

@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
         // SAFETY: the first `count` parts were written by `push_part`, the only place that raises `count`.
         let rest =
             unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<IoSlice<'a>>(), self.count) };
-        Gather { staged, staged_bytes: self.filled - PREFIX_BYTES, rest, keep_stamp: false }
+        Gather { staged, staged_bytes: self.filled - PREFIX_BYTES, rest, flags: 0 }
     }
 }
 

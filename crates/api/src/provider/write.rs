@@ -20,7 +20,7 @@ use traceweir_transport::ring::Failure;
 
 use super::registration::Slot;
 use super::stage::Stage;
-use super::{WriteError, activity};
+use super::{WriteError, activity, filter};
 use crate::client::fork::{self, Writer};
 use crate::client::outlets;
 
@@ -65,7 +65,7 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
         count_lost(slot, what.descriptor, u64::MAX);
         return Err(WriteError::TooLarge);
     }
-    deliver(slot, what.descriptor, thread, &mut stage)
+    deliver(slot, what, thread, &mut stage)
 }
 
 /// The record on the stack; how many bytes it has. One with more than [`MAX_RECORD`] says something wrong about its size.
@@ -172,10 +172,13 @@ fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8
 
 /// Hands the record to every session that wants it; the first failure is returned.
 #[inline(always)]
-fn deliver(slot: &Slot, d: &EventDescriptor, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
     let mut result = Ok(());
     for wish in slot.wishes() {
-        if !wish.takes(d.level, d.keyword) {
+        if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
+            continue;
+        }
+        if wish.filtered && !filter::passes(slot, &wish, what) {
             continue;
         }
         let failure = match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {

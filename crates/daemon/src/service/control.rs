@@ -106,6 +106,10 @@ impl Service {
             }
             Control::Update(update) => self.update(asker, session, update, passed),
             Control::Flush { log_file } => self.flush(asker, session, log_file, passed),
+            Control::Increment | Control::ConvertToRealTime => {
+                let why = "this is not served yet";
+                Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why))
+            }
             Control::Outcome => {
                 let outcome = self.sessions.outcome(session)?.clone();
                 self.reply(asker, Message::Properties(Box::new(outcome)));

@@ -30,7 +30,7 @@ impl Service {
     /// A provider process said something.
     pub(super) fn provider_says(&mut self, asker: Asker, message: Message) {
         match message {
-            Message::Register { registration, provider, traits } => {
+            Message::Register { registration, provider, traits, .. } => {
                 match self.registry.register(asker.link, registration, provider, &traits) {
                     Ok(()) => {
                         self.enable_registered(asker.link, registration);

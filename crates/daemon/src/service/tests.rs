@@ -103,7 +103,12 @@ fn only_a_provider_answers_a_knock() {
 
 #[test]
 fn what_has_no_place_is_refused_and_closed() {
-    let register = || Message::Register { registration: 1, provider: Guid::from_u128(1), traits: Vec::new() };
+    let register = || Message::Register {
+        registration: 1,
+        provider: Guid::from_u128(1),
+        traits: Vec::new(),
+        classic: false,
+    };
     let all = || Message::QueryAll { from: 0 };
     for (role, message) in [
         (Role::Provider, all()),
@@ -166,13 +171,23 @@ fn registering_and_leaving_keep_the_registry_in_step() {
         say(
             &mut service,
             1,
-            Message::Register { registration, provider: Guid::from_u128(1), traits: Vec::new() },
+            Message::Register {
+                registration,
+                provider: Guid::from_u128(1),
+                traits: Vec::new(),
+                classic: false,
+            },
         );
     }
     say(
         &mut service,
         1,
-        Message::Register { registration: 5, provider: Guid::from_u128(2), traits: Vec::new() },
+        Message::Register {
+            registration: 5,
+            provider: Guid::from_u128(2),
+            traits: Vec::new(),
+            classic: false,
+        },
     );
     assert_eq!(heard(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
     assert_eq!(service.registry.providers().len(), 1);
@@ -243,7 +258,12 @@ fn calls_that_wait_are_bounded_and_end_with_their_controller() {
     say(
         &mut service,
         2,
-        Message::Register { registration: 1, provider: Guid::from_u128(1), traits: Vec::new() },
+        Message::Register {
+            registration: 1,
+            provider: Guid::from_u128(1),
+            traits: Vec::new(),
+            classic: false,
+        },
     );
     for _ in 0..64 {
         say(&mut service, 1, enable(session, u32::MAX));
@@ -266,7 +286,12 @@ fn a_wait_that_expires_leaves_nothing_behind() {
     say(
         &mut service,
         2,
-        Message::Register { registration: 1, provider: Guid::from_u128(1), traits: Vec::new() },
+        Message::Register {
+            registration: 1,
+            provider: Guid::from_u128(1),
+            traits: Vec::new(),
+            classic: false,
+        },
     );
     say(&mut service, 1, enable(session, 5000));
     heard(&mut service);
@@ -284,7 +309,7 @@ fn register(service: &mut Service, link: LinkId) {
     connect(service, link, OWN);
     say(service, link, hello(Role::Provider, link));
     let provider = Guid::from_u128(1);
-    say(service, link, Message::Register { registration: 1, provider, traits: Vec::new() });
+    say(service, link, Message::Register { registration: 1, provider, traits: Vec::new(), classic: false });
 }
 
 #[test]

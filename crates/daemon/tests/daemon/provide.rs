@@ -131,7 +131,8 @@ fn the_1025th_registration_is_refused() {
     for registration in 0..1024 {
         provider.register_quietly(registration, Guid::from_u128(u128::from(registration) + 1));
     }
-    let more = Message::Register { registration: 5000, provider: PROVIDER, traits: Vec::new() };
+    let more =
+        Message::Register { registration: 5000, provider: PROVIDER, traits: Vec::new(), classic: false };
     assert_eq!(provider.status(more), 1450);
     assert_eq!(provider.ask(Message::Unregister { registration: 0 }), Message::Done);
     provider.register_quietly(5000, PROVIDER);

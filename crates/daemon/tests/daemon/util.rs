@@ -197,7 +197,7 @@ impl Client {
     }
 
     pub(crate) fn register(&mut self, registration: u32, provider: Guid) {
-        self.say(&Message::Register { registration, provider, traits: Vec::new() });
+        self.say(&Message::Register { registration, provider, traits: Vec::new(), classic: false });
     }
 
     /// Registers where nothing is enabled.
@@ -351,8 +351,7 @@ pub(crate) fn write_events(region: Region, count: usize) -> usize {
     for _ in 0..count {
         let mut staged = vec![0u64; 2];
         staged.extend(record.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
-        let gather =
-            &mut Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], keep_stamp: false };
+        let gather = &mut Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], flags: 0 };
         lost += usize::from(outlet.write(ticket, 1, gather).is_err());
     }
     assert!(outlet.close());

@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use traceweir_transport::abi::KEEP_STAMP;
 use traceweir_transport::ring::Head;
 
 use super::{Stream, submit};
@@ -67,7 +68,7 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
         let latest = stream.time;
-        let stamp = if head.keep_stamp { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
+        let stamp = if head.flags & KEEP_STAMP != 0 { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
         if !writer.sign(record, stamp) {
             self.damaged = self.damaged.saturating_add(1);
             return true;

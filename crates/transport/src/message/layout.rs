@@ -113,7 +113,7 @@ messages! {
     0x04 Refused { status, reason },
     0x05 Done,
 
-    0x10 Register { registration, provider, traits },
+    0x10 Register { registration, provider, traits, classic },
     0x11 Unregister { registration },
     0x12 Ack { order },
     0x13 Registered { registration },
@@ -130,6 +130,10 @@ messages! {
     0x25 EnableProvider { session, provider, code, params, timeout_ms },
     0x26 QueryProviders { from },
     0x27 Providers { total, providers },
+    0x28 SetAccess { object, operation, sid, rights, allow },
+    0x29 QueryAccess { object },
+    0x2A Access { descriptor },
+    0x2B RemoveAccess { object },
 
     0x30 OpenConsumer { session },
     0x31 Consumer { properties, slots, buffer_bytes, header },
@@ -144,11 +148,14 @@ tuple!(0: u16, 1: u16);
 tuple!(0: u64, 1: u8, 2: u64, 3: u64);
 
 fields! {
-    Update { flush_timer: Option<u32>, maximum_buffers: Option<u32>, real_time: Option<bool>, log_file: Option<PathBuf>, }
+    Update {
+        flush_timer: Option<u32>, maximum_buffers: Option<u32>, real_time: Option<bool>, log_file: Option<PathBuf>,
+        enable_flags: Option<u32>,
+    }
     SessionConfig {
         name: String, guid: Guid, log_file_mode: u32, clock: u32, buffer_size: u32, minimum_buffers: u32,
-        maximum_buffers: u32, maximum_file_size: u32, flush_timer: u32, log_file: Option<PathBuf>, low_latency: bool,
-        ring_bytes: u32, tied: bool,
+        maximum_buffers: u32, maximum_file_size: u32, flush_timer: u32, log_file: Option<PathBuf>, enable_flags: u32,
+        flush_threshold: u32, options: u64, filters: Vec<Filter>, low_latency: bool, ring_bytes: u32, tied: bool,
     }
     Properties {
         id: u64, config: SessionConfig, number_of_buffers: u32, free_buffers: u32, buffers_written: u32, events_lost: u64,
@@ -159,10 +166,14 @@ fields! {
     LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, }
     Filter { kind: u32, data: Vec<u8>, }
     EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
-    ProviderEntry { provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<(u64, u8, u64, u64)>, }
+    ProviderEntry {
+        provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<(u64, u8, u64, u64)>, groups: Vec<Guid>, is_group: bool,
+        is_classic: bool,
+    }
 }
 
 impl Entry for u32 {}
+impl Entry for Guid {}
 impl Entry for (u64, u8, u64, u64) {}
 impl Entry for Properties {}
 impl Entry for ProviderEntry {}
@@ -197,6 +208,8 @@ impl Wire for Control {
             Self::Update(update) => 2_u8.put(out).and_then(|()| update.put(out)),
             Self::Flush { log_file } => 3_u8.put(out).and_then(|()| log_file.put(out)),
             Self::Outcome => 4_u8.put(out),
+            Self::Increment => 5_u8.put(out),
+            Self::ConvertToRealTime => 6_u8.put(out),
         }
     }
     fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
@@ -206,6 +219,8 @@ impl Wire for Control {
             2 => Wire::get(from).map(Self::Update),
             3 => Ok(Self::Flush { log_file: Wire::get(from)? }),
             4 => Ok(Self::Outcome),
+            5 => Ok(Self::Increment),
+            6 => Ok(Self::ConvertToRealTime),
             _ => Err(from.invalid("no such control")),
         }
     }

@@ -33,6 +33,9 @@ impl Message {
             name: short(&entry.name),
             pids: entry.pids.iter().take(MAX_PIDS).copied().collect(),
             sessions: entry.sessions.iter().take(MAX_ENABLES).copied().collect(),
+            groups: entry.groups.iter().take(MAX_ENABLES).copied().collect(),
+            is_group: entry.is_group,
+            is_classic: entry.is_classic,
         });
         Self::Providers { total: total(all), providers: page(short, from) }
     }

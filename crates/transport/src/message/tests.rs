@@ -25,15 +25,21 @@ fn session() -> impl Strategy<Value = SessionRef> {
     prop_oneof![any::<u64>().prop_map(SessionRef::Id), text().prop_map(SessionRef::Name)]
 }
 
+fn filters() -> impl Strategy<Value = Vec<Filter>> {
+    let filter = (any::<u32>(), vec(any::<u8>(), 0..100)).prop_map(|(kind, data)| Filter { kind, data });
+    vec(filter, 0..=MAX_FILTERS)
+}
+
 prop_compose! {
     fn config()(
-        name in text(), guid in guid(), log_file in option::of(path()), low_latency: bool, tied: bool, numbers: [u32; 8],
+        name in text(), guid in guid(), log_file in option::of(path()), low_latency: bool, tied: bool, numbers: [u32; 10],
+        options: u64, filters in filters(),
     ) -> SessionConfig {
-        let [log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer, ring_bytes] =
-            numbers;
+        let [log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer, ring_bytes,
+            enable_flags, flush_threshold] = numbers;
         SessionConfig {
             name, guid, log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer,
-            log_file, low_latency, ring_bytes, tied,
+            log_file, low_latency, ring_bytes, tied, enable_flags, flush_threshold, options, filters,
         }
     }
 }
@@ -63,13 +69,20 @@ prop_compose! {
 }
 
 fn control() -> impl Strategy<Value = Control> {
-    let update = (any::<(Option<u32>, Option<u32>, Option<bool>)>(), option::of(path())).prop_map(
-        |((flush_timer, maximum_buffers, real_time), log_file)| {
-            Control::Update(Update { flush_timer, maximum_buffers, real_time, log_file })
-        },
-    );
+    let update = (any::<(Option<u32>, Option<u32>, Option<bool>, Option<u32>)>(), option::of(path()))
+        .prop_map(|((flush_timer, maximum_buffers, real_time, enable_flags), log_file)| {
+            Control::Update(Update { flush_timer, maximum_buffers, real_time, log_file, enable_flags })
+        });
     let flush = option::of(path()).prop_map(|log_file| Control::Flush { log_file });
-    prop_oneof![Just(Control::Query), Just(Control::Stop), Just(Control::Outcome), update, flush]
+    prop_oneof![
+        Just(Control::Query),
+        Just(Control::Stop),
+        Just(Control::Outcome),
+        Just(Control::Increment),
+        Just(Control::ConvertToRealTime),
+        update,
+        flush
+    ]
 }
 
 fn code() -> impl Strategy<Value = EnableCode> {
@@ -79,9 +92,8 @@ fn code() -> impl Strategy<Value = EnableCode> {
 prop_compose! {
     fn params()(
         level: u8, match_any: u64, match_all: u64, property: u32, source in guid(),
-        filters in vec((any::<u32>(), vec(any::<u8>(), 0..100)), 0..=MAX_FILTERS),
+        filters in filters(),
     ) -> Box<EnableParams> {
-        let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
         Box::new(EnableParams { level, match_any, match_all, property, source, filters })
     }
 }
@@ -101,9 +113,10 @@ prop_compose! {
 prop_compose! {
     fn provider()(
         provider in guid(), name in text(), pids in vec(any::<u32>(), 0..20),
-        sessions in vec(any::<(u64, u8, u64, u64)>(), 0..8),
+        sessions in vec(any::<(u64, u8, u64, u64)>(), 0..8), groups in vec(guid(), 0..4), kinds: (bool, bool),
     ) -> ProviderEntry {
-        ProviderEntry { provider, name, pids, sessions }
+        let (is_group, is_classic) = kinds;
+        ProviderEntry { provider, name, pids, sessions, groups, is_group, is_classic }
     }
 }
 
@@ -122,9 +135,14 @@ fn greeting() -> impl Strategy<Value = Message> {
 
 fn of_providers() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any::<u32>(), guid(), vec(any::<u8>(), 0..300)).prop_map(|(registration, provider, traits)| {
-            Message::Register { registration, provider, traits }
-        }),
+        (any::<(u32, bool)>(), guid(), vec(any::<u8>(), 0..300)).prop_map(
+            |((registration, classic), provider, traits)| Message::Register {
+                registration,
+                provider,
+                traits,
+                classic,
+            }
+        ),
         any::<u32>().prop_map(|registration| Message::Unregister { registration }),
         any::<u32>().prop_map(|order| Message::Ack { order }),
         any::<u32>().prop_map(|registration| Message::Registered { registration }),
@@ -159,6 +177,18 @@ fn of_controllers() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|from| Message::QueryProviders { from }),
         (any::<u32>(), vec(provider(), 0..5))
             .prop_map(|(total, providers)| Message::Providers { total, providers }),
+        (guid(), any::<(u32, u32, bool)>(), vec(any::<u8>(), 0..70)).prop_map(
+            |(object, (operation, rights, allow), sid)| Message::SetAccess {
+                object,
+                operation,
+                sid,
+                rights,
+                allow,
+            }
+        ),
+        guid().prop_map(|object| Message::QueryAccess { object }),
+        vec(any::<u8>(), 0..300).prop_map(|descriptor| Message::Access { descriptor }),
+        guid().prop_map(|object| Message::RemoveAccess { object }),
     ]
 }
 
@@ -263,8 +293,12 @@ fn a_claimed_count_allocates_nothing() {
     let end = bytes.len();
     bytes[end - 2..].copy_from_slice(&[0xFF; 2]);
     assert!(Message::decode(&bytes).is_err());
-    let mut bytes =
-        bytes_of(&Message::Register { registration: 1, provider: Guid::NULL, traits: Vec::new() });
+    let mut bytes = bytes_of(&Message::Register {
+        registration: 1,
+        provider: Guid::NULL,
+        traits: Vec::new(),
+        classic: false,
+    });
     let end = bytes.len();
     bytes[end - 4..].copy_from_slice(&[0xFF; 4]);
     assert!(Message::decode(&bytes).is_err());
@@ -322,7 +356,12 @@ fn more_filters_than_allowed_are_refused() {
 
 #[test]
 fn a_message_larger_than_any_is_refused() {
-    let large = |size| Message::Register { registration: 0, provider: Guid::NULL, traits: vec![0; size] };
+    let large = |size| Message::Register {
+        registration: 0,
+        provider: Guid::NULL,
+        traits: vec![0; size],
+        classic: false,
+    };
     let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4;
     assert_eq!(bytes_of(&large(fits)).len(), MAX_MESSAGE);
     assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
@@ -363,6 +402,7 @@ fn an_entry_larger_than_a_message_is_cut_to_one() {
         name: "n\0".repeat(5000),
         pids: (0..100_000).collect(),
         sessions: vec![(0, 0, 0, 0); 10_000],
+        ..ProviderEntry::default()
     };
     let page = Message::providers_page(&[entry], 0);
     let Message::Providers { total: 1, providers } = Message::decode(&bytes_of(&page)).unwrap().1 else {

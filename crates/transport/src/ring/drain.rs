@@ -52,8 +52,8 @@ pub struct Head {
     pub length: usize,
     /// The processor it was written on, below the region's number of processors; the same for all records of a ring.
     pub cpu: u16,
-    /// Whether the stamp inside the record is to be kept.
-    pub keep_stamp: bool,
+    /// [`abi::FLAGS`](crate::abi::FLAGS) of the record.
+    pub flags: u16,
     /// Raw counter at which it was written.
     pub stamp: u64,
 }
@@ -252,13 +252,12 @@ impl RingReader {
             word = self.prefix()?;
         }
         let (length, cpu, flags) = ((word as u32) as usize, (word >> 32) as u16, (word >> 48) as u16);
-        let sound =
-            length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::KEEP_STAMP == 0;
+        let sound = length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
         let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
         let end = self.position.checked_add(size).filter(|end| *end <= self.seen)?;
         let inside = self.offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.word(8)?;
-        let head = Head { length, cpu, keep_stamp: flags & abi::KEEP_STAMP != 0, stamp };
+        let head = Head { length, cpu, flags, stamp };
         (sound && inside).then_some((head, end))
     }
 

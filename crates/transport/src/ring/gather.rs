@@ -23,8 +23,8 @@ pub struct Gather<'a> {
     pub staged_bytes: usize,
     /// What follows it.
     pub rest: &'a [IoSlice<'a>],
-    /// Whether the stamp inside the record is to be kept.
-    pub keep_stamp: bool,
+    /// [`abi::FLAGS`](crate::abi::FLAGS) of the record.
+    pub flags: u16,
 }
 
 impl Gather<'_> {
@@ -47,7 +47,6 @@ impl Gather<'_> {
     /// The first word of the prefix.
     #[inline]
     pub(super) fn prefix(&self, length: usize, cpu: u16) -> u64 {
-        let flags = if self.keep_stamp { abi::KEEP_STAMP } else { 0 };
-        abi::prefix_word(length as u32, cpu, flags)
+        abi::prefix_word(length as u32, cpu, self.flags)
     }
 }

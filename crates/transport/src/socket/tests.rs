@@ -39,6 +39,7 @@ fn messages_arrive_whole_and_in_order() {
         registration: 1,
         provider: traceweir_format::Guid::NULL,
         traits: vec![7; 60_000],
+        classic: false,
     };
     a.send(1, &ack(1), &[], NOW).unwrap();
     a.send(2, &large, &[], NOW).unwrap();

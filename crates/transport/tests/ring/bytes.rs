@@ -33,7 +33,7 @@ fn the_example_of_the_specification_is_what_is_written() {
             *word = u64::from_le_bytes(whole);
         }
         let (staged, staged_bytes) = (&mut staged[..], record.len());
-        outlet.write(ticket, 1, &mut Gather { staged, staged_bytes, rest: &[], keep_stamp: false }).unwrap();
+        outlet.write(ticket, 1, &mut Gather { staged, staged_bytes, rest: &[], flags: 0 }).unwrap();
     };
 
     write(b"hello");

@@ -205,8 +205,7 @@ fn a_long_copy_that_is_under_way_is_published_before_the_close_returns_or_not_at
                 loop {
                     let mut staged = [0, 0, written];
                     let rest = [IoSlice::new(&long)];
-                    let mut record =
-                        Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, keep_stamp: false };
+                    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, flags: 0 };
                     match outlet.write(ticket, 1, &mut record) {
                         Ok(()) => written += 1,
                         Err(Failure::Closed) => return written,

@@ -168,11 +168,7 @@ fn records_that_the_session_cannot_store_are_refused_and_counted() {
     let (mut reader, ticket) = support::open(outlet, &params);
     let write = |words: usize, staged_bytes: usize| {
         let mut staged = vec![0; words];
-        outlet.write(
-            ticket,
-            1,
-            &mut Gather { staged: &mut staged, staged_bytes, rest: &[], keep_stamp: false },
-        )
+        outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], flags: 0 })
     };
     assert_eq!(write(10, 64), Ok(()));
     assert_eq!(write(11, 65), Err(Failure::TooLarge));

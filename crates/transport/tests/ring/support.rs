@@ -88,7 +88,7 @@ impl Mark {
             staged: &mut staged,
             staged_bytes,
             rest: &rest,
-            keep_stamp: self.number.is_multiple_of(2),
+            flags: u16::from(self.number.is_multiple_of(2)),
         };
         outlet.write(ticket, self.writer + 1, &mut record)
     }
@@ -99,7 +99,7 @@ impl Mark {
         let writer = u32::from_le_bytes(record[8..12].try_into().unwrap());
         let length = u32::from_le_bytes(record[12..16].try_into().unwrap()) as usize;
         assert_eq!(record.len(), length, "a record of writer {writer}, number {number} has another length");
-        assert_eq!(head.keep_stamp, number.is_multiple_of(2));
+        assert_eq!(head.flags, u16::from(number.is_multiple_of(2)));
         let torn = record.iter().enumerate().skip(16).find(|(at, byte)| **byte != filler(number, *at));
         assert_eq!(torn, None, "writer {writer}, number {number}");
         Self { writer, number, length }

@@ -26,7 +26,7 @@ fn open(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
 
 fn write(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
     let mut staged = [0, 0, 7];
-    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &[], keep_stamp: false };
+    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &[], flags: 0 };
     outlet.write(ticket, 1, &mut record)
 }
 
