@@ -61,7 +61,15 @@ fn of_providers() -> Vec<(&'static str, Message)> {
     let layout = Layout::new(2, 1 << 16).expect("a sound layout");
     let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 15, max_record: 65_464 };
     vec![
-        ("register", Message::Register { registration: 1, provider: provider(), traits: vec![3, 0, 0], classic: false }),
+        (
+            "register",
+            Message::Register {
+                registration: 1,
+                provider: provider(),
+                traits: vec![3, 0, 0],
+                classic: false,
+            },
+        ),
         ("unregister", Message::Unregister { registration: 1 }),
         ("ack", Message::Ack { order: 1 }),
         ("registered", Message::Registered { registration: 1 }),
