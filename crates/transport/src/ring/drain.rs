@@ -52,7 +52,7 @@ pub struct Head {
     pub length: usize,
     /// The processor it was written on, below the region's number of processors; the same for all records of a ring.
     pub cpu: u16,
-    /// [`abi::FLAGS`](crate::abi::FLAGS) of the record.
+    /// [`crate::abi::FLAGS`] of the record.
     pub flags: u16,
     /// Raw counter at which it was written.
     pub stamp: u64,

@@ -23,7 +23,7 @@ pub struct Gather<'a> {
     pub staged_bytes: usize,
     /// What follows it.
     pub rest: &'a [IoSlice<'a>],
-    /// [`abi::FLAGS`](crate::abi::FLAGS) of the record.
+    /// [`crate::abi::FLAGS`] of the record.
     pub flags: u16,
 }
 
