@@ -82,19 +82,24 @@ fn outer(arguments: &[String]) -> ExitCode {
 fn inner(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     let stage = Stage::new(folder);
     let filter = arguments.iter().find(|a| !a.starts_with('-'));
-    let chosen: Vec<&Rule> = rules().into_iter().filter(|rule| filter.is_none_or(|f| rule.is_about(f))).collect();
+    let chosen: Vec<&Rule> =
+        rules().into_iter().filter(|rule| filter.is_none_or(|f| rule.is_about(f))).collect();
     let outcomes: Vec<(&Rule, Outcome)> = chosen.iter().map(|rule| (*rule, rule.run(&stage))).collect();
     let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Fails(_))).count();
     for (rule, outcome) in &outcomes {
         if let Outcome::Fails(why) = outcome {
-            eprintln!("{} ({}, {})\n    rule: {}\n    {why}\n", rule.test, rule.section, rule.mark, rule.says);
+            eprintln!(
+                "{} ({}, {})\n    rule: {}\n    {why}\n",
+                rule.test, rule.section, rule.mark, rule.says
+            );
         }
     }
     println!("conformance: {} rules hold, {failed} do not", outcomes.len() - failed);
     if filter.is_some() {
         return if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let not_here: Vec<_> = controller::NOT_HERE.iter().chain(provider::NOT_HERE).flat_map(|all| all.iter()).collect();
+    let not_here: Vec<_> =
+        controller::NOT_HERE.iter().chain(provider::NOT_HERE).flat_map(|all| all.iter()).collect();
     let written = rule::check_docs(&outcomes, &not_here, arguments.iter().any(|a| a == "--write-docs"));
     if failed == 0 && written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

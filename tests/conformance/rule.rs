@@ -92,7 +92,8 @@ fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     for (rule, outcome) in outcomes {
         let result = if matches!(outcome, Outcome::Holds) { "holds" } else { "**fails**" };
         let Rule { section, mark, says, test, .. } = rule;
-        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escaped(says)).expect("text grows");
+        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escaped(says))
+            .expect("text grows");
     }
     text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
     for NotHere { section, mark, says, why } in not_here {

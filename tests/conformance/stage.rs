@@ -2,10 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
-use traceweir::{Error, EventDescriptor, Guid};
+use traceweir::provider::EnableCallback;
+use traceweir::{Error, EventDescriptor, Guid, Provider};
 use traceweir_format::etl::Trace;
+use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
 
 /// Milliseconds that an enable waits for this very process.
@@ -40,10 +45,10 @@ pub(crate) struct Seen {
 impl Stage {
     pub(crate) fn new(folder: &Path) -> Self {
         let stage = Self { folder: folder.to_owned() };
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while Controller::find(None).ok().flatten().is_none() {
             assert!(start.elapsed().as_secs() < 60, "no daemon answers");
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         stage
     }
@@ -98,23 +103,55 @@ impl Stage {
         self.try_enable(session, provider, params).expect("the provider is enabled");
     }
 
-    pub(crate) fn try_enable(&self, session: &Session, provider: Guid, params: &EnableParams) -> Result<(), Error> {
+    pub(crate) fn try_enable(
+        &self,
+        session: &Session,
+        provider: Guid,
+        params: &EnableParams,
+    ) -> Result<(), Error> {
         self.controller().enable(&session.id, provider, EnableCode::Enable, params, WAIT)
+    }
+
+    /// Enables a provider in a new sequential session, and registers it.
+    #[track_caller]
+    pub(crate) fn listened(&self, params: &EnableParams) -> (Session, Provider, Guid) {
+        let (guid, session) = (new_provider(), self.start(&self.config()));
+        let provider = Provider::register(guid, None).expect("the provider registers");
+        self.enable(&session, guid, params);
+        (session, provider, guid)
+    }
+
+    /// How a session is.
+    #[track_caller]
+    pub(crate) fn query(&self, session: &Session) -> Properties {
+        self.controller().query(&session.id).expect("the session can be asked for")
     }
 
     /// Disables it again.
     #[track_caller]
     pub(crate) fn disable(&self, session: &Session, provider: Guid) {
-        let done = self.controller().enable(&session.id, provider, EnableCode::Disable, &EnableParams::default(), WAIT);
+        let done = self.controller().enable(
+            &session.id,
+            provider,
+            EnableCode::Disable,
+            &EnableParams::default(),
+            WAIT,
+        );
         done.expect("the provider is disabled");
     }
 
     /// Stops a session and reads what it wrote.
     #[track_caller]
-    pub(crate) fn stop(&self, mut session: Session) -> Vec<Seen> {
+    pub(crate) fn stop(&self, session: Session) -> Vec<Seen> {
+        self.end(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
+    }
+
+    /// Stops a session; how it was at its end.
+    #[track_caller]
+    pub(crate) fn end(&self, mut session: Session) -> Properties {
         let end = self.controller().stop(&session.id).expect("the session stops");
         session.stopped = true;
-        end.config.log_file.as_deref().map(events_of).unwrap_or_default()
+        end
     }
 }
 
@@ -134,7 +171,8 @@ impl Drop for Session {
 pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
     let mut broken = Vec::new();
-    traceweir_format::etl::check(&trace, &mut |finding| broken.push(format!("{finding:?}"))).expect("it can be read");
+    traceweir_format::etl::check(&trace, &mut |finding| broken.push(format!("{finding:?}")))
+        .expect("it can be read");
     assert!(broken.is_empty(), "{}: {broken:?}", path.display());
     let mut seen = Vec::new();
     let mut events = trace.events();
@@ -155,6 +193,79 @@ pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
         });
     }
     seen
+}
+
+/// What the header of a file says.
+#[track_caller]
+pub(crate) fn header_of(path: &Path) -> LogFileHeader {
+    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    trace.header().clone()
+}
+
+/// Waits until something holds, ten seconds at most.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// One call of an enable callback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) source: Guid,
+    pub(crate) code: u32,
+    pub(crate) level: u8,
+    pub(crate) any: u64,
+    pub(crate) all: u64,
+    pub(crate) filter: Option<(u32, Vec<u8>)>,
+    pub(crate) thread: ThreadId,
+}
+
+impl Call {
+    /// What it says about who wants what.
+    pub(crate) fn state(&self) -> (u32, u8, u64, u64) {
+        (self.code, self.level, self.any, self.all)
+    }
+}
+
+/// The calls of a callback, as they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
+
+impl Calls {
+    /// A callback that notes its calls.
+    pub(crate) fn callback(&self) -> Option<EnableCallback> {
+        let calls = Arc::clone(&self.0);
+        Some(Box::new(move |notice| {
+            calls.lock().expect("calls").push(Call {
+                source: notice.source,
+                code: notice.code,
+                level: notice.level,
+                any: notice.match_any,
+                all: notice.match_all,
+                filter: notice.filter.map(|(kind, data)| (kind, data.to_vec())),
+                thread: std::thread::current().id(),
+            });
+        }))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Call> {
+        self.0.lock().expect("calls").clone()
+    }
+
+    /// The last one; there is one.
+    #[track_caller]
+    pub(crate) fn last(&self) -> Call {
+        self.all().pop().expect("the callback was called")
+    }
+}
+
+/// What an enable asks for by level and masks.
+pub(crate) fn wants(level: u8, match_any: u64, match_all: u64) -> EnableParams {
+    EnableParams { level, match_any, match_all, ..EnableParams::default() }
 }
 
 /// A number that nobody else in this run has.
