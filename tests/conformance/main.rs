@@ -16,23 +16,33 @@
 //! Rules that cannot hold on Linux, or that belong to the C façade, stand in the table with the reason.
 
 mod controller;
+mod limits;
+mod other;
 mod provider;
+mod random;
 mod rule;
 mod stage;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
+use other::Daemon;
 use rule::{Outcome, Rule};
 use stage::Stage;
 
+/// Process id of the daemon; set for the inner program only.
+pub(crate) const DAEMON: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
 /// Where the daemon of this run lives; set for the inner program only.
 const FOLDER: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
 
 fn rules() -> Vec<&'static Rule> {
-    controller::RULES.iter().chain(provider::RULES).flat_map(|section| section.iter()).collect()
+    let parts = controller::RULES.iter().chain(provider::RULES).chain([&limits::RULES, &random::RULES]);
+    parts.flat_map(|section| section.iter()).collect()
 }
 
 fn main() -> ExitCode {
+    if let Some(provider) = std::env::var_os(other::PROVIDER) {
+        return other::play(&provider);
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|a| a == "--list") {
         rules().iter().for_each(|rule| println!("{}: test", rule.test));
@@ -48,25 +58,15 @@ fn main() -> ExitCode {
 fn outer(arguments: &[String]) -> ExitCode {
     let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder");
     let runtime = folder.path().join("run");
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["daemon", "--runtime-dir"])
-        .arg(&runtime)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(folder.path().join("daemon.log")).expect("a log"))
-        .spawn()
-        .expect("weir daemon starts");
+    let mut daemon = Daemon::start(&runtime);
     let status = Command::new(std::env::current_exe().expect("this program"))
         .args(arguments)
         .env("TRACEWEIR_RUNTIME_DIR", &runtime)
+        .env(DAEMON, daemon.id().to_string())
         .env(FOLDER, folder.path())
         .status()
         .expect("this program runs again");
-    let log = std::fs::read_to_string(folder.path().join("daemon.log")).unwrap_or_default();
-    let gone = daemon.try_wait().ok().flatten();
-    // It may have left by itself, which is judged below.
-    let _ = daemon.kill();
-    let _ = daemon.wait();
+    let (log, gone) = (daemon.log(), daemon.has_ended());
     if let Some(ended) = gone {
         eprintln!("the daemon ended meanwhile ({ended}):\n{log}");
         return ExitCode::FAILURE;

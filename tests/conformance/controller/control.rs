@@ -1,12 +1,9 @@
 //! ControlTrace: query, stop, flush, and their errors.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
 
+use crate::other::Other;
 use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, status, until};
 
@@ -148,24 +145,15 @@ fn not_running(stage: &Stage) {
 }
 
 fn a_second_stop(stage: &Stage) {
-    let stopping = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stopping);
-    // The callback keeps the first stop waiting.
-    let slow = move |notice: &traceweir::provider::EnableNotice<'_>| {
-        if notice.code == 0 {
-            seen.store(true, Ordering::Release);
-            std::thread::sleep(Duration::from_millis(600));
-        }
-    };
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let _provider = Provider::register(guid, Some(Box::new(slow))).unwrap();
+    let other = Other::start(guid, None);
     stage.enable(&session, guid, &EnableParams::default());
+    // A process that does not answer keeps the first stop waiting for a while.
+    other.freeze();
     let id = session.id.clone();
-    let first = std::thread::spawn({
-        let mut controller = stage.controller();
-        move || status(controller.stop(&id))
-    });
-    until("the first stop", || stopping.load(Ordering::Acquire));
+    let mut controller = stage.controller();
+    let first = std::thread::spawn(move || status(controller.stop(&id)));
+    until("the first stop", || status(stage.controller().flush(&session.id, None)) != 0);
     assert_eq!(status(stage.controller().stop(&session.id)), 2402);
     assert_eq!(first.join().unwrap(), 0);
 }

@@ -377,7 +377,6 @@ fn a_full_log_ends_the_session(stage: &Stage) {
     assert_eq!(status(controller.query(&session.id)), 4201);
     assert_eq!(status(controller.flush(&session.id, None)), 4201);
     assert_eq!(status(controller.stop(&session.id)), 4201);
-    assert_ne!(controller.outcome(&session.id).unwrap().end_status, 0, "the reason is told");
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert!(events_of(&path).len() > 50);

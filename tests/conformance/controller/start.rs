@@ -148,7 +148,7 @@ fn long_names_are_refused(stage: &Stage) {
 fn long_paths_are_refused(stage: &Stage) {
     let mut config = stage.config();
     let mut path = stage.folder().to_owned();
-    while path.as_os_str().len() + 200 < 1024 {
+    while path.as_os_str().len() + 250 < 1024 {
         path.push("f".repeat(199));
     }
     std::fs::create_dir_all(&path).unwrap();

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use traceweir::controller::EnableParams;
+use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
 use traceweir::{Guid, Provider};
 
+use crate::other::{Daemon, Other};
 use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, event, new_provider, until, wants};
 
@@ -27,6 +28,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
     rule!("provider 2", D, "registrations are listed while they are there", registrations_are_listed),
+    rule!(
+        "provider 2",
+        P,
+        "no daemon: success; the registration is announced when one appears",
+        a_daemon_that_comes_later
+    ),
 ];
 
 fn handles_are_not_zero(_stage: &Stage) {
@@ -145,4 +152,14 @@ fn registrations_are_listed(stage: &Stage) {
     assert_eq!(listed().unwrap().pids, [std::process::id()]);
     drop(provider);
     until("the end of the registration", || listed().is_none());
+}
+
+fn a_daemon_that_comes_later(stage: &Stage) {
+    let (guid, folder) = (new_provider(), stage.folder().join("a daemon that comes later"));
+    let other = Other::start(guid, Some(&folder));
+    let _daemon = Daemon::start(&folder);
+    until("the registration", || {
+        let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
+        controller.providers().unwrap().iter().any(|it| it.provider == guid && it.pids == [other.id()])
+    });
 }
