@@ -2,6 +2,7 @@
 
 mod access;
 mod control;
+mod daemon;
 mod enable;
 mod filters;
 mod matching;
@@ -26,6 +27,7 @@ pub(crate) const RULES: &[&[Rule]] = &[
     matching::RULES,
     filters::RULES,
     access::RULES,
+    daemon::RULES,
     private::RULES,
 ];
 pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];

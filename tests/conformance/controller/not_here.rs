@@ -24,6 +24,18 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     not_here!("controller 1.2", D, "A functions keep 8-bit names, W functions 16-bit names", "C façade"),
     not_here!("controller 1.2", H, "EnableFlags", "comes with the kernel provider"),
     not_here!(
+        "controller 1.2",
+        D,
+        "the minimum of buffers is lowered to a limit by memory",
+        "the test would take a quarter of the machine; the session's own tests give it a small one"
+    ),
+    not_here!(
+        "controller 3",
+        D,
+        "a session ends with an input/output error of its file",
+        "a disk that fails cannot be had by every user; the session's own tests have one"
+    ),
+    not_here!(
         "controller 2 #0x2000000",
         D,
         "SYSTEM_LOGGER_MODE: receives kernel events",

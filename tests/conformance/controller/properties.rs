@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, events_of, header_of};
+use crate::stage::{Stage, event, events_of, header_of, new_provider, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -59,6 +60,13 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("controller 1.2", D, "nothing in a path is expanded", paths_are_taken_as_they_are),
     rule!("controller 1.2", D, "events that find no room are dropped and counted", losses_are_counted),
+    rule!(
+        "controller 1.2",
+        D,
+        "when filling outruns flushing, buffers are added up to the maximum, and never given back",
+        buffers_are_added
+    ),
+    rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file", the_timer_flushes),
 ];
 
 fn clocks_are_echoed(stage: &Stage) {
@@ -80,8 +88,8 @@ fn unknown_clocks_are_refused(stage: &Stage) {
 fn clocks_agree(stage: &Stage) {
     for clock in 1..=3 {
         let config = SessionConfig { clock, ..stage.config() };
-        let (guid, session) = (crate::stage::new_provider(), stage.start(&config));
-        let provider = traceweir::Provider::register(guid, None).unwrap();
+        let (guid, session) = (new_provider(), stage.start(&config));
+        let provider = Provider::register(guid, None).unwrap();
         stage.enable(&session, guid, &EnableParams::default());
         let before = now();
         provider.write(&event(1, 4, 1), &[]).unwrap();
@@ -217,4 +225,36 @@ fn losses_are_counted(stage: &Stage) {
     assert_eq!((end.events, end.events + end.events_lost), (kept, 2_000));
     assert!(end.events_lost >= refused, "{} lost, {refused} refused", end.events_lost);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
+}
+
+fn buffers_are_added(stage: &Stage) {
+    let config =
+        SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let buffers = || stage.query(&session).number_of_buffers;
+    let at_first = buffers();
+    let mut most = at_first;
+    until("more buffers", || {
+        for _ in 0..10_000 {
+            let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+        }
+        let now = buffers();
+        assert!(now >= most && now <= 200, "{most}, then {now}");
+        most = now;
+        most > at_first
+    });
+    stage.controller().flush(&session.id, None).unwrap();
+    assert!(buffers() >= most);
+}
+
+fn the_timer_flushes(stage: &Stage) {
+    let config = SessionConfig { flush_timer: 1, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let before = stage.query(&session).buffers_written;
+    provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
+    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
 }

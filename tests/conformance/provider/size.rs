@@ -63,5 +63,5 @@ fn the_buffers_edge(stage: &Stage) {
 }
 
 fn too_large_is_counted(stage: &Stage) {
-    edge(stage, 64, &[(66_000, 534), (65_000, 0), (65_400, 0), (65_500, 534)], None);
+    edge(stage, 64, &[(66_000, 534), (65_000, 0), (65_400, 234), (65_500, 534)], None);
 }
