@@ -22,9 +22,15 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "two groups → 87", one_group),
     rule!("provider 7", D, "reserved and the provider's own types are kept", unknown_types_are_kept),
     rule!("provider 7", D, "a name of just a NUL is accepted", empty_names),
-    rule!("api 4", D, "a traits blob of up to 65,535 bytes is registered", large_traits),
+    rule!(
+        "api 4",
+        D,
+        "a traits blob of up to 65,535 bytes is registered, and announced by its name",
+        large_traits
+    ),
 ];
 
+/// The status of a registration with these traits.
 fn registered(traits: &[u8]) -> u32 {
     status(Provider::register_with_traits(new_provider(), traits, None))
 }
@@ -108,7 +114,13 @@ fn empty_names(_stage: &Stage) {
     assert_eq!(registered(&blob(b"\0", &[])), 0);
 }
 
-fn large_traits(_stage: &Stage) {
-    let data = vec![1; 65_535 - 2 - 2 - 3];
-    assert_eq!(registered(&blob(b"n\0", &one_trait(200, &data))), 0);
+fn large_traits(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let data = vec![1; 65_535 - 2 - 6 - 3];
+    let traits = blob(b"large\0", &one_trait(200, &data));
+    let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
+    let listed = stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid);
+    assert_eq!(listed.map(|it| it.name), Some("large".to_owned()));
+    stage.enable(&session, guid, &EnableParams::default());
+    assert!(provider.enabled(4, 1), "the daemon still reaches this process");
 }
