@@ -1,6 +1,7 @@
 //! Limits, reached for real.
 
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
 use traceweir::{Guid, Provider};
 
@@ -8,16 +9,22 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Session, Stage, event, new_provider, status};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("api 4", D, "64 sessions; the 65th → 1450, and nothing has changed", sixty_four_sessions),
-    rule!("api 4", D, "1,024 registrations in a process; one more → 1450", a_thousand_registrations),
     rule!(
-        "api 4",
+        "controller 3.2 #15",
+        D,
+        "64 sessions; the 65th → 1450, and nothing has changed",
+        sixty_four_sessions
+    ),
+    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", a_thousand_registrations),
+    rule!(
+        "controller 6",
         D,
         "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
         eight_sessions_on_a_provider
     ),
     rule!("api 4", D, "a buffer of 16 MiB works; what is larger is clamped, not refused", buffers_of_16_mib),
     rule!("api 4", D, "128 blocks fill an event to its last byte", full_blocks),
+    rule!("controller 10", D, "private sessions do not count against the 64", private_sessions_do_not_count),
 ];
 
 /// As little memory as a session can have.
@@ -120,4 +127,14 @@ fn full_blocks(stage: &Stage) {
     let seen = stage.stop(session);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].payload, blocks.concat());
+}
+
+fn private_sessions_do_not_count(stage: &Stage) {
+    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+    let private = PrivateSession::start(&stage.config()).unwrap();
+    assert_eq!(stage.refused(&small(stage)), 1450);
+    private.stop().unwrap();
+    let _private = PrivateSession::start(&stage.config()).unwrap();
+    drop(sessions);
+    let _again: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
 }

@@ -1,6 +1,7 @@
 //! Who may what, as far as one user can see it.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use traceweir::controller::SessionConfig;
 
@@ -21,6 +22,7 @@ pub(crate) const RULES: &[Rule] = &[
         "in a folder that everybody can write, a file with a second name is not replaced → 5",
         foreign_files_stay
     ),
+    rule!("decision 36", P, "a path through a link that others could change → 5", links_of_others),
 ];
 
 fn logs_belong_to_who_started(stage: &Stage) {
@@ -54,4 +56,18 @@ fn foreign_files_stay(stage: &Stage) {
     std::fs::hard_link(&path, folder.join("b.etl")).unwrap();
     assert_eq!(stage.refused(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }), 5);
     assert_eq!(std::fs::read(path).unwrap(), b"precious");
+}
+
+fn links_of_others(stage: &Stage) {
+    let (real, open) = (stage.folder().join("real"), stage.folder().join("open"));
+    std::fs::create_dir(&real).unwrap();
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+    let refused = |folder: &Path| {
+        symlink(&real, folder.join("link")).unwrap();
+        let log_file = Some(folder.join("link").join("a.etl"));
+        stage.refused(&SessionConfig { log_file, ..stage.config() })
+    };
+    assert_eq!(refused(&open), 5);
+    assert_eq!(refused(stage.folder()), 0, "nobody else could put a link there");
 }

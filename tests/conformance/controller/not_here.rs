@@ -175,4 +175,11 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "comes with the kernel provider"
     ),
     not_here!("controller 12", D, "EnumerateTraceGuids", "C façade: obsolete on Windows too"),
+    not_here!("decision 5", P, "which lengths and offsets of a properties buffer → 24, 87, 234", "C façade"),
+    not_here!(
+        "decision 7",
+        P,
+        "an in-process session is controlled by id, name, GUID and mode",
+        "C façade: a PrivateSession is controlled by itself"
+    ),
 ];
