@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 use traceweir_transport::Error;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
@@ -26,6 +27,8 @@ use crate::provider::Handle;
 const MAX_PEERS: usize = 16;
 /// Messages taken from one connection before others have their turn.
 const BATCH: usize = 64;
+/// Bytes of traits that are told as they are: well below what a message holds.
+const MAX_TOLD: usize = 32 * 1024;
 
 /// What the control thread holds; nobody else touches a socket.
 pub(super) struct Control {
@@ -284,10 +287,47 @@ impl Control {
 /// Tells one daemon of a registration; `false` when it knows it or it is gone.
 fn say_register(peer: &mut Peer, number: u32) -> bool {
     let Some(handle) = Handle::from_number(number) else { return false };
-    let (provider, traits) = (handle.slot().provider(), handle.slot().traits().to_vec());
+    let (provider, traits) = (handle.slot().provider(), traits_to_tell(handle.slot().traits()));
     let new = peer.announced.insert(number);
     if new {
         peer.ask(Message::Register { registration: number, provider, traits, classic: false });
     }
     new
+}
+
+/// What a daemon is told of traits: all of them or, where a message could not hold them, the name and the group, which are all it asks for.
+fn traits_to_tell(traits: &[u8]) -> Vec<u8> {
+    if traits.len() <= MAX_TOLD {
+        return traits.to_vec();
+    }
+    let Ok(parsed) = Traits::parse(traits) else { return Vec::new() };
+    let name = String::from_utf8_lossy(parsed.name);
+    let mut told = TraitsBuilder::new(if name.len() <= MAX_TOLD { &name } else { "" });
+    if let Some(group) = parsed.group() {
+        told.group(&group);
+    }
+    told.finish().map(<[u8]>::to_vec).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::Guid;
+
+    #[test]
+    fn traits_that_no_message_holds_are_told_by_name_and_group() {
+        let group = Guid::from_u128(7);
+        let small = TraitsBuilder::new("Small").add(200, b"own").finish().unwrap().to_vec();
+        assert_eq!(traits_to_tell(&small), small);
+        assert_eq!(traits_to_tell(&[]), []);
+        let large =
+            TraitsBuilder::new("Large").add(200, &[1; 60_000]).group(&group).finish().unwrap().to_vec();
+        let told = traits_to_tell(&large);
+        let parsed = Traits::parse_strict(&told).unwrap();
+        assert_eq!((parsed.name, parsed.group(), told.len() < 64), (&b"Large"[..], Some(group), true));
+        let endless = TraitsBuilder::new(&"n".repeat(65_000)).group(&group).finish().unwrap().to_vec();
+        let told = traits_to_tell(&endless);
+        let parsed = Traits::parse_strict(&told).unwrap();
+        assert_eq!((parsed.name, parsed.group()), (&b""[..], Some(group)));
+    }
 }

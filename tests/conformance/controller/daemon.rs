@@ -1,0 +1,132 @@
+//! Which daemon answers, and what an idle system says.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use traceweir::Provider;
+use traceweir::consumer::Trace;
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
+
+use crate::other::Daemon;
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, new_provider, status, unique, until};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("decision 2", P, "looking for a daemon starts none", looking_starts_nothing),
+    rule!(
+        "decision 2",
+        P,
+        "no daemon: lists are empty, a session that is named or numbered → 4201",
+        an_idle_system
+    ),
+    rule!(
+        "decision 2",
+        P,
+        "no daemon: stop, update, flush and enable → 4201 and start nothing",
+        nothing_to_change
+    ),
+    rule!("decision 2", P, "sessions of two daemons have nothing to do with each other", daemons_are_apart),
+    rule!("decision 32", P, "low latency: an event is collected when it comes, without a flush", low_latency),
+    rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
+    rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
+    rule!("api 5.1", P, "a path with a part that is too long → 161", parts_that_are_too_long),
+    rule!("api 5.1", P, "a path through what is no folder → 161", paths_through_files),
+];
+
+fn no_folder_yet(stage: &Stage) -> PathBuf {
+    stage.folder().join(format!("daemon {}", unique()))
+}
+
+/// A controller whose daemon has left.
+fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
+    let folder = no_folder_yet(stage);
+    let daemon = Daemon::start(&folder);
+    let controller = connected(&folder);
+    drop(daemon);
+    (folder, controller)
+}
+
+fn connected(folder: &Path) -> Controller {
+    let mut found = None;
+    until("a daemon", || {
+        found = Controller::find_at(folder).ok().flatten();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn looking_starts_nothing(stage: &Stage) {
+    let folder = no_folder_yet(stage);
+    assert!(Controller::find_at(&folder).unwrap().is_none());
+    assert!(!folder.exists());
+}
+
+fn an_idle_system(stage: &Stage) {
+    let (_folder, mut controller) = left_alone(stage);
+    assert_eq!(controller.query_all().unwrap(), []);
+    assert_eq!(controller.providers().unwrap(), []);
+    for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
+        assert_eq!(status(controller.query(&session)), 4201);
+    }
+}
+
+fn nothing_to_change(stage: &Stage) {
+    let (folder, mut controller) = left_alone(stage);
+    let session = SessionRef::Name("somebody".to_owned());
+    assert_eq!(status(controller.stop(&session)), 4201);
+    assert_eq!(status(controller.update(&session, &Update::default())), 4201);
+    assert_eq!(status(controller.flush(&session, None)), 4201);
+    let enable = (EnableCode::Enable, EnableParams::default());
+    assert_eq!(status(controller.enable(&session, new_provider(), enable.0, &enable.1, 0)), 4201);
+    assert!(Controller::find_at(&folder).unwrap().is_none());
+}
+
+fn daemons_are_apart(stage: &Stage) {
+    let config = stage.config();
+    let _here = stage.start(&config);
+    let folder = no_folder_yet(stage);
+    let _daemon = Daemon::start(&folder);
+    let mut there = connected(&folder);
+    assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), 4201);
+    let same = SessionConfig { log_file: Some(stage.path()), ..config };
+    let id = there.start(&same).unwrap().id;
+    there.stop(&SessionRef::Id(id)).unwrap();
+}
+
+fn low_latency(stage: &Stage) {
+    let config = SessionConfig { low_latency: true, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    // Well below the second after which everything is looked at anyway, in most of the tries.
+    let quick = (1..=10).filter(|number| {
+        let start = Instant::now();
+        provider.write(&event(1, 4, 1), &[]).unwrap();
+        until("the event", || stage.query(&session).events == *number);
+        start.elapsed() < Duration::from_millis(300)
+    });
+    assert!(quick.count() >= 7);
+}
+
+fn missing_files(stage: &Stage) {
+    assert_eq!(status(Trace::open_file(&stage.path())), 2);
+    assert_eq!(status(Trace::open_file(&stage.folder().join("missing").join("x.etl"))), 3);
+}
+
+fn log_to(stage: &Stage, path: PathBuf) -> u32 {
+    stage.refused(&SessionConfig { log_file: Some(path), ..stage.config() })
+}
+
+fn folders_are_no_logs(stage: &Stage) {
+    assert_eq!(log_to(stage, stage.folder().to_owned()), 161);
+}
+
+fn parts_that_are_too_long(stage: &Stage) {
+    assert_eq!(log_to(stage, stage.folder().join("x".repeat(256))), 161);
+}
+
+fn paths_through_files(stage: &Stage) {
+    let file = stage.path();
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(log_to(stage, file.join("x.etl")), 161);
+}

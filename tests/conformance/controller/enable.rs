@@ -1,0 +1,228 @@
+//! EnableTraceEx2.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
+use traceweir::{Guid, Provider};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Calls, Stage, event, new_provider, status, until, wants};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
+    rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_ends_it),
+    rule!(
+        "controller 6 #CAPTURE_STATE",
+        D,
+        "the provider is asked and may write its state",
+        state_is_captured
+    ),
+    rule!(
+        "controller 6",
+        D,
+        "each call replaces level, masks and properties; nothing is merged",
+        each_call_replaces
+    ),
+    rule!(
+        "controller 6",
+        D,
+        "each call replaces all filters; none given removes them",
+        each_call_replaces_filters
+    ),
+    rule!("controller 6", D, "a provider can be enabled before it is registered", enabling_ahead),
+    rule!("controller 6", D, "an enable stays when its controller exits", an_enable_outlives_its_controller),
+    rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
+    rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
+    rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
+    rule!("controller 6", D, "too late → 1460, and the enable stands", a_late_enable_stands),
+    rule!("controller 6", D, "0xFFFFFFFF waits for ever", for_ever),
+    rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
+    rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
+    rule!("controller 6", P, "capture-state of a GUID that nobody knows → 1", nobody_to_ask),
+    rule!("controller 6", P, "disabling what is not enabled is no error", disabling_twice),
+    rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
+    rule!(
+        "controller 6.1 #0x040",
+        D,
+        "ENABLE_KEYWORD_0 lets events without keyword through",
+        keyword_0_is_asked_for
+    ),
+];
+
+fn enabling_lets_events_through(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
+    let seen = stage.stop(session);
+    assert_eq!(seen.len(), 1);
+    assert_eq!((seen[0].provider, &seen[0].payload[..]), (guid, &b"data"[..]));
+}
+
+fn disabling_ends_it(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    stage.disable(&session, guid);
+    assert!(!provider.enabled(0, 0));
+    provider.write(&event(1, 4, 1), &[b"unheard"]).unwrap();
+    assert_eq!(stage.stop(session), []);
+}
+
+fn state_is_captured(stage: &Stage) {
+    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+    let _provider = Provider::register(guid, calls.callback()).unwrap();
+    stage.enable(&session, guid, &wants(3, 6, 2));
+    let capture = |params: &EnableParams| {
+        stage.controller().enable(&session.id, guid, EnableCode::CaptureState, params, 10_000)
+    };
+    capture(&EnableParams::default()).unwrap();
+    assert_eq!(calls.last().code, 2);
+}
+
+fn each_call_replaces(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&wants(5, 0b1, 0));
+    assert!(provider.enabled(5, 0b1) && !provider.enabled(5, 0b10));
+    let strict = EnableParams { property: 0x10, ..wants(2, 0b10, 0b10) };
+    stage.enable(&session, guid, &strict);
+    assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
+    assert!(!provider.enabled(1, 0));
+    stage.enable(&session, guid, &wants(2, 0b10, 0));
+    assert!(provider.enabled(1, 0), "the property is gone too");
+}
+
+fn each_call_replaces_filters(stage: &Stage) {
+    let elsewhere = Filter { kind: 0x8000_0004, data: 1u32.to_le_bytes().to_vec() };
+    let (session, provider, guid) =
+        stage.listened(&EnableParams { filters: vec![elsewhere], ..EnableParams::default() });
+    assert!(!provider.enabled(4, 1), "meant for process 1");
+    stage.enable(&session, guid, &EnableParams::default());
+    assert!(provider.enabled(4, 1));
+}
+
+fn enabling_ahead(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    stage.enable(&session, guid, &wants(4, 1, 0));
+    let provider = Provider::register(guid, None).unwrap();
+    provider.write(&event(1, 4, 1), &[b"the very first"]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn an_enable_outlives_its_controller(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let mut controller = stage.controller();
+    controller.enable(&session.id, guid, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    drop(controller);
+    let provider = Provider::register(guid, None).unwrap();
+    assert!(provider.enabled(4, 1));
+}
+
+fn an_enable_ends_with_its_session(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    let name = session.properties.config.name.clone();
+    stage.end(session);
+    until("the end of the enable", || !provider.enabled(4, 1));
+    let mut again = stage.config();
+    again.name = name;
+    let _session = stage.start(&again);
+    let second = Provider::register(guid, None).unwrap();
+    assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
+}
+
+/// A provider whose callback takes its time, and a flag that says that it has returned.
+fn slow_provider(guid: Guid, takes: Duration) -> (Provider, Arc<AtomicBool>) {
+    let done = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&done);
+    let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
+        std::thread::sleep(takes);
+        flag.store(true, Ordering::Release);
+    };
+    (Provider::register(guid, Some(Box::new(callback))).unwrap(), done)
+}
+
+fn enable_within(stage: &Stage, session: &SessionRef, guid: Guid, ms: u32) -> u32 {
+    status(stage.controller().enable(session, guid, EnableCode::Enable, &EnableParams::default(), ms))
+}
+
+fn no_timeout_does_not_wait(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let (_provider, done) = slow_provider(guid, Duration::from_millis(500));
+    assert_eq!(enable_within(stage, &session.id, guid, 0), 0);
+    assert!(!done.load(Ordering::Acquire), "the callback runs later");
+    until("the callback", || done.load(Ordering::Acquire));
+}
+
+fn a_timeout_waits_for_callbacks(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let (_provider, done) = slow_provider(guid, Duration::from_millis(200));
+    assert_eq!(enable_within(stage, &session.id, guid, 10_000), 0);
+    assert!(done.load(Ordering::Acquire));
+}
+
+fn a_late_enable_stands(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let (provider, done) = slow_provider(guid, Duration::from_millis(600));
+    let start = Instant::now();
+    assert_eq!(enable_within(stage, &session.id, guid, 100), 1460);
+    assert!(start.elapsed() < Duration::from_millis(550) && !done.load(Ordering::Acquire));
+    until("the callback", || done.load(Ordering::Acquire));
+    assert!(provider.enabled(4, 1));
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn for_ever(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let (_provider, done) = slow_provider(guid, Duration::from_millis(300));
+    assert_eq!(enable_within(stage, &session.id, guid, u32::MAX), 0);
+    assert!(done.load(Ordering::Acquire));
+}
+
+fn an_enable_needs_provider_and_session(stage: &Stage) {
+    let session = stage.start(&stage.config());
+    assert_eq!(enable_within(stage, &session.id, Guid::NULL, 0), 87);
+    assert_eq!(enable_within(stage, &SessionRef::Id(0), new_provider(), 0), 87);
+}
+
+fn an_enable_needs_a_running_session(stage: &Stage) {
+    let session = stage.start(&stage.config());
+    let old = session.id.clone();
+    stage.end(session);
+    assert_eq!(enable_within(stage, &old, new_provider(), 0), 4201);
+}
+
+fn nobody_to_ask(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let mut controller = stage.controller();
+    let mut capture = || {
+        status(controller.enable(&session.id, guid, EnableCode::CaptureState, &EnableParams::default(), 0))
+    };
+    assert_eq!(capture(), 1);
+    let provider = Provider::register(guid, None).unwrap();
+    assert_eq!(capture(), 0, "registered");
+    drop(provider);
+    until("the end of the registration", || capture() == 1);
+    stage.enable(&session, guid, &EnableParams::default());
+    assert_eq!(capture(), 0, "enabled ahead");
+}
+
+fn disabling_twice(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    stage.disable(&session, guid);
+    stage.enable(&session, guid, &EnableParams::default());
+    stage.disable(&session, guid);
+    stage.disable(&session, guid);
+}
+
+fn keyword_0_is_ignored(stage: &Stage) {
+    let strict = EnableParams { property: 0x10, ..wants(0, 0, 0) };
+    let (session, provider, _guid) = stage.listened(&strict);
+    provider.write(&event(1, 4, 0), &[]).unwrap();
+    provider.write(&event(2, 4, 1), &[]).unwrap();
+    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    assert_eq!(ids, [2]);
+}
+
+fn keyword_0_is_asked_for(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams { property: 0x40, ..wants(4, 8, 0) });
+    provider.write(&event(1, 4, 0), &[]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+}

@@ -1,0 +1,103 @@
+//! Filters of an enable call.
+
+use traceweir::Provider;
+use traceweir::controller::{EnableParams, Filter};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Calls, Stage, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
+    rule!("api 4", H, "13 filters at most; more → 87", thirteen_filters),
+    rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", none_is_ignored),
+    rule!("controller 7 #PID", D, "only the processes named are enabled", processes_by_id),
+    rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", eight_ids),
+    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types),
+    rule!(
+        "controller 7",
+        P,
+        "types without the top bit go to the callback unchanged",
+        the_providers_own_filters
+    ),
+    rule!(
+        "controller 7",
+        P,
+        "the provider's own filters have 1,024 bytes at most; more → 87",
+        own_filters_are_bounded
+    ),
+    rule!("controller 7", P, "a refused filter leaves the enable as it was", a_refusal_changes_nothing),
+];
+
+const PID: u32 = 0x8000_0004;
+
+fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
+    let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
+    EnableParams { filters, ..EnableParams::default() }
+}
+
+fn enable(stage: &Stage, filters: Vec<(u32, Vec<u8>)>) -> u32 {
+    let session = stage.start(&stage.config());
+    status(stage.try_enable(&session, new_provider(), &with(filters)))
+}
+
+fn ids(ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+fn a_type_comes_once(stage: &Stage) {
+    assert_eq!(enable(stage, vec![(7, vec![1]), (7, vec![2])]), 87);
+    assert_eq!(enable(stage, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), 87);
+    assert_eq!(enable(stage, vec![(7, vec![1]), (8, vec![1])]), 0);
+}
+
+fn thirteen_filters(stage: &Stage) {
+    let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
+    assert_eq!(enable(stage, many(13)), 0);
+    assert_eq!(enable(stage, many(14)), 87);
+}
+
+fn none_is_ignored(stage: &Stage) {
+    assert_eq!(enable(stage, vec![(0, vec![]), (0, vec![9; 5])]), 0);
+}
+
+fn processes_by_id(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
+    assert!(!provider.enabled(4, 1));
+    stage.enable(&session, guid, &with(vec![(PID, ids(&[1, std::process::id()]))]));
+    assert!(provider.enabled(4, 1));
+    stage.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
+    assert!(!provider.enabled(4, 1), "taken away from who is not named any more");
+}
+
+fn eight_ids(stage: &Stage) {
+    assert_eq!(enable(stage, vec![(PID, ids(&[1; 8]))]), 0);
+    for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
+        assert_eq!(enable(stage, vec![(PID, wrong.clone())]), 87, "{wrong:?}");
+    }
+}
+
+fn unknown_types(stage: &Stage) {
+    for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
+        assert_eq!(enable(stage, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
+    }
+}
+
+fn the_providers_own_filters(stage: &Stage) {
+    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+    let _provider = Provider::register(guid, calls.callback()).unwrap();
+    stage.enable(&session, guid, &with(vec![(0x1234, b"for the provider".to_vec())]));
+    assert_eq!(calls.last().filter, Some((0x1234, b"for the provider".to_vec())));
+}
+
+fn own_filters_are_bounded(stage: &Stage) {
+    assert_eq!(enable(stage, vec![(0x1234, vec![1; 1024])]), 0);
+    assert_eq!(enable(stage, vec![(0x1234, vec![1; 1025])]), 87);
+}
+
+fn a_refusal_changes_nothing(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&crate::stage::wants(4, 1, 0));
+    assert_eq!(status(stage.try_enable(&session, guid, &with(vec![(PID, vec![])]))), 87);
+    assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));
+}

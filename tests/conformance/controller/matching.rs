@@ -1,0 +1,100 @@
+//! Which events a session gets, by level and keyword.
+
+use traceweir::controller::EnableParams;
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, wants};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 6.2",
+        D,
+        "an event passes by the published formula, for every mix of level and masks",
+        the_formula
+    ),
+    rule!("controller 6.2", H, "a session level of 0 lets all levels through", level_0_of_a_session),
+    rule!("controller 6.2", D, "an event level of 0 always passes", level_0_of_an_event),
+    rule!("decision 19", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
+    rule!(
+        "controller 6.2",
+        D,
+        "each of several sessions gets what it asked for, and no more",
+        sessions_are_matched_apart
+    ),
+];
+
+const LEVELS: [u8; 6] = [0, 1, 3, 4, 5, 255];
+const KEYWORDS: [u64; 8] = [0, 1, 2, 3, 6, 8, 1 << 63, u64::MAX];
+
+/// The formula, written down once more.
+fn passes(session: &EnableParams, level: u8, keyword: u64) -> bool {
+    let any = if session.match_any == 0 { u64::MAX } else { session.match_any };
+    let level_ok = session.level == 0 || level <= session.level;
+    let keyword_ok = match keyword {
+        0 => session.property & 0x10 == 0,
+        keyword => keyword & any != 0 && keyword & session.match_all == session.match_all,
+    };
+    level_ok && keyword_ok
+}
+
+fn offered() -> impl Iterator<Item = (u16, u8, u64)> {
+    let all = LEVELS.iter().flat_map(|level| KEYWORDS.iter().map(move |keyword| (*level, *keyword)));
+    all.zip(1..).map(|((level, keyword), id)| (id, level, keyword))
+}
+
+#[track_caller]
+fn check(stage: &Stage, params: &EnableParams) {
+    let (session, provider, _guid) = stage.listened(params);
+    for (id, level, keyword) in offered() {
+        provider.write(&event(id, level, keyword), &[]).unwrap();
+    }
+    let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let want: Vec<u16> =
+        offered().filter(|(_, level, keyword)| passes(params, *level, *keyword)).map(|(id, ..)| id).collect();
+    assert_eq!(got, want, "{params:?}");
+}
+
+fn the_formula(stage: &Stage) {
+    for (level, any, all) in [(4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, 1), (0, 1 << 63, 0)]
+    {
+        for property in [0, 0x10] {
+            check(stage, &EnableParams { property, ..wants(level, any, all) });
+        }
+    }
+}
+
+fn level_0_of_a_session(stage: &Stage) {
+    check(stage, &wants(0, 1, 0));
+}
+
+fn level_0_of_an_event(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&wants(1, 0, 0));
+    provider.write(&event(1, 0, 4), &[]).unwrap();
+    provider.write(&event(2, 2, 4), &[]).unwrap();
+    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    assert_eq!(ids, [1]);
+}
+
+fn any_0_is_all_ones(stage: &Stage) {
+    check(stage, &wants(0, 0, 0));
+    check(stage, &wants(0, 0, 2));
+}
+
+fn sessions_are_matched_apart(stage: &Stage) {
+    let wishes = [wants(3, 1, 0), wants(5, 2, 2), wants(0, 0, 8)];
+    let (first, provider, guid) = stage.listened(&wishes[0]);
+    let (second, third) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&second, guid, &wishes[1]);
+    stage.enable(&third, guid, &wishes[2]);
+    for (id, level, keyword) in offered() {
+        provider.write(&event(id, level, keyword), &[]).unwrap();
+    }
+    for (session, wish) in [first, second, third].into_iter().zip(&wishes) {
+        let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+        let want: Vec<u16> = offered()
+            .filter(|(_, level, keyword)| passes(wish, *level, *keyword))
+            .map(|(id, ..)| id)
+            .collect();
+        assert_eq!(got, want, "{wish:?}");
+    }
+}

@@ -1,0 +1,471 @@
+//! LogFileMode: every flag, every combination, and what they do.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use traceweir::Provider;
+use traceweir::consumer::{self, Item, Trace};
+use traceweir::controller::{EnableParams, SessionConfig};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, events_of, header_of, new_provider, status, until};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("controller 2 #0x0", D, "with a file name: sequential, without a limit", no_mode_is_sequential),
+    rule!("controller 2 #0x100", D, "events are delivered to consumers at a flush", real_time_is_delivered),
+    rule!(
+        "controller 2 #0x200, #0x1000",
+        P,
+        "obsolete flags are accepted and ignored",
+        obsolete_flags_are_ignored
+    ),
+    rule!(
+        "controller 2 #0x400",
+        D,
+        "in memory only, written by an explicit flush, the newest events kept",
+        buffering_is_written_when_asked
+    ),
+    rule!("controller 2 #0x2000", D, "the file size is counted in KiB", sizes_in_kib),
+    rule!(
+        "controller 2 #0x100000, #0x200000",
+        P,
+        "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
+        reserved_flags_are_ignored
+    ),
+    rule!(
+        "controller 2 #0x400000, #0x800000",
+        D,
+        "either hybrid-shutdown flag is accepted",
+        shutdown_flags_are_accepted
+    ),
+    rule!("controller 2 #0x1000000", D, "pageable memory is accepted", paged_memory_is_accepted),
+    rule!("controller 2 #0x4000000", D, "the log file is compressed", logs_are_compressed),
+    rule!("controller 2 #0x10000000", D, "one stream for all processors", one_stream),
+    rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
+    rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
+    rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),
+    rule!("controller 2.1 #1", D, "two file modes → 87", file_modes_exclude_each_other),
+    rule!("controller 2.1 #2", D, "append with real-time or private → 87", append_excludes),
+    rule!(
+        "controller 2.1 #3",
+        P,
+        "append with a clock other than system time → 87",
+        append_needs_system_time
+    ),
+    rule!("controller 2.1 #4", D, "buffering with any file mode or real-time → 87", buffering_excludes),
+    rule!("controller 2.1 #5", D, "private and real-time → 87", private_is_not_real_time),
+    rule!("controller 2.1 #6", D, "private and independent → 87", private_is_not_independent),
+    rule!("controller 2.1 #7", D, "private and preallocate → 87", private_does_not_preallocate),
+    rule!("controller 2.1 #8", D, "private and new-file → 87", private_has_no_new_files),
+    rule!("controller 2.1 #10", P, "in-process without private → 87", in_process_is_private),
+    rule!("controller 2.1 #11", D, "new-file with no or more than one %d → 87", new_files_have_one_number),
+    rule!(
+        "controller 2.1 #11",
+        D,
+        "circular, new-file or preallocate without a size → 87",
+        these_need_a_size
+    ),
+    rule!("controller 2.1 #12", D, "global and local sequence → 87", one_kind_of_sequence),
+    rule!("controller 2.1 #13", D, "system logger and paged memory → 87", the_kernel_does_not_page),
+    rule!("controller 2.1 #15", P, "non-stoppable from StartTrace → 87", only_autologgers_are_non_stoppable),
+    rule!("controller 2.1 #16", P, "both hybrid-shutdown flags → 87", one_shutdown_flag),
+    rule!("controller 2.1 #17", O, "no mode and no file name → 161", nowhere_to_write),
+    rule!(
+        "controller 2.1 #18",
+        D,
+        "real-time with a file name also writes a sequential file",
+        real_time_with_a_file
+    ),
+    rule!("controller 2.1 #19", D, "a file mode without a file name → 161", file_modes_need_a_file),
+    rule!(
+        "controller 2.1 #20",
+        P,
+        "compressed and circular, compressed and append → 87",
+        compressed_excludes
+    ),
+    rule!(
+        "controller 2.2",
+        D,
+        "sequential at its limit: the session stops by itself; later calls → 4201",
+        a_full_log_ends_the_session
+    ),
+    rule!(
+        "controller 2.2",
+        D,
+        "circular: the file never exceeds the limit; the newest events are in it, in time order",
+        a_circular_log_keeps_the_newest
+    ),
+    rule!(
+        "controller 2.2",
+        D,
+        "real-time without consumers: events gather in a bounded store, the first consumer gets them",
+        early_events_wait
+    ),
+    rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
+    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188", a_full_store_is_told_to_writers),
+    rule!(
+        "controller 2.2",
+        D,
+        "real-time and file: each tick of the flush timer writes partly filled buffers",
+        ticks_write_the_file
+    ),
+];
+
+const SEQUENTIAL: u32 = 0x1;
+const CIRCULAR: u32 = 0x2;
+const APPEND: u32 = 0x4;
+const NEWFILE: u32 = 0x8;
+const PREALLOCATE: u32 = 0x20;
+const REAL_TIME: u32 = 0x100;
+const BUFFERING: u32 = 0x400;
+const PRIVATE: u32 = 0x800;
+const KBYTES: u32 = 0x2000;
+const IN_PROC: u32 = 0x2_0000;
+const PAGED: u32 = 0x0100_0000;
+const SYSTEM_LOGGER: u32 = 0x0200_0000;
+const COMPRESSED: u32 = 0x0400_0000;
+const INDEPENDENT: u32 = 0x0800_0000;
+const ONE_STREAM: u32 = 0x1000_0000;
+
+/// A configuration in which only the flags can be wrong.
+fn with(stage: &Stage, mode: u32) -> SessionConfig {
+    let name = if mode & NEWFILE != 0 { "row %d.etl" } else { "one.etl" };
+    let log_file = Some(stage.folder().join(format!("{} {name}", crate::stage::unique())));
+    let clock = if mode & APPEND != 0 { 2 } else { 1 };
+    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..stage.config() }
+}
+
+#[track_caller]
+fn all_refused(stage: &Stage, modes: &[u32]) {
+    for mode in modes {
+        assert_eq!(stage.refused(&with(stage, *mode)), 87, "mode {mode:#x}");
+    }
+}
+
+#[track_caller]
+fn all_accepted(stage: &Stage, modes: &[u32]) {
+    for mode in modes {
+        let session = stage.start(&with(stage, *mode));
+        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is shown");
+        assert_eq!(stage.stop(session), [], "mode {mode:#x}");
+    }
+}
+
+/// A session of this configuration that listens to a new provider.
+fn listened(stage: &Stage, config: &SessionConfig) -> (crate::stage::Session, Provider) {
+    let (guid, session) = (new_provider(), stage.start(config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    (session, provider)
+}
+
+fn no_mode_is_sequential(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: 0, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    provider.write(&event(3, 4, 1), &[b"x"]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
+}
+
+fn real_time_is_delivered(stage: &Stage) {
+    let config =
+        SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    let trace = Trace::open_live(None, &session.id).unwrap();
+    let (sender, received) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        consumer::process(vec![trace], |item| {
+            if let Item::Event(event) = item {
+                let _ = sender.send(event.record.descriptor().id);
+            }
+            ControlFlow::Continue(())
+        })
+    });
+    provider.write(&event(77, 4, 1), &[b"live"]).unwrap();
+    stage.controller().flush(&session.id, None).unwrap();
+    let ids = std::iter::from_fn(|| received.recv_timeout(Duration::from_secs(10)).ok());
+    assert!(ids.into_iter().any(|id| id == 77));
+    stage.end(session);
+    reader.join().unwrap().unwrap();
+}
+
+fn obsolete_flags_are_ignored(stage: &Stage) {
+    all_accepted(stage, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
+}
+
+fn buffering_is_written_when_asked(stage: &Stage) {
+    let config =
+        SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    for number in 0..2_000u16 {
+        provider.write(&event(number, 4, 1), &[&[0; 64]]).unwrap();
+        if number % 16 == 0 {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    }
+    let own = config.log_file.unwrap();
+    assert_eq!(stage.query(&session).buffers_written, 0, "nothing is written by itself");
+    stage.controller().flush(&session.id, None).unwrap();
+    let seen = events_of(&own);
+    assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest is there");
+    assert!(seen.len() < 2_000, "the oldest are gone: {}", seen.len());
+    stage.end(session);
+}
+
+fn sizes_in_kib(stage: &Stage) {
+    let mode = CIRCULAR | KBYTES;
+    let config =
+        SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    for _ in 0..1_000 {
+        let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+    }
+    stage.end(session);
+    assert!(std::fs::metadata(config.log_file.unwrap()).unwrap().len() <= 256 << 10);
+}
+
+fn reserved_flags_are_ignored(stage: &Stage) {
+    all_accepted(stage, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
+}
+
+fn shutdown_flags_are_accepted(stage: &Stage) {
+    all_accepted(stage, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
+}
+
+fn paged_memory_is_accepted(stage: &Stage) {
+    all_accepted(stage, &[PAGED | SEQUENTIAL]);
+}
+
+fn logs_are_compressed(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    for _ in 0..100 {
+        provider.write(&event(9, 4, 1), &[&[b'a'; 1_000]]).unwrap();
+    }
+    assert_eq!(stage.stop(session).len(), 100);
+    let path = config.log_file.unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() < 100_000, "100 events of 1,000 equal bytes");
+    let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
+    assert!(trace.is_compressed());
+}
+
+fn one_stream(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..stage.config() };
+    stage.end(stage.start(&config));
+    assert_eq!(header_of(&config.log_file.unwrap()).processors, 1);
+}
+
+fn triage_is_accepted(stage: &Stage) {
+    all_accepted(stage, &[0x8000_0000 | SEQUENTIAL]);
+}
+
+fn internal_flags_are_refused(stage: &Stage) {
+    for flag in [0x10, 0x1_0000, 0x4_0000, 0x8_0000, 0x2000_0000, 0x4000_0000] {
+        all_refused(stage, &[SEQUENTIAL | flag, flag]);
+    }
+}
+
+fn sequential_is_not_circular(stage: &Stage) {
+    all_refused(stage, &[SEQUENTIAL | CIRCULAR]);
+}
+
+fn file_modes_exclude_each_other(stage: &Stage) {
+    all_refused(stage, &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE]);
+}
+
+fn append_excludes(stage: &Stage) {
+    all_refused(stage, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
+}
+
+fn append_needs_system_time(stage: &Stage) {
+    for clock in [0, 1, 3] {
+        let config = SessionConfig { log_file_mode: APPEND, clock, ..stage.config() };
+        assert_eq!(stage.refused(&config), 87, "clock {clock}");
+    }
+}
+
+fn buffering_excludes(stage: &Stage) {
+    all_refused(stage, &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode));
+}
+
+fn private_is_not_real_time(stage: &Stage) {
+    all_refused(stage, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
+}
+
+fn private_is_not_independent(stage: &Stage) {
+    all_refused(stage, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
+}
+
+fn private_does_not_preallocate(stage: &Stage) {
+    all_refused(stage, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
+}
+
+fn private_has_no_new_files(stage: &Stage) {
+    all_refused(stage, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
+}
+
+fn in_process_is_private(stage: &Stage) {
+    all_refused(stage, &[IN_PROC | SEQUENTIAL, IN_PROC]);
+}
+
+fn new_files_have_one_number(stage: &Stage) {
+    for name in ["none.etl", "%d and %d.etl", "%u.etl"] {
+        let log_file = Some(stage.folder().join(name));
+        assert_eq!(stage.refused(&SessionConfig { log_file, ..with(stage, NEWFILE) }), 87, "{name}");
+    }
+}
+
+fn these_need_a_size(stage: &Stage) {
+    for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
+        let config = SessionConfig { maximum_file_size: 0, ..with(stage, mode) };
+        assert_eq!(stage.refused(&config), 87, "mode {mode:#x}");
+    }
+}
+
+fn one_kind_of_sequence(stage: &Stage) {
+    all_refused(stage, &[0xC000 | SEQUENTIAL]);
+}
+
+fn the_kernel_does_not_page(stage: &Stage) {
+    all_refused(stage, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
+}
+
+fn only_autologgers_are_non_stoppable(stage: &Stage) {
+    all_refused(stage, &[0x40 | SEQUENTIAL]);
+}
+
+fn one_shutdown_flag(stage: &Stage) {
+    all_refused(stage, &[0xC0_0000 | SEQUENTIAL]);
+}
+
+fn nowhere_to_write(stage: &Stage) {
+    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..with(stage, 0) }), 161);
+}
+
+fn real_time_with_a_file(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: REAL_TIME, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn file_modes_need_a_file(stage: &Stage) {
+    for mode in [SEQUENTIAL, CIRCULAR, NEWFILE, APPEND, REAL_TIME | SEQUENTIAL, REAL_TIME | CIRCULAR] {
+        let config = SessionConfig { log_file: None, ..with(stage, mode) };
+        assert_eq!(stage.refused(&config), 161, "mode {mode:#x}");
+    }
+}
+
+fn compressed_excludes(stage: &Stage) {
+    all_refused(stage, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
+}
+
+fn a_full_log_ends_the_session(stage: &Stage) {
+    let config = SessionConfig {
+        log_file_mode: SEQUENTIAL | KBYTES,
+        maximum_file_size: 128,
+        buffer_size: 16,
+        ..stage.config()
+    };
+    let (session, provider) = listened(stage, &config);
+    until("the end of the session", || {
+        let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+        stage.controller().query(&session.id).is_err()
+    });
+    let mut controller = stage.controller();
+    assert_eq!(status(controller.query(&session.id)), 4201);
+    assert_eq!(status(controller.flush(&session.id, None)), 4201);
+    assert_eq!(status(controller.stop(&session.id)), 4201);
+    let path = config.log_file.unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
+    assert!(events_of(&path).len() > 50);
+}
+
+fn a_circular_log_keeps_the_newest(stage: &Stage) {
+    let config = SessionConfig {
+        log_file_mode: CIRCULAR | KBYTES,
+        maximum_file_size: 128,
+        buffer_size: 8,
+        ..stage.config()
+    };
+    let (session, provider) = listened(stage, &config);
+    let path = config.log_file.unwrap();
+    for number in 0..4_000u16 {
+        while provider.write(&event(number, 4, 1), &[&[0; 200]]).is_err() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if number % 500 == 0 {
+            assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
+        }
+    }
+    let seen = stage.stop(session);
+    assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
+    assert_eq!(seen.last().unwrap().descriptor.id, 3_999);
+    assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
+}
+
+/// A real-time session with a small store and no consumer, full to the brim.
+fn full_store(stage: &Stage) -> (crate::stage::Session, Vec<u32>) {
+    let mode = REAL_TIME | ONE_STREAM;
+    let config = SessionConfig {
+        log_file_mode: mode,
+        log_file: None,
+        buffer_size: 4,
+        minimum_buffers: 2,
+        maximum_buffers: 4,
+        ..stage.config()
+    };
+    let (session, provider) = listened(stage, &config);
+    let mut answers = Vec::new();
+    until("a loss", || {
+        for _ in 0..10 {
+            answers
+                .push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
+        }
+        stage.controller().flush(&session.id, None).unwrap();
+        stage.query(&session).real_time_events_lost > 50
+    });
+    answers.push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
+    (session, answers)
+}
+
+fn early_events_wait(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..stage.config() };
+    let (session, provider) = listened(stage, &config);
+    provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
+    stage.controller().flush(&session.id, None).unwrap();
+    let trace = Trace::open_live(None, &session.id).unwrap();
+    provider.write(&event(42, 4, 1), &[b"late"]).unwrap();
+    stage.end(session);
+    let mut ids = Vec::new();
+    consumer::process(vec![trace], |item| {
+        if let Item::Event(event) = item
+            && event.record.hook().is_none()
+        {
+            ids.push(event.record.descriptor().id);
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(ids, [41, 42]);
+}
+
+fn a_full_store_loses_events(stage: &Stage) {
+    let (session, _) = full_store(stage);
+    let end = stage.end(session);
+    assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 50);
+}
+
+fn a_full_store_is_told_to_writers(stage: &Stage) {
+    let (_session, answers) = full_store(stage);
+    assert_eq!(answers.last(), Some(&0xC000_0188));
+}
+
+fn ticks_write_the_file(stage: &Stage) {
+    let (session, provider) = listened(stage, &SessionConfig { log_file_mode: REAL_TIME, ..stage.config() });
+    let before = stage.query(&session).buffers_written;
+    provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
+    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
+    assert_eq!(stage.stop(session).len(), 1);
+}

@@ -1,0 +1,185 @@
+//! Rules of the controller's half that are not tested here, and why.
+
+use crate::rule::{NotHere, not_here};
+
+pub(crate) const NOT_HERE: &[NotHere] = &[
+    not_here!(
+        "controller 1.1",
+        H,
+        "layout of WNODE_HEADER; Flags must contain WNODE_FLAG_TRACED_GUID",
+        "C façade"
+    ),
+    not_here!(
+        "controller 1.2",
+        H,
+        "layouts of EVENT_TRACE_PROPERTIES and _V2, offsets of the two names",
+        "C façade"
+    ),
+    not_here!(
+        "controller 1.2",
+        D,
+        "without WNODE_FLAG_VERSIONED_PROPERTIES the tail is not read; VersionNumber other than 2 → 87",
+        "C façade"
+    ),
+    not_here!("controller 1.2", D, "A functions keep 8-bit names, W functions 16-bit names", "C façade"),
+    not_here!("controller 1.2", H, "EnableFlags", "comes with the kernel provider"),
+    not_here!(
+        "controller 1.2",
+        D,
+        "the minimum of buffers is lowered to a limit by memory",
+        "the test would take a quarter of the machine; the session's own tests give it a small one"
+    ),
+    not_here!(
+        "controller 3",
+        D,
+        "a session ends with an input/output error of its file",
+        "a disk that fails cannot be had by every user; the session's own tests have one"
+    ),
+    not_here!(
+        "controller 2 #0x2000000",
+        D,
+        "SYSTEM_LOGGER_MODE: receives kernel events",
+        "comes with the kernel provider"
+    ),
+    not_here!(
+        "controller 2.1 #9",
+        D,
+        "private and paged memory: the paged flag is ignored",
+        "Linux has no pools that cannot be paged: the flag changes nothing in any session"
+    ),
+    not_here!(
+        "controller 2.1 #14",
+        D,
+        "system logger and new-file: discouraged, accepted",
+        "comes with the kernel provider"
+    ),
+    not_here!(
+        "controller 2.1 #16",
+        P,
+        "neither hybrid-shutdown flag: stop for interactive callers, persist for services",
+        "Linux has no hybrid shutdown: the daemon stops its sessions when the machine goes down"
+    ),
+    not_here!(
+        "controller 3.1",
+        D,
+        "when a session is a system logger; at most 8; not in a container",
+        "comes with the kernel provider"
+    ),
+    not_here!(
+        "controller 3.2 #1",
+        O,
+        "Props, Id or name NULL → 87",
+        "C façade: the Rust interface has no null pointers"
+    ),
+    not_here!("controller 3.2 #2", O, "Wnode.BufferSize smaller than the structure → 24", "C façade"),
+    not_here!("controller 3.2 #3", P, "Wnode.Flags without WNODE_FLAG_TRACED_GUID → 87", "C façade"),
+    not_here!("controller 3.2 #4", O, "offsets inside the structure or past BufferSize → 87", "C façade"),
+    not_here!("controller 3.2 #5", O, "no room for the session name → 24", "C façade"),
+    not_here!(
+        "controller 3.2 #16",
+        P,
+        "buffers cannot be allocated → 1450",
+        "memory cannot be made scarce for one process of a test; the daemon's own tests give it a small budget"
+    ),
+    not_here!(
+        "controller 4",
+        D,
+        "the name wins when id and name are given",
+        "C façade: a SessionRef is one of the two"
+    ),
+    not_here!("controller 4", D, "the names do not fit → 234, and the operation was done", "C façade"),
+    not_here!(
+        "controller 4",
+        D,
+        "Wnode.BufferSize wrong → 24; bad offsets → 87; unknown code → 87",
+        "C façade"
+    ),
+    not_here!(
+        "controller 4",
+        D,
+        "flush and stop are not called from a library's constructor or destructor",
+        "a rule for callers"
+    ),
+    not_here!(
+        "controller 4.1",
+        D,
+        "reusing a properties block needs LogFileNameOffset = 0 and the flags again",
+        "C façade"
+    ),
+    not_here!(
+        "controller 4.1 #EnableFlags",
+        D,
+        "system loggers: replaces the first word of the mask",
+        "comes with the kernel provider"
+    ),
+    not_here!(
+        "controller 4.1",
+        D,
+        "StopTrace, QueryTrace, UpdateTrace, FlushTrace are the fixed-code forms",
+        "C façade"
+    ),
+    not_here!(
+        "controller 5",
+        D,
+        "count 0 or NULL → 87; more sessions than room → 234 and the real number",
+        "C façade: the Rust interface returns a list that is as long as it must be"
+    ),
+    not_here!(
+        "controller 6",
+        H,
+        "layout and versions of ENABLE_TRACE_PARAMETERS; another version → 87; unknown control code → 87",
+        "C façade"
+    ),
+    not_here!(
+        "controller 6",
+        D,
+        "EnableTraceEx and EnableTrace are EnableTraceEx2 with fixed parameters",
+        "C façade"
+    ),
+    not_here!(
+        "controller 6",
+        D,
+        "kernel events are controlled by EnableFlags, class 4 or the system provider GUIDs",
+        "comes with the kernel provider"
+    ),
+    not_here!("controller 7", H, "layout of EVENT_FILTER_DESCRIPTOR; null Ptr with a size → 87", "C façade"),
+    not_here!(
+        "controller 7 #SYSTEM_FLAGS, #TRACEHANDLE",
+        H,
+        "rundown bits and rundown into one session",
+        "comes with the kernel provider"
+    ),
+    not_here!("controller 7 #PID", D, "kernel-mode registrations are left out", "there are none on Linux"),
+    not_here!(
+        "controller 8",
+        H,
+        "layout of the arguments of EventAccessControl, EventAccessQuery, EventAccessRemove",
+        "C façade"
+    ),
+    not_here!(
+        "controller 9",
+        D,
+        "system loggers, EnableFlags, system providers, group masks, rundown",
+        "comes with the kernel provider"
+    ),
+    not_here!(
+        "controller 10",
+        D,
+        "kernel and user CPU times are not recorded",
+        "no session of this project records them (decision 21)"
+    ),
+    not_here!(
+        "controller 11",
+        D,
+        "the global logger renames itself to NT Kernel Logger with EnableKernelFlags",
+        "comes with the kernel provider"
+    ),
+    not_here!("controller 12", D, "EnumerateTraceGuids", "C façade: obsolete on Windows too"),
+    not_here!("decision 5", P, "which lengths and offsets of a properties buffer → 24, 87, 234", "C façade"),
+    not_here!(
+        "decision 7",
+        P,
+        "an in-process session is controlled by id, name, GUID and mode",
+        "C façade: a PrivateSession is controlled by itself"
+    ),
+];

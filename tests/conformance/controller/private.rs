@@ -1,0 +1,108 @@
+//! Private sessions in the process.
+
+use traceweir::Provider;
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::private::PrivateSession;
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 10",
+        D,
+        "the session receives the events of its own process",
+        it_receives_its_own_process
+    ),
+    rule!("controller 10", D, "three in-process sessions; the fourth → 1450", three_in_a_process),
+    rule!(
+        "controller 10",
+        D,
+        "no real-time, no new-file, no preallocate → 87",
+        what_private_sessions_cannot_do
+    ),
+    rule!("controller 10", D, "no provider groups → 87", no_groups),
+    rule!(
+        "controller 10",
+        D,
+        "a private session and one of the daemon both get an event",
+        beside_the_daemons
+    ),
+    rule!(
+        "controller 10",
+        D,
+        "the file says that it is a private log in the process",
+        the_mode_is_in_the_file
+    ),
+    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
+    rule!("controller 10", D, "the callback is told of private sessions too", callbacks_are_told),
+];
+
+fn config(stage: &Stage) -> SessionConfig {
+    SessionConfig { log_file_mode: 1, ..stage.config() }
+}
+
+fn it_receives_its_own_process(stage: &Stage) {
+    let (guid, config) = (new_provider(), config(stage));
+    let session = PrivateSession::start(&config).unwrap();
+    session.enable(guid, &EnableParams::default()).unwrap();
+    let provider = Provider::register(guid, None).unwrap();
+    provider.write(&event(1, 4, 1), &[b"own"]).unwrap();
+    assert_eq!(session.stop().unwrap().events, 1);
+    let seen = events_of(&config.log_file.unwrap());
+    assert_eq!((seen.len(), seen[0].process), (1, std::process::id()));
+}
+
+fn three_in_a_process(stage: &Stage) {
+    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&config(stage)).unwrap()).collect();
+    assert_eq!(status(PrivateSession::start(&config(stage))), 1450);
+    sessions.pop().unwrap().stop().unwrap();
+    PrivateSession::start(&config(stage)).unwrap().stop().unwrap();
+}
+
+fn what_private_sessions_cannot_do(stage: &Stage) {
+    for mode in [0x100, 0x8, 0x21] {
+        let log_file = Some(stage.folder().join("private %d.etl"));
+        let wrong = SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..stage.config() };
+        assert_eq!(status(PrivateSession::start(&wrong)), 87, "mode {mode:#x}");
+    }
+}
+
+fn no_groups(stage: &Stage) {
+    let session = PrivateSession::start(&config(stage)).unwrap();
+    let group = EnableParams { property: 0x20, ..EnableParams::default() };
+    assert_eq!(status(session.enable(new_provider(), &group)), 87);
+}
+
+fn beside_the_daemons(stage: &Stage) {
+    let config = config(stage);
+    let private = PrivateSession::start(&config).unwrap();
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    private.enable(guid, &EnableParams::default()).unwrap();
+    provider.write(&event(1, 4, 1), &[b"both"]).unwrap();
+    private.stop().unwrap();
+    assert_eq!((stage.stop(session).len(), events_of(&config.log_file.unwrap()).len()), (1, 1));
+}
+
+fn the_mode_is_in_the_file(stage: &Stage) {
+    let config = config(stage);
+    PrivateSession::start(&config).unwrap().stop().unwrap();
+    assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & 0x2_0800, 0x2_0800);
+}
+
+fn private_files_are_taken(stage: &Stage) {
+    let config = config(stage);
+    let _first = PrivateSession::start(&config).unwrap();
+    let second = SessionConfig { name: "another".to_owned(), ..config };
+    assert_eq!(status(PrivateSession::start(&second)), 161);
+}
+
+fn callbacks_are_told(stage: &Stage) {
+    let (calls, guid) = (Calls::default(), new_provider());
+    let _provider = Provider::register(guid, calls.callback()).unwrap();
+    let session = PrivateSession::start(&config(stage)).unwrap();
+    session.enable(guid, &crate::stage::wants(3, 5, 1)).unwrap();
+    assert_eq!(calls.last().state(), (1, 3, 5, 1));
+    session.stop().unwrap();
+    assert_eq!(calls.last().code, 0);
+}

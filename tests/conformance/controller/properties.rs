@@ -1,0 +1,260 @@
+//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, what comes back.
+
+use std::path::{Path, PathBuf};
+
+use traceweir::Provider;
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir_format::time::FileTime;
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, events_of, header_of, new_provider, until};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 1.1",
+        P,
+        "clock 0 is echoed as 1, the others as they are, in properties and file",
+        clocks_are_echoed
+    ),
+    rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
+    rule!("controller 1.1", P, "every clock tells the same wall time", clocks_agree),
+    rule!(
+        "decision 1",
+        P,
+        "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
+        rates_are_in_the_header
+    ),
+    rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", the_default_buffer),
+    rule!(
+        "controller 1.2",
+        D,
+        "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",
+        buffers_are_rounded_and_clamped
+    ),
+    rule!(
+        "controller 1.2",
+        D,
+        "at least two buffers a processor, or two without per-processor buffering",
+        buffers_at_least
+    ),
+    rule!("controller 1.2", D, "the maximum is at least the minimum", the_maximum_is_raised),
+    rule!("controller 1.2", P, "without a maximum it is the minimum and 20", the_default_maximum),
+    rule!("controller 1.2", D, "the maximum is ignored in buffering mode", buffering_has_no_maximum),
+    rule!(
+        "controller 1.2",
+        D,
+        "a file session keeps a flush timer of 0, a real-time session gets 1 second",
+        the_flush_timer
+    ),
+    rule!(
+        "controller 1.2",
+        D,
+        "out: buffers allocated and free, buffers written, the flusher's thread",
+        statistics_come_back
+    ),
+    rule!(
+        "controller 1.2",
+        P,
+        "a relative path counts from the controller's working directory",
+        relative_paths
+    ),
+    rule!("controller 1.2", D, "nothing in a path is expanded", paths_are_taken_as_they_are),
+    rule!("controller 1.2", D, "events that find no room are dropped and counted", losses_are_counted),
+    rule!(
+        "controller 1.2",
+        D,
+        "when filling outruns flushing, buffers are added up to the maximum, and never given back",
+        buffers_are_added
+    ),
+    rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file", the_timer_flushes),
+];
+
+fn clocks_are_echoed(stage: &Stage) {
+    for (asked, told) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
+        let config = SessionConfig { clock: asked, ..stage.config() };
+        let session = stage.start(&config);
+        assert_eq!(session.properties.config.clock, told);
+        stage.end(session);
+        assert_eq!(header_of(&config.log_file.unwrap()).clock_type, told);
+    }
+}
+
+fn unknown_clocks_are_refused(stage: &Stage) {
+    for clock in [4, 5, 0x8000_0001, u32::MAX] {
+        assert_eq!(stage.refused(&SessionConfig { clock, ..stage.config() }), 87, "clock {clock}");
+    }
+}
+
+fn clocks_agree(stage: &Stage) {
+    for clock in 1..=3 {
+        let config = SessionConfig { clock, ..stage.config() };
+        let (guid, session) = (new_provider(), stage.start(&config));
+        let provider = Provider::register(guid, None).unwrap();
+        stage.enable(&session, guid, &EnableParams::default());
+        let before = now();
+        provider.write(&event(1, 4, 1), &[]).unwrap();
+        let after = now();
+        stage.stop(session);
+        let path = config.log_file.unwrap();
+        let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
+        let seen = events_of(&path);
+        let time = trace.clock().file_time(seen[0].time);
+        // Clocks are followed, not the same: a few milliseconds are theirs.
+        let slack = 100_000;
+        assert!(
+            time.0 + slack >= before.0 && time.0 <= after.0 + slack,
+            "clock {clock}: {before:?} {time:?} {after:?}"
+        );
+    }
+}
+
+fn now() -> FileTime {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    FileTime::from_unix(i64::try_from(now.as_secs()).unwrap(), now.subsec_nanos())
+}
+
+fn rates_are_in_the_header(stage: &Stage) {
+    for clock in [1, 3] {
+        let config = SessionConfig { clock, ..stage.config() };
+        stage.end(stage.start(&config));
+        let header = header_of(&config.log_file.unwrap());
+        assert!(header.perf_freq > 1_000_000, "{}", header.perf_freq);
+        let mhz = i64::from(header.cpu_speed_mhz);
+        assert!(mhz > 0);
+        if clock == 3 {
+            assert!((header.perf_freq / 1_000_000 - mhz).abs() <= 1, "{mhz} MHz, {}", header.perf_freq);
+        }
+    }
+}
+
+fn the_default_buffer(stage: &Stage) {
+    assert_eq!(stage.start(&stage.config()).properties.config.buffer_size, 64);
+}
+
+fn buffers_are_rounded_and_clamped(stage: &Stage) {
+    for (asked, got) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
+        let session = stage.start(&SessionConfig { buffer_size: asked, ..stage.config() });
+        assert_eq!(session.properties.config.buffer_size, got, "{asked} KiB");
+    }
+}
+
+fn processors() -> u32 {
+    u32::from(traceweir_transport::cpu::possible())
+}
+
+fn buffers_at_least(stage: &Stage) {
+    let session = stage.start(&SessionConfig { minimum_buffers: 1, ..stage.config() });
+    assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
+    let mode = 0x1000_0001;
+    let session = stage.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..stage.config() });
+    assert_eq!(session.properties.config.minimum_buffers, 2);
+    let many = 2 * processors() + 7;
+    let session = stage.start(&SessionConfig { minimum_buffers: many, ..stage.config() });
+    assert_eq!(session.properties.config.minimum_buffers, many);
+}
+
+fn the_maximum_is_raised(stage: &Stage) {
+    let config =
+        SessionConfig { minimum_buffers: 40 + 2 * processors(), maximum_buffers: 5, ..stage.config() };
+    let got = stage.start(&config).properties.config.clone();
+    assert_eq!(got.maximum_buffers, got.minimum_buffers);
+}
+
+fn the_default_maximum(stage: &Stage) {
+    let got = stage.start(&stage.config()).properties.config.clone();
+    assert_eq!(got.maximum_buffers, got.minimum_buffers + 20);
+}
+
+fn buffering_has_no_maximum(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: 0x400, maximum_buffers: 500, ..stage.config() };
+    let got = stage.start(&config).properties.config.clone();
+    assert_eq!(got.maximum_buffers, got.minimum_buffers);
+}
+
+fn the_flush_timer(stage: &Stage) {
+    assert_eq!(stage.start(&stage.config()).properties.config.flush_timer, 0);
+    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..stage.config() };
+    assert_eq!(stage.start(&live).properties.config.flush_timer, 1);
+    let slow = SessionConfig { flush_timer: 7, ..SessionConfig { log_file_mode: 0x100, ..stage.config() } };
+    assert_eq!(stage.start(&slow).properties.config.flush_timer, 7);
+}
+
+fn statistics_come_back(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let at_first = stage.query(&session);
+    assert!(at_first.number_of_buffers >= at_first.config.minimum_buffers);
+    assert!(at_first.free_buffers <= at_first.number_of_buffers);
+    assert!(Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(), "a thread of the daemon");
+    for _ in 0..10 {
+        provider.write(&event(1, 4, 1), &[&[7; 100]]).unwrap();
+    }
+    let end = stage.end(session);
+    assert_eq!(
+        (end.events, end.events_lost, end.log_buffers_lost, end.real_time_buffers_lost),
+        (10, 0, 0, 0)
+    );
+    let header = header_of(&end.config.log_file.unwrap());
+    assert_eq!(end.buffers_written, header.buffers_written);
+    assert!(end.buffers_written >= 2, "the header's and one of events");
+}
+
+fn relative_paths(stage: &Stage) {
+    let (path, here) = (stage.path(), std::env::current_dir().unwrap());
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(path.strip_prefix("/").unwrap());
+    assert!(relative.is_relative());
+    stage.end(stage.start(&SessionConfig { log_file: Some(relative), ..stage.config() }));
+    assert_eq!(events_of(&path), []);
+}
+
+fn paths_are_taken_as_they_are(stage: &Stage) {
+    let path = stage.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
+    stage.end(stage.start(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }));
+    assert_eq!(events_of(&path), []);
+}
+
+fn losses_are_counted(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let data = vec![1; 60_000];
+    let mut refused = 0;
+    for _ in 0..2_000 {
+        refused += u64::from(provider.write(&event(1, 4, 1), &[&data]).is_err());
+    }
+    let end = stage.end(session);
+    let kept = events_of(end.config.log_file.as_deref().unwrap()).len() as u64;
+    assert_eq!((end.events, end.events + end.events_lost), (kept, 2_000));
+    assert!(end.events_lost >= refused, "{} lost, {refused} refused", end.events_lost);
+    assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
+}
+
+fn buffers_are_added(stage: &Stage) {
+    let config =
+        SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let buffers = || stage.query(&session).number_of_buffers;
+    let at_first = buffers();
+    let mut most = at_first;
+    until("more buffers", || {
+        for _ in 0..10_000 {
+            let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+        }
+        let now = buffers();
+        assert!(now >= most && now <= 200, "{most}, then {now}");
+        most = now;
+        most > at_first
+    });
+    stage.controller().flush(&session.id, None).unwrap();
+    assert!(buffers() >= most);
+}
+
+fn the_timer_flushes(stage: &Stage) {
+    let config = SessionConfig { flush_timer: 1, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let before = stage.query(&session).buffers_written;
+    provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
+    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
+}

@@ -1,0 +1,35 @@
+//! QueryAllTraces.
+
+use traceweir::controller::SessionConfig;
+use traceweir::private::PrivateSession;
+
+use crate::rule::{Rule, rule};
+use crate::stage::Stage;
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 5",
+        D,
+        "all running sessions are listed, each once and as its own query tells",
+        all_sessions_are_listed
+    ),
+    rule!("controller 5", D, "private sessions are never listed", private_sessions_are_not_listed),
+];
+
+fn all_sessions_are_listed(stage: &Stage) {
+    let sessions: Vec<_> = (0..12).map(|_| stage.start(&stage.config())).collect();
+    let listed = stage.controller().query_all().unwrap();
+    for session in &sessions {
+        let entries: Vec<_> = listed.iter().filter(|it| it.id == session.properties.id).collect();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].config, session.properties.config);
+    }
+    assert_eq!(listed.len(), sessions.len());
+}
+
+fn private_sessions_are_not_listed(stage: &Stage) {
+    let config = SessionConfig { name: "a private one".to_owned(), ..stage.config() };
+    let _private = PrivateSession::start(&config).unwrap();
+    let listed = stage.controller().query_all().unwrap();
+    assert!(listed.iter().all(|it| it.config.name != config.name));
+}

@@ -1,0 +1,140 @@
+//! Limits, reached for real.
+
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::private::PrivateSession;
+use traceweir::provider::MAX_REGISTRATIONS;
+use traceweir::{Guid, Provider};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Session, Stage, event, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 3.2 #15",
+        D,
+        "64 sessions; the 65th → 1450, and nothing has changed",
+        sixty_four_sessions
+    ),
+    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", a_thousand_registrations),
+    rule!(
+        "controller 6",
+        D,
+        "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
+        eight_sessions_on_a_provider
+    ),
+    rule!("api 4", D, "a buffer of 16 MiB works; what is larger is clamped, not refused", buffers_of_16_mib),
+    rule!("api 4", D, "128 blocks fill an event to its last byte", full_blocks),
+    rule!("controller 10", D, "private sessions do not count against the 64", private_sessions_do_not_count),
+];
+
+/// As little memory as a session can have.
+fn small(stage: &Stage) -> SessionConfig {
+    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..stage.config() }
+}
+
+fn sixty_four_sessions(stage: &Stage) {
+    let (guid, sessions): (Guid, Vec<Session>) =
+        (new_provider(), (0..64).map(|_| stage.start(&small(stage))).collect());
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&sessions[0], guid, &EnableParams::default());
+    let all = || {
+        let sessions = stage.controller().query_all().unwrap().into_iter();
+        sessions.map(|it| (it.id, it.config)).collect::<Vec<_>>()
+    };
+    let before = all();
+    assert_eq!(before.len(), 64);
+    let one_more = small(stage);
+    assert_eq!(stage.refused(&one_more), 1450);
+    assert!(!one_more.log_file.unwrap().exists(), "no file is left behind");
+    assert_eq!(all(), before);
+    assert!(provider.enabled(4, 1));
+    let mut sessions = sessions;
+    stage.end(sessions.pop().unwrap());
+    stage.end(stage.start(&small(stage)));
+}
+
+fn a_thousand_registrations(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    let mut others = Vec::new();
+    let refused = loop {
+        match Provider::register(guid, None) {
+            Ok(it) => others.push(it),
+            Err(e) => break e.status().0,
+        }
+        assert!(others.len() < 2 * MAX_REGISTRATIONS);
+    };
+    assert_eq!((refused, others.len() + 1), (1450, MAX_REGISTRATIONS));
+    assert!(others.iter().all(|it| it.enabled(4, 1)), "all are there and enabled");
+    others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(2, 4, 1), &[]).unwrap();
+    others.pop();
+    others.push(Provider::register(guid, None).unwrap());
+    assert_eq!(status(Provider::register(guid, None)), 1450);
+    drop(others);
+    assert_eq!(stage.stop(session).len(), 2);
+}
+
+fn eight_sessions_on_a_provider(stage: &Stage) {
+    let guid = new_provider();
+    let provider = Provider::register(guid, None).unwrap();
+    let mut sessions: Vec<Session> = (0..9).map(|_| stage.start(&small(stage))).collect();
+    let ninth = sessions.pop().unwrap();
+    for session in &sessions {
+        stage.enable(session, guid, &EnableParams::default());
+    }
+    let entry =
+        || stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid).unwrap();
+    let before = entry();
+    assert_eq!(status(stage.try_enable(&ninth, guid, &EnableParams::default())), 1450);
+    assert_eq!(entry(), before);
+    assert_eq!(before.sessions.len(), 8);
+    stage.enable(&sessions[0], guid, &crate::stage::wants(4, 0, 0));
+    provider.write(&event(1, 4, 1), &[b"to eight"]).unwrap();
+    stage.disable(&sessions[7], guid);
+    stage.enable(&ninth, guid, &EnableParams::default());
+    assert_eq!(stage.stop(ninth), []);
+    assert!(sessions.into_iter().all(|session| stage.stop(session).len() == 1));
+}
+
+fn buffers_of_16_mib(stage: &Stage) {
+    for asked in [16_384, 16_385, u32::MAX] {
+        let config = SessionConfig { buffer_size: asked, log_file_mode: 0x1000_0001, ..stage.config() };
+        let (guid, session) = (new_provider(), stage.start(&config));
+        assert_eq!(session.properties.config.buffer_size, 16_384, "{asked} KiB");
+        let provider = Provider::register(guid, None).unwrap();
+        stage.enable(&session, guid, &EnableParams::default());
+        for id in 0..200 {
+            while provider.write(&event(id, 4, 1), &[&[0x77; 30_000]]).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        let end = stage.end(session);
+        let seen = crate::stage::events_of(end.config.log_file.as_deref().unwrap());
+        assert_eq!(seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+    }
+}
+
+fn full_blocks(stage: &Stage) {
+    let config = SessionConfig { buffer_size: 128, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    // 127 blocks of 511 bytes and one with the rest of 65,535 less the header.
+    let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
+    let mut blocks = vec![&block[..]; 127];
+    blocks.push(&rest);
+    assert_eq!(provider.write(&event(1, 4, 1), &blocks), Ok(()));
+    let seen = stage.stop(session);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].payload, blocks.concat());
+}
+
+fn private_sessions_do_not_count(stage: &Stage) {
+    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+    let private = PrivateSession::start(&stage.config()).unwrap();
+    assert_eq!(stage.refused(&small(stage)), 1450);
+    private.stop().unwrap();
+    let _private = PrivateSession::start(&stage.config()).unwrap();
+    drop(sessions);
+    let _again: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+}

@@ -1,0 +1,105 @@
+//! The published contract, rule by rule: one row, one test, named by its section.
+//!
+//! ```text
+//!   this program ──▶ weir daemon in a folder of its own
+//!        └─────────▶ this program again, with that folder in its environment: runs the rules one after the other,
+//!                    each with sessions and providers of its own, and compares the outcome with docs/conformance.md
+//! ```
+//!
+//! | Arguments | |
+//! |---|---|
+//! | none | all rules; the table in the docs must be the one of this run |
+//! | `TEXT` | the rules whose test, section or sentence contains it |
+//! | `--list` | the tests |
+//! | `--write-docs` | all rules, and the table is written anew |
+//!
+//! Rules that cannot hold on Linux, or that belong to the C façade, stand in the table with the reason.
+
+mod controller;
+mod limits;
+mod other;
+mod provider;
+mod random;
+mod rule;
+mod stage;
+
+use std::process::{Command, ExitCode};
+
+use other::Daemon;
+use rule::{Outcome, Rule};
+use stage::Stage;
+
+/// Process id of the daemon; set for the inner program only.
+pub(crate) const DAEMON: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
+/// Where the daemon of this run lives; set for the inner program only.
+const FOLDER: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
+
+fn rules() -> Vec<&'static Rule> {
+    let parts = controller::RULES.iter().chain(provider::RULES).chain([&limits::RULES, &random::RULES]);
+    parts.flat_map(|section| section.iter()).collect()
+}
+
+fn main() -> ExitCode {
+    if let Some(provider) = std::env::var_os(other::PROVIDER) {
+        return other::play(&provider);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|a| a == "--list") {
+        rules().iter().for_each(|rule| println!("{}: test", rule.test));
+        return ExitCode::SUCCESS;
+    }
+    match std::env::var_os(FOLDER) {
+        Some(folder) => inner(&arguments, folder.as_ref()),
+        None => outer(&arguments),
+    }
+}
+
+/// Starts the daemon and this program under it.
+fn outer(arguments: &[String]) -> ExitCode {
+    let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder");
+    let runtime = folder.path().join("run");
+    let mut daemon = Daemon::start(&runtime);
+    let status = Command::new(std::env::current_exe().expect("this program"))
+        .args(arguments)
+        .env("TRACEWEIR_RUNTIME_DIR", &runtime)
+        .env(DAEMON, daemon.id().to_string())
+        .env(FOLDER, folder.path())
+        .status()
+        .expect("this program runs again");
+    let (log, gone) = (daemon.log(), daemon.has_ended());
+    if let Some(ended) = gone {
+        eprintln!("the daemon ended meanwhile ({ended}):\n{log}");
+        return ExitCode::FAILURE;
+    }
+    if log.contains("panicked") {
+        eprintln!("the daemon panicked:\n{log}");
+        return ExitCode::FAILURE;
+    }
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the rules.
+fn inner(arguments: &[String], folder: &std::path::Path) -> ExitCode {
+    let stage = Stage::new(folder);
+    let filter = arguments.iter().find(|a| !a.starts_with('-'));
+    let chosen: Vec<&Rule> =
+        rules().into_iter().filter(|rule| filter.is_none_or(|f| rule.is_about(f))).collect();
+    let outcomes: Vec<(&Rule, Outcome)> = chosen.iter().map(|rule| (*rule, rule.run(&stage))).collect();
+    let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Fails(_))).count();
+    for (rule, outcome) in &outcomes {
+        if let Outcome::Fails(why) = outcome {
+            eprintln!(
+                "{} ({}, {})\n    rule: {}\n    {why}\n",
+                rule.test, rule.section, rule.mark, rule.says
+            );
+        }
+    }
+    println!("conformance: {} rules hold, {failed} do not", outcomes.len() - failed);
+    if filter.is_some() {
+        return if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let not_here: Vec<_> =
+        controller::NOT_HERE.iter().chain(provider::NOT_HERE).flat_map(|all| all.iter()).collect();
+    let written = rule::check_docs(&outcomes, &not_here, arguments.iter().any(|a| a == "--write-docs"));
+    if failed == 0 && written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,211 @@
+//! The enable callback.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use traceweir::controller::{EnableCode, EnableParams};
+use traceweir::{Guid, Provider};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("provider 3 #IsEnabled", D, "0 nobody, 1 somebody, 2 capture state", the_three_codes),
+    rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1", one_of_two),
+    rule!(
+        "provider 3 #Level",
+        D,
+        "the maximum of levels, the union of Any, the intersection of All",
+        values_are_combined
+    ),
+    rule!(
+        "provider 3 #Level",
+        P,
+        "in combination a level of 0 counts as 255, Any 0 as all ones",
+        zeros_in_combination
+    ),
+    rule!("provider 3 #Level", H, "of a single session the raw values are passed", one_session_is_passed_raw),
+    rule!("provider 3 #Source", D, "the controller's source GUID", the_source_is_told),
+    rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable", no_source),
+    rule!("provider 3 #Filter", D, "none without filters", no_filter),
+    rule!(
+        "provider 3",
+        P,
+        "capture state has level and masks of the session that asks",
+        capture_has_the_sessions_values
+    ),
+    rule!(
+        "provider 3",
+        D,
+        "fired on enable, change, disable, capture state, end of a session",
+        when_it_is_fired
+    ),
+    rule!("provider 3", P, "not fired when nothing changed, but for capture state", not_fired_without_change),
+    rule!(
+        "provider 3",
+        P,
+        "calls of one registration never overlap and come in order",
+        calls_come_one_by_one
+    ),
+    rule!(
+        "provider 3",
+        P,
+        "calls come on a thread of the library, but for the first",
+        calls_come_on_the_librarys_thread
+    ),
+];
+
+/// A provider that notes its calls.
+fn noted() -> (Calls, Guid, Provider) {
+    let (calls, guid) = (Calls::default(), new_provider());
+    let provider = Provider::register(guid, calls.callback()).unwrap();
+    (calls, guid, provider)
+}
+
+fn states(calls: &Calls) -> Vec<(u32, u8, u64, u64)> {
+    calls.all().iter().map(Call::state).collect()
+}
+
+fn capture(stage: &Stage, session: &crate::stage::Session, guid: Guid) {
+    let params = EnableParams::default();
+    stage.controller().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
+}
+
+fn the_three_codes(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let session = stage.start(&stage.config());
+    stage.enable(&session, guid, &EnableParams::default());
+    capture(stage, &session, guid);
+    stage.disable(&session, guid);
+    assert_eq!(calls.all().iter().map(|call| call.code).collect::<Vec<_>>(), [1, 2, 0]);
+}
+
+fn one_of_two(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&one, guid, &wants(3, 1, 0));
+    stage.enable(&two, guid, &wants(5, 2, 0));
+    stage.disable(&two, guid);
+    assert_eq!(calls.last().state(), (1, 3, 1, 0));
+    stage.disable(&one, guid);
+    assert_eq!(calls.last().code, 0);
+}
+
+fn values_are_combined(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&one, guid, &wants(3, 1, 0b110));
+    stage.enable(&two, guid, &wants(5, 2, 0b011));
+    assert_eq!(calls.last().state(), (1, 5, 3, 0b010));
+}
+
+fn zeros_in_combination(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&one, guid, &wants(3, 1, 0));
+    stage.enable(&two, guid, &wants(0, 0, 0));
+    assert_eq!(calls.last().state(), (1, 255, u64::MAX, 0));
+}
+
+fn one_session_is_passed_raw(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let session = stage.start(&stage.config());
+    stage.enable(&session, guid, &wants(0, 0, 7));
+    assert_eq!(calls.last().state(), (1, 0, 0, 7));
+}
+
+fn the_source_is_told(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let (session, source) = (stage.start(&stage.config()), Guid::from_u128(0x50_0e_ce));
+    stage.enable(&session, guid, &EnableParams { source, ..wants(1, 0, 0) });
+    assert_eq!(calls.last().source, source);
+}
+
+fn no_source(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let session = stage.start(&stage.config());
+    stage.enable(&session, guid, &wants(1, 0, 0));
+    assert_eq!(calls.last().source, Guid::NULL);
+    stage.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..wants(2, 0, 0) });
+    stage.end(session);
+    until("the last call", || calls.last().code == 0);
+    assert_eq!(calls.last().source, Guid::NULL);
+}
+
+fn no_filter(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    stage.enable(&stage.start(&stage.config()), guid, &EnableParams::default());
+    assert_eq!(calls.all()[0].filter, None);
+}
+
+fn capture_has_the_sessions_values(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&one, guid, &wants(3, 1, 4));
+    stage.enable(&two, guid, &wants(5, 2, 8));
+    capture(stage, &one, guid);
+    assert_eq!(calls.last().state(), (2, 3, 1, 4));
+    capture(stage, &two, guid);
+    assert_eq!(calls.last().state(), (2, 5, 2, 8));
+}
+
+fn when_it_is_fired(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let session = stage.start(&stage.config());
+    stage.enable(&session, guid, &wants(3, 1, 0));
+    stage.enable(&session, guid, &wants(4, 1, 0));
+    capture(stage, &session, guid);
+    stage.disable(&session, guid);
+    stage.enable(&session, guid, &wants(2, 1, 0));
+    stage.end(session);
+    until("all calls", || calls.all().len() == 6);
+    let want = [(1, 3, 1, 0), (1, 4, 1, 0), (2, 4, 1, 0), (0, 0, 0, 0), (1, 2, 1, 0), (0, 0, 0, 0)];
+    assert_eq!(states(&calls), want);
+}
+
+fn not_fired_without_change(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let session = stage.start(&stage.config());
+    for _ in 0..3 {
+        stage.enable(&session, guid, &wants(3, 1, 0));
+    }
+    assert_eq!(calls.all().len(), 1);
+    capture(stage, &session, guid);
+    capture(stage, &session, guid);
+    assert_eq!(calls.all().len(), 3);
+    stage.disable(&session, guid);
+    stage.disable(&session, guid);
+    assert_eq!(calls.all().len(), 4);
+}
+
+fn calls_come_one_by_one(stage: &Stage) {
+    let (guid, inside, most) = (new_provider(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let levels: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();
+    let (i, m, l) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&levels));
+    let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
+        m.fetch_max(i.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        l.lock().unwrap().push(notice.level);
+        std::thread::sleep(Duration::from_millis(1));
+        i.fetch_sub(1, Ordering::SeqCst);
+    };
+    let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
+    let session = stage.start(&stage.config());
+    let mut controller = stage.controller();
+    for level in 1..=100 {
+        controller.enable(&session.id, guid, EnableCode::Enable, &wants(level, 0, 0), 0).unwrap();
+    }
+    until("the last level", || levels.lock().unwrap().last() == Some(&100));
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert!(levels.lock().unwrap().is_sorted());
+}
+
+fn calls_come_on_the_librarys_thread(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let session = stage.start(&stage.config());
+    stage.enable(&session, guid, &wants(1, 0, 0));
+    stage.enable(&session, guid, &wants(2, 0, 0));
+    let threads: Vec<_> = calls.all().iter().map(|call| call.thread).collect();
+    assert_eq!(threads.len(), 2);
+    assert!(threads[0] == threads[1] && threads[0] != std::thread::current().id());
+}

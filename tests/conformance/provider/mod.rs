@@ -1,0 +1,23 @@
+//! Rules of the provider's half: registration, callbacks, writing, classic providers.
+
+mod activity;
+mod callback;
+mod enabled;
+mod not_here;
+mod register;
+mod size;
+mod traits;
+mod write;
+
+use crate::rule::{NotHere, Rule};
+
+pub(crate) const RULES: &[&[Rule]] = &[
+    register::RULES,
+    callback::RULES,
+    write::RULES,
+    activity::RULES,
+    enabled::RULES,
+    traits::RULES,
+    size::RULES,
+];
+pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];

@@ -1,0 +1,165 @@
+//! EventRegister and EventUnregister.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use traceweir::controller::{Controller, EnableParams};
+use traceweir::provider::Handle;
+use traceweir::{Guid, Provider};
+
+use crate::other::{Daemon, Other};
+use crate::rule::{Rule, rule};
+use crate::stage::{Calls, Stage, event, new_provider, until, wants};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
+    rule!("provider 2", D, "the same GUID may be registered many times, each its own instance", many_of_one),
+    rule!(
+        "provider 2",
+        P,
+        "enabled already: the callback runs before the return, on the calling thread",
+        the_callback_comes_first
+    ),
+    rule!("provider 2", D, "that callback has a zero source", the_first_callback_has_no_source),
+    rule!("provider 2", O, "unregistering 0 or what is gone → 6, without side effect", unregistering_nothing),
+    rule!("provider 2", P, "unregistering waits for a running callback", unregistering_waits),
+    rule!("provider 2", P, "unregistering from inside the callback does not wait", unregistering_inside),
+    rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
+    rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
+    rule!("provider 2", D, "registrations are listed while they are there", registrations_are_listed),
+    rule!(
+        "provider 2",
+        P,
+        "no daemon: success; the registration is announced when one appears",
+        a_daemon_that_comes_later
+    ),
+];
+
+fn handles_are_not_zero(_stage: &Stage) {
+    let provider = Provider::register(new_provider(), None).unwrap();
+    assert_ne!(provider.handle().to_raw(), 0);
+    assert_eq!(Handle::from_raw(provider.handle().to_raw()), Some(provider.handle()));
+}
+
+fn many_of_one(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let calls: Vec<Calls> = (0..5).map(|_| Calls::default()).collect();
+    let mut providers: Vec<_> =
+        calls.iter().map(|it| Provider::register(guid, it.callback()).unwrap()).collect();
+    stage.enable(&session, guid, &EnableParams::default());
+    assert!(calls.iter().all(|it| it.all().len() == 1), "each is told");
+    for (id, provider) in (1..).zip(&providers) {
+        provider.write(&event(id, 4, 1), &[]).unwrap();
+    }
+    providers.pop();
+    assert!(providers.iter().all(|it| it.enabled(4, 1)), "the others go on");
+    assert_eq!(stage.stop(session).len(), 5);
+}
+
+fn the_callback_comes_first(stage: &Stage) {
+    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+    stage.enable(&session, guid, &wants(3, 6, 2));
+    let _provider = Provider::register(guid, calls.callback()).unwrap();
+    let all = calls.all();
+    assert_eq!(all.len(), 1);
+    assert_eq!((all[0].state(), all[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
+}
+
+fn the_first_callback_has_no_source(stage: &Stage) {
+    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+    stage.enable(&session, guid, &EnableParams { source: Guid::from_u128(77), ..EnableParams::default() });
+    let _provider = Provider::register(guid, calls.callback()).unwrap();
+    assert_eq!(calls.last().source, Guid::NULL);
+}
+
+fn unregistering_nothing(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    assert_eq!(Handle::from_raw(0), None);
+    let handle = Handle::from_provider(Provider::register(guid, None).unwrap());
+    assert!(handle.unregister().is_ok());
+    assert_eq!(handle.unregister().unwrap_err().status().0, 6);
+    assert_eq!(Handle::from_raw(handle.to_raw()), None);
+    // The slot may have a new tenant by now, who is not meant.
+    let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
+    assert_eq!(handle.unregister().unwrap_err().status().0, 6);
+    assert!(next.iter().all(|it| it.handle().is_current()));
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn unregistering_waits(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (b, e) = (Arc::clone(&begun), Arc::clone(&ended));
+    let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
+        b.store(true, Ordering::Release);
+        std::thread::sleep(Duration::from_millis(300));
+        e.store(true, Ordering::Release);
+    };
+    let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
+    let _ = stage.controller().enable(
+        &session.id,
+        guid,
+        traceweir::controller::EnableCode::Enable,
+        &EnableParams::default(),
+        0,
+    );
+    until("the callback", || begun.load(Ordering::Acquire));
+    drop(provider);
+    assert!(ended.load(Ordering::Acquire));
+}
+
+fn unregistering_inside(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let own: Arc<Mutex<Option<Provider>>> = Arc::default();
+    let inside = Arc::clone(&own);
+    let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
+        let provider = inside.lock().unwrap().take();
+        drop(provider);
+    };
+    let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
+    let handle = provider.handle();
+    *own.lock().unwrap() = Some(provider);
+    stage.enable(&session, guid, &EnableParams::default());
+    assert!(!handle.is_current());
+}
+
+fn stale_handles_do_not_write(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    let handle = Handle::from_provider(Provider::register(guid, None).unwrap());
+    let write = || handle.write(&event(1, 4, 1), None, None, None, &[]).map_err(|e| e.status().0);
+    assert_eq!(write(), Ok(()));
+    handle.unregister().unwrap();
+    assert_eq!(write(), Err(6));
+    drop(provider);
+    assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn stale_handles_are_not_enabled(stage: &Stage) {
+    let (_session, _provider, guid) = stage.listened(&EnableParams::default());
+    let handle = Handle::from_provider(Provider::register(guid, None).unwrap());
+    assert!(handle.enabled(4, 1));
+    handle.unregister().unwrap();
+    assert!(!handle.enabled(4, 1));
+}
+
+fn registrations_are_listed(stage: &Stage) {
+    let guid = new_provider();
+    let listed = || stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid);
+    assert_eq!(listed(), None);
+    let provider = Provider::register(guid, None).unwrap();
+    assert_eq!(listed().unwrap().pids, [std::process::id()]);
+    drop(provider);
+    until("the end of the registration", || listed().is_none());
+}
+
+fn a_daemon_that_comes_later(stage: &Stage) {
+    let (guid, folder) = (new_provider(), stage.folder().join("a daemon that comes later"));
+    let other = Other::start(guid, Some(&folder));
+    let _daemon = Daemon::start(&folder);
+    until("the registration", || {
+        let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
+        controller.providers().unwrap().iter().any(|it| it.provider == guid && it.pids == [other.id()])
+    });
+}

@@ -1,0 +1,67 @@
+//! How large an event may be.
+
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{Guid, Provider};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, new_provider};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "provider 10",
+        D,
+        "header and payload count: 65,535 bytes are written, one more → 534",
+        the_largest_event
+    ),
+    rule!("provider 10", D, "items count with their headers and padding", items_count),
+    rule!(
+        "provider 10",
+        D,
+        "the buffer must hold it after its 72-byte header: a 32 KiB buffer takes 32,696 bytes, one more → 234",
+        the_buffers_edge
+    ),
+    rule!("provider 4.1", D, "an event that is too large is counted as lost", too_large_is_counted),
+];
+
+/// Bytes in front of the payload of an event without items.
+const HEADER: usize = 80;
+
+/// A session with buffers of so many KiB, and what a write of so many payload bytes answers.
+fn edge(stage: &Stage, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>) {
+    let (guid, session) =
+        (new_provider(), stage.start(&SessionConfig { buffer_size: kib, ..stage.config() }));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let data = vec![0x5A; 70_000];
+    let mut lost = 0;
+    for (size, want) in sizes {
+        let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
+        assert_eq!(written.map_or_else(|e| e.status().0, |()| 0), *want, "{size} bytes of payload");
+        // One at a time: rings need only hold two of the largest.
+        stage.controller().flush(&session.id, None).unwrap();
+        lost += u64::from(*want != 0);
+    }
+    assert_eq!(stage.query(&session).events_lost, lost);
+    let seen: Vec<usize> = stage.stop(session).iter().map(|it| it.payload.len()).collect();
+    let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == 0).map(|(size, _)| *size).collect();
+    assert_eq!(seen, kept);
+}
+
+fn the_largest_event(stage: &Stage) {
+    let most = 65_535 - HEADER;
+    edge(stage, 128, &[(most - 1, 0), (most, 0), (most + 1, 534), (70_000, 534)], None);
+}
+
+fn items_count(stage: &Stage) {
+    let most = 65_535 - HEADER - 24;
+    edge(stage, 128, &[(most, 0), (most + 1, 534)], Some(&Guid::from_u128(1)));
+}
+
+fn the_buffers_edge(stage: &Stage) {
+    let most = 32_696 - HEADER;
+    edge(stage, 32, &[(most - 1, 0), (most, 0), (most + 1, 234), (60_000, 234)], None);
+}
+
+fn too_large_is_counted(stage: &Stage) {
+    edge(stage, 64, &[(66_000, 534), (65_000, 0), (65_400, 234), (65_500, 534)], None);
+}

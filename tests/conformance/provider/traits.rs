@@ -1,0 +1,126 @@
+//! Provider traits at registration.
+
+use traceweir::controller::EnableParams;
+use traceweir::{Guid, Provider};
+use traceweir_format::spec::event::ExtType;
+use traceweir_format::tracelogging::TraitsBuilder;
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "provider 6",
+        D,
+        "traits are attached to every event of the registration as item 12",
+        traits_are_attached
+    ),
+    rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
+    rule!("provider 7", D, "a name that does not end → 87", names_end),
+    rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", traits_lie_inside),
+    rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guids_are_whole),
+    rule!("provider 7", D, "two groups → 87", one_group),
+    rule!("provider 7", D, "reserved and the provider's own types are kept", unknown_types_are_kept),
+    rule!("provider 7", D, "a name of just a NUL is accepted", empty_names),
+    rule!(
+        "api 4",
+        D,
+        "a traits blob of up to 65,535 bytes is registered, and announced by its name",
+        large_traits
+    ),
+];
+
+/// The status of a registration with these traits.
+fn registered(traits: &[u8]) -> u32 {
+    status(Provider::register_with_traits(new_provider(), traits, None))
+}
+
+/// A blob of a name and raw traits, with the right size in front.
+fn blob(name: &[u8], traits: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(2 + name.len() + traits.len()).unwrap();
+    [&size.to_le_bytes()[..], name, traits].concat()
+}
+
+fn one_trait(kind: u8, data: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(3 + data.len()).unwrap();
+    [&size.to_le_bytes()[..], &[kind], data].concat()
+}
+
+fn traits_are_attached(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let traits = TraitsBuilder::new("Named").add(200, b"own").finish().unwrap().to_vec();
+    let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
+    provider
+        .write_self_described(&event(2, 4, 1), b"\x06\0\0ab\0", None, Some(&Guid::from_u128(9)), &[])
+        .unwrap();
+    provider.write_string(4, 1, "text").unwrap();
+    let seen = stage.stop(session);
+    assert_eq!(seen.len(), 3);
+    for it in &seen {
+        assert!(it.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{it:?}");
+    }
+    assert!(seen[1].items.contains(&(ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())));
+}
+
+fn sizes_are_checked(_stage: &Stage) {
+    let right = blob(b"name\0", &[]);
+    assert_eq!(registered(&right), 0);
+    for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
+        let mut traits = right.clone();
+        traits[..2].copy_from_slice(&wrong.to_le_bytes());
+        assert_eq!(registered(&traits), 87, "{wrong}");
+    }
+    for short in [&[][..], &[0], &[2, 0]] {
+        assert_eq!(registered(short), 87, "{short:?}");
+    }
+}
+
+fn names_end(_stage: &Stage) {
+    assert_eq!(registered(&blob(b"endless", &[])), 87);
+}
+
+fn traits_lie_inside(_stage: &Stage) {
+    for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
+        assert_eq!(registered(&blob(b"n\0", wrong)), 87, "{wrong:?}");
+    }
+}
+
+fn guids_are_whole(_stage: &Stage) {
+    for kind in [1, 2] {
+        assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), 0);
+        for wrong in [0, 15, 17] {
+            assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &vec![7; wrong]))), 87, "{kind} {wrong}");
+        }
+    }
+}
+
+fn one_group(_stage: &Stage) {
+    let group = one_trait(1, &[7; 16]);
+    assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), 87);
+}
+
+fn unknown_types_are_kept(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let traits = blob(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
+    let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
+}
+
+fn empty_names(_stage: &Stage) {
+    assert_eq!(registered(&blob(b"\0", &[])), 0);
+}
+
+fn large_traits(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let data = vec![1; 65_535 - 2 - 6 - 3];
+    let traits = blob(b"large\0", &one_trait(200, &data));
+    let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
+    let listed = stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid);
+    assert_eq!(listed.map(|it| it.name), Some("large".to_owned()));
+    stage.enable(&session, guid, &EnableParams::default());
+    assert!(provider.enabled(4, 1), "the daemon still reaches this process");
+}

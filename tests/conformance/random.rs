@@ -1,0 +1,143 @@
+//! Random control calls against a model of the daemon's state.
+//!
+//! ```text
+//!   thread ──▶ controller of its own ──▶ names and providers of its own: each answer must be the one of its model
+//!      └─────────────────────────────▶ names and providers of all: each answer must be possible
+//!   main   ──▶ warm up, measure, run, tidy up, measure: nothing may have stayed
+//! ```
+//!
+//! | Variable | |
+//! |---|---|
+//! | `TRACEWEIR_STEPS` | calls in all; 100,000 where it is not set |
+//! | `TRACEWEIR_SEED` | another run than the usual one |
+//!
+//! One run serves all rules here.
+
+mod actor;
+mod measure;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use traceweir::controller::SessionRef;
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, status};
+use actor::Actor;
+use measure::Holdings;
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "random 1e5",
+        P,
+        "controllers at once, calls at random: each answer is one that the model allows",
+        answers_are_those_of_the_model
+    ),
+    rule!(
+        "random 1e5",
+        P,
+        "the same: every log file is valid and holds the events that its session counted",
+        logs_are_valid
+    ),
+    rule!(
+        "random 1e5",
+        P,
+        "the same: no descriptor, region or memory stays, in the daemon and in this process",
+        nothing_stays
+    ),
+];
+
+const THREADS: u64 = 4;
+const STEPS: u64 = 100_000;
+const SEED: u64 = 0x7ace_3e1c;
+
+/// What came of a run.
+#[derive(Debug, Default)]
+struct Findings {
+    divergences: Vec<String>,
+    broken_logs: Vec<String>,
+    leaks: Vec<String>,
+    logs: u64,
+}
+
+/// Calls and time of one kind of operation.
+type Times = BTreeMap<&'static str, (u64, Duration)>;
+
+fn answers_are_those_of_the_model(stage: &Stage) {
+    let found = findings(stage);
+    assert!(found.divergences.is_empty(), "{:#?}", found.divergences);
+}
+
+fn logs_are_valid(stage: &Stage) {
+    let found = findings(stage);
+    assert!(found.broken_logs.is_empty(), "{:#?}", found.broken_logs);
+    assert!(found.logs > 0, "no log was looked at");
+}
+
+fn nothing_stays(stage: &Stage) {
+    let found = findings(stage);
+    assert!(found.leaks.is_empty(), "{:#?}", found.leaks);
+}
+
+fn findings(stage: &Stage) -> &'static Findings {
+    static FINDINGS: OnceLock<Findings> = OnceLock::new();
+    FINDINGS.get_or_init(|| {
+        let number =
+            |name, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+        run(stage, number("TRACEWEIR_STEPS", STEPS), number("TRACEWEIR_SEED", SEED))
+    })
+}
+
+fn run(stage: &Stage, steps: u64, seed: u64) -> Findings {
+    let mut found = Findings::default();
+    // What is made once and kept, and memory that comes and goes, are there after the first part.
+    play(stage, steps / 10, seed ^ 1, &mut found);
+    let before = [Holdings::of_daemon(), Holdings::of_this_process()];
+    let start = Instant::now();
+    let times = play(stage, steps, seed, &mut found);
+    tell(steps, start.elapsed(), &times);
+    for (before, now) in before.iter().zip([Holdings::of_daemon, Holdings::of_this_process]) {
+        found.leaks.extend(before.grown(now));
+    }
+    found
+}
+
+/// All threads take their steps; what they have left running is stopped.
+fn play(stage: &Stage, steps: u64, seed: u64, found: &mut Findings) -> Times {
+    let mut times = Times::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| scope.spawn(move || Actor::new(stage, number, seed).play(steps / THREADS)))
+            .collect();
+        for thread in threads {
+            let done = thread.join().expect("an actor does not panic");
+            found.divergences.extend(done.divergences);
+            found.broken_logs.extend(done.broken_logs);
+            found.logs += done.logs;
+            for (what, (calls, time)) in done.times {
+                let all = times.entry(what).or_default();
+                *all = (all.0 + calls, all.1 + time);
+            }
+        }
+    });
+    let mut controller = stage.controller();
+    for session in controller.query_all().expect("a list") {
+        let stopped = status(controller.stop(&SessionRef::Id(session.id)));
+        if stopped != 0 || !session.config.name.starts_with(actor::SHARED) {
+            found.divergences.push(format!("{:?} is left over, its stop: {stopped}", session.config.name));
+        }
+    }
+    times
+}
+
+/// What took the time.
+fn tell(steps: u64, all: Duration, times: &Times) {
+    println!("random: {steps} steps by {THREADS} threads in {:.1} s", all.as_secs_f64());
+    let mut times: Vec<_> = times.iter().collect();
+    times.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
+    for (what, (calls, time)) in times {
+        let each = time.as_micros() / u128::from((*calls).max(1));
+        println!("    {what:<12} {calls:>7} calls  {:>6} ms  {each:>6} µs each", time.as_millis());
+    }
+}

@@ -1,0 +1,66 @@
+//! What a process holds: descriptors, memory files, memory.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What a process holds.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    who: &'static str,
+    descriptors: usize,
+    regions: usize,
+    memory_kib: u64,
+}
+
+/// Memory that may have come without being a leak: the allocator keeps some for each thread there ever was at once.
+const SLACK_KIB: u64 = 24 << 10;
+/// How long closing may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Holdings {
+    pub(super) fn of_daemon() -> Self {
+        let id = std::env::var(crate::DAEMON).expect("the daemon's process id");
+        Self::of("the daemon", PathBuf::from("/proc").join(id))
+    }
+
+    pub(super) fn of_this_process() -> Self {
+        Self::of("this process", PathBuf::from("/proc/self"))
+    }
+
+    fn of(who: &'static str, process: PathBuf) -> Self {
+        let text =
+            |file: &str| std::fs::read_to_string(process.join(file)).expect("a process can be looked at");
+        let status = text("status");
+        let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        Self {
+            who,
+            descriptors: std::fs::read_dir(process.join("fd")).expect("its descriptors").count(),
+            regions: text("maps").lines().filter(|line| line.contains("memfd:")).count(),
+            memory_kib: memory.and_then(|kib| kib.parse().ok()).expect("its memory"),
+        }
+    }
+
+    /// What has grown since, once everything had time to end.
+    pub(super) fn grown(&self, now: impl Fn() -> Self) -> Vec<String> {
+        let start = Instant::now();
+        loop {
+            let grown = self.growth(&now());
+            if grown.is_empty() || start.elapsed() > PATIENCE {
+                return grown;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn growth(&self, now: &Self) -> Vec<String> {
+        let told = |what: &str, before: u64, now: u64, slack: u64| {
+            (now > before + slack).then(|| format!("{}: {what} {before}, then {now}", self.who))
+        };
+        let all = [
+            told("descriptors", self.descriptors as u64, now.descriptors as u64, 0),
+            told("maps of memory files", self.regions as u64, now.regions as u64, 0),
+            told("KiB of memory", self.memory_kib, now.memory_kib, SLACK_KIB),
+        ];
+        all.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! A rule, how it is run, and the table of all.
+
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::stage::Stage;
+
+/// One rule of the contract and the test that pins it.
+pub(crate) struct Rule {
+    /// Part and section, as in `controller 3.2 #11`.
+    pub(crate) section: &'static str,
+    /// How it is known: D documented, H header, O observed, P this project's decision.
+    pub(crate) mark: char,
+    /// What it says.
+    pub(crate) says: &'static str,
+    /// Name of the test.
+    pub(crate) test: &'static str,
+    pub(crate) check: fn(&Stage),
+}
+
+/// A rule that is not tested here, and why.
+pub(crate) struct NotHere {
+    pub(crate) section: &'static str,
+    pub(crate) mark: char,
+    pub(crate) says: &'static str,
+    pub(crate) why: &'static str,
+}
+
+/// A rule: section, mark, sentence, test.
+macro_rules! rule {
+    ($section:literal, $mark:ident, $says:literal, $check:path) => {
+        $crate::rule::Rule {
+            section: $section,
+            mark: $crate::rule::mark(stringify!($mark)),
+            says: $says,
+            test: stringify!($check),
+            check: $check,
+        }
+    };
+}
+pub(crate) use rule;
+
+/// A rule that is not tested here: section, mark, sentence, reason.
+macro_rules! not_here {
+    ($section:literal, $mark:ident, $says:literal, $why:literal) => {
+        $crate::rule::NotHere {
+            section: $section,
+            mark: $crate::rule::mark(stringify!($mark)),
+            says: $says,
+            why: $why,
+        }
+    };
+}
+pub(crate) use not_here;
+
+pub(crate) const fn mark(name: &str) -> char {
+    name.as_bytes()[0] as char
+}
+
+/// What came of a rule.
+pub(crate) enum Outcome {
+    Holds,
+    Fails(String),
+}
+
+impl Rule {
+    pub(crate) fn is_about(&self, text: &str) -> bool {
+        [self.test, self.section, self.says].iter().any(|part| part.contains(text))
+    }
+
+    pub(crate) fn run(&self, stage: &Stage) -> Outcome {
+        static PANIC: Mutex<String> = Mutex::new(String::new());
+        std::panic::set_hook(Box::new(|info| *PANIC.lock().expect("a text") = info.to_string()));
+        let done = catch_unwind(AssertUnwindSafe(|| (self.check)(stage)));
+        let _ = std::panic::take_hook();
+        match done {
+            Ok(()) => Outcome::Holds,
+            Err(_) => Outcome::Fails(PANIC.lock().expect("a text").replace('\n', "\n    ")),
+        }
+    }
+}
+
+fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
+    let mut text = String::from(
+        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that pins it, and what came of it. Written by\n\
+         `cargo test -p traceweir-cli --test conformance -- --write-docs`; the test suite fails where this table is not the one of its run.\n\
+         Marks: D documented, H declared in public headers, O observed, P decided by this project.\n\n\
+         | Section | Mark | Rule | Test | Result |\n|---|---|---|---|---|\n",
+    );
+    for (rule, outcome) in outcomes {
+        let result = if matches!(outcome, Outcome::Holds) { "holds" } else { "**fails**" };
+        let Rule { section, mark, says, test, .. } = rule;
+        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escaped(says))
+            .expect("text grows");
+    }
+    text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
+    for NotHere { section, mark, says, why } in not_here {
+        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(why)).expect("text grows");
+    }
+    text
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
+}
+
+/// Whether the table in the docs is that of this run; writes it where asked to.
+pub(crate) fn check_docs(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere], write: bool) -> bool {
+    let now = table(outcomes, not_here);
+    if write {
+        std::fs::write(docs(), now).expect("the docs can be written");
+        return true;
+    }
+    let same = std::fs::read_to_string(docs()).is_ok_and(|there| there == now);
+    if !same {
+        eprintln!("docs/conformance.md is not the table of this run: run with -- --write-docs");
+    }
+    same
+}

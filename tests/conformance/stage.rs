@@ -1,0 +1,290 @@
+//! What a rule needs: the daemon, sessions and providers of its own, and what came out.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
+use traceweir::provider::EnableCallback;
+use traceweir::{Error, EventDescriptor, Guid, Provider};
+use traceweir_format::etl::Trace;
+use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::event::ExtType;
+
+/// Milliseconds that an enable waits for this very process.
+const WAIT: u32 = 10_000;
+
+/// The daemon of this run, reached by everything in this process.
+pub(crate) struct Stage {
+    folder: PathBuf,
+}
+
+/// A running session, stopped when the rule is over.
+pub(crate) struct Session {
+    pub(crate) id: SessionRef,
+    pub(crate) properties: Properties,
+    stopped: bool,
+}
+
+/// An event as it stands in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) provider: Guid,
+    pub(crate) descriptor: EventDescriptor,
+    pub(crate) flags: u16,
+    pub(crate) activity: Option<Guid>,
+    pub(crate) process: u32,
+    pub(crate) thread: u32,
+    pub(crate) time: i64,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) items: Vec<(ExtType, Vec<u8>)>,
+}
+
+impl Stage {
+    pub(crate) fn new(folder: &Path) -> Self {
+        let stage = Self { folder: folder.to_owned() };
+        let start = Instant::now();
+        while Controller::find(None).ok().flatten().is_none() {
+            assert!(start.elapsed().as_secs() < 60, "no daemon answers");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stage
+    }
+
+    /// A new connection to the daemon.
+    pub(crate) fn controller(&self) -> Controller {
+        Controller::find(None).expect("the daemon can be asked").expect("the daemon answers")
+    }
+
+    /// A file name that nobody else has.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(format!("{}.etl", unique()))
+    }
+
+    /// The folder of this run.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A sequential session with a file of its own.
+    pub(crate) fn config(&self) -> SessionConfig {
+        SessionConfig {
+            name: format!("rule {}", unique()),
+            log_file_mode: 1,
+            log_file: Some(self.path()),
+            ..SessionConfig::default()
+        }
+    }
+
+    /// Starts a session.
+    #[track_caller]
+    pub(crate) fn start(&self, config: &SessionConfig) -> Session {
+        let properties = self.controller().start(config).expect("the session starts");
+        Session { id: SessionRef::Id(properties.id), properties, stopped: false }
+    }
+
+    /// The status with which a start is refused.
+    #[track_caller]
+    pub(crate) fn refused(&self, config: &SessionConfig) -> u32 {
+        match self.controller().start(config) {
+            Ok(it) => {
+                let _ = self.controller().stop(&SessionRef::Id(it.id));
+                0
+            }
+            Err(e) => e.status().0,
+        }
+    }
+
+    /// Enables a provider and waits for this process.
+    #[track_caller]
+    pub(crate) fn enable(&self, session: &Session, provider: Guid, params: &EnableParams) {
+        self.try_enable(session, provider, params).expect("the provider is enabled");
+    }
+
+    pub(crate) fn try_enable(
+        &self,
+        session: &Session,
+        provider: Guid,
+        params: &EnableParams,
+    ) -> Result<(), Error> {
+        self.controller().enable(&session.id, provider, EnableCode::Enable, params, WAIT)
+    }
+
+    /// Enables a provider in a new sequential session, and registers it.
+    #[track_caller]
+    pub(crate) fn listened(&self, params: &EnableParams) -> (Session, Provider, Guid) {
+        let (guid, session) = (new_provider(), self.start(&self.config()));
+        let provider = Provider::register(guid, None).expect("the provider registers");
+        self.enable(&session, guid, params);
+        (session, provider, guid)
+    }
+
+    /// How a session is.
+    #[track_caller]
+    pub(crate) fn query(&self, session: &Session) -> Properties {
+        self.controller().query(&session.id).expect("the session can be asked for")
+    }
+
+    /// Disables it again.
+    #[track_caller]
+    pub(crate) fn disable(&self, session: &Session, provider: Guid) {
+        let done = self.controller().enable(
+            &session.id,
+            provider,
+            EnableCode::Disable,
+            &EnableParams::default(),
+            WAIT,
+        );
+        done.expect("the provider is disabled");
+    }
+
+    /// Stops a session and reads what it wrote.
+    #[track_caller]
+    pub(crate) fn stop(&self, session: Session) -> Vec<Seen> {
+        self.end(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
+    }
+
+    /// Stops a session; how it was at its end.
+    #[track_caller]
+    pub(crate) fn end(&self, mut session: Session) -> Properties {
+        let end = self.controller().stop(&session.id).expect("the session stops");
+        session.stopped = true;
+        end
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.stopped
+            && let Ok(Some(mut controller)) = Controller::find(None)
+        {
+            // A rule may have ended it already.
+            let _ = controller.stop(&self.id);
+        }
+    }
+}
+
+/// The events of a file but for its header's own; fails where the file breaks a rule of the format.
+#[track_caller]
+pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
+    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    let mut broken = Vec::new();
+    traceweir_format::etl::check(&trace, &mut |finding| broken.push(format!("{finding:?}")))
+        .expect("it can be read");
+    assert!(broken.is_empty(), "{}: {broken:?}", path.display());
+    let mut seen = Vec::new();
+    let mut events = trace.events();
+    while let Some(record) = events.next().expect("every record can be read") {
+        if record.hook().is_some() {
+            continue;
+        }
+        seen.push(Seen {
+            provider: record.provider(),
+            descriptor: record.descriptor(),
+            flags: record.flags(),
+            activity: record.activity(),
+            process: record.process_id(),
+            thread: record.thread_id(),
+            time: record.time(),
+            payload: record.payload().to_vec(),
+            items: record.items().map(|item| (item.kind, item.data.to_vec())).collect(),
+        });
+    }
+    seen
+}
+
+/// What the header of a file says.
+#[track_caller]
+pub(crate) fn header_of(path: &Path) -> LogFileHeader {
+    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    trace.header().clone()
+}
+
+/// Waits until something holds, ten seconds at most.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// One call of an enable callback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) source: Guid,
+    pub(crate) code: u32,
+    pub(crate) level: u8,
+    pub(crate) any: u64,
+    pub(crate) all: u64,
+    pub(crate) filter: Option<(u32, Vec<u8>)>,
+    pub(crate) thread: ThreadId,
+}
+
+impl Call {
+    /// What it says about who wants what.
+    pub(crate) fn state(&self) -> (u32, u8, u64, u64) {
+        (self.code, self.level, self.any, self.all)
+    }
+}
+
+/// The calls of a callback, as they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
+
+impl Calls {
+    /// A callback that notes its calls.
+    pub(crate) fn callback(&self) -> Option<EnableCallback> {
+        let calls = Arc::clone(&self.0);
+        Some(Box::new(move |notice| {
+            calls.lock().expect("calls").push(Call {
+                source: notice.source,
+                code: notice.code,
+                level: notice.level,
+                any: notice.match_any,
+                all: notice.match_all,
+                filter: notice.filter.map(|(kind, data)| (kind, data.to_vec())),
+                thread: std::thread::current().id(),
+            });
+        }))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Call> {
+        self.0.lock().expect("calls").clone()
+    }
+
+    /// The last one; there is one.
+    #[track_caller]
+    pub(crate) fn last(&self) -> Call {
+        self.all().pop().expect("the callback was called")
+    }
+}
+
+/// What an enable asks for by level and masks.
+pub(crate) fn wants(level: u8, match_any: u64, match_all: u64) -> EnableParams {
+    EnableParams { level, match_any, match_all, ..EnableParams::default() }
+}
+
+/// A number that nobody else in this run has.
+pub(crate) fn unique() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A provider that nobody else in this run has.
+pub(crate) fn new_provider() -> Guid {
+    Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique()))
+}
+
+/// The status of a refusal; 0 for success.
+pub(crate) fn status<T>(result: Result<T, Error>) -> u32 {
+    result.err().map_or(0, |e| e.status().0)
+}
+
+/// A descriptor with these.
+pub(crate) fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
+    EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
+}
