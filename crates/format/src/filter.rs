@@ -227,9 +227,7 @@ impl Gate {
     #[must_use]
     pub const fn admits(&self, level: u8, keyword: u64) -> bool {
         (self.level == 0 || level <= self.level)
-            && (self.any == 0
-                || keyword == 0
-                || keyword & self.any != 0 && keyword & self.all == self.all)
+            && (self.any == 0 || keyword == 0 || keyword & self.any != 0 && keyword & self.all == self.all)
     }
 
     fn read(from: &mut Cursor<'_>) -> Result<Self> {
@@ -310,13 +308,15 @@ pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
     let text = until_nul16(bytes);
-    if bytes.len() % 2 != 0 || bytes.get(text.len()..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
+    if bytes.len() % 2 != 0 || bytes.get(text.len()..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0))
+    {
         return Err(invalid(WHAT, "it is one text of 16-bit units"));
     }
     let units = text.as_chunks().0.iter().map(|unit| u16::from_le_bytes(*unit));
     let text: core::result::Result<String, _> = char::decode_utf16(units).collect();
     let text = text.map_err(|_| invalid(WHAT, "the text is not UTF-16"))?.to_lowercase();
-    let names: Vec<String> = text.split(';').map(str::trim).filter(|n| !n.is_empty()).map(String::from).collect();
+    let names: Vec<String> =
+        text.split(';').map(str::trim).filter(|n| !n.is_empty()).map(String::from).collect();
     if names.is_empty() {
         return Err(invalid(WHAT, "it holds no name"));
     }

@@ -296,8 +296,7 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
         return Err(from.invalid("a filter has 1 to 8 predicates and no unknown flag"));
     }
     let (any, required) = (flags & ANY != 0, flags & REQUIRED != 0);
-    let filter =
-        Filter { event_id, event_version, any, required, fields, predicates: rest.as_flattened() };
+    let filter = Filter { event_id, event_version, any, required, fields, predicates: rest.as_flattened() };
     if filter.predicates().count() != usize::from(predicates) {
         return Err(from.invalid("the number of predicates is not that of the predicates that are there"));
     }

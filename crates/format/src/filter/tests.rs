@@ -60,7 +60,11 @@ fn every_type_is_taken_up_to_its_limit_and_no_further() {
         (EVENT_FILTER_TYPE_STACKWALK, ids(0, &[3]), [ids(0, &[3]), vec![0]].concat()),
         (EVENT_FILTER_TYPE_STACKWALK, ids(0, &[3]), vec![1, 0, 1]),
         (EVENT_FILTER_TYPE_EVENT_NAME, name(4096), name(4097)),
-        (EVENT_FILTER_TYPE_EVENT_NAME, names(Gate::default(), 1, 2, b"a\0\0\0\0"), names(Gate::default(), 1, 0, b"")),
+        (
+            EVENT_FILTER_TYPE_EVENT_NAME,
+            names(Gate::default(), 1, 2, b"a\0\0\0\0"),
+            names(Gate::default(), 1, 0, b""),
+        ),
         (EVENT_FILTER_TYPE_STACKWALK_NAME, name(30), names(Gate::default(), 1, 2, b"a\0b")),
         (EVENT_FILTER_TYPE_STACKWALK_NAME, name(30), names(Gate::default(), 1, 1, b"a\0b\0")),
         (EVENT_FILTER_TYPE_STACKWALK_NAME, name(30), vec![0; 19]),

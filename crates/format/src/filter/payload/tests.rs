@@ -31,7 +31,9 @@ fn what_was_built_is_read_back() {
     let predicates: Vec<_> = filter.predicates().collect();
     let between = Predicate { field: 0, kind: U32, operator: Operator::BETWEEN, value: Value::Numbers(3, 9) };
     let contains =
-        Predicate { field: 1, kind: Type::Utf16, operator: Operator::CONTAINS, value: Value::Text("größe") };
+        Predicate {
+            field: 1, kind: Type::Utf16, operator: Operator::CONTAINS, value: Value::Text("größe")
+        };
     assert_eq!(predicates, [between, contains]);
 }
 
@@ -75,7 +77,10 @@ fn predicates_that_make_no_sense_are_not_built() {
         (Type::Ansi, Operator::EQ, Operand::Text("a")),
         (Type::Ansi, Operator::IS, guid),
     ] {
-        assert!(event.predicate(field, kind, operator, operand).is_err(), "{kind:?} {operator:?} {operand:?}");
+        assert!(
+            event.predicate(field, kind, operator, operand).is_err(),
+            "{kind:?} {operator:?} {operand:?}"
+        );
     }
     assert!(event.predicate(1, i8, Operator::EQ, Operand::Number(1)).is_err(), "no such field");
     assert!(Builder::new().add(&event, false).is_err(), "no predicate");
@@ -130,7 +135,9 @@ fn damaged_blobs_are_refused_or_read_without_harm() {
 
 #[test]
 fn case_is_folded_one_character_for_one() {
-    for (from, to) in [('a', 'A'), ('z', 'Z'), ('{', '{'), ('`', '`'), ('ö', 'Ö'), ('ß', 'ß'), ('я', 'Я'), ('1', '1')] {
+    for (from, to) in
+        [('a', 'A'), ('z', 'Z'), ('{', '{'), ('`', '`'), ('ö', 'Ö'), ('ß', 'ß'), ('я', 'Я'), ('1', '1')]
+    {
         assert_eq!(fold(from.into()), u32::from(to));
     }
     assert_eq!(fold(0xD800), 0xD800);
