@@ -16,20 +16,20 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
+use traceweir_format::{Guid, filter};
 use traceweir_session::{Config, Place, Session};
 use traceweir_transport::cpu;
-use traceweir_transport::message::{EnableParams, Properties, SessionConfig};
+use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig};
 
 use crate::client::outlets::{Open, Owner};
 use crate::client::promise::Promise;
 use crate::client::{Client, Shared, fork, process};
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
-use crate::provider::{Change, Handle, TOO_MANY, for_provider};
+use crate::provider::{Change, Handle, for_provider};
 
 /// Private sessions in one process.
 pub const MAX_PRIVATE: usize = 3;
@@ -98,6 +98,7 @@ impl PrivateSession {
             let why = "a private session enables providers by their GUID, not groups";
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
         }
+        check_filters(provider, &params.filters)?;
         let mut shared = client.lock();
         let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
         open.enables.retain(|(p, _)| *p != provider);
@@ -105,17 +106,17 @@ impl PrivateSession {
         open.enables.push((provider, params.clone()));
         let (outlet, ticket) = (open.outlet, open.ticket);
         let mut changed = Vec::new();
-        let mut full = false;
+        let mut refused = None;
         for handle in Handle::all().filter(|h| h.slot().provider() == provider) {
-            match shared.enable(handle, outlet, ticket, params) {
-                Change::Changed => changed.push(handle),
-                Change::Full => full = true,
-                Change::None => {}
+            let change = shared.enable(handle, outlet, ticket, params);
+            if change != Change::None {
+                changed.push(handle);
             }
+            refused = refused.or(change.refusal());
         }
         drop(shared);
         client.tell(changed, params.source, for_provider(&params.filters).cloned());
-        if full { Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, TOO_MANY)) } else { Ok(()) }
+        refused.map_or(Ok(()), |(status, why)| Err(Error::refused(status, why)))
     }
 
     /// Disables it.
@@ -177,6 +178,18 @@ impl Drop for PrivateSession {
             let _ = finish(client, self.id, STOP);
         }
     }
+}
+
+/// The rules of filters; a session in one process has no use for those that say which processes are meant.
+fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
+    let refused = |why: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+    if filters.iter().any(|it| filter::is_scope(it.kind)) {
+        return refused(
+            "a private session is in one process: enable it without filters of processes".to_owned(),
+        );
+    }
+    let all = filters.iter().map(|it| (it.kind, it.data.as_slice()));
+    filter::check_all(all, &provider, false).or_else(|e| refused(e.to_string()))
 }
 
 /// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.

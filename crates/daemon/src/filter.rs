@@ -1,116 +1,126 @@
 //! The filters of an enable call: their rules, and the scope that decides which processes are enabled.
 //!
-//! A scope filter says *where* a provider is enabled and is carried out here; all others say *which events* and travel on to the
-//! processes. A process-id filter is matched once, against the processes that are there when the call is made: what is kept is the
-//! process itself (id and start time), so a later process that gets the same id is not meant.
+//! ```text
+//!   call ──▶ rules of `traceweir_format::filter` ──▶ scope filters  ──▶ Scope: which processes, asked for each one now and later
+//!                                                └──▶ all others    ──▶ travel on to the processes: which events
+//! ```
+//!
+//! | Filter | A process is meant | Later processes |
+//! |---|---|---|
+//! | process ids | that had one of the ids when the call was made | never |
+//! | executable names | whose program has one of the names | as now |
+//! | package ids, application ids, containers | whose control group tells so | as now |
+//!
+//! All of them must be met. A process-id filter is matched once: what is kept is the process itself (id and start time), so a later process that gets the
+//! same id is not meant. What a process is asked for is looked up once ([`Facts`]).
+
+mod facts;
 
 use traceweir_format::spec::enable::{
-    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EVENT_ID,
-    EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_NONE as NONE,
-    EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PAYLOAD,
-    EVENT_FILTER_TYPE_PID as PID, EVENT_FILTER_TYPE_SCHEMATIZED, EVENT_FILTER_TYPE_STACKWALK,
-    EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_STACKWALK_NAME, MAX_EVENT_FILTER_DATA_SIZE,
-    MAX_EVENT_FILTER_EVENT_ID_COUNT, MAX_EVENT_FILTER_EVENT_NAME_SIZE, MAX_EVENT_FILTER_PAYLOAD_SIZE,
-    MAX_EVENT_FILTER_PID_COUNT,
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_NONE, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
+    EVENT_FILTER_TYPE_PID,
 };
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS};
+use traceweir_format::{Guid, filter};
+use traceweir_transport::message::EnableParams;
 
 use crate::error::Refusal;
 use crate::process::ProcessKey;
-
-/// Scopes that are not served.
-const OTHER_SCOPES: [u32; 4] = [
-    EVENT_FILTER_TYPE_EXECUTABLE_NAME,
-    EVENT_FILTER_TYPE_PACKAGE_ID,
-    EVENT_FILTER_TYPE_PACKAGE_APP_ID,
-    EVENT_FILTER_TYPE_CONTAINER,
-];
-/// Bytes of a filter by event ids: a flag, a count, the ids.
-const EVENT_ID_BYTES: usize = 4 + 2 * MAX_EVENT_FILTER_EVENT_ID_COUNT;
-/// Bytes of EVENT_FILTER_LEVEL_KW.
-const LEVEL_KW_BYTES: usize = 24;
-/// The other documented types that have the top bit set, and the most bytes of each.
-const EVENT_FILTERS: [(u32, usize); 7] = [
-    (EVENT_FILTER_TYPE_SCHEMATIZED, MAX_EVENT_FILTER_DATA_SIZE),
-    (EVENT_FILTER_TYPE_PAYLOAD, MAX_EVENT_FILTER_PAYLOAD_SIZE),
-    (EVENT_FILTER_TYPE_EVENT_ID, EVENT_ID_BYTES),
-    (EVENT_FILTER_TYPE_EVENT_NAME, MAX_EVENT_FILTER_EVENT_NAME_SIZE),
-    (EVENT_FILTER_TYPE_STACKWALK, EVENT_ID_BYTES),
-    (EVENT_FILTER_TYPE_STACKWALK_NAME, MAX_EVENT_FILTER_EVENT_NAME_SIZE),
-    (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, LEVEL_KW_BYTES),
-];
+pub(crate) use facts::Facts;
 
 /// Which processes an enable is for; `None`: all, later ones too.
-pub(crate) type Scope = Option<Vec<ProcessKey>>;
+pub(crate) type Scope = Option<Conditions>;
 
-/// Checks the parameters and takes out what is carried out here.
-pub(crate) fn resolve(mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
-    if params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
+/// What a process must meet; a condition that is missing is met by all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Conditions {
+    processes: Option<Vec<ProcessKey>>,
+    executables: Option<Vec<String>>,
+    packages: Option<Vec<String>>,
+    applications: Option<Vec<String>>,
+    containers: Option<Vec<String>>,
+}
+
+impl Conditions {
+    /// Whether a process meets all of them. Facts are asked for only where they count.
+    pub(crate) fn are_met<'f>(&self, process: Option<ProcessKey>, facts: impl Fn() -> &'f Facts) -> bool {
+        let is_listed = |keys: &Vec<ProcessKey>| process.is_some_and(|key| keys.contains(&key));
+        self.processes.as_ref().is_none_or(is_listed)
+            && self.executables.as_ref().is_none_or(|names| facts().is_program(names))
+            && self.packages.as_ref().is_none_or(|names| facts().is_in_package(names))
+            && self.applications.as_ref().is_none_or(|names| facts().is_application(names))
+            && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
+    }
+
+    /// These processes only.
+    #[cfg(test)]
+    pub(crate) fn of(processes: Vec<ProcessKey>) -> Self {
+        Self { processes: Some(processes), ..Self::default() }
+    }
+
+    /// Adds a scope filter. `false`: it is none.
+    fn add(&mut self, kind: u32, data: &[u8]) -> Result<bool, Refusal> {
+        let names = || filter::name_list(data).map(Some).map_err(|e| invalid(&e));
+        match kind {
+            EVENT_FILTER_TYPE_PID => {
+                let pids = filter::pids(data).map_err(|e| invalid(&e))?;
+                self.processes = Some(pids.into_iter().filter_map(ProcessKey::of).collect());
+            }
+            EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
+            EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = names()?,
+            EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = names()?,
+            EVENT_FILTER_TYPE_CONTAINER => self.containers = names()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Checks the parameters of a call for a provider, and takes out what is carried out here.
+pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
+    let is_group = params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+    let all = params.filters.iter().map(|it| (it.kind, it.data.as_slice()));
+    filter::check_all(all, provider, is_group).map_err(|e| invalid(&e))?;
+    if is_group {
         return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, "provider groups are not supported"));
     }
-    if params.filters.len() > MAX_FILTERS {
-        return Err(invalid("more than 13 filters"));
-    }
-    params.filters.retain(|filter| filter.kind != NONE);
-    let mut kinds: Vec<u32> = params.filters.iter().map(|filter| filter.kind).collect();
-    kinds.sort_unstable();
-    if kinds.windows(2).any(|pair| pair.first() == pair.last()) {
-        return Err(invalid("two filters of one type"));
-    }
     let mut scope = None;
-    for filter in &params.filters {
-        if filter.kind == PID {
-            scope = Some(pids(&filter.data)?.into_iter().filter_map(ProcessKey::of).collect());
-        } else {
-            check(filter)?;
+    let mut others = Vec::new();
+    for it in params.filters {
+        if filter::is_scope(it.kind) {
+            scope.get_or_insert_with(Conditions::default).add(it.kind, &it.data)?;
+        } else if it.kind != EVENT_FILTER_TYPE_NONE {
+            others.push(it);
         }
     }
-    params.filters.retain(|filter| filter.kind != PID);
+    params.filters = others;
     Ok((params, scope))
 }
 
-fn check(filter: &Filter) -> Result<(), Refusal> {
-    if OTHER_SCOPES.contains(&filter.kind) {
-        return Err(Refusal::new(
-            Status::ERROR_NOT_SUPPORTED,
-            "filters by executable, package or container are not supported",
-        ));
-    }
-    let most = match EVENT_FILTERS.iter().find(|(kind, _)| *kind == filter.kind) {
-        Some((_, most)) => *most,
-        None if filter.kind < EVENT_FILTER_TYPE_SCHEMATIZED => MAX_EVENT_FILTER_DATA_SIZE,
-        None => return Err(invalid("a filter of an unknown type")),
-    };
-    if filter.data.len() > most {
-        return Err(invalid("a filter is too large"));
-    }
-    Ok(())
-}
-
-fn pids(data: &[u8]) -> Result<Vec<u32>, Refusal> {
-    let (words, rest) = data.as_chunks::<4>();
-    if !rest.is_empty() || words.is_empty() || words.len() > MAX_EVENT_FILTER_PID_COUNT {
-        return Err(invalid("a process-id filter holds 1 to 8 ids of four bytes"));
-    }
-    Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
-}
-
-fn invalid(why: &str) -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid(error: &traceweir_format::Error) -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("no such filter: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use traceweir_transport::message::Filter;
+
     use super::*;
+
+    const PROVIDER: Guid = Guid::from_u128(7);
 
     fn with(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, Scope), Refusal> {
         let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
-        resolve(EnableParams { filters, ..EnableParams::default() })
+        resolve(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
     }
 
     fn status(filters: Vec<(u32, Vec<u8>)>) -> u32 {
         with(filters).err().map_or(0, |refusal| refusal.status.0)
+    }
+
+    fn wide(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_le_bytes).collect()
     }
 
     #[test]
@@ -118,28 +128,57 @@ mod tests {
         let own = std::process::id();
         let mut data = own.to_le_bytes().to_vec();
         data.extend(0x7FFF_FFFEu32.to_le_bytes());
-        let (params, scope) = with(vec![(PID, data), (7, vec![1])]).unwrap();
-        assert_eq!(scope, Some(vec![ProcessKey::of(own).unwrap()]));
+        let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data), (7, vec![1])]).unwrap();
+        assert_eq!(scope, Some(Conditions::of(vec![ProcessKey::of(own).unwrap()])));
         assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the rest travels on");
-        assert_eq!(with(vec![(NONE, vec![])]).unwrap(), (EnableParams::default(), None));
+        assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
+    }
+
+    #[test]
+    fn all_conditions_must_be_met() {
+        let own = std::process::id();
+        let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
+        let (key, facts) = (ProcessKey::of(own), Facts::of(own));
+        let met = |filters: Vec<(u32, Vec<u8>)>| with(filters).unwrap().1.unwrap().are_met(key, || &facts);
+        let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide(&format!("other;{program}")));
+        let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide("other"));
+        let (pid, no_pid) = (own.to_le_bytes().to_vec(), u32::MAX.to_le_bytes().to_vec());
+        assert!(met(vec![here.clone()]));
+        assert!(!met(vec![elsewhere.clone()]));
+        assert!(met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
+        assert!(!met(vec![elsewhere, (EVENT_FILTER_TYPE_PID, pid)]));
+        assert!(!met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
+        for kind in
+            [EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_CONTAINER]
+        {
+            assert!(!met(vec![here.clone(), (kind, wide("no such name"))]), "{kind:#x}");
+        }
     }
 
     #[test]
     fn filters_that_break_a_rule_are_refused() {
-        let pids = |n: usize| vec![1u8; n];
-        assert_eq!(status(vec![(PID, pids(32))]), 0, "eight ids");
+        let pid = |n: usize| (EVENT_FILTER_TYPE_PID, vec![1u8; n]);
+        assert_eq!(status(vec![pid(32)]), 0, "eight ids");
         for wrong in [0, 3, 5, 36] {
-            assert_eq!(status(vec![(PID, pids(wrong))]), 87, "{wrong} bytes");
+            assert_eq!(status(vec![pid(wrong)]), 87, "{wrong} bytes");
         }
         assert_eq!(status(vec![(7, vec![]), (7, vec![])]), 87, "one type twice");
         assert_eq!(status((1..=14).map(|kind| (kind, vec![])).collect()), 87, "fourteen filters");
         assert_eq!(status((1..=13).map(|kind| (kind, vec![])).collect()), 0, "thirteen filters");
         assert_eq!(status(vec![(0x8000_0040, vec![])]), 87, "an unknown type");
-        assert_eq!(status(vec![(7, vec![0; 1025])]), 87, "too large");
-        assert_eq!(status(vec![(0x8000_4000, vec![0; 25])]), 87, "too large");
-        assert_eq!(status(vec![(0x8000_0008, vec![])]), 50, "a scope that is not supported");
-        let group =
-            EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
-        assert_eq!(resolve(group).unwrap_err().status.0, 50);
+        assert_eq!(status(vec![(0x8000_0008, vec![])]), 87, "no name");
+        assert_eq!(status(vec![(0x8000_0001, vec![0; 4])]), 87, "a filter of the kernel's provider");
+        assert_eq!(status(vec![(0x8000_0002, vec![0; 8])]), 87, "a filter of the kernel's provider");
+    }
+
+    #[test]
+    fn a_group_has_no_filters_of_single_events() {
+        let group = |kind, data| {
+            let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+            let filters = vec![Filter { kind, data }];
+            resolve(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
+        };
+        assert_eq!(group(0x8000_0200, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status.0, 87);
+        assert_eq!(group(7, vec![]).unwrap_err().status.0, 50);
     }
 }

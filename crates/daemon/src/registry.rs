@@ -16,6 +16,7 @@
 //!
 //! Data only: what is sent, attached and waited for is the service's work.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use traceweir_format::Guid;
@@ -26,7 +27,7 @@ use traceweir_transport::message::{EnableParams, MAX_REGISTRATIONS, ProviderEntr
 use traceweir_transport::socket::Peer;
 
 use crate::error::Refusal;
-use crate::filter::Scope;
+use crate::filter::{Facts, Scope};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
@@ -46,6 +47,8 @@ pub(crate) struct Process {
     instance: u64,
     /// The process itself, where `/proc` shows it.
     key: Option<ProcessKey>,
+    /// What filters ask of it, once one did.
+    facts: OnceCell<Facts>,
     /// Its registrations by their numbers.
     pub(crate) registrations: BTreeMap<u32, Registration>,
     /// Its open regions by session.
@@ -82,6 +85,7 @@ impl Process {
             peer,
             instance,
             key: ProcessKey::of(peer.pid),
+            facts: OnceCell::new(),
             registrations: BTreeMap::new(),
             regions: BTreeMap::new(),
             awaited: BTreeMap::new(),
@@ -98,7 +102,8 @@ impl Process {
 
     /// Whether an enable of this scope is for this process.
     pub(crate) fn is_in(&self, scope: &Scope) -> bool {
-        scope.as_ref().is_none_or(|keys| self.key.is_some_and(|key| keys.contains(&key)))
+        let facts = || self.facts.get_or_init(|| Facts::of(self.peer.pid));
+        scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
     }
 
     /// Whether any registration is enabled for the session.
@@ -312,6 +317,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::Conditions;
 
     const PROVIDER: Guid = Guid::from_u128(7);
 
@@ -386,9 +392,9 @@ mod tests {
     fn a_scope_holds_processes_not_ids() {
         let here = Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 0);
         let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, 0);
-        let scope = Some(vec![ProcessKey::of(std::process::id()).unwrap()]);
+        let scope = Some(Conditions::of(vec![ProcessKey::of(std::process::id()).unwrap()]));
         assert!(here.is_in(&scope) && !gone.is_in(&scope));
         assert!(here.is_in(&None) && gone.is_in(&None));
-        assert!(!here.is_in(&Some(vec![])));
+        assert!(!here.is_in(&Some(Conditions::of(vec![]))));
     }
 }

@@ -27,6 +27,7 @@ extern crate std;
 pub mod buffer;
 pub mod error;
 pub mod etl;
+pub mod filter;
 pub mod guid;
 pub mod header;
 pub mod kernel;

@@ -22,7 +22,7 @@ use super::control::Control;
 use super::outlets::Owner;
 use super::{Refused, Shared, tell_all};
 use crate::error::Error;
-use crate::provider::{Change, Combined, Handle, TOO_MANY, for_provider};
+use crate::provider::{Change, Combined, Handle, for_provider};
 
 /// Why something that a daemon asked for was not done.
 struct Trouble {
@@ -134,18 +134,13 @@ impl Control {
             }
         };
         drop(shared);
-        match change {
-            // A forked child that takes over its parent's sessions has nothing new to tell.
-            Change::Changed if super::fork::is_ready() => {
-                tell_all(&[handle], params.source, for_provider(&params.filters));
-            }
-            Change::Full => {
-                let (status, reason) = (Status::ERROR_NO_SYSTEM_RESOURCES, TOO_MANY.to_owned());
-                return Err(Trouble { registration: Some(registration), status, reason });
-            }
-            Change::Changed | Change::None => {}
+        // A forked child that takes over its parent's sessions has nothing new to tell.
+        if change != Change::None && super::fork::is_ready() {
+            tell_all(&[handle], params.source, for_provider(&params.filters));
         }
-        Ok(())
+        change.refusal().map_or(Ok(()), |(status, reason)| {
+            Err(Trouble { registration: Some(registration), status, reason: reason.to_owned() })
+        })
     }
 
     /// Shuts writers out and says so. Callbacks come last: they may take their time.
@@ -186,6 +181,8 @@ impl Shared {
         if let Some(filter) = for_provider(&params.filters)
             && handle.slot().is_registering()
         {
+            // Of several sessions the last, as with a callback that is called for each.
+            self.filters.retain(|(number, _)| *number != handle.number());
             self.filters.push((handle.number(), filter.clone()));
         }
         change
@@ -229,5 +226,5 @@ pub(crate) fn capture(handle: Handle, outlet: u8, params: &EnableParams) {
         .map_or(Combined { level: params.level, any: params.match_any, all: params.match_all }, |w| {
             Combined { level: w.level, any: w.any, all: w.all }
         });
-    handle.slot().capture_state(params.source, wish, for_provider(&params.filters));
+    handle.slot().capture_state(params.source, wish, &params.filters, 1 << (outlet & 63));
 }

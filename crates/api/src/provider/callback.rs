@@ -12,6 +12,9 @@
 //!    and the registering thread looks for changes after it has cleared `registering`, both sequentially consistent: one of them calls.
 //! 4. A turn held by a thread that a fork left behind in the parent counts as free.
 //!
+//! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit of its session; where there is none, the filter of the
+//! call that made the change whose type the provider defines. All filters of such types come along besides.
+//!
 //! A callback that panics is contained: the registration goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use traceweir_format::Guid;
-use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
+use traceweir_format::filter::{append_to_chain, is_of_provider};
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED as SCHEMATIZED;
 use traceweir_transport::message::Filter;
 
 use super::EnableNotice;
@@ -69,9 +73,50 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The filter that is meant for the provider, if one is: those of higher types are the system's.
+/// The filter of a call whose type the provider defines, if there is one.
 pub(crate) fn for_provider(filters: &[Filter]) -> Option<&Filter> {
-    filters.iter().find(|f| f.kind <= EVENT_FILTER_TYPE_SCHEMATIZED)
+    filters.iter().find(|f| is_of_provider(f.kind))
+}
+
+/// What a callback is told of filters.
+#[derive(Debug, Default)]
+struct Told {
+    /// Schematized filters, one after the other.
+    chain: Vec<u8>,
+    last: usize,
+    /// Filters of the provider's own types.
+    own: Vec<(u32, Vec<u8>)>,
+}
+
+impl Told {
+    /// Those of all sessions.
+    fn of_sessions(slot: &Slot) -> Self {
+        let mut told = Self::default();
+        for (bit, filters) in slot.filters() {
+            if let Some(filter) = filters.schematized() {
+                told.add(&filter, bit);
+            }
+            told.own.extend(filters.own());
+        }
+        told
+    }
+
+    /// Those of one call of the session with this bit.
+    fn of_call(filters: &[Filter], bit: u64) -> Self {
+        let mut told = Self::default();
+        for filter in filters {
+            match filter.kind {
+                SCHEMATIZED => told.add(&filter.data, bit),
+                kind if is_of_provider(kind) => told.own.push((kind, filter.data.clone())),
+                _ => {}
+            }
+        }
+        told
+    }
+
+    fn add(&mut self, filter: &[u8], bit: u64) {
+        append_to_chain(&mut self.chain, &mut self.last, filter, bit);
+    }
 }
 
 impl Slot {
@@ -117,27 +162,32 @@ impl Slot {
             if state.is_some() || self.told_enabled.load(Ordering::Relaxed) {
                 self.told_enabled.store(state.is_some(), Ordering::Relaxed);
                 let off = Combined { level: 0, any: 0, all: 0 };
-                self.call(source, u32::from(state.is_some()), state.unwrap_or(off), filter);
+                let told = Told::of_sessions(self);
+                self.call(source, u32::from(state.is_some()), state.unwrap_or(off), &told, filter);
             }
             (source, filter) = (Guid::NULL, None);
         }
     }
 
-    /// Asks the callback to write the provider's state to the session behind an outlet.
-    pub(crate) fn capture_state(&self, source: Guid, wish: Combined, filter: Option<&Filter>) {
+    /// Asks the callback to write the provider's state to the session with this bit, with the filters of the call that asks.
+    pub(crate) fn capture_state(&self, source: Guid, wish: Combined, filters: &[Filter], bit: u64) {
         if let Some(_turn) = self.turn.take() {
-            self.call(source, 2, wish, filter);
+            self.call(source, 2, wish, &Told::of_call(filters, bit), None);
         }
     }
 
-    fn call(&self, source: Guid, code: u32, state: Combined, filter: Option<&Filter>) {
+    fn call(&self, source: Guid, code: u32, state: Combined, told: &Told, of_call: Option<&Filter>) {
+        let own: Vec<(u32, &[u8])> = told.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
+        let chain = (!told.chain.is_empty()).then_some((SCHEMATIZED, told.chain.as_slice()));
+        let of_call = of_call.map(|filter| (filter.kind, filter.data.as_slice()));
         let notice = EnableNotice {
             source,
             code,
             level: state.level,
             match_any: state.any,
             match_all: state.all,
-            filter: filter.map(|f| (f.kind, f.data.as_slice())),
+            filter: chain.or(of_call).or(own.first().copied()),
+            own_filters: &own,
         };
         self.with_callback(|callback| {
             // A panic of the application's callback must not end the control thread, on which all providers of the process depend.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   hot words    level │ strict │ any │ all          what all sessions together may want; looked at before anything else
-//!   active       one bit for each entry in use
-//!   entries      ticket │ any │ all │ level, outlet, properties          what one session wants, as its controller said it
+//!   active       one bit for each entry in use; bit 63: every one of them has filters
+//!   entries      ticket │ any │ all │ level, outlet, filters, properties          what one session wants, as its controller said it
 //! ```
 //!
 //! The level is stored as level + 1 and 0 means off, so "may anybody want this event" is one load and one compare. A session that said 0 wants
@@ -14,30 +14,36 @@
 //! 1. Entries and hot words are written under the client's lock only; writers read them without one.
 //! 2. The hot words never say no to an event that an entry would take: level is the maximum, any the union, all the intersection.
 //! 3. An entry is filled before its bit in `active` is set and its ticket is cleared after the bit was. A writer that holds an old view finds a
-//!    ticket that the outlet refuses, at worst a new session's ticket with the old session's level: one event at the moment of change.
+//!    ticket that the outlet refuses, at worst a new session's ticket with the old session's level or filters: one event at the moment of change.
+//! 4. An entry in use holds one use of its filters' cell (see `filter`), which ends when it is replaced or cleared.
+//! 5. Bit 63 is a hint: whoever follows it looks at every entry.
 //!
 //! It does not know where sessions live: an entry names an outlet of the process by its number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 as IGNORE_KEYWORD_0;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::status::Status;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
+use super::filter::{self, Filters, Refused};
 use super::registration::Slot;
 
 /// Sessions that can have one registration enabled: eight of each of two daemons, three private ones, one to spare.
 pub(crate) const MAX_ENTRIES: usize = 20;
 
 /// Why a session cannot have a registration.
-pub(crate) const TOO_MANY: &str = "the provider is enabled by too many sessions in this process";
+const TOO_MANY: &str = "the provider is enabled by too many sessions in this process";
 
 /// What one session wants.
 pub(super) struct Entry {
     ticket: AtomicU64,
     any: AtomicU64,
     all: AtomicU64,
-    /// Level in bits 0–7, outlet in bits 8–15, bit 16: with filters; properties in the upper half.
+    /// Level in bits 0–7, outlet in bits 8–15, cell of the filters in bits 16–27, bit 30: filters of events, bit 31: of stacks; properties in the
+    /// upper half.
     rest: AtomicU64,
 }
 
@@ -50,7 +56,9 @@ pub(crate) struct Wish {
     pub(crate) any: u64,
     pub(crate) all: u64,
     pub(crate) property: u32,
+    /// Filters decide about events.
     pub(crate) filtered: bool,
+    pub(crate) filters: Filters,
 }
 
 /// What the callback is told.
@@ -61,7 +69,19 @@ pub(crate) struct Combined {
     pub(crate) all: u64,
 }
 
+/// In `active`: every session has filters of events.
+const ALL_FILTERED: u64 = 1 << 63;
+/// In the upper byte of an entry's filters.
+const OF_EVENTS: u8 = 0x40;
+const OF_STACKS: u8 = 0x80;
+
 impl Wish {
+    /// The session's bit, as providers see it in their filters and name it when they leave sessions out.
+    #[inline(always)]
+    pub(crate) const fn bit(&self) -> u64 {
+        1 << (self.outlet & 63)
+    }
+
     /// Whether the session wants an event of this level and keyword.
     #[inline(always)]
     pub(crate) fn takes(&self, level: u8, keyword: u64) -> bool {
@@ -99,15 +119,31 @@ impl Entry {
             all: self.all.load(Ordering::Relaxed),
             level: rest[0],
             outlet: rest[1],
-            filtered: rest[2] != 0,
+            filtered: rest[3] & OF_EVENTS != 0,
+            filters: Filters {
+                number: u16::from_le_bytes([rest[2], rest[3] & 0x0F]),
+                of_events: rest[3] & OF_EVENTS != 0,
+                of_stacks: rest[3] & OF_STACKS != 0,
+            },
             property: u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]),
         }
     }
 
     fn write(&self, wish: &Wish) {
         let p = wish.property.to_le_bytes();
-        let rest =
-            u64::from_le_bytes([wish.level, wish.outlet, u8::from(wish.filtered), 0, p[0], p[1], p[2], p[3]]);
+        let [low, high] = wish.filters.number.to_le_bytes();
+        let events = if wish.filters.of_events { OF_EVENTS } else { 0 };
+        let stacks = if wish.filters.of_stacks { OF_STACKS } else { 0 };
+        let rest = u64::from_le_bytes([
+            wish.level,
+            wish.outlet,
+            low,
+            high & 0x0F | events | stacks,
+            p[0],
+            p[1],
+            p[2],
+            p[3],
+        ]);
         self.any.store(wish.any, Ordering::Relaxed);
         self.all.store(wish.all, Ordering::Relaxed);
         self.rest.store(rest, Ordering::Relaxed);
@@ -124,6 +160,19 @@ pub(crate) enum Change {
     Changed,
     /// More sessions than a registration has entries.
     Full,
+    /// Not with these filters; what the session wanted before is off as well.
+    Refused(Refused),
+}
+
+impl Change {
+    /// Why the session does not have what it asked for.
+    pub(crate) const fn refusal(self) -> Option<(Status, &'static str)> {
+        match self {
+            Self::None | Self::Changed => None,
+            Self::Full => Some((Status::ERROR_NO_SYSTEM_RESOURCES, TOO_MANY)),
+            Self::Refused(why) => Some(why.reason()),
+        }
+    }
 }
 
 impl Slot {
@@ -133,6 +182,12 @@ impl Slot {
         u32::from(level) < self.level.load(Ordering::Relaxed) && self.keyword_may_pass(keyword)
     }
 
+    /// Whether any session may want this event, as far as its descriptor tells.
+    #[inline]
+    pub(crate) fn event_enabled(&self, event: &EventDescriptor) -> bool {
+        self.enabled(event.level, event.keyword) && (!self.is_filtered() || filter::may_want(self, event))
+    }
+
     #[inline]
     fn keyword_may_pass(&self, keyword: u64) -> bool {
         if keyword == 0 {
@@ -140,6 +195,12 @@ impl Slot {
         }
         let all = self.all.load(Ordering::Relaxed);
         keyword & self.any.load(Ordering::Relaxed) != 0 && keyword & all == all
+    }
+
+    /// Whether every session that has it enabled has filters of events.
+    #[inline(always)]
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.active.load(Ordering::Relaxed) & ALL_FILTERED != 0
     }
 
     /// The sessions that have this registration enabled.
@@ -161,6 +222,18 @@ impl Slot {
 
     /// A session wants this registration, or wants it differently. Under the client's lock.
     pub(crate) fn wish(&self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+        let filters = match Filters::of(&params.filters) {
+            Ok(filters) => filters,
+            Err(why) => {
+                self.unwish(1 << outlet);
+                return Change::Refused(why);
+            }
+        };
+        let place = self.entry_of(outlet).or_else(|| self.free_entry());
+        let Some((index, entry)) = place else {
+            filters.release();
+            return Change::Full;
+        };
         let wish = Wish {
             outlet,
             ticket,
@@ -168,16 +241,19 @@ impl Slot {
             any: params.match_any,
             all: params.match_all,
             property: params.property,
-            filtered: !params.filters.is_empty(),
+            filtered: filters.of_events,
+            filters,
         };
-        let place = self.entry_of(outlet).or_else(|| self.free_entry());
-        let Some((index, entry)) = place else { return Change::Full };
         let bit = 1 << index;
-        let known = self.active.load(Ordering::Relaxed) & bit != 0 && entry.read() == wish;
+        let before = (self.active.load(Ordering::Relaxed) & bit != 0).then(|| entry.read());
         entry.write(&wish);
         self.active.fetch_or(bit, Ordering::Release);
         self.refresh();
-        if known && !wish.filtered { Change::None } else { self.bump() }
+        // Filters of the same content have the same number: nothing changed where all of it is equal.
+        if let Some(before) = before {
+            before.filters.release();
+        }
+        if before == Some(wish) { Change::None } else { self.bump() }
     }
 
     /// Sessions behind these outlets want it no more. Under the client's lock. Whether any did.
@@ -192,11 +268,12 @@ impl Slot {
             return false;
         }
         // All at once: a writer sees the old sessions or the rest, which a forked child relies on.
-        self.active.fetch_and(!gone, Ordering::Release);
+        self.active.fetch_and(!(gone | ALL_FILTERED), Ordering::Release);
         self.refresh();
         for (index, entry) in self.entries.iter().enumerate() {
             if gone & (1 << index) != 0 {
                 entry.ticket.store(0, Ordering::Relaxed);
+                entry.read().filters.release();
             }
         }
         self.bump();
@@ -228,6 +305,11 @@ impl Slot {
         self.entries.iter().enumerate().filter(move |(i, _)| bits & (1 << i) != 0)
     }
 
+    /// Filters of the sessions that have it enabled, with the bits of those.
+    pub(super) fn filters(&self) -> impl Iterator<Item = (u64, Filters)> {
+        self.wishes().map(|wish| (wish.bit(), wish.filters))
+    }
+
     fn entry_of(&self, outlet: u8) -> Option<(usize, &Entry)> {
         self.used_entries().find(|(_, e)| e.read().outlet == outlet)
     }
@@ -245,11 +327,18 @@ impl Slot {
     /// Computes the hot words anew.
     fn refresh(&self) {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
+        let mut filtered = self.is_active();
         for wish in self.wishes() {
+            filtered &= wish.filtered;
             level = level.max(if wish.level == 0 { 256 } else { u32::from(wish.level) + 1 });
             any |= all_if_zero(wish.any);
             all &= wish.all;
             strict &= u32::from(wish.property & IGNORE_KEYWORD_0 != 0);
+        }
+        if filtered {
+            self.active.fetch_or(ALL_FILTERED, Ordering::Relaxed);
+        } else {
+            self.active.fetch_and(!ALL_FILTERED, Ordering::Relaxed);
         }
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
@@ -261,6 +350,9 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_ID as EVENT_ID;
+    use traceweir_transport::message::Filter;
+
     use super::*;
 
     fn params(level: u8, any: u64, all: u64) -> EnableParams {
@@ -322,13 +414,54 @@ mod tests {
     }
 
     #[test]
-    fn the_same_wish_again_is_no_change_unless_it_carries_a_filter() {
+    fn the_same_wish_again_is_no_change_and_other_filters_are_one() {
         let slot = Slot::new();
         let mut p = params(3, 1, 4);
         assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
         assert_eq!(slot.wish(0, Ticket(1), &p), Change::None);
-        p.filters.push(traceweir_transport::message::Filter { kind: 1, data: vec![] });
+        for (kind, data) in [
+            (1, vec![]),
+            (1, vec![7]),
+            (EVENT_ID, vec![1, 0, 1, 0, 7, 0]),
+            (EVENT_ID, vec![1, 0, 1, 0, 8, 0]),
+        ] {
+            p.filters = vec![Filter { kind, data }];
+            assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed, "{p:?}");
+            assert_eq!(slot.wish(0, Ticket(1), &p), Change::None, "{p:?}");
+            assert_eq!(slot.is_filtered(), kind == EVENT_ID);
+        }
+        p.filters.clear();
         assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
+        assert!(!slot.is_filtered());
+    }
+
+    #[test]
+    fn all_are_filtered_only_while_each_is() {
+        let slot = Slot::new();
+        let mut filtered = params(3, 1, 4);
+        filtered.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] }];
+        slot.wish(0, Ticket(1), &filtered);
+        slot.wish(1, Ticket(1), &filtered);
+        assert!(slot.is_filtered());
+        slot.wish(2, Ticket(1), &params(3, 1, 4));
+        assert!(!slot.is_filtered());
+        assert_eq!(slot.wishes().count(), 3);
+        slot.unwish(1 << 2);
+        assert!(slot.is_filtered() && slot.is_active());
+        assert_eq!(slot.wishes().count(), 2);
+        slot.unwish(3);
+        assert!(!slot.is_filtered() && !slot.is_active());
+    }
+
+    #[test]
+    fn a_session_whose_filters_break_a_rule_is_off() {
+        let slot = Slot::new();
+        let mut p = params(3, 1, 4);
+        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
+        p.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 2, 0, 9, 0] }];
+        let change = slot.wish(0, Ticket(1), &p);
+        assert_eq!(change.refusal().map(|(status, _)| status), Some(Status::ERROR_INVALID_PARAMETER));
+        assert!(!slot.is_active());
     }
 
     #[test]

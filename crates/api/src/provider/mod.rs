@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `registration` | the table, handles, generations |
 //! | `enable` | who wants what: hot words, entries, matching, combination |
+//! | `filter` | which events pass the filters of a session |
 //! | `callback` | when the application's callback runs |
 //! | `write`, `stage` | one event as bytes on the stack |
 //! | `activity` | activity ids of threads |
@@ -44,7 +45,7 @@ use crate::error::{Error, Result};
 
 pub use crate::client::link_state;
 pub(crate) use callback::for_provider;
-pub(crate) use enable::{Change, Combined, TOO_MANY};
+pub(crate) use enable::{Change, Combined};
 pub(crate) use registration::Traits;
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;
@@ -63,8 +64,11 @@ pub struct EnableNotice<'a> {
     pub match_any: u64,
     /// Combined all-mask.
     pub match_all: u64,
-    /// Filter data for the provider, where there is any: type and bytes.
+    /// Filter data for the provider, where there is any: type and bytes. The schematized filters of all sessions in one chain
+    /// (`traceweir_format::filter::Header::chain`), or else a filter whose type the provider defines.
     pub filter: Option<(u32, &'a [u8])>,
+    /// All filters whose types the provider defines, of all sessions.
+    pub own_filters: &'a [(u32, &'a [u8])],
 }
 
 /// Called when sessions enable, change, disable the provider or ask for its state.
@@ -144,6 +148,13 @@ impl Provider {
     #[must_use]
     pub fn enabled(&self, level: u8, keyword: u64) -> bool {
         self.handle.slot.enabled(level, keyword)
+    }
+
+    /// Whether any session may want this event: as [`enabled`](Self::enabled), and by its id where all sessions have filters of ids.
+    #[inline]
+    #[must_use]
+    pub fn event_enabled(&self, event: &EventDescriptor) -> bool {
+        self.handle.slot.event_enabled(event)
     }
 
     /// Writes an event whose payload is the blocks one after the other.
@@ -231,6 +242,13 @@ impl Handle {
     #[must_use]
     pub fn enabled(self, level: u8, keyword: u64) -> bool {
         self.slot.enabled(level, keyword) && self.is_current()
+    }
+
+    /// Whether any session may want this event, its id included; `false` for a stale handle.
+    #[inline]
+    #[must_use]
+    pub fn event_enabled(self, event: &EventDescriptor) -> bool {
+        self.slot.event_enabled(event) && self.is_current()
     }
 
     /// Writes an event; `metadata` makes it a self-described one.

@@ -54,6 +54,9 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
         return Err(WriteError::InvalidParameter);
     }
+    if slot.is_filtered() && !filter::wanted(slot, what) {
+        return Ok(());
+    }
     let thread = match fork::writer() {
         Writer::Thread(thread) => thread,
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
@@ -62,7 +65,7 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
     let items = Items::new(slot.traits(), what.metadata, related.as_ref());
     let mut stage = Stage::empty();
     if compose(&mut stage, slot, what, thread, &items) > MAX_RECORD {
-        count_lost(slot, what.descriptor, u64::MAX);
+        count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
     deliver(slot, what, thread, &mut stage)
@@ -194,10 +197,12 @@ fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) ->
 
 /// Counts the event in every session behind these outlets that wants it. Whether any does.
 #[cold]
-fn count_lost(slot: &Slot, d: &EventDescriptor, outlets: u64) -> bool {
+fn count_lost(slot: &Slot, what: &Event<'_>, outlets: u64) -> bool {
     let mut any = false;
+    let d = what.descriptor;
     for wish in slot.wishes() {
-        if outlets & (1 << wish.outlet) != 0 && wish.takes(d.level, d.keyword) {
+        let takes = wish.takes(d.level, d.keyword) && (!wish.filtered || filter::passes(slot, &wish, what));
+        if takes && outlets & (1 << wish.outlet) != 0 {
             outlets::get(wish.outlet).count_lost(wish.ticket);
             any = true;
         }
@@ -209,7 +214,7 @@ fn count_lost(slot: &Slot, d: &EventDescriptor, outlets: u64) -> bool {
 /// the child's own by now writes to those.
 #[cold]
 fn in_forked_child(slot: &Slot, what: &Event<'_>, inherited: u64) -> Result<u32, WriteError> {
-    if count_lost(slot, what.descriptor, inherited) { Err(WriteError::NoRoom) } else { Ok(fork::thread_id()) }
+    if count_lost(slot, what, inherited) { Err(WriteError::NoRoom) } else { Ok(fork::thread_id()) }
 }
 
 #[cfg(test)]

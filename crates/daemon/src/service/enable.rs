@@ -39,7 +39,7 @@ impl Service {
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
-        let (params, scope) = filter::resolve(params)?;
+        let (params, scope) = filter::resolve(&provider, params)?;
         let targets = self.select(provider, session, code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);

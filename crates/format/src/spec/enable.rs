@@ -62,3 +62,27 @@ pub const MAX_EVENT_FILTER_DATA_SIZE: usize = 1024;
 pub const MAX_EVENT_FILTER_PAYLOAD_SIZE: usize = 4096;
 /// Bytes of a filter of event names.
 pub const MAX_EVENT_FILTER_EVENT_NAME_SIZE: usize = 4096;
+/// Predicates of one payload filter.
+pub const MAX_PAYLOAD_PREDICATES: usize = 8;
+
+/// How a predicate of a payload filter compares (PAYLOAD_OPERATOR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PayloadOperator(pub u16);
+
+#[allow(missing_docs)] // Names as published (PAYLOADFIELD_…).
+impl PayloadOperator {
+    pub const EQ: Self = Self(0);
+    pub const NE: Self = Self(1);
+    pub const LE: Self = Self(2);
+    pub const GT: Self = Self(3);
+    pub const LT: Self = Self(4);
+    pub const GE: Self = Self(5);
+    pub const BETWEEN: Self = Self(6);
+    pub const NOTBETWEEN: Self = Self(7);
+    pub const MODULO: Self = Self(8);
+    pub const CONTAINS: Self = Self(20);
+    pub const DOESNTCONTAIN: Self = Self(21);
+    pub const IS: Self = Self(30);
+    pub const ISNOT: Self = Self(31);
+    pub const INVALID: Self = Self(32);
+}

@@ -1,0 +1,167 @@
+//! The payload of an event as one run of bytes, though it lies in blocks: positions, numbers, texts. Nothing is copied but numbers.
+
+use traceweir_format::filter::payload::fold;
+
+/// The blocks of an event.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks<'a> {
+    blocks: &'a [&'a [u8]],
+    length: u32,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn new(blocks: &'a [&'a [u8]]) -> Self {
+        // An event of more than 64 KiB is refused later; until then it is looked at as far as it counts.
+        let length = blocks.iter().map(|block| block.len().min(1 << 20) as u32).fold(0, u32::saturating_add);
+        Self { blocks, length: length.min(1 << 20) }
+    }
+
+    /// Bytes of all blocks.
+    pub(super) fn length(self) -> u32 {
+        self.length
+    }
+
+    /// The bytes from a position on, so many at most.
+    fn bytes(self, start: u32, count: u32) -> Bytes<'a> {
+        let mut skip = start as usize;
+        let mut blocks = self.blocks;
+        let mut block: &[u8] = &[];
+        while let [first, rest @ ..] = blocks {
+            blocks = rest;
+            if let Some(found) = first.get(skip..).filter(|found| !found.is_empty()) {
+                block = found;
+                break;
+            }
+            skip -= first.len();
+        }
+        Bytes { block, blocks, left: count }
+    }
+
+    /// The number of so many bytes, eight at most, at a position.
+    pub(super) fn number(self, start: u32, bytes: u32) -> Option<u64> {
+        let mut word = [0; 8];
+        let mut source = self.bytes(start, bytes);
+        for to in word.iter_mut().take(bytes as usize) {
+            *to = source.next()?;
+        }
+        (bytes <= 8).then_some(u64::from_le_bytes(word))
+    }
+
+    /// Bytes to the next NUL of so many bytes, which is counted; a text without one ends with the payload. `None` where no byte is left.
+    pub(super) fn until_nul(self, start: u32, width: u32) -> Option<u32> {
+        let mut source = self.bytes(start, u32::MAX);
+        let (mut seen, mut zeros) = (0_u32, 0);
+        while let Some(byte) = source.next() {
+            seen += 1;
+            zeros = if byte == 0 { zeros + 1 } else { 0 };
+            if seen.is_multiple_of(width) {
+                if zeros >= width {
+                    return Some(seen);
+                }
+                zeros = 0;
+            }
+        }
+        (seen > 0).then_some(seen)
+    }
+
+    /// The characters of a text, to its NUL.
+    pub(super) fn text(self, start: u32, bytes: u32, wide: bool) -> Text<'a> {
+        Text { source: self.bytes(start, bytes), wide, ended: false }
+    }
+}
+
+#[derive(Clone)]
+struct Bytes<'a> {
+    block: &'a [u8],
+    blocks: &'a [&'a [u8]],
+    left: u32,
+}
+
+impl Iterator for Bytes<'_> {
+    type Item = u8;
+
+    #[inline]
+    fn next(&mut self) -> Option<u8> {
+        self.left = self.left.checked_sub(1)?;
+        loop {
+            if let [first, rest @ ..] = self.block {
+                self.block = rest;
+                return Some(*first);
+            }
+            let [next, rest @ ..] = self.blocks else { return None };
+            (self.block, self.blocks) = (next, rest);
+        }
+    }
+}
+
+/// The characters of a text, folded; what is no character has a number of its own.
+pub(super) struct Text<'a> {
+    source: Bytes<'a>,
+    wide: bool,
+    ended: bool,
+}
+
+/// Bytes that are not UTF-8 are told from all characters by this.
+const NO_CHARACTER: u32 = 0x11_0000;
+
+impl Iterator for Text<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.ended {
+            return None;
+        }
+        let character = if self.wide { self.utf16() } else { self.utf8() };
+        self.ended = matches!(character, None | Some(0));
+        character.filter(|c| *c != 0).map(fold)
+    }
+}
+
+impl Text<'_> {
+    fn utf16(&mut self) -> Option<u32> {
+        let first = unit(&mut self.source)?;
+        if !(0xD800..0xDC00).contains(&first) {
+            return Some(first);
+        }
+        let mut ahead = self.source.clone();
+        match unit(&mut ahead) {
+            Some(second @ 0xDC00..0xE000) => {
+                self.source = ahead;
+                Some(0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00))
+            }
+            _ => Some(first),
+        }
+    }
+
+    fn utf8(&mut self) -> Option<u32> {
+        let first = self.source.next()?;
+        let (more, start) = match first {
+            0..0x80 => return Some(first.into()),
+            0xC2..0xE0 => (1, first & 0x1F),
+            0xE0..0xF0 => (2, first & 0x0F),
+            0xF0..0xF5 => (3, first & 0x07),
+            _ => return Some(NO_CHARACTER + u32::from(first)),
+        };
+        let mut ahead = self.source.clone();
+        let mut character = u32::from(start);
+        for _ in 0..more {
+            match ahead.next() {
+                Some(byte @ 0x80..0xC0) => character = character << 6 | u32::from(byte & 0x3F),
+                _ => return Some(NO_CHARACTER + u32::from(first)),
+            }
+        }
+        // The long way of writing a character is none.
+        let least = [0, 0x80, 0x800, 0x1_0000][more];
+        match char::from_u32(character).filter(|_| character >= least) {
+            Some(_) => {
+                self.source = ahead;
+                Some(character)
+            }
+            None => Some(NO_CHARACTER + u32::from(first)),
+        }
+    }
+}
+
+fn unit(source: &mut Bytes<'_>) -> Option<u32> {
+    Some(u32::from(u16::from_le_bytes([source.next()?, source.next()?])))
+}

@@ -1,0 +1,164 @@
+//! Filters as words: what a controller gave, turned into what a writer can look up.
+//!
+//! ```text
+//!   content      where each section begins (0: there is none) │ section…
+//!   ids          in │ bits of the table << 32      id + 1, or 0…
+//!   names        any │ all │ level, in << 8, bits << 16      hash, place << 32 + length…      texts
+//!   level/kw     any │ all │ level, in << 8
+//!   payload      filters      filter…                                                        see `payload`
+//!   schematized  bytes │ the filter as it was given
+//!   own          filters      type << 32 + bytes │ the filter as it was given…
+//! ```
+//!
+//! Tables are searched from where a number's hash points to until an empty place; at most half of the places are taken.
+
+use traceweir_format::filter::{EventIds, EventNames, LevelKeyword, check, is_of_provider, payload};
+use traceweir_format::spec::enable::{
+    EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD,
+    EVENT_FILTER_TYPE_SCHEMATIZED, EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW,
+    EVENT_FILTER_TYPE_STACKWALK_NAME,
+};
+use traceweir_format::{Error, Result};
+use traceweir_transport::message::Filter;
+
+use super::payload::compile as compile_payload;
+use super::table::{hash_name, ids_place, name_words, names_place};
+
+/// Sections, by the word that says where they begin.
+pub(super) const IDS: usize = 0;
+pub(super) const NAMES: usize = 1;
+pub(super) const PAYLOAD: usize = 2;
+pub(super) const STACK_IDS: usize = 3;
+pub(super) const STACK_NAMES: usize = 4;
+pub(super) const STACK_LEVEL_KW: usize = 5;
+pub(super) const SCHEMATIZED: usize = 6;
+pub(super) const OWN: usize = 7;
+const SECTIONS: usize = 8;
+
+/// Words in front of the table of a name filter, and of an id filter.
+pub(super) const NAMES_HEAD: usize = 3;
+pub(super) const IDS_HEAD: usize = 1;
+
+/// Compiled filters.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Compiled {
+    /// The content of a cell; empty where nothing is to be kept.
+    pub(super) words: Vec<u64>,
+    /// Some of them decide about events.
+    pub(super) of_events: bool,
+    /// Some of them decide about stacks.
+    pub(super) of_stacks: bool,
+}
+
+/// Compiles the filters of a call. Those that say which processes are meant were carried out by whoever sent them.
+pub(super) fn compile(filters: &[Filter]) -> Result<Compiled> {
+    let mut words = vec![0; SECTIONS];
+    let mut own: Vec<&Filter> = Vec::new();
+    for filter in filters {
+        check(filter.kind, &filter.data)?;
+        let data = filter.data.as_slice();
+        let (section, content) = match filter.kind {
+            EVENT_FILTER_TYPE_EVENT_ID => (IDS, ids(&EventIds::parse(data)?)),
+            EVENT_FILTER_TYPE_STACKWALK => (STACK_IDS, ids(&EventIds::parse(data)?)),
+            EVENT_FILTER_TYPE_EVENT_NAME => (NAMES, names(&EventNames::parse(data)?)),
+            EVENT_FILTER_TYPE_STACKWALK_NAME => (STACK_NAMES, names(&EventNames::parse(data)?)),
+            EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => {
+                (STACK_LEVEL_KW, level_keyword(LevelKeyword::parse(data)?))
+            }
+            EVENT_FILTER_TYPE_PAYLOAD => (PAYLOAD, compile_payload(&payload::Filters::parse(data)?)),
+            EVENT_FILTER_TYPE_SCHEMATIZED => (SCHEMATIZED, bytes(0, data)),
+            kind if is_of_provider(kind) => {
+                own.push(filter);
+                continue;
+            }
+            _ => continue,
+        };
+        add(&mut words, section, &content)?;
+    }
+    if !own.is_empty() {
+        let mut content = vec![own.len() as u64];
+        own.iter().for_each(|filter| content.extend(bytes(filter.kind, &filter.data)));
+        add(&mut words, OWN, &content)?;
+    }
+    let has = |sections: &[usize]| sections.iter().any(|section| words.get(*section) != Some(&0));
+    let (of_events, of_stacks) =
+        (has(&[IDS, NAMES, PAYLOAD]), has(&[STACK_IDS, STACK_NAMES, STACK_LEVEL_KW]));
+    if words.len() == SECTIONS {
+        words.clear();
+    }
+    Ok(Compiled { words, of_events, of_stacks })
+}
+
+fn add(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {
+    let start = words.len() as u64;
+    match words.get_mut(section) {
+        Some(place) if *place == 0 => *place = start,
+        _ => {
+            return Err(Error::Invalid {
+                what: "filters of a call",
+                offset: 0,
+                why: "each type may be there once",
+            });
+        }
+    }
+    words.extend_from_slice(content);
+    Ok(())
+}
+
+fn ids(filter: &EventIds<'_>) -> Vec<u64> {
+    let bits = bits_for(filter.ids().count());
+    let mut out = vec![0; IDS_HEAD + (1 << bits)];
+    out[0] = u64::from(filter.filter_in) | u64::from(bits) << 32;
+    let table = &mut out[IDS_HEAD..];
+    for id in filter.ids() {
+        let (entry, mask) = (u64::from(id) + 1, table.len() - 1);
+        let mut place = ids_place(id, bits);
+        while table[place] != 0 && table[place] != entry {
+            place = (place + 1) & mask;
+        }
+        table[place] = entry;
+    }
+    out
+}
+
+fn names(filter: &EventNames<'_>) -> Vec<u64> {
+    let mut names: Vec<&[u8]> = filter.names().collect();
+    names.sort_unstable();
+    names.dedup();
+    let bits = bits_for(names.len());
+    let mut out = level_keyword(LevelKeyword { gate: filter.gate, filter_in: filter.filter_in });
+    out[2] |= u64::from(bits) << 16;
+    out.resize(NAMES_HEAD + (2 << bits), 0);
+    for name in names {
+        let hash = hash_name(name);
+        let mut place = names_place(hash, bits);
+        while out[NAMES_HEAD + 2 * place] != 0 {
+            place = (place + 1) & ((1 << bits) - 1);
+        }
+        out[NAMES_HEAD + 2 * place] = hash;
+        out[NAMES_HEAD + 2 * place + 1] = (out.len() as u64) << 32 | name.len() as u64;
+        out.extend(name_words(name));
+    }
+    out
+}
+
+fn level_keyword(filter: LevelKeyword) -> Vec<u64> {
+    let LevelKeyword { gate, filter_in } = filter;
+    vec![gate.any, gate.all, u64::from(gate.level) | u64::from(filter_in) << 8]
+}
+
+/// Bytes with their number, and a type.
+fn bytes(kind: u32, data: &[u8]) -> Vec<u64> {
+    let mut out = vec![u64::from(kind) << 32 | data.len() as u64];
+    out.extend(data.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    }));
+    out
+}
+
+/// The size of a table of which at most half is taken.
+fn bits_for(count: usize) -> u32 {
+    (2 * count.max(1)).next_power_of_two().trailing_zeros()
+}

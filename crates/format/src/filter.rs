@@ -1,0 +1,335 @@
+//! The filters of an enable call as bytes: typed views, and the rules that every filter keeps.
+//!
+//! ```text
+//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of all │ u32 next │ the provider's data
+//! PID                           u32[1..8]
+//! EXECUTABLE_NAME, PACKAGE_ID,
+//! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', a NUL at the end or none
+//! EVENT_ID, STACKWALK           u8 in │ u8 0 │ u16 count │ u16[1..64]
+//! EVENT_NAME, STACKWALK_NAME    u64 any │ u64 all │ u8 level │ u8 in │ u16 count │ UTF-8 NUL…
+//! STACKWALK_LEVEL_KW            u64 any │ u64 all │ u8 level │ u8 in │ u8[6] 0
+//! SYSTEM_FLAGS, TRACEHANDLE     u32; u64
+//! PAYLOAD                       see [`payload`]
+//! types without the top bit     whatever provider and controller agreed on
+//! ```
+//!
+//! A view exists only of bytes that keep the rules, so whoever has one need not look again. Filters by level and keyword, and the level/keyword part
+//! of a name filter, differ from an enable in one point: `all` is not used where `any` is 0 ([`Gate`]).
+//!
+//! What a filter means for an event is decided where events are written; which processes a filter means, in the daemon.
+//!
+//! Source: Documented ("EVENT_FILTER_DESCRIPTOR structure", "EVENT_FILTER_EVENT_ID", "EVENT_FILTER_EVENT_NAME", "EVENT_FILTER_LEVEL_KW",
+//! "EVENT_FILTER_HEADER"). The list of containers and the payload filter are layouts of this project.
+
+pub mod payload;
+#[cfg(test)]
+mod tests;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::spec::enable as spec;
+use crate::spec::event::class::SYSTEM_TRACE_CONTROL;
+use crate::text::until_nul16;
+use crate::wire::{Cursor, chunk};
+use crate::{Error, Guid, Result};
+
+/// Bytes of EVENT_FILTER_HEADER.
+pub const HEADER_BYTES: usize = 24;
+/// Bytes of EVENT_FILTER_LEVEL_KW.
+const LEVEL_KW_BYTES: usize = 24;
+/// Types from here on are the system's, those below are the providers' own.
+const FIRST_OF_SYSTEM: u32 = spec::EVENT_FILTER_TYPE_SCHEMATIZED;
+
+/// Checks all filters of one call: `provider` is what they are for, `is_group` whether that is a group of providers.
+pub fn check_all<'a>(
+    filters: impl Iterator<Item = (u32, &'a [u8])> + Clone,
+    provider: &Guid,
+    is_group: bool,
+) -> Result<()> {
+    if filters.clone().count() > spec::MAX_EVENT_FILTERS_COUNT {
+        return Err(invalid("filters of a call", "there may be 13 at most"));
+    }
+    let used = filters.filter(|(kind, _)| *kind != spec::EVENT_FILTER_TYPE_NONE);
+    for (index, (kind, data)) in used.clone().enumerate() {
+        if used.clone().take(index).any(|(earlier, _)| earlier == kind) {
+            return Err(invalid("filters of a call", "each type may be there once"));
+        }
+        if is_group && is_of_single_events(kind) {
+            return Err(invalid("filter of a group", "ids, names and payloads belong to single providers"));
+        }
+        if is_of_kernel(kind) && *provider != SYSTEM_TRACE_CONTROL {
+            return Err(invalid("filter of the kernel's provider", "the provider is another one"));
+        }
+        check(kind, data)?;
+    }
+    Ok(())
+}
+
+/// Checks one filter by itself.
+pub fn check(kind: u32, data: &[u8]) -> Result<()> {
+    use spec::*;
+    let exactly = |bytes: usize| {
+        if data.len() == bytes { Ok(()) } else { Err(invalid("filter", "the size is not that of its type")) }
+    };
+    match kind {
+        EVENT_FILTER_TYPE_NONE => Ok(()),
+        EVENT_FILTER_TYPE_SCHEMATIZED => Header::parse(data).map(drop),
+        EVENT_FILTER_TYPE_SYSTEM_FLAGS => exactly(4),
+        EVENT_FILTER_TYPE_TRACEHANDLE => exactly(8),
+        EVENT_FILTER_TYPE_PID => pids(data).map(drop),
+        EVENT_FILTER_TYPE_EXECUTABLE_NAME
+        | EVENT_FILTER_TYPE_PACKAGE_ID
+        | EVENT_FILTER_TYPE_PACKAGE_APP_ID
+        | EVENT_FILTER_TYPE_CONTAINER => name_list(data).map(drop),
+        EVENT_FILTER_TYPE_PAYLOAD => payload::Filters::parse(data).map(drop),
+        EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
+        EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
+        EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => LevelKeyword::parse(data).map(drop),
+        FIRST_OF_SYSTEM.. => Err(invalid("filter", "the type is not known")),
+        _ => at_most("filter of a provider", data, MAX_EVENT_FILTER_DATA_SIZE),
+    }
+}
+
+/// Whether a filter says which processes are meant, not which events.
+#[must_use]
+pub const fn is_scope(kind: u32) -> bool {
+    use spec::*;
+    matches!(
+        kind,
+        EVENT_FILTER_TYPE_PID
+            | EVENT_FILTER_TYPE_EXECUTABLE_NAME
+            | EVENT_FILTER_TYPE_PACKAGE_ID
+            | EVENT_FILTER_TYPE_PACKAGE_APP_ID
+            | EVENT_FILTER_TYPE_CONTAINER
+    )
+}
+
+/// Whether a filter is defined by the provider alone and goes to its callback as it is.
+#[must_use]
+pub const fn is_of_provider(kind: u32) -> bool {
+    kind != spec::EVENT_FILTER_TYPE_NONE && kind < FIRST_OF_SYSTEM
+}
+
+const fn is_of_single_events(kind: u32) -> bool {
+    use spec::*;
+    matches!(kind, EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_PAYLOAD)
+}
+
+const fn is_of_kernel(kind: u32) -> bool {
+    matches!(kind, spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS | spec::EVENT_FILTER_TYPE_TRACEHANDLE)
+}
+
+/// EVENT_FILTER_HEADER and what stands behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// The provider's number of the filter's meaning.
+    pub id: u16,
+    /// The version of that meaning.
+    pub version: u8,
+    /// The bit of the session, as the callback sees it.
+    pub instance: u64,
+    /// Where the next session's filter begins, counted from the start of this one; 0: this is the last.
+    pub next: u32,
+    /// The provider's data.
+    pub data: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    /// Views the bytes of one filter, as a controller gives it.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        const WHAT: &str = "schematized filter";
+        at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
+        let mut from = Cursor::new(WHAT, bytes);
+        let (id, version) = (from.u16()?, from.u8()?);
+        from.take(5)?;
+        let (instance, size, next) = (from.u64()?, from.u32()?, from.u32()?);
+        if usize::try_from(size) != Ok(bytes.len()) {
+            return Err(invalid(WHAT, "the size in its header is not that of the filter"));
+        }
+        Ok(Self { id, version, instance, next, data: from.rest() })
+    }
+
+    /// The filters of a chain, as a callback gets it. Ends where a header does not fit.
+    pub fn chain(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
+        core::iter::from_fn(move || {
+            let size = usize::try_from(u32::from_le_bytes(*chunk(bytes, 16)?)).ok()?;
+            let this = Self::parse(bytes.get(..size)?).ok()?;
+            let next = usize::try_from(this.next).ok().filter(|next| *next >= size);
+            bytes = next.and_then(|next| bytes.get(next..)).unwrap_or_default();
+            Some(this)
+        })
+    }
+}
+
+/// Appends a schematized filter to a chain, as the one of the session with this bit. Filters in a chain begin at multiples of eight.
+pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], instance: u64) {
+    let start = crate::wire::align8(chain.len());
+    chain.resize(start, 0);
+    if let Some(next) = chain.get_mut(last.saturating_add(20)..).and_then(|b| b.first_chunk_mut::<4>()) {
+        let distance = start.saturating_sub(*last);
+        *next = u32::try_from(distance).unwrap_or(0).to_le_bytes();
+    }
+    chain.extend_from_slice(filter);
+    if let Some(head) = chain.get_mut(start..).and_then(|b| b.first_chunk_mut::<HEADER_BYTES>()) {
+        let [_, _, _, _, _, _, _, _, its @ .., _, _, _, _, n0, n1, n2, n3] = head;
+        if let Some(its) = its.first_chunk_mut::<8>() {
+            *its = instance.to_le_bytes();
+        }
+        (*n0, *n1, *n2, *n3) = (0, 0, 0, 0);
+    }
+    *last = start;
+}
+
+/// EVENT_FILTER_EVENT_ID: these ids only, or all but these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventIds<'a> {
+    /// Only these; else all but these.
+    pub filter_in: bool,
+    ids: &'a [[u8; 2]],
+}
+
+impl<'a> EventIds<'a> {
+    /// Views the bytes of a filter.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        const WHAT: &str = "filter of event ids";
+        let mut from = Cursor::new(WHAT, bytes);
+        let (filter_in, _, count) = (from.u8()? != 0, from.u8()?, usize::from(from.u16()?));
+        if count == 0 || count > spec::MAX_EVENT_FILTER_EVENT_ID_COUNT {
+            return Err(invalid(WHAT, "it holds 1 to 64 ids"));
+        }
+        match from.rest().as_chunks() {
+            (ids, []) if ids.len() == count => Ok(Self { filter_in, ids }),
+            _ => Err(invalid(WHAT, "the size does not fit the number of ids")),
+        }
+    }
+
+    /// The ids, as they are listed.
+    pub fn ids(&self) -> impl Iterator<Item = u16> + use<'a> {
+        self.ids.iter().map(|id| u16::from_le_bytes(*id))
+    }
+}
+
+/// The level/keyword part of a filter: which events it looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Any of these bits; 0: all events.
+    pub any: u64,
+    /// All of these bits; not used where `any` is 0.
+    pub all: u64,
+    /// Highest level; 0: all.
+    pub level: u8,
+}
+
+impl Gate {
+    /// Whether an event of this level and keyword is looked at.
+    #[inline]
+    #[must_use]
+    pub const fn admits(&self, level: u8, keyword: u64) -> bool {
+        (self.level == 0 || level <= self.level)
+            && (self.any == 0 || keyword == 0 || keyword & self.any != 0 && keyword & self.all == self.all)
+    }
+
+    fn read(from: &mut Cursor<'_>) -> Result<Self> {
+        Ok(Self { any: from.u64()?, all: from.u64()?, level: from.u8()? })
+    }
+}
+
+/// EVENT_FILTER_EVENT_NAME: of the events that the gate admits, these names only, or all but these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventNames<'a> {
+    /// Which events are looked at; others are not affected.
+    pub gate: Gate,
+    /// Only these names; else all but these.
+    pub filter_in: bool,
+    names: &'a [u8],
+    count: usize,
+}
+
+impl<'a> EventNames<'a> {
+    /// Views the bytes of a filter. Behind the last name there may be zeros: callers round sizes up.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        const WHAT: &str = "filter of event names";
+        at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_EVENT_NAME_SIZE)?;
+        let mut from = Cursor::new(WHAT, bytes);
+        let gate = Gate::read(&mut from)?;
+        let (filter_in, count) = (from.u8()? != 0, usize::from(from.u16()?));
+        let this = Self { gate, filter_in, names: from.rest(), count };
+        for _ in 0..count {
+            if !from.rest().contains(&0) {
+                return Err(invalid(WHAT, "there are fewer names than it says, or one has no end"));
+            }
+            from.ansi_z();
+        }
+        if count == 0 || from.rest().iter().any(|byte| *byte != 0) {
+            return Err(invalid(WHAT, "the number of names is not that of the names that are there"));
+        }
+        Ok(this)
+    }
+
+    /// The names, without their NULs.
+    pub fn names(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.names.split(|byte| *byte == 0).take(self.count)
+    }
+}
+
+/// EVENT_FILTER_LEVEL_KW: events that the gate admits, or all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelKeyword {
+    /// Which events.
+    pub gate: Gate,
+    /// These; else all others.
+    pub filter_in: bool,
+}
+
+impl LevelKeyword {
+    /// Reads the bytes of a filter.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        const WHAT: &str = "filter of level and keyword";
+        if bytes.len() != LEVEL_KW_BYTES {
+            return Err(invalid(WHAT, "it has 24 bytes"));
+        }
+        let mut from = Cursor::new(WHAT, bytes);
+        Ok(Self { gate: Gate::read(&mut from)?, filter_in: from.u8()? != 0 })
+    }
+}
+
+/// The process ids of a filter.
+pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
+    let (ids, rest) = bytes.as_chunks();
+    if !rest.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
+        return Err(invalid("filter of process ids", "it holds 1 to 8 ids of four bytes"));
+    }
+    Ok(ids.iter().map(|id| u32::from_le_bytes(*id)).collect())
+}
+
+/// The names of a filter of executables, packages, applications or containers, in lower case: names are compared without regard to it.
+pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
+    const WHAT: &str = "filter of names";
+    at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
+    let text = until_nul16(bytes);
+    if bytes.len() % 2 != 0 || bytes.get(text.len()..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0))
+    {
+        return Err(invalid(WHAT, "it is one text of 16-bit units"));
+    }
+    let units = text.as_chunks().0.iter().map(|unit| u16::from_le_bytes(*unit));
+    let text: core::result::Result<String, _> = char::decode_utf16(units).collect();
+    let text = text.map_err(|_| invalid(WHAT, "the text is not UTF-16"))?.to_lowercase();
+    let names: Vec<String> =
+        text.split(';').map(str::trim).filter(|n| !n.is_empty()).map(String::from).collect();
+    if names.is_empty() {
+        return Err(invalid(WHAT, "it holds no name"));
+    }
+    Ok(names)
+}
+
+fn at_most(what: &'static str, bytes: &[u8], limit: usize) -> Result<()> {
+    if bytes.len() > limit {
+        return Err(Error::TooLarge { what, size: bytes.len() as u64, limit: limit as u64 });
+    }
+    Ok(())
+}
+
+const fn invalid(what: &'static str, why: &'static str) -> Error {
+    Error::Invalid { what, offset: 0, why }
+}

@@ -1,0 +1,373 @@
+//! Payload filters: which events of which payload pass.
+//!
+//! ```text
+//! blob        "EPF1" │ u16 version = 1 │ u16 filters │ filter…
+//! filter      u16 size of all │ u16 event id │ u8 event version │ u8 flags │ u8 fields │ u8 predicates │ field… │ predicate…
+//! flags       1: one predicate is enough (else all must hold) │ 2: this filter must pass (else one of those without this flag)
+//! field       u8 shape │ u8 field that says the length │ u16 bytes │ u8 how the count is known │ u8 field that says it │ u16 count
+//! predicate   u16 size of all │ u8 field │ u8 type │ u16 operator │ u16 0 │ operand, zeros up to a multiple of eight
+//! operand     a number of 8 bytes, two of them for (NOT)BETWEEN │ a GUID │ text as UTF-8 behind its u16 length
+//! ```
+//!
+//! The fields are those of the event's payload from its start to the last one that a predicate looks at, so that whoever writes the event finds a field
+//! without knowing a schema. Sizes are multiples of eight but for the blob's own.
+//!
+//! An event passes when all filters of its id and version with flag 2 hold and, where there are others, one of those holds. Events without a filter
+//! pass. A payload too short for a field fails the predicate, and of strings the case is ignored ([`fold`]).
+//!
+//! The layout is private to this project: callers get it from the functions that build payload filters and hand it on as it is.
+
+mod build;
+#[cfg(test)]
+pub(super) mod tests;
+
+pub use build::{Builder, Event, Operand};
+
+use crate::spec::enable::{
+    MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator,
+};
+use crate::wire::Cursor;
+use crate::{Guid, Result};
+
+/// The bytes "EPF1".
+const MAGIC: u32 = u32::from_le_bytes(*b"EPF1");
+const VERSION: u16 = 1;
+/// Fields in front of and including the last one that is looked at.
+pub const MAX_FIELDS: usize = 128;
+const HEAD_BYTES: usize = 8;
+
+const ANY: u8 = 1;
+const REQUIRED: u8 = 2;
+
+/// How the bytes of one element of a field are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// So many bytes.
+    Fixed(u16),
+    /// 16-bit units to a NUL.
+    Utf16Z,
+    /// Bytes to a NUL.
+    AnsiZ,
+    /// As many bytes as the 16-bit number in front of them says.
+    Counted,
+    /// A security identifier.
+    Sid,
+    /// As many units as an earlier field, a number, says.
+    Length {
+        /// The earlier field.
+        field: u8,
+        /// Bytes of a unit.
+        unit: u16,
+    },
+}
+
+/// How many elements a field has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// So many.
+    Fixed(u16),
+    /// As many as an earlier field, a number, says.
+    Field(u8),
+}
+
+/// A field of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its elements.
+    pub shape: Shape,
+    /// How many.
+    pub count: Count,
+}
+
+impl Field {
+    /// A field of one element.
+    #[must_use]
+    pub const fn one(shape: Shape) -> Self {
+        Self { shape, count: Count::Fixed(1) }
+    }
+
+    /// As it stands in a blob.
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        let (shape, length_of, bytes) = match self.shape {
+            Shape::Fixed(bytes) => (0_u8, 0, bytes),
+            Shape::Utf16Z => (1, 0, 0),
+            Shape::AnsiZ => (2, 0, 0),
+            Shape::Counted => (3, 0, 0),
+            Shape::Sid => (4, 0, 0),
+            Shape::Length { field, unit } => (5, field, unit),
+        };
+        let (by, count_of, count) = match self.count {
+            Count::Fixed(count) => (0_u8, 0, count),
+            Count::Field(field) => (1, field, 0),
+        };
+        let [b0, b1] = bytes.to_le_bytes();
+        let [c0, c1] = count.to_le_bytes();
+        u64::from_le_bytes([shape, length_of, b0, b1, by, count_of, c0, c1])
+    }
+
+    /// From what stands in a blob.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Option<Self> {
+        let [shape, length_of, b0, b1, by, count_of, c0, c1] = word.to_le_bytes();
+        let bytes = u16::from_le_bytes([b0, b1]);
+        let shape = match shape {
+            0 => Shape::Fixed(bytes),
+            1 => Shape::Utf16Z,
+            2 => Shape::AnsiZ,
+            3 => Shape::Counted,
+            4 => Shape::Sid,
+            5 => Shape::Length { field: length_of, unit: bytes },
+            _ => return None,
+        };
+        let count = match by {
+            0 => Count::Fixed(u16::from_le_bytes([c0, c1])),
+            1 => Count::Field(count_of),
+            _ => return None,
+        };
+        Some(Self { shape, count })
+    }
+
+    /// Whether what it refers to stands before it.
+    const fn fits_at(&self, index: usize) -> bool {
+        let length = match self.shape {
+            Shape::Length { field, .. } => (field as usize) < index,
+            _ => true,
+        };
+        length
+            && match self.count {
+                Count::Field(field) => (field as usize) < index,
+                Count::Fixed(_) => true,
+            }
+    }
+}
+
+/// As what a predicate takes the first element of its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// A number of 1, 2, 4 or 8 bytes.
+    Integer {
+        /// Its bytes.
+        bytes: u8,
+        /// With a sign.
+        signed: bool,
+    },
+    /// A GUID.
+    Guid,
+    /// 16-bit text.
+    Utf16,
+    /// 8-bit text, which is UTF-8 here.
+    Ansi,
+}
+
+impl Type {
+    /// As it stands in a blob.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::Integer { bytes, signed } => bytes | (signed as u8) << 4,
+            Self::Guid => 32,
+            Self::Utf16 => 33,
+            Self::Ansi => 34,
+        }
+    }
+
+    /// From what stands in a blob.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 | 2 | 4 | 8 => Self::Integer { bytes: byte, signed: false },
+            17 | 18 | 20 | 24 => Self::Integer { bytes: byte & 15, signed: true },
+            32 => Self::Guid,
+            33 => Self::Utf16,
+            34 => Self::Ansi,
+            _ => return None,
+        })
+    }
+
+    /// Whether an operator compares values of this type.
+    const fn takes(self, operator: Operator) -> bool {
+        match self {
+            Self::Integer { .. } => matches!(operator.0, 0..=8 | 30 | 31),
+            Self::Guid => matches!(operator, Operator::IS | Operator::ISNOT),
+            Self::Utf16 | Self::Ansi => matches!(operator.0, 20 | 21 | 30 | 31),
+        }
+    }
+}
+
+/// What a field is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A number, or the lower and upper one; both the same where there is one. The sign is that of the type.
+    Numbers(i128, i128),
+    /// A GUID.
+    Guid(Guid),
+    /// Text.
+    Text(&'a str),
+}
+
+/// One comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Predicate<'a> {
+    /// The field, by its index.
+    pub field: u8,
+    /// What it is.
+    pub kind: Type,
+    /// How it is compared.
+    pub operator: Operator,
+    /// With what.
+    pub value: Value<'a>,
+}
+
+/// One filter of a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter<'a> {
+    /// The event's id.
+    pub event_id: u16,
+    /// The event's version.
+    pub event_version: u8,
+    /// One predicate is enough.
+    pub any: bool,
+    /// It must pass; else one of those that need not.
+    pub required: bool,
+    fields: &'a [[u8; 8]],
+    predicates: &'a [u8],
+}
+
+impl<'a> Filter<'a> {
+    /// The fields up to the last one that is looked at.
+    pub fn fields(&self) -> impl Iterator<Item = Field> + use<'a> {
+        self.fields.iter().map_while(|word| Field::from_word(u64::from_le_bytes(*word)))
+    }
+
+    /// The comparisons.
+    pub fn predicates(&self) -> impl Iterator<Item = Predicate<'a>> + use<'a> {
+        let mut from = Cursor::new(WHAT, self.predicates);
+        core::iter::from_fn(move || if from.is_empty() { None } else { read_predicate(&mut from).ok() })
+    }
+}
+
+/// The filters of a blob, all of whose bytes were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filters<'a> {
+    filters: &'a [u8],
+}
+
+const WHAT: &str = "payload filter";
+
+impl<'a> Filters<'a> {
+    /// Views the bytes of a filter.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        super::at_most(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
+        let mut from = Cursor::new(WHAT, bytes);
+        if from.u32()? != MAGIC || from.u16()? != VERSION {
+            return Err(from.invalid("it was not made by this version of the functions for it"));
+        }
+        let count = from.u16()?;
+        let filters = from.rest();
+        for _ in 0..count {
+            let filter = read_filter(&mut from)?;
+            check_filter(&filter, &from)?;
+        }
+        if count == 0 || !from.is_empty() {
+            return Err(from.invalid("the number of filters is not that of the filters that are there"));
+        }
+        Ok(Self { filters })
+    }
+
+    /// The filters, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = Filter<'a>> + use<'a> {
+        let mut from = Cursor::new(WHAT, self.filters);
+        core::iter::from_fn(move || if from.is_empty() { None } else { read_filter(&mut from).ok() })
+    }
+}
+
+fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
+    let (size, event_id, event_version) = (usize::from(from.u16()?), from.u16()?, from.u8()?);
+    let (flags, fields, predicates) = (from.u8()?, usize::from(from.u8()?), from.u8()?);
+    let Some(inside) = size.checked_sub(HEAD_BYTES).filter(|_| size.is_multiple_of(8)) else {
+        return Err(from.invalid("a filter is larger than its head and a multiple of eight"));
+    };
+    let body = from.take(inside)?;
+    let Some((fields, rest)) = body.as_chunks().0.split_at_checked(fields) else {
+        return Err(from.invalid("a filter has no room for its fields"));
+    };
+    if flags & !(ANY | REQUIRED) != 0 || !(1..=MAX_PAYLOAD_PREDICATES).contains(&usize::from(predicates)) {
+        return Err(from.invalid("a filter has 1 to 8 predicates and no unknown flag"));
+    }
+    let (any, required) = (flags & ANY != 0, flags & REQUIRED != 0);
+    let filter = Filter { event_id, event_version, any, required, fields, predicates: rest.as_flattened() };
+    if filter.predicates().count() != usize::from(predicates) {
+        return Err(from.invalid("the number of predicates is not that of the predicates that are there"));
+    }
+    Ok(filter)
+}
+
+fn check_filter(filter: &Filter<'_>, at: &Cursor<'_>) -> Result<()> {
+    let count = filter.fields.len();
+    let sound = filter.fields().enumerate().filter(|(index, field)| field.fits_at(*index)).count() == count;
+    if !sound || count > MAX_FIELDS || filter.predicates().any(|it| usize::from(it.field) >= count) {
+        return Err(at.invalid("a filter refers to a field that is not there"));
+    }
+    let mut rest = Cursor::new(WHAT, filter.predicates);
+    while !rest.is_empty() {
+        read_predicate(&mut rest)?;
+    }
+    Ok(())
+}
+
+fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
+    let (size, field, kind, operator) =
+        (usize::from(from.u16()?), from.u8()?, from.u8()?, Operator(from.u16()?));
+    from.u16()?;
+    let kind = Type::from_byte(kind).filter(|kind| kind.takes(operator));
+    let (Some(kind), Some(inside)) = (kind, size.checked_sub(HEAD_BYTES)) else {
+        return Err(from.invalid("a predicate compares what cannot be compared like this"));
+    };
+    let mut operand = Cursor::new(WHAT, from.take(inside)?);
+    let value = match kind {
+        Type::Integer { signed, .. } => {
+            let low = number(&mut operand, signed)?;
+            let high = if has_two(operator) { number(&mut operand, signed)? } else { low };
+            Value::Numbers(low, high)
+        }
+        Type::Guid => Value::Guid(operand.guid()?),
+        Type::Utf16 | Type::Ansi => {
+            let length = operand.u16()?;
+            let text = core::str::from_utf8(operand.take(usize::from(length))?);
+            Value::Text(text.map_err(|_| from.invalid("a text is not UTF-8"))?)
+        }
+    };
+    let padding = operand.rest();
+    if padding.len() >= 8 || !size.is_multiple_of(8) || padding.iter().any(|byte| *byte != 0) {
+        return Err(from.invalid("a predicate has the size of its operand"));
+    }
+    if operator == Operator::MODULO && value == Value::Numbers(0, 0) {
+        return Err(from.invalid("nothing can be divided by 0"));
+    }
+    Ok(Predicate { field, kind, operator, value })
+}
+
+fn number(from: &mut Cursor<'_>, signed: bool) -> Result<i128> {
+    Ok(if signed { i128::from(from.i64()?) } else { i128::from(from.u64()?) })
+}
+
+const fn has_two(operator: Operator) -> bool {
+    matches!(operator, Operator::BETWEEN | Operator::NOTBETWEEN)
+}
+
+/// A character as it is compared: upper case, where that is one character.
+#[inline]
+#[must_use]
+pub fn fold(character: u32) -> u32 {
+    if character < 0x80 {
+        let lower = character.wrapping_sub(u32::from(b'a')) < 26;
+        return character ^ u32::from(lower) << 5;
+    }
+    let Some(c) = char::from_u32(character) else { return character };
+    let mut upper = c.to_uppercase();
+    match (upper.next(), upper.next()) {
+        (Some(upper), None) => u32::from(upper),
+        _ => character,
+    }
+}

@@ -1,0 +1,178 @@
+//! Blobs of payload filters, from what the functions that build them know of an event.
+
+use alloc::vec::Vec;
+
+use super::{ANY, Field, HEAD_BYTES, MAGIC, MAX_FIELDS, REQUIRED, Shape, Type, VERSION, WHAT, has_two};
+use crate::spec::enable::{
+    MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator,
+};
+use crate::wire::{Put, align8};
+use crate::{Error, Guid, Result};
+
+/// What a field is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand<'a> {
+    /// One number.
+    Number(i128),
+    /// The lower and the upper number, both included.
+    Range(i128, i128),
+    /// A GUID.
+    Guid(Guid),
+    /// Text.
+    Text(&'a str),
+}
+
+/// The filter of one event, under construction: its fields in the order of the payload, and predicates on them.
+#[derive(Clone, Debug, Default)]
+pub struct Event {
+    id: u16,
+    version: u8,
+    any: bool,
+    fields: Vec<Field>,
+    /// The field that each looks at, and its bytes.
+    predicates: Vec<(u8, Vec<u8>)>,
+}
+
+impl Event {
+    /// No predicates yet on an event. `any`: one of them is enough.
+    #[must_use]
+    pub fn new(id: u16, version: u8, any: bool) -> Self {
+        Self { id, version, any, ..Self::default() }
+    }
+
+    /// Adds the next field of the payload; its index, for predicates and for fields whose length or count it says.
+    pub fn field(&mut self, field: Field) -> Result<u8> {
+        let index = self.fields.len();
+        if index >= MAX_FIELDS || !field.fits_at(index) {
+            return Err(invalid("a payload has at most 128 fields, each described by earlier ones"));
+        }
+        if matches!(field, Field { shape: Shape::Length { unit: 0, .. }, .. }) {
+            return Err(invalid("a unit has at least one byte"));
+        }
+        self.fields.push(field);
+        tiny(index)
+    }
+
+    /// Adds a comparison of a field, or of the first element of an array.
+    pub fn predicate(
+        &mut self,
+        field: u8,
+        kind: Type,
+        operator: Operator,
+        operand: Operand<'_>,
+    ) -> Result<()> {
+        if self.predicates.len() >= MAX_PAYLOAD_PREDICATES {
+            return Err(invalid("there are eight predicates already"));
+        }
+        if usize::from(field) >= self.fields.len() || !kind.takes(operator) {
+            return Err(invalid("the field cannot be compared like this"));
+        }
+        let value = operand_bytes(kind, operator, operand)?;
+        let size = align8(HEAD_BYTES.saturating_add(value.len()));
+        let mut bytes = Vec::with_capacity(size);
+        bytes.put_u16(small(size)?).put_u8(field).put_u8(kind.to_byte()).put_u16(operator.0).put_u16(0);
+        bytes.put(&value);
+        bytes.resize(size, 0);
+        self.predicates.push((field, bytes));
+        Ok(())
+    }
+
+    fn encode(&self, required: bool) -> Result<Vec<u8>> {
+        // What stands behind the last field that is looked at is of no interest.
+        let last = self.predicates.iter().map(|(field, _)| usize::from(*field)).max();
+        let last = last.ok_or_else(|| invalid("there is no predicate"))?;
+        let fields = self.fields.get(..=last).unwrap_or_default();
+        let flags = if self.any { ANY } else { 0 } | if required { REQUIRED } else { 0 };
+        let mut body: Vec<u8> = fields.iter().flat_map(|field| field.to_word().to_le_bytes()).collect();
+        self.predicates.iter().for_each(|(_, bytes)| body.extend_from_slice(bytes));
+        let mut out = Vec::with_capacity(HEAD_BYTES.saturating_add(body.len()));
+        out.put_u16(small(HEAD_BYTES.saturating_add(body.len()))?).put_u16(self.id).put_u8(self.version);
+        out.put_u8(flags).put_u8(tiny(fields.len())?).put_u8(tiny(self.predicates.len())?).put(&body);
+        Ok(out)
+    }
+}
+
+/// A blob under construction.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    filters: Vec<u8>,
+    count: u16,
+}
+
+impl Builder {
+    /// No filter yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the filter of an event. `required`: it must pass; else one of those that need not.
+    pub fn add(&mut self, event: &Event, required: bool) -> Result<()> {
+        let filter = event.encode(required)?;
+        let size = HEAD_BYTES.saturating_add(self.filters.len()).saturating_add(filter.len());
+        if size > MAX_EVENT_FILTER_PAYLOAD_SIZE {
+            let limit = MAX_EVENT_FILTER_PAYLOAD_SIZE as u64;
+            return Err(Error::TooLarge { what: WHAT, size: size as u64, limit });
+        }
+        self.filters.extend_from_slice(&filter);
+        self.count = self.count.saturating_add(1);
+        Ok(())
+    }
+
+    /// The bytes of the filter.
+    pub fn finish(&self) -> Result<Vec<u8>> {
+        if self.count == 0 {
+            return Err(invalid("there is no event"));
+        }
+        let mut out = Vec::with_capacity(HEAD_BYTES.saturating_add(self.filters.len()));
+        out.put_u32(MAGIC).put_u16(VERSION).put_u16(self.count).put(&self.filters);
+        Ok(out)
+    }
+}
+
+fn operand_bytes(kind: Type, operator: Operator, operand: Operand<'_>) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    match (kind, operand) {
+        (Type::Integer { bytes, signed }, Operand::Number(number)) if !has_two(operator) => {
+            if operator == Operator::MODULO && number == 0 {
+                return Err(invalid("nothing can be divided by 0"));
+            }
+            out.put(&number_bytes(number, bytes, signed)?);
+        }
+        (Type::Integer { bytes, signed }, Operand::Range(low, high)) if has_two(operator) => {
+            out.put(&number_bytes(low, bytes, signed)?).put(&number_bytes(high, bytes, signed)?);
+        }
+        (Type::Guid, Operand::Guid(guid)) => {
+            out.put(&guid.to_bytes());
+        }
+        (Type::Utf16 | Type::Ansi, Operand::Text(text)) => {
+            out.put_u16(small(text.len())?).put(text.as_bytes());
+        }
+        _ => return Err(invalid("the value is not of the field's type")),
+    }
+    Ok(out)
+}
+
+/// A number that a field of this type can hold.
+fn number_bytes(number: i128, bytes: u8, signed: bool) -> Result<[u8; 8]> {
+    let bits = u32::from(bytes).saturating_mul(8).min(64);
+    let all = 1_i128.checked_shl(bits).unwrap_or(i128::MAX);
+    let (low, high) = if signed { (all.wrapping_neg() / 2, all / 2) } else { (0, all) };
+    if !(low..high).contains(&number) {
+        return Err(invalid("the number is outside of the field's range"));
+    }
+    let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = number.to_le_bytes();
+    Ok([b0, b1, b2, b3, b4, b5, b6, b7])
+}
+
+fn small(n: usize) -> Result<u16> {
+    u16::try_from(n).map_err(|_| Error::TooLarge { what: WHAT, size: n as u64, limit: u64::from(u16::MAX) })
+}
+
+fn tiny(n: usize) -> Result<u8> {
+    u8::try_from(n).map_err(|_| invalid("there are too many fields"))
+}
+
+const fn invalid(why: &'static str) -> Error {
+    Error::Invalid { what: WHAT, offset: 0, why }
+}

@@ -1,0 +1,145 @@
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+
+const U32: Type = Type::Integer { bytes: 4, signed: false };
+
+/// A small filter that is right.
+pub(in crate::filter) fn sample() -> Vec<u8> {
+    let mut event = Event::new(7, 1, true);
+    let number = event.field(Field::one(Shape::Fixed(4))).unwrap();
+    let text = event.field(Field::one(Shape::Utf16Z)).unwrap();
+    event.field(Field::one(Shape::Sid)).unwrap();
+    event.predicate(number, U32, Operator::BETWEEN, Operand::Range(3, 9)).unwrap();
+    event.predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("größe")).unwrap();
+    let mut blob = Builder::new();
+    blob.add(&event, true).unwrap();
+    blob.finish().unwrap()
+}
+
+#[test]
+fn what_was_built_is_read_back() {
+    let blob = sample();
+    assert_eq!(&blob[..8], b"EPF1\x01\0\x01\0");
+    let filters: Vec<_> = Filters::parse(&blob).unwrap().iter().collect();
+    let [filter] = filters[..] else { panic!("{filters:?}") };
+    assert_eq!((filter.event_id, filter.event_version, filter.any, filter.required), (7, 1, true, true));
+    let fields: Vec<_> = filter.fields().collect();
+    assert_eq!(fields, [Field::one(Shape::Fixed(4)), Field::one(Shape::Utf16Z)], "no more than needed");
+    let predicates: Vec<_> = filter.predicates().collect();
+    let between = Predicate { field: 0, kind: U32, operator: Operator::BETWEEN, value: Value::Numbers(3, 9) };
+    let contains =
+        Predicate {
+            field: 1, kind: Type::Utf16, operator: Operator::CONTAINS, value: Value::Text("größe")
+        };
+    assert_eq!(predicates, [between, contains]);
+}
+
+#[test]
+fn every_field_and_type_survives_its_bytes() {
+    for shape in [
+        Shape::Fixed(9),
+        Shape::Utf16Z,
+        Shape::AnsiZ,
+        Shape::Counted,
+        Shape::Sid,
+        Shape::Length { field: 3, unit: 2 },
+    ] {
+        for count in [Count::Fixed(1), Count::Fixed(700), Count::Field(9)] {
+            let field = Field { shape, count };
+            assert_eq!(Field::from_word(field.to_word()), Some(field));
+        }
+    }
+    let kinds: Vec<u8> =
+        (0..=255).filter(|b| Type::from_byte(*b).is_some_and(|kind| kind.to_byte() == *b)).collect();
+    assert_eq!(kinds, [1, 2, 4, 8, 17, 18, 20, 24, 32, 33, 34]);
+    assert_eq!((0..=255).filter(|b| Type::from_byte(*b).is_some()).count(), kinds.len());
+}
+
+#[test]
+fn predicates_that_make_no_sense_are_not_built() {
+    let mut event = Event::new(1, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(1))).unwrap();
+    let (i8, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
+    for (kind, operator, operand) in [
+        (i8, Operator::EQ, Operand::Number(128)),
+        (i8, Operator::EQ, Operand::Number(-129)),
+        (i8, Operator::EQ, Operand::Range(1, 2)),
+        (i8, Operator::BETWEEN, Operand::Number(1)),
+        (i8, Operator::MODULO, Operand::Number(0)),
+        (i8, Operator::CONTAINS, Operand::Text("1")),
+        (i8, Operator::EQ, Operand::Text("1")),
+        (i8, Operator(9), Operand::Number(1)),
+        (i8, Operator::INVALID, Operand::Number(1)),
+        (Type::Guid, Operator::EQ, guid),
+        (Type::Ansi, Operator::EQ, Operand::Text("a")),
+        (Type::Ansi, Operator::IS, guid),
+    ] {
+        assert!(
+            event.predicate(field, kind, operator, operand).is_err(),
+            "{kind:?} {operator:?} {operand:?}"
+        );
+    }
+    assert!(event.predicate(1, i8, Operator::EQ, Operand::Number(1)).is_err(), "no such field");
+    assert!(Builder::new().add(&event, false).is_err(), "no predicate");
+    assert!(Builder::new().finish().is_err(), "no event");
+    for n in [-128, 127, 0, -1, 5, 6, 7, 8] {
+        event.predicate(field, i8, Operator::EQ, Operand::Number(n)).unwrap();
+    }
+    assert!(event.predicate(field, i8, Operator::EQ, Operand::Number(1)).is_err(), "a ninth");
+    assert!(event.field(Field::one(Shape::Length { field: 1, unit: 1 })).is_err(), "refers to itself");
+    assert!(event.field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(), "refers to itself");
+    assert!(event.field(Field::one(Shape::Length { field: 0, unit: 0 })).is_err());
+    let largest = i128::from(u64::MAX);
+    let u64 = Type::Integer { bytes: 8, signed: false };
+    let mut event = Event::new(1, 0, false);
+    event.field(Field::one(Shape::Fixed(8))).unwrap();
+    event.predicate(0, u64, Operator::LE, Operand::Number(largest)).unwrap();
+    assert!(event.predicate(0, u64, Operator::LE, Operand::Number(largest + 1)).is_err());
+}
+
+#[test]
+fn a_blob_ends_at_its_limit() {
+    let mut event = Event::new(1, 0, false);
+    event.field(Field::one(Shape::AnsiZ)).unwrap();
+    let text = String::from_utf8(vec![b'x'; 4096 - 8 - 16 - 8 - 2]).unwrap();
+    event.predicate(0, Type::Ansi, Operator::IS, Operand::Text(&text)).unwrap();
+    let mut blob = Builder::new();
+    blob.add(&event, false).unwrap();
+    assert_eq!(blob.finish().unwrap().len(), 4096);
+    assert!(Filters::parse(&blob.finish().unwrap()).is_ok());
+    assert!(matches!(blob.add(&event, false), Err(crate::Error::TooLarge { .. })));
+}
+
+#[test]
+fn damaged_blobs_are_refused_or_read_without_harm() {
+    let blob = sample();
+    for cut in 0..blob.len() {
+        assert!(Filters::parse(&blob[..cut]).is_err(), "{cut}");
+    }
+    for at in 0..blob.len() {
+        for value in [0, 1, 2, 3, 5, 8, 16, 32, 35, 127, 128, 255] {
+            let mut bad = blob.clone();
+            bad[at] = value;
+            let Ok(filters) = Filters::parse(&bad) else { continue };
+            for filter in filters.iter() {
+                let fields = filter.fields().count();
+                assert!(filter.predicates().count() >= 1);
+                assert!(filter.predicates().all(|it| usize::from(it.field) < fields));
+            }
+        }
+    }
+}
+
+#[test]
+fn case_is_folded_one_character_for_one() {
+    for (from, to) in
+        [('a', 'A'), ('z', 'Z'), ('{', '{'), ('`', '`'), ('ö', 'Ö'), ('ß', 'ß'), ('я', 'Я'), ('1', '1')]
+    {
+        assert_eq!(fold(from.into()), u32::from(to));
+    }
+    assert_eq!(fold(0xD800), 0xD800);
+    assert_eq!(fold(0x11_0080), 0x11_0080);
+}
