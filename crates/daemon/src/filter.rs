@@ -41,13 +41,18 @@ const EVENT_FILTERS: [(u32, usize); 7] = [
     (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, LEVEL_KW_BYTES),
 ];
 
+/// Filters that only one provider's events can be judged by.
+const NOT_OF_GROUPS: [u32; 3] =
+    [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD];
+
 /// Which processes an enable is for; `None`: all, later ones too.
 pub(crate) type Scope = Option<Vec<ProcessKey>>;
 
 /// Checks the parameters and takes out what is carried out here.
 pub(crate) fn resolve(mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
-    if params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
-        return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, "provider groups are not supported"));
+    let of_group = params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+    if of_group && params.filters.iter().any(|filter| NOT_OF_GROUPS.contains(&filter.kind)) {
+        return Err(invalid("a group cannot be enabled with a filter by event id, event name or payload"));
     }
     if params.filters.len() > MAX_FILTERS {
         return Err(invalid("more than 13 filters"));
@@ -138,8 +143,14 @@ mod tests {
         assert_eq!(status(vec![(7, vec![0; 1025])]), 87, "too large");
         assert_eq!(status(vec![(0x8000_4000, vec![0; 25])]), 87, "too large");
         assert_eq!(status(vec![(0x8000_0008, vec![])]), 50, "a scope that is not supported");
-        let group =
-            EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
-        assert_eq!(resolve(group).unwrap_err().status.0, 50);
+        let group = |kind| EnableParams {
+            property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP,
+            filters: vec![Filter { kind, data: vec![] }],
+            ..EnableParams::default()
+        };
+        for kind in NOT_OF_GROUPS {
+            assert_eq!(resolve(group(kind)).unwrap_err().status.0, 87);
+        }
+        assert!(resolve(group(7)).is_ok());
     }
 }
