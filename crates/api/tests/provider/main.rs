@@ -6,6 +6,7 @@
 mod callbacks;
 mod daemon;
 mod failures;
+mod forbidden;
 mod fork;
 mod links;
 mod private;
@@ -34,6 +35,7 @@ fn scenario() {
     let all = [
         callbacks::SCENARIOS,
         failures::SCENARIOS,
+        forbidden::SCENARIOS,
         fork::SCENARIOS,
         links::SCENARIOS,
         private::SCENARIOS,
