@@ -124,7 +124,11 @@ fn events_have_the_class_type_and_data_that_their_provider_gave_them() {
         let session = controller.start(&sequential("events", folder)).unwrap();
         enable(&mut controller, &session, CONTROL, 4, 0x1_0000_0003);
         let (notice, level, flags) = last(&heard);
-        assert_eq!((notice.request, level, flags), (Request::Enable, Some(4), Some(3)), "32 bits of the mask");
+        assert_eq!(
+            (notice.request, level, flags),
+            (Request::Enable, Some(4), Some(3)),
+            "32 bits of the mask"
+        );
         let logger = notice.logger;
 
         trace_event(logger, &block(48, TRACED, 0, b"data"), &Behind::default()).unwrap();
