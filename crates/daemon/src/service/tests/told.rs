@@ -166,7 +166,7 @@ impl Processes {
                 }
                 Message::CloseSession { order, session } => {
                     let its = self.told.iter_mut().filter(|(at, _)| at.0 == link);
-                    its.for_each(|(_, told)| drop(told.remove(&session)));
+                    its.for_each(|(_, told)| told.retain(|it, _| *it != session));
                     self.regions.get_mut(&link).unwrap().retain(|it| *it != session);
                     service.handle(
                         link,
