@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `control` | the thread: sockets, greeting, announcing |
 //! | `orders` | what daemons ask for, and what follows when one is gone |
+//! | `traits` | traits that are set after the registration |
 //! | `shared` | what the threads of the process share under one lock |
 //! | `outlets` | which session is written to through which outlet |
 //! | `fork` | whether this is still the process that made all this |
@@ -31,6 +32,7 @@ pub(crate) mod outlets;
 pub(crate) mod process;
 pub(crate) mod promise;
 mod shared;
+mod traits;
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -42,11 +44,12 @@ use traceweir_transport::message::Filter;
 use traceweir_transport::runtime::random;
 
 use crate::error::Result;
-use crate::provider::{EnableCallback, Handle, Traits};
+use crate::provider::{Decoding, EnableCallback, Handle, New};
 use outlets::Open;
 use promise::Promise;
 pub(crate) use shared::Shared;
 use shared::{Command, Refused, Thread};
+pub(crate) use traits::set_traits;
 
 /// The longest that a registration waits for daemons.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,12 +109,40 @@ pub(crate) fn register(
     traits: Option<&[u8]>,
     callback: Option<EnableCallback>,
 ) -> Result<Handle> {
-    let client = Client::get();
-    let traits = traits.map(|t| client.intern(t));
-    let handle = Handle::claim(provider, traits, callback)?;
-    let filter = client.announce(handle);
-    handle.slot().registered(filter.as_ref());
-    Ok(handle)
+    let mut shared = Client::get().lock();
+    let decoding = traits.and_then(|traits| Decoding::by(traits, provider));
+    let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
+    let traits = traits.map(|traits| shared.interned.traits(traits));
+    drop(shared);
+    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback })?)
+}
+
+/// Registers a classic provider; `claimed` is told its handle before the callback is called.
+pub(crate) fn register_classic(
+    provider: Guid,
+    classes: &[Guid],
+    callback: EnableCallback,
+    claimed: impl FnOnce(Handle),
+) -> Result<Handle> {
+    let classes = Some(Client::get().lock().interned.classes(classes));
+    let new = New { provider, traits: None, decoding: None, classes, callback: Some(callback) };
+    let handle = Handle::claim_for(new)?;
+    claimed(handle);
+    enter(handle)
+}
+
+/// Announces a registration, and tells its callback what is enabled already.
+fn enter(handle: Handle) -> Result<Handle> {
+    match Client::get().announce(handle) {
+        Ok(filter) => {
+            handle.slot().registered(filter.as_ref());
+            Ok(handle)
+        }
+        Err(e) => {
+            unregister(handle);
+            Err(e)
+        }
+    }
 }
 
 /// Ends a registration; `false` when it was gone already.
@@ -177,19 +208,8 @@ impl Client {
         }
     }
 
-    /// Traits for the life of the process, each kind once.
-    fn intern(&self, traits: &[u8]) -> &'static Traits {
-        let mut shared = self.lock();
-        if let Some(known) = shared.traits.iter().find(|t| *t.0 == *traits) {
-            return known;
-        }
-        let new: &'static Traits = Box::leak(Box::new(Traits(traits.into())));
-        shared.traits.push(new);
-        new
-    }
-
-    /// Announces a registration and waits for the daemons. The filter that came along for its callback.
-    fn announce(&'static self, handle: Handle) -> Option<Filter> {
+    /// Announces a registration and waits for the daemons. The filter that came along for its callback. An error: it is forbidden.
+    fn announce(&'static self, handle: Handle) -> Result<Option<Filter>> {
         let number = handle.number();
         let mut shared = self.lock();
         shared.apply_private(handle);
@@ -203,7 +223,8 @@ impl Client {
             }
         }
         let found = shared.filters.iter().position(|(n, _)| *n == number);
-        found.map(|at| shared.filters.swap_remove(at).1)
+        let filter = found.map(|at| shared.filters.swap_remove(at).1);
+        shared.verdict(number).map(|()| filter)
     }
 
     fn await_registered<'s>(
@@ -231,6 +252,7 @@ impl Client {
         let mut shared = self.lock();
         handle.slot().unwish(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
+        shared.verdicts.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);
         }

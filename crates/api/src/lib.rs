@@ -8,6 +8,7 @@
 //! | Module | For whom |
 //! |---|---|
 //! | [`provider`] | a program that says what it does: register, write |
+//! | [`classic`] | a program written for the older provider interface |
 //! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
 //! | [`consumer`] | who reads: files and live sessions, in the order of time |
 //! | [`private`] | a program that records itself, without a daemon |
@@ -55,6 +56,7 @@
 //! lives in (fork, exit, signals).
 #![deny(unsafe_code)]
 
+pub mod classic;
 pub mod consumer;
 pub mod controller;
 pub mod error;

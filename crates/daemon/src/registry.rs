@@ -1,25 +1,32 @@
 //! Who is there and what is enabled for whom.
 //!
 //! ```text
-//!   processes      link ─▶ Process { registrations: number ─▶ Registration { provider, sessions that have it enabled }
+//!   processes      link ─▶ Process { registrations: number ─▶ Registration { provider, group, sessions that have it enabled }
 //!                                    regions:       session ─▶ source
 //!                                    awaited:       order ─▶ wait }
-//!   registered     provider ─▶ { (link, registration) }          the same registrations by GUID
-//!   enables        provider ─▶ session ─▶ Enable                 also for GUIDs that nobody has registered yet
+//!   registered     target ─▶ { (link, registration) }            the same registrations by GUID, members by the GUID of their group
+//!   enables        target ─▶ session ─▶ Enable                   also for GUIDs that nobody has registered yet
+//!
+//!   Target         Provider(GUID) │ Group(GUID)                  one GUID may name both
 //! ```
 //!
 //! Invariants:
 //!
-//! 1. `registered` holds exactly the registrations of `processes`.
-//! 2. A registration's `sessions` holds a session only while `enables` has it for that GUID and the process is in its scope.
+//! 1. `registered` holds exactly the registrations of `processes`: each under its provider, and under its group if it has one.
+//! 2. A registration's `sessions` holds a session only while [`Registry::wish`] says that the session wants it. A classic registration has one
+//!    at most: the one that was enabled last.
 //! 3. `regions` of a process holds a session exactly while one of its registrations is enabled there (and a region could be made).
 //!
-//! Data only: what is sent, attached and waited for is the service's work.
+//! What a session wants of a registration, put together from all its enables, is in `registry/wish.rs`. Data only: what is sent, attached
+//! and waited for is the service's work.
+
+mod wish;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::SourceId;
@@ -31,8 +38,8 @@ use crate::filter::{Facts, Scope};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
-/// Sessions that enable one provider.
-pub(crate) const MAX_SESSIONS_PER_PROVIDER: usize = 8;
+/// Sessions that enable one provider directly, or one group.
+const MAX_SESSIONS_PER_TARGET: usize = 8;
 /// Providers that one session enables.
 const MAX_ENABLES_PER_SESSION: usize = 4096;
 /// Bytes of provider names kept for one process; a name past that is not kept.
@@ -64,18 +71,58 @@ pub(crate) struct Process {
 pub(crate) struct Registration {
     /// Its GUID.
     pub(crate) provider: Guid,
+    /// The group that its traits name.
+    pub(crate) group: Option<Guid>,
+    /// It takes orders from one session at a time, and of those the level and 32 flags only.
+    pub(crate) classic: bool,
     /// Sessions for which it is enabled.
     pub(crate) sessions: BTreeSet<u64>,
+    has_traits: bool,
     name: String,
 }
 
-/// What one session wants from one provider.
+impl Registration {
+    /// What enables it.
+    fn targets(&self) -> impl Iterator<Item = Target> + use<> {
+        [Some(Target::Provider(self.provider)), self.group.map(Target::Group)].into_iter().flatten()
+    }
+}
+
+/// What the GUID of an enable call names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    /// The registrations of this GUID.
+    Provider(Guid),
+    /// The registrations whose traits name this group.
+    Group(Guid),
+}
+
+impl Target {
+    /// By the GUID and the property bits of a call.
+    pub(crate) fn of_call(guid: Guid, property: u32) -> Self {
+        if property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP == 0 {
+            Self::Provider(guid)
+        } else {
+            Self::Group(guid)
+        }
+    }
+
+    fn guid(self) -> Guid {
+        match self {
+            Self::Provider(guid) | Self::Group(guid) => guid,
+        }
+    }
+}
+
+/// What one session wants from one target.
 #[derive(Clone, Debug)]
 pub(crate) struct Enable {
     /// What.
     pub(crate) params: EnableParams,
     /// From whom.
     pub(crate) scope: Scope,
+    /// Later calls have higher numbers.
+    since: u64,
 }
 
 impl Process {
@@ -128,8 +175,9 @@ impl Process {
 pub(crate) struct Registry {
     /// Processes by connection.
     pub(crate) processes: BTreeMap<LinkId, Process>,
-    registered: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
-    enables: BTreeMap<Guid, BTreeMap<u64, Enable>>,
+    registered: BTreeMap<Target, BTreeSet<(LinkId, u32)>>,
+    enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
+    calls: u64,
 }
 
 impl Registry {
@@ -143,17 +191,6 @@ impl Registry {
         self.processes.values().filter(|process| process.peer.pid == pid).count()
     }
 
-    /// The registrations of a process that a session wants and does not have.
-    pub(crate) fn wanting(&self, link: LinkId, session: u64) -> Vec<(u32, EnableParams)> {
-        let Some(process) = self.processes.get(&link) else { return Vec::new() };
-        let wanted = |registration: &Registration| {
-            let enable = self.enable_of(&registration.provider, session)?;
-            let is_meant = process.is_in(&enable.scope) && !registration.sessions.contains(&session);
-            is_meant.then(|| enable.params.clone())
-        };
-        process.registrations.iter().filter_map(|(number, it)| Some((*number, wanted(it)?))).collect()
-    }
-
     /// Adds a registration.
     pub(crate) fn register(
         &mut self,
@@ -161,24 +198,56 @@ impl Registry {
         number: u32,
         provider: Guid,
         traits: &[u8],
+        classic: bool,
     ) -> Result<(), Refusal> {
         let Some(process) = self.processes.get_mut(&link) else { return Ok(()) };
         if process.registrations.contains_key(&number) {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "this registration is there already"));
+            return Err(invalid("this registration is there already"));
         }
         if process.registrations.len() >= MAX_REGISTRATIONS {
             let why = format!("a process has at most {MAX_REGISTRATIONS} registrations");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
-        let mut name =
-            Traits::parse(traits).map(|t| String::from_utf8_lossy(t.name).into_owned()).unwrap_or_default();
-        if process.name_bytes + name.len() > MAX_NAME_BYTES {
-            name = String::new();
+        let sessions = BTreeSet::new();
+        let new =
+            Registration { provider, group: None, classic, sessions, has_traits: false, name: String::new() };
+        process.registrations.insert(number, new);
+        self.registered.entry(Target::Provider(provider)).or_default().insert((link, number));
+        if !traits.is_empty() && !classic {
+            self.give_traits(link, number, traits);
         }
-        process.name_bytes += name.len();
-        process.registrations.insert(number, Registration { provider, sessions: BTreeSet::new(), name });
-        self.registered.entry(provider).or_default().insert((link, number));
         Ok(())
+    }
+
+    /// Gives a registration the traits that it came without; whoever has some keeps them.
+    pub(crate) fn set_traits(&mut self, link: LinkId, number: u32, traits: &[u8]) -> Result<(), Refusal> {
+        Traits::parse_strict(traits).map_err(|e| invalid(&e.to_string()))?;
+        match self.registration(link, number) {
+            None => Err(invalid("this registration is not there")),
+            Some(it) if it.classic => Err(invalid("a classic provider has no traits")),
+            Some(it) if it.has_traits => Err(invalid("the traits of a registration are set once")),
+            Some(_) => {
+                self.give_traits(link, number, traits);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes over what can be read of the traits: a name, a group.
+    fn give_traits(&mut self, link: LinkId, number: u32, traits: &[u8]) {
+        let Some(process) = self.processes.get_mut(&link) else { return };
+        let Some(registration) = process.registrations.get_mut(&number) else { return };
+        registration.has_traits = true;
+        let Ok(traits) = Traits::parse(traits) else { return };
+        let name = String::from_utf8_lossy(traits.name).into_owned();
+        if process.name_bytes.saturating_add(name.len()) <= MAX_NAME_BYTES {
+            process.name_bytes = process.name_bytes.saturating_add(name.len());
+            registration.name = name;
+        }
+        registration.group = traits.group();
+        if let Some(group) = registration.group {
+            self.registered.entry(Target::Group(group)).or_default().insert((link, number));
+        }
     }
 
     /// Takes a registration out.
@@ -186,7 +255,7 @@ impl Registry {
         let process = self.processes.get_mut(&link)?;
         let registration = process.registrations.remove(&number)?;
         process.name_bytes = process.name_bytes.saturating_sub(registration.name.len());
-        self.forget(registration.provider, link, number);
+        self.forget(&registration, link, number);
         Some(registration)
     }
 
@@ -194,16 +263,18 @@ impl Registry {
     pub(crate) fn remove(&mut self, link: LinkId) -> Option<Process> {
         let process = self.processes.remove(&link)?;
         for (number, registration) in &process.registrations {
-            self.forget(registration.provider, link, *number);
+            self.forget(registration, link, *number);
         }
         Some(process)
     }
 
-    fn forget(&mut self, provider: Guid, link: LinkId, number: u32) {
-        if let Some(all) = self.registered.get_mut(&provider) {
-            all.remove(&(link, number));
-            if all.is_empty() {
-                self.registered.remove(&provider);
+    fn forget(&mut self, registration: &Registration, link: LinkId, number: u32) {
+        for target in registration.targets() {
+            if let Some(all) = self.registered.get_mut(&target) {
+                all.remove(&(link, number));
+                if all.is_empty() {
+                    self.registered.remove(&target);
+                }
             }
         }
     }
@@ -213,9 +284,9 @@ impl Registry {
         self.processes.get_mut(&link)?.registrations.get_mut(&number)
     }
 
-    /// All registrations of a provider.
-    pub(crate) fn registrations_of(&self, provider: &Guid) -> Vec<(LinkId, u32)> {
-        self.registered.get(provider).map(|all| all.iter().copied().collect()).unwrap_or_default()
+    /// All registrations of a provider, or members of a group.
+    pub(crate) fn registrations_of(&self, target: Target) -> Vec<(LinkId, u32)> {
+        self.registered.get(&target).map(|all| all.iter().copied().collect()).unwrap_or_default()
     }
 
     /// A session is not enabled for a registration after all, or for none of the process.
@@ -228,47 +299,47 @@ impl Registry {
         }
     }
 
-    /// The sessions that enable a provider.
-    pub(crate) fn enables_of(&self, provider: &Guid) -> Vec<(u64, Enable)> {
-        let enables = self.enables.get(provider).into_iter().flatten();
-        enables.map(|(session, enable)| (*session, enable.clone())).collect()
+    /// Whether anybody has registered or enabled the provider, or joined or enabled the group.
+    pub(crate) fn is_known(&self, target: Target) -> bool {
+        self.registered.contains_key(&target) || self.enables.contains_key(&target)
     }
 
-    /// What one session wants from a provider.
-    pub(crate) fn enable_of(&self, provider: &Guid, session: u64) -> Option<&Enable> {
-        self.enables.get(provider)?.get(&session)
-    }
-
-    /// Whether anybody has registered or enabled the provider.
-    pub(crate) fn is_known(&self, provider: &Guid) -> bool {
-        self.registered.contains_key(provider) || self.enables.contains_key(provider)
-    }
-
-    /// Sets what a session wants from a provider; replaces what it wanted before.
-    pub(crate) fn enable(&mut self, provider: Guid, session: u64, enable: Enable) -> Result<(), Refusal> {
+    /// Sets what a session wants from a target; replaces what it wanted before.
+    pub(crate) fn enable(
+        &mut self,
+        target: Target,
+        session: u64,
+        params: EnableParams,
+        scope: Scope,
+    ) -> Result<(), Refusal> {
         let of_session = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
-        let sessions = self.enables.get(&provider);
+        let sessions = self.enables.get(&target);
         if !sessions.is_some_and(|sessions| sessions.contains_key(&session)) {
             let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
-            if sessions.is_some_and(|sessions| sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
-                return full("eight sessions enable this provider already");
+            if sessions.is_some_and(|sessions| sessions.len() >= MAX_SESSIONS_PER_TARGET) {
+                return full(match target {
+                    Target::Provider(_) => "eight sessions enable this provider already",
+                    Target::Group(_) => "eight sessions enable this group already",
+                });
             }
             if of_session >= MAX_ENABLES_PER_SESSION {
                 return full("a session enables at most 4096 providers");
             }
         }
-        self.enables.entry(provider).or_default().insert(session, enable);
+        self.calls = self.calls.wrapping_add(1);
+        let enable = Enable { params, scope, since: self.calls };
+        self.enables.entry(target).or_default().insert(session, enable);
         Ok(())
     }
 
-    /// A session wants a provider no more.
-    pub(crate) fn disable(&mut self, provider: &Guid, session: u64) {
-        if let Some(sessions) = self.enables.get_mut(provider) {
-            sessions.remove(&session);
-            if sessions.is_empty() {
-                self.enables.remove(provider);
-            }
+    /// A session wants a target no more; whether it did.
+    pub(crate) fn disable(&mut self, target: Target, session: u64) -> bool {
+        let Some(sessions) = self.enables.get_mut(&target) else { return false };
+        let did = sessions.remove(&session).is_some();
+        if sessions.is_empty() {
+            self.enables.remove(&target);
         }
+        did
     }
 
     /// A session wants nothing more of anybody; the processes that had a region for it.
@@ -289,112 +360,40 @@ impl Registry {
         links
     }
 
-    /// All providers that are registered or enabled, by GUID.
+    /// All providers and groups that are registered or enabled.
     pub(crate) fn providers(&self) -> Vec<ProviderEntry> {
-        let guids: BTreeSet<&Guid> = self.registered.keys().chain(self.enables.keys()).collect();
-        guids.into_iter().map(|provider| self.entry(provider)).collect()
+        let targets: BTreeSet<&Target> = self.registered.keys().chain(self.enables.keys()).collect();
+        targets.into_iter().map(|target| self.entry(*target)).collect()
     }
 
-    fn entry(&self, provider: &Guid) -> ProviderEntry {
-        let mut name = String::new();
-        let mut pids = BTreeSet::new();
-        for (link, number) in self.registered.get(provider).into_iter().flatten() {
+    fn entry(&self, target: Target) -> ProviderEntry {
+        let is_group = matches!(target, Target::Group(_));
+        let mut entry = ProviderEntry { provider: target.guid(), is_group, ..ProviderEntry::default() };
+        let (mut pids, mut groups) = (BTreeSet::new(), BTreeSet::new());
+        for (link, number) in self.registered.get(&target).into_iter().flatten() {
             let Some(process) = self.processes.get(link) else { continue };
             pids.insert(process.peer.pid);
-            if let Some(registration) = process.registrations.get(number).filter(|_| name.is_empty()) {
-                name.clone_from(&registration.name);
+            let Some(registration) = process.registrations.get(number).filter(|_| !is_group) else {
+                continue;
+            };
+            groups.extend(registration.group);
+            entry.is_classic |= registration.classic;
+            if entry.name.is_empty() {
+                entry.name.clone_from(&registration.name);
             }
         }
-        let enables = self.enables.get(provider).into_iter().flatten();
-        let sessions =
+        let enables = self.enables.get(&target).into_iter().flatten();
+        entry.sessions =
             enables.map(|(id, e)| (*id, e.params.level, e.params.match_any, e.params.match_all)).collect();
-        let pids = pids.into_iter().collect();
-        let (groups, is_group, is_classic) = (Vec::new(), false, false);
-        ProviderEntry { provider: *provider, name, pids, sessions, groups, is_group, is_classic }
+        entry.pids = pids.into_iter().collect();
+        entry.groups = groups.into_iter().collect();
+        entry
     }
+}
+
+fn invalid(why: &str) -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::filter::Conditions;
-
-    const PROVIDER: Guid = Guid::from_u128(7);
-
-    fn registry() -> Registry {
-        let mut registry = Registry::default();
-        registry.processes.insert(1, Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 99));
-        registry
-    }
-
-    fn plain() -> Enable {
-        Enable { params: EnableParams::default(), scope: None }
-    }
-
-    #[test]
-    fn a_process_has_1024_registrations_and_gets_room_back() {
-        let mut registry = registry();
-        for number in 0..1024 {
-            registry.register(1, number, PROVIDER, &[]).unwrap();
-        }
-        assert_eq!(registry.register(1, 1024, PROVIDER, &[]).unwrap_err().status.0, 1450);
-        assert_eq!(registry.register(1, 5, PROVIDER, &[]).unwrap_err().status.0, 87, "a number twice");
-        assert!(registry.unregister(1, 5).is_some());
-        assert!(registry.unregister(1, 5).is_none());
-        registry.register(1, 5, PROVIDER, &[]).unwrap();
-        assert_eq!(registry.registrations_of(&PROVIDER).len(), 1024);
-        assert_eq!(registry.remove(1).unwrap().registrations.len(), 1024);
-        assert!(!registry.is_known(&PROVIDER));
-    }
-
-    #[test]
-    fn names_of_one_process_take_bounded_room() {
-        let mut registry = registry();
-        let name = "n".repeat(20_000);
-        let traits = traceweir_format::tracelogging::TraitsBuilder::new(&name).finish().unwrap().to_vec();
-        registry.register(1, 0, PROVIDER, &traits).unwrap();
-        registry.register(1, 1, Guid::from_u128(8), &traits).unwrap();
-        let names: Vec<usize> = registry.providers().iter().map(|entry| entry.name.len()).collect();
-        assert_eq!(names, [20_000, 0]);
-        registry.unregister(1, 0).unwrap();
-        registry.register(1, 2, PROVIDER, &traits).unwrap();
-        assert_eq!(registry.providers().first().unwrap().name.len(), 20_000, "the room came back");
-    }
-
-    #[test]
-    fn the_ninth_session_of_a_provider_is_refused_but_may_change() {
-        let mut registry = registry();
-        for session in 1..=8 {
-            registry.enable(PROVIDER, session, plain()).unwrap();
-        }
-        assert_eq!(registry.enable(PROVIDER, 9, plain()).unwrap_err().status.0, 1450);
-        registry.enable(PROVIDER, 8, plain()).unwrap();
-        registry.disable(&PROVIDER, 3);
-        registry.enable(PROVIDER, 9, plain()).unwrap();
-        for session in 1..=9 {
-            registry.forget_session(session);
-        }
-        assert!(!registry.is_known(&PROVIDER));
-    }
-
-    #[test]
-    fn an_acknowledgement_covers_all_earlier_orders() {
-        let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, 0);
-        process.awaited = BTreeMap::from([(1, 10), (3, 30), (7, 70)]);
-        assert_eq!(process.acknowledged(0), []);
-        assert_eq!(process.acknowledged(3), [10, 30]);
-        assert_eq!(process.acknowledged(u32::MAX), [70]);
-        process.last_order = u32::MAX;
-        assert_eq!(process.next_order(), 1);
-    }
-
-    #[test]
-    fn a_scope_holds_processes_not_ids() {
-        let here = Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 0);
-        let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, 0);
-        let scope = Some(Conditions::of(vec![ProcessKey::of(std::process::id()).unwrap()]));
-        assert!(here.is_in(&scope) && !gone.is_in(&scope));
-        assert!(here.is_in(&None) && gone.is_in(&None));
-        assert!(!here.is_in(&Some(Conditions::of(vec![]))));
-    }
-}
+mod tests;

@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role, common_version};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
@@ -366,6 +367,12 @@ impl Service {
     /// Names of sessions that are not finished, for the log.
     pub(crate) fn unfinished(&self) -> Vec<String> {
         self.sessions.names()
+    }
+
+    /// Whether the peer of a connection has a right (`TRACELOG_…`) to a session, provider or group, by its GUID. The connection itself was
+    /// admitted by [`Access`]; beyond that everything is granted.
+    fn check_right(&self, _link: LinkId, _object: Guid, _right: u32) -> Result<(), Refusal> {
+        Ok(())
     }
 
     fn refuse_when_leaving(&self) -> Result<(), Refusal> {

@@ -31,6 +31,7 @@ mod pool;
 mod realtime;
 mod record;
 mod region;
+mod sequence;
 mod stats;
 mod storage;
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   EVENT, FULL, INSTANCE   08 u32 thread (translated) │ 0C u32 process (ours) │ 10 i64 stamp (the stream's)
-//!   MESSAGE                 the same, where its flags give room
+//!   MESSAGE                 the same, where its flags give room, and the sequence number
 //!   anything else           refused: kernel events do not come from a process
 //! ```
 
@@ -13,6 +13,8 @@ use traceweir_format::header::message::{self, Origin};
 use traceweir_format::header::{self, Family, Record, event};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, HeaderType};
 use traceweir_format::wire::i64_at;
+
+use crate::sequence::Sequence;
 
 /// Thread ids remembered for a process before all are asked for again.
 const REMEMBERED: usize = 4096;
@@ -62,11 +64,17 @@ pub(crate) struct Writer {
     process: u32,
     threads: Threads,
     known: HashMap<u32, u32>,
+    sequence: Sequence,
 }
 
 impl Writer {
     pub(crate) fn new(process: u32, threads: Threads) -> Self {
-        Self { process, threads, known: HashMap::new() }
+        Self { process, threads, known: HashMap::new(), sequence: Sequence::None }
+    }
+
+    /// Whose messages get their numbers from here.
+    pub(crate) fn numbered(self, sequence: Sequence) -> Self {
+        Self { sequence, ..self }
     }
 
     #[inline]
@@ -122,6 +130,7 @@ impl Writer {
             Family::Message => {
                 let thread_id = self.thread(given);
                 message::set_origin(record, &Origin { time, thread_id, process_id: self.process });
+                self.sequence.number(record);
             }
             _ => return false,
         }

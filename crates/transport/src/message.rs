@@ -329,6 +329,14 @@ pub enum Message {
         /// Registered by RegisterTraceGuids: one session has it at a time, and gets level and flags only.
         classic: bool,
     },
+    /// Provider: traits for a registration that came without; it joins the group that they name. All that is enabled there was said when the
+    /// answer comes.
+    SetTraits {
+        /// Number in the process.
+        registration: u32,
+        /// Traits.
+        traits: Vec<u8>,
+    },
     /// Provider: it is gone.
     Unregister {
         /// Number in the process.

@@ -12,16 +12,17 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use traceweir_format::tracelogging::{Traits, TraitsBuilder};
+use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging::{self, TraitsBuilder};
 use traceweir_transport::Error;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
-use super::link::{Link, Peer};
+use super::link::{Asked, Link, Peer};
 use super::outlets;
 use super::{Client, Command, PATIENCE, fork, tell_all};
-use crate::provider::Handle;
+use crate::provider::{Handle, Traits};
 
 /// Connections at most; a stranger could make more.
 const MAX_PEERS: usize = 16;
@@ -168,6 +169,7 @@ impl Control {
                         }
                     }
                 }
+                Command::SetTraits(number, traits) => self.say_traits(number, traits),
                 Command::Tell { changed, source, filter, done } => {
                     tell_all(&changed, source, filter.as_ref());
                     done.keep(());
@@ -226,29 +228,60 @@ impl Control {
         match envelope.message {
             Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.hello(at),
             Message::Welcome { version, .. } if !self.peers[at].ready => self.welcomed(at, version)?,
-            Message::Refused { reason, .. } => self.refused(at, envelope.request, &reason)?,
+            Message::Refused { status, reason } => {
+                self.refused(at, envelope.request, Status(status), &reason)?
+            }
+            Message::Done if self.peers[at].ready => self.done(at, envelope.request),
             message if self.peers[at].ready => self.order(at, message, envelope.descriptors)?,
             _ => return Err(Error::Invalid("a daemon says welcome first")),
         }
         Ok(())
     }
 
-    /// A refused greeting is the end of the connection. A refused registration is no more than that: this daemon does not know it.
-    fn refused(&mut self, at: usize, request: u32, reason: &str) -> Result<(), Error> {
+    /// A refused greeting is the end of the connection. A refused registration, or its traits, is no more than that: this daemon does not know it.
+    fn refused(&mut self, at: usize, request: u32, status: Status, reason: &str) -> Result<(), Error> {
         let peer = &mut self.peers[at];
         let mut shared = self.client.lock();
         if !peer.ready {
             shared.note(format!("a daemon refuses this process: {reason}"));
             return Err(Error::Closed);
         }
-        if let Some(registration) = peer.refused(request) {
-            shared.awaited.retain(|a| *a != (peer.id, registration));
-            shared.silent = false;
-            shared.note(format!("a daemon refuses a registration: {reason}"));
-            drop(shared);
+        let why = Some((status, reason.to_owned()));
+        match peer.answered(request, true) {
+            Some(Asked::Register(registration)) => {
+                shared.answered(peer.id, registration, why);
+                shared.note(format!("a daemon refuses a registration: {reason}"));
+            }
+            Some(Asked::SetTraits(registration)) => {
+                shared.traits_answered(peer.id, registration, why);
+                shared.note(format!("a daemon refuses the traits of a registration: {reason}"));
+            }
+            None => return Ok(()),
+        }
+        drop(shared);
+        self.client.changed.notify_all();
+        Ok(())
+    }
+
+    /// A request is carried out: traits are taken, or it was an Unregister, of which no answer was wanted.
+    fn done(&mut self, at: usize, request: u32) {
+        let peer = &mut self.peers[at];
+        if let Some(Asked::SetTraits(registration)) = peer.answered(request, false) {
+            self.client.lock().traits_answered(peer.id, registration, None);
             self.client.changed.notify_all();
         }
-        Ok(())
+    }
+
+    /// Tells all daemons that know a registration of its traits.
+    fn say_traits(&mut self, number: u32, traits: &'static Traits) {
+        let mut shared = self.client.lock();
+        for peer in self.peers.iter_mut().filter(|p| p.announced.contains(&number)) {
+            peer.ask(Message::SetTraits { registration: number, traits: traits_to_tell(&traits.0) });
+            shared.traits_said(number, Some(peer.id));
+        }
+        shared.traits_said(number, None);
+        drop(shared);
+        self.client.changed.notify_all();
     }
 
     /// The daemon knows us: tell it everything that is registered.
@@ -263,6 +296,7 @@ impl Control {
             if say_register(peer, handle.number()) {
                 shared.awaited.push((peer.id, handle.number()));
             }
+            shared.say_pending_traits(peer, handle.number());
         }
         shared.greeting -= u32::from(peer.ours);
         shared.daemons += 1;
@@ -276,6 +310,7 @@ impl Control {
         let peer = self.peers.swap_remove(at);
         let mut shared = self.client.lock();
         shared.awaited.retain(|(p, _)| *p != peer.id);
+        shared.settings.iter_mut().for_each(|setting| setting.awaited.retain(|p| *p != peer.id));
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
@@ -290,7 +325,12 @@ fn say_register(peer: &mut Peer, number: u32) -> bool {
     let (provider, traits) = (handle.slot().provider(), traits_to_tell(handle.slot().traits()));
     let new = peer.announced.insert(number);
     if new {
-        peer.ask(Message::Register { registration: number, provider, traits, classic: false });
+        peer.ask(Message::Register {
+            registration: number,
+            provider,
+            traits,
+            classic: handle.slot().is_classic(),
+        });
     }
     new
 }
@@ -300,7 +340,7 @@ fn traits_to_tell(traits: &[u8]) -> Vec<u8> {
     if traits.len() <= MAX_TOLD {
         return traits.to_vec();
     }
-    let Ok(parsed) = Traits::parse(traits) else { return Vec::new() };
+    let Ok(parsed) = tracelogging::Traits::parse(traits) else { return Vec::new() };
     let name = String::from_utf8_lossy(parsed.name);
     let mut told = TraitsBuilder::new(if name.len() <= MAX_TOLD { &name } else { "" });
     if let Some(group) = parsed.group() {
@@ -323,11 +363,11 @@ mod tests {
         let large =
             TraitsBuilder::new("Large").add(200, &[1; 60_000]).group(&group).finish().unwrap().to_vec();
         let told = traits_to_tell(&large);
-        let parsed = Traits::parse_strict(&told).unwrap();
+        let parsed = tracelogging::Traits::parse_strict(&told).unwrap();
         assert_eq!((parsed.name, parsed.group(), told.len() < 64), (&b"Large"[..], Some(group), true));
         let endless = TraitsBuilder::new(&"n".repeat(65_000)).group(&group).finish().unwrap().to_vec();
         let told = traits_to_tell(&endless);
-        let parsed = Traits::parse_strict(&told).unwrap();
+        let parsed = tracelogging::Traits::parse_strict(&told).unwrap();
         assert_eq!((parsed.name, parsed.group()), (&b""[..], Some(group)));
     }
 }

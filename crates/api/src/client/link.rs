@@ -100,6 +100,15 @@ fn remove_stale(dir: &RuntimeDir, pid: u32) {
     }
 }
 
+/// What a daemon was asked for a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To know it.
+    Register(u32),
+    /// To take its traits.
+    SetTraits(u32),
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -112,8 +121,8 @@ pub(super) struct Peer {
     pub(super) ready: bool,
     /// Registrations that it was told.
     pub(super) announced: HashSet<u32>,
-    /// Registrations that it has not answered, by the request's number.
-    asked: HashMap<u32, u32>,
+    /// What it has not answered, by the request's number.
+    asked: HashMap<u32, Asked>,
     last_request: u32,
     outbox: VecDeque<(u32, Message)>,
 }
@@ -141,22 +150,27 @@ impl Peer {
     /// Says what wants an answer.
     pub(super) fn ask(&mut self, message: Message) {
         self.last_request = self.last_request.checked_add(1).unwrap_or(1);
-        if let Message::Register { registration, .. } = message {
-            self.asked.insert(self.last_request, registration);
-        }
+        let asked = match message {
+            Message::Register { registration, .. } => Some(Asked::Register(registration)),
+            Message::SetTraits { registration, .. } => Some(Asked::SetTraits(registration)),
+            _ => None,
+        };
+        self.asked.extend(asked.map(|asked| (self.last_request, asked)));
         self.outbox.push_back((self.last_request, message));
     }
 
     /// A registration is known to the daemon.
     pub(super) fn registered(&mut self, registration: u32) {
-        self.asked.retain(|_, asked| *asked != registration);
+        self.asked.retain(|_, asked| *asked != Asked::Register(registration));
     }
 
-    /// A request was refused: the registration that it was for, which the daemon does not know then.
-    pub(super) fn refused(&mut self, request: u32) -> Option<u32> {
-        let registration = self.asked.remove(&request)?;
-        self.announced.remove(&registration);
-        Some(registration)
+    /// A request was answered: what it was. Of a refused registration the daemon does not know.
+    pub(super) fn answered(&mut self, request: u32, refused: bool) -> Option<Asked> {
+        let asked = self.asked.remove(&request)?;
+        if let (Asked::Register(registration), true) = (asked, refused) {
+            self.announced.remove(&registration);
+        }
+        Some(asked)
     }
 
     /// Whether something is kept.

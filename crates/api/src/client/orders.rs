@@ -65,8 +65,6 @@ impl Control {
                 self.acknowledge(at, order);
             }
             Message::CloseSession { order, session } => self.close(at, order, session),
-            // The answer to an Unregister of which it was not wanted.
-            Message::Done => {}
             other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
         }
         Ok(())
@@ -76,8 +74,7 @@ impl Control {
         let peer = &mut self.peers[at];
         peer.registered(registration);
         let mut shared = self.client.lock();
-        shared.awaited.retain(|a| *a != (peer.id, registration));
-        shared.silent = false;
+        shared.answered(peer.id, registration, None);
         drop(shared);
         self.client.changed.notify_all();
     }
@@ -177,7 +174,7 @@ impl Shared {
         ticket: Ticket,
         params: &EnableParams,
     ) -> Change {
-        let change = handle.slot().wish(outlet, ticket, params);
+        let change = handle.wish(outlet, ticket, params);
         if let Some(filter) = for_provider(&params.filters)
             && handle.slot().is_registering()
         {

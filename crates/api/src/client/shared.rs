@@ -10,7 +10,7 @@ use super::fork;
 use super::outlets::{Owner, Table};
 use super::promise::Promise;
 use crate::private::Running;
-use crate::provider::{Handle, Traits};
+use crate::provider::{Classes, Decoding, Handle, Traits};
 
 /// Lines for people at most.
 const MAX_NOTES: usize = 32;
@@ -29,7 +29,11 @@ pub(crate) struct Shared {
     pub(super) silent: bool,
     pub(super) commands: Vec<Command>,
     pub(crate) table: Table,
-    pub(super) traits: Vec<&'static Traits>,
+    pub(super) interned: Interned,
+    /// Traits that daemons have been told and have not all accepted.
+    pub(super) settings: Vec<Setting>,
+    /// What daemons said to registrations that are waited for: number, and why it was refused.
+    pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
     /// Filters that came for registrations whose threads will call the callback themselves.
     pub(super) filters: Vec<(u32, Filter)>,
     /// Provider sockets, to be removed at exit.
@@ -43,6 +47,54 @@ pub(crate) struct Shared {
     pub(super) refused: Vec<Refused>,
     /// For people: each folder and what became of it, and what else went wrong.
     pub(super) links: Vec<String>,
+}
+
+/// What registrations refer to for the life of the process, each kind once.
+#[derive(Debug, Default)]
+pub(super) struct Interned {
+    traits: Vec<&'static Traits>,
+    decodings: Vec<&'static Decoding>,
+    classes: Vec<&'static Classes>,
+}
+
+impl Interned {
+    pub(super) fn traits(&mut self, traits: &[u8]) -> &'static Traits {
+        keep(&mut self.traits, |known| *known.0 == *traits, || Traits(traits.into()))
+    }
+
+    pub(super) fn decoding(&mut self, decoding: Decoding) -> &'static Decoding {
+        let known = self.decodings.iter().find(|known| ***known == decoding).copied();
+        known.unwrap_or_else(|| keep(&mut self.decodings, |_| false, || decoding))
+    }
+
+    pub(super) fn classes(&mut self, classes: &[Guid]) -> &'static Classes {
+        keep(&mut self.classes, |known| *known.0 == *classes, || Classes(classes.into()))
+    }
+}
+
+/// The one that is known already, or a new one.
+fn keep<T>(all: &mut Vec<&'static T>, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
+    if let Some(known) = all.iter().find(|known| is_it(known)) {
+        return known;
+    }
+    let new: &'static T = Box::leak(Box::new(make()));
+    all.push(new);
+    new
+}
+
+/// Traits on their way to the daemons.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) registration: u32,
+    pub(super) traits: &'static Traits,
+    /// The control thread has told all daemons that know the registration.
+    pub(super) said: bool,
+    /// Connections whose answers are missing.
+    pub(super) awaited: Vec<u64>,
+    /// A daemon took them.
+    pub(super) accepted: bool,
+    /// Why a daemon did not.
+    pub(super) refused: Option<(Status, String)>,
 }
 
 /// A session that this process cannot write to, until its daemon closes it.
@@ -67,6 +119,8 @@ pub(super) enum Thread {
 pub(super) enum Command {
     Register(u32),
     Unregister(u32),
+    /// Tell daemons of traits that were set after the registration.
+    SetTraits(u32, &'static Traits),
     /// Run callbacks.
     Tell {
         changed: Vec<Handle>,
@@ -84,6 +138,29 @@ impl Shared {
         }
     }
 
+    /// A daemon has answered a registration. What it said matters while somebody waits for it.
+    pub(super) fn answered(&mut self, peer: u64, registration: u32, refused: Option<(Status, String)>) {
+        let before = self.awaited.len();
+        self.awaited.retain(|a| *a != (peer, registration));
+        let is_waited_for = Handle::from_number(registration).is_some_and(|h| h.slot().is_registering());
+        if self.awaited.len() < before && is_waited_for {
+            self.verdicts.push((registration, refused));
+        }
+        self.silent = false;
+    }
+
+    /// What came of a registration: refused where a daemon forbids it and none takes it.
+    pub(super) fn verdict(&mut self, registration: u32) -> crate::error::Result<()> {
+        let of_it = |(number, _): &mut (u32, _)| *number == registration;
+        let said: Vec<Option<(Status, String)>> =
+            self.verdicts.extract_if(.., of_it).map(|(_, refused)| refused).collect();
+        if said.iter().any(Option::is_none) {
+            return Ok(());
+        }
+        let forbidden = said.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
+        forbidden.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
+    }
+
     pub(super) fn is_pending(&self, number: u32) -> bool {
         let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
         // In a forked child, until the parent's sessions have made room for its own.
@@ -95,7 +172,7 @@ impl Shared {
         let provider = handle.slot().provider();
         for open in self.table.open.iter().filter(|o| o.owner == Owner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
-                handle.slot().wish(open.outlet, open.ticket, params);
+                handle.wish(open.outlet, open.ticket, params);
             }
         }
     }

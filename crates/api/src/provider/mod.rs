@@ -46,7 +46,7 @@ use crate::error::{Error, Result};
 pub use crate::client::link_state;
 pub(crate) use callback::for_provider;
 pub(crate) use enable::{Change, Combined};
-pub(crate) use registration::Traits;
+pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;
 pub use write::MAX_BLOCKS;
@@ -135,6 +135,14 @@ impl Provider {
         tracelogging::Traits::parse_strict(traits)
             .map_err(|e| Error::refused(Status::ERROR_INVALID_PARAMETER, e.to_string()))?;
         client::register(provider, Some(traits), callback).map(|handle| Self { handle })
+    }
+
+    /// Gives a registration that came without traits its traits, once; it joins the group that they name, and every event from now on carries them.
+    ///
+    /// Traits that are wrong, or a second set, are ERROR_INVALID_PARAMETER; a group that may not be joined is ERROR_ACCESS_DENIED. Nothing is
+    /// set then.
+    pub fn set_traits(&self, traits: &[u8]) -> Result<()> {
+        self.handle.set_traits(traits)
     }
 
     /// The registration as a number that can be kept outside Rust.
@@ -230,6 +238,11 @@ impl Handle {
     #[must_use]
     pub fn from_provider(provider: Provider) -> Self {
         std::mem::ManuallyDrop::new(provider).handle
+    }
+
+    /// As [`Provider::set_traits`]; a registration that is gone is ERROR_INVALID_PARAMETER.
+    pub fn set_traits(self, traits: &[u8]) -> Result<()> {
+        client::set_traits(self, traits)
     }
 
     /// Ends the registration; an error when it is gone already.

@@ -5,7 +5,8 @@
 //!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
 //!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │     read by every write
 //!           ├─ line 1 ────────────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  doomed  flags                     │     read by registering threads and the control thread
+//!           │ version  notified  turn  callback  doomed  flags  decoding  classes  │     read by registering threads, the control thread, and writers
+//!           │                                                                      │     whose registration is of a rarer kind
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
 //!           │ 20 × 32 bytes, see `enable`                                          │
 //!           └──────────────────────────────────────────────────────────────────────┘
@@ -18,7 +19,8 @@
 //!
 //! 1. `claimed` is taken by compare-exchange; only who took it fills the slot, and only the one who moved the generation from odd to even empties it.
 //! 2. The callback is read, called and taken out by whoever has the `turn` (see `callback`), so it is not freed under a caller.
-//! 3. Traits are interned and never freed.
+//! 3. Traits, what follows from them for headers, and lists of classes are interned and never freed.
+//! 4. Traits are set once, by `fill` or later under the client's lock, and what follows from them before: a writer that finds traits finds that too.
 //!
 //! Nothing here waits for a daemon; announcing a registration is the client's part.
 #![allow(unsafe_code)]
@@ -27,11 +29,16 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging;
+use traceweir_transport::message::EnableParams;
+use traceweir_transport::ring::Ticket;
 
 use super::EnableCallback;
 use super::callback::Turn;
-use super::enable::{Entry, MAX_ENTRIES};
+use super::enable::{Change, Entry, MAX_ENTRIES};
+use super::write::{ITEM_HEAD, item_head};
 use crate::error::{Error, Result};
 
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
@@ -58,6 +65,10 @@ pub(crate) struct Slot {
     pub(super) registering: AtomicBool,
     /// The last notice said "enabled".
     pub(super) told_enabled: AtomicBool,
+    /// A classic provider: one session at a time, written to by `classic`.
+    classic: AtomicBool,
+    decoding: AtomicPtr<Decoding>,
+    classes: AtomicPtr<Classes>,
     pub(super) entries: [Entry; MAX_ENTRIES],
 }
 
@@ -68,6 +79,43 @@ const _: () = assert!(size_of::<Slot>() <= 832 && std::mem::offset_of!(Slot, ver
 /// Traits of a provider, as every event carries them.
 #[derive(Debug)]
 pub(crate) struct Traits(pub(crate) Box<[u8]>);
+
+/// What events say of a provider whose traits name another GUID to decode them by.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decoding {
+    /// That GUID, as it stands in a header.
+    pub(super) provider: [u64; 2],
+    /// The extended item that names the provider. It is the first one: traits follow.
+    pub(super) control: [u8; CONTROL_ITEM],
+}
+
+/// Bytes of the item that names the controlling GUID: head and GUID.
+const CONTROL_ITEM: usize = ITEM_HEAD + 16;
+
+impl Decoding {
+    /// By the traits of a provider; `None` where events are decoded by its own GUID.
+    pub(crate) fn by(traits: &[u8], provider: Guid) -> Option<Self> {
+        let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
+        let mut control = [0; CONTROL_ITEM];
+        control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true));
+        control[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
+        Some(Self { provider: words_of(decode), control })
+    }
+}
+
+/// The classes of events that a classic provider writes.
+#[derive(Debug)]
+pub(crate) struct Classes(pub(crate) Box<[Guid]>);
+
+/// What a registration is made of.
+pub(crate) struct New {
+    pub(crate) provider: Guid,
+    pub(crate) traits: Option<&'static Traits>,
+    pub(crate) decoding: Option<&'static Decoding>,
+    /// Of a classic provider.
+    pub(crate) classes: Option<&'static Classes>,
+    pub(crate) callback: Option<EnableCallback>,
+}
 
 static TABLE: [Slot; MAX_REGISTRATIONS] = [const { Slot::new() }; MAX_REGISTRATIONS];
 
@@ -93,6 +141,9 @@ impl Slot {
             doomed: AtomicPtr::new(ptr::null_mut()),
             registering: AtomicBool::new(false),
             told_enabled: AtomicBool::new(false),
+            classic: AtomicBool::new(false),
+            decoding: AtomicPtr::new(ptr::null_mut()),
+            classes: AtomicPtr::new(ptr::null_mut()),
             entries: [const { Entry::new() }; MAX_ENTRIES],
         }
     }
@@ -112,8 +163,32 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn traits(&self) -> &'static [u8] {
         let traits = self.traits.load(Ordering::Acquire);
-        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in `fill`.
+        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in `set_traits`.
         unsafe { traits.as_ref() }.map_or(&[], |t| &t.0)
+    }
+
+    /// What traits that name a GUID to decode by make of headers. Looked at only where there are traits.
+    #[inline]
+    pub(super) fn decoding(&self) -> Option<&'static Decoding> {
+        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in `set_traits`.
+        unsafe { self.decoding.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Gives every event from now on these traits. Once, under the client's lock, or before anybody knows the registration.
+    pub(crate) fn set_traits(&self, traits: Option<&'static Traits>, decoding: Option<&'static Decoding>) {
+        self.decoding.store(leaked(decoding), Ordering::Release);
+        self.traits.store(leaked(traits), Ordering::Release);
+    }
+
+    /// Whether it is a classic provider's.
+    pub(crate) fn is_classic(&self) -> bool {
+        self.classic.load(Ordering::Relaxed)
+    }
+
+    /// The classes of a classic provider.
+    pub(crate) fn classes(&self) -> &'static [Guid] {
+        // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in `fill`.
+        unsafe { self.classes.load(Ordering::Acquire).as_ref() }.map_or(&[], |c| &c.0)
     }
 
     /// Calls the callback, if there is one. The caller has the turn.
@@ -130,12 +205,14 @@ impl Slot {
         }
     }
 
-    fn fill(&self, provider: Guid, traits: Option<&'static Traits>, callback: Option<EnableCallback>) -> u32 {
-        let words = words_of(provider);
+    fn fill(&self, new: New) -> u32 {
+        let words = words_of(new.provider);
         self.provider[0].store(words[0], Ordering::Relaxed);
         self.provider[1].store(words[1], Ordering::Relaxed);
-        self.traits.store(traits.map_or(ptr::null_mut(), |t| ptr::from_ref(t).cast_mut()), Ordering::Release);
-        let callback = callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
+        self.set_traits(new.traits, new.decoding);
+        self.classic.store(new.classes.is_some(), Ordering::Relaxed);
+        self.classes.store(leaked(new.classes), Ordering::Release);
+        let callback = new.callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
         self.callback.store(callback, Ordering::Release);
         self.version.store(0, Ordering::Relaxed);
         self.notified.store(0, Ordering::Relaxed);
@@ -163,6 +240,11 @@ impl Slot {
             drop(unsafe { Box::from_raw(callback) });
         }
     }
+}
+
+/// What `AtomicPtr` takes; nobody writes through it.
+fn leaked<T>(value: Option<&'static T>) -> *mut T {
+    value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut())
 }
 
 fn words_of(guid: Guid) -> [u64; 2] {
@@ -211,19 +293,25 @@ impl PartialEq for Handle {
 impl Eq for Handle {}
 
 impl Handle {
-    /// Takes a free slot. The registration is not announced yet.
+    /// Takes a free slot for a provider with plain traits. The registration is not announced yet.
+    #[cfg(test)]
     pub(crate) fn claim(
         provider: Guid,
         traits: Option<&'static Traits>,
         callback: Option<EnableCallback>,
     ) -> Result<Self> {
+        Self::claim_for(New { provider, traits, decoding: None, classes: None, callback })
+    }
+
+    /// Takes a free slot. The registration is not announced yet.
+    pub(crate) fn claim_for(new: New) -> Result<Self> {
         let start = NEXT.fetch_add(1, Ordering::Relaxed);
         for step in 0..MAX_REGISTRATIONS {
             let index = start.wrapping_add(step) % MAX_REGISTRATIONS;
             let slot = &TABLE[index];
             if slot.claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 NEXT.store(index + 1, Ordering::Relaxed);
-                return Ok(Self { slot, generation: slot.fill(provider, traits, callback) });
+                return Ok(Self { slot, generation: slot.fill(new) });
             }
         }
         Err(Error::refused(
@@ -238,9 +326,15 @@ impl Handle {
         u64::from(self.generation) << 32 | (self.index() as u64 + 1)
     }
 
-    /// From such a number; `None` where no registration can have it or it is gone.
+    /// From such a number; `None` where no registration can have it or it is gone, and for the number of a classic provider, whose
+    /// events are not written by this.
     #[must_use]
     pub fn from_raw(raw: u64) -> Option<Self> {
+        Self::of_raw(raw).filter(|handle| !handle.slot.is_classic())
+    }
+
+    /// From such a number, whatever the kind of provider.
+    pub(crate) fn of_raw(raw: u64) -> Option<Self> {
         let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
         let handle = Self { slot: TABLE.get(index)?, generation: u32::try_from(raw >> 32).ok()? };
         handle.is_current().then_some(handle)
@@ -275,6 +369,18 @@ impl Handle {
 
     pub(crate) fn slot(self) -> &'static Slot {
         self.slot
+    }
+
+    /// A session wants it, or wants it differently. Under the client's lock. A classic provider has one session: this one from now on.
+    pub(crate) fn wish(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+        if !self.slot.is_classic() {
+            return self.slot.wish(outlet, ticket, params);
+        }
+        let match_any = params.match_any & u64::from(u32::MAX);
+        let narrow = EnableParams { level: params.level, match_any, ..EnableParams::default() };
+        let change = self.slot.wish(outlet, ticket, &narrow);
+        let took_over = self.slot.unwish(!(1 << outlet));
+        if took_over { Change::Changed } else { change }
     }
 
     /// Ends it: no writer and no message finds it any more. `false` when somebody else did.

@@ -75,6 +75,12 @@ impl<'a> Stage<'a> {
         self.words[2].write(word.to_le());
     }
 
+    /// Overwrites the provider of an event header (at 0x18).
+    pub(super) fn set_provider(&mut self, words: [u64; 2]) {
+        self.words[2 + 3].write(words[0].to_le());
+        self.words[2 + 4].write(words[1].to_le());
+    }
+
     /// Bytes of the record so far.
     #[inline(always)]
     pub(super) fn size(&self) -> usize {

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The bytes are those of the file (`traceweir_format::header::event`), but for the time stamp and the process id, which are left zero: whoever owns the
-//! session fills them in. Extended items come in this order: traits (12), schema (11), related activity (1).
+//! session fills them in. Extended items come in this order: traits (12), schema (11), related activity (1). Where the traits name a GUID to decode by, that
+//! one stands in the header, and the provider's own in an item (14) in front of all others.
 //!
 //! Invariants
 //!
@@ -18,7 +19,7 @@ use traceweir_format::header::{MAX_RECORD, event};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor, ExtType, HeaderType};
 use traceweir_transport::ring::Failure;
 
-use super::registration::Slot;
+use super::registration::{Decoding, Slot};
 use super::stage::Stage;
 use super::{WriteError, activity, filter};
 use crate::client::fork::{self, Writer};
@@ -28,7 +29,7 @@ use crate::client::outlets;
 pub const MAX_BLOCKS: usize = 128;
 
 /// Bytes in front of the data of an extended item.
-const ITEM_HEAD: usize = 8;
+pub(super) const ITEM_HEAD: usize = 8;
 const ZEROS: [u8; 8] = [0; 8];
 
 /// What is written, besides what the registration knows.
@@ -82,6 +83,11 @@ fn compose<'a>(
 ) -> usize {
     stage.begin(header(slot, what, thread));
     if items.any {
+        if !items.traits.1.is_empty()
+            && let Some(decoding) = slot.decoding()
+        {
+            decode_by(stage, decoding);
+        }
         items.push_to(stage);
     }
     stage.push_all(what.data);
@@ -115,6 +121,13 @@ fn words_of(id: &Guid) -> [u64; 2] {
         u64::from(id.data1) | u64::from(id.data2) << 32 | u64::from(id.data3) << 48,
         u64::from_le_bytes(id.data4),
     ]
+}
+
+/// The provider is one thing, what its events are decoded by another.
+#[cold]
+fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
+    stage.set_provider(decoding.provider);
+    stage.push(&decoding.control);
 }
 
 /// The extended items of one event: heads that stay on the stack until the record is written, and the data where it lies.
@@ -157,7 +170,7 @@ impl<'a> Items<'a> {
 
 /// What stands in front of an item's data. Sizes beyond 16 bits are cut: then the record is too large as well, and is refused by its own size.
 #[inline(always)]
-fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
+pub(super) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
     let whole = (ITEM_HEAD + length).next_multiple_of(8) as u16;
     let head = u64::from(whole)
         | u64::from(kind.0) << 16
@@ -221,6 +234,7 @@ fn in_forked_child(slot: &Slot, what: &Event<'_>, inherited: u64) -> Result<u32,
 mod tests {
     use traceweir_format::header::event::EventHeader;
     use traceweir_format::header::extended::Item;
+    use traceweir_format::tracelogging::TraitsBuilder;
 
     use super::*;
     use crate::provider::registration::{Handle, Traits};
@@ -294,5 +308,41 @@ mod tests {
             assert!(handle.retire());
             handle.release();
         }
+    }
+
+    #[test]
+    fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
+        let decode = Guid::from_u128(0x5EED);
+        let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
+        let decoding: &'static Decoding = Box::leak(Box::new(Decoding::by(&traits, PROVIDER).unwrap()));
+        let kept: &'static Traits = Box::leak(Box::new(Traits(traits.clone().into())));
+        let handle = Handle::claim(PROVIDER, None, None).unwrap();
+        handle.slot().set_traits(Some(kept), Some(decoding));
+        let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
+        let record = composed(
+            handle.slot(),
+            &Event { metadata: Some(b"meta"), ..Event::new(&descriptor, &[b"data"]) },
+        );
+        let (control, traits) = (PROVIDER.to_bytes(), traits);
+        let items = [
+            Item { kind: ExtType::CONTROL_GUID, data: &control },
+            Item { kind: ExtType::PROV_TRAITS, data: &traits },
+            Item { kind: ExtType::EVENT_SCHEMA_TL, data: b"meta" },
+        ];
+        let activity = activity::current();
+        let header = EventHeader {
+            thread_id: 4711,
+            provider: decode,
+            descriptor,
+            activity,
+            items: &items,
+            ..EventHeader::default()
+        };
+        let mut want = Vec::new();
+        header.encode(b"data", &mut want).unwrap();
+        assert_eq!(record, want);
+        assert!(Decoding::by(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
+        assert!(handle.retire());
+        handle.release();
     }
 }

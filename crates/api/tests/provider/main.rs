@@ -7,6 +7,7 @@ mod callbacks;
 mod daemon;
 mod failures;
 mod filters;
+mod forbidden;
 mod fork;
 mod links;
 mod private;
@@ -36,6 +37,7 @@ fn scenario() {
         callbacks::SCENARIOS,
         failures::SCENARIOS,
         filters::SCENARIOS,
+        forbidden::SCENARIOS,
         fork::SCENARIOS,
         links::SCENARIOS,
         private::SCENARIOS,

@@ -1,11 +1,15 @@
-//! `EnableProvider`: what a session wants from a provider, now and from later registrations.
+//! `EnableProvider`: what a session wants from a provider or a group, now and from later registrations.
 //!
-//! Each call replaces all that the session wanted from the provider before, filters included. So every registration of the GUID is in
-//! one of two cases: inside the new scope it is told the new parameters, outside of it and enabled before it is told to stop.
+//! Each call replaces all that the session wanted from the target before, filters included. A registration may be the target of two enables of
+//! one session, directly and by its group, so what it is told is what the registry makes of both: something is wanted, and it is told that, or
+//! nothing, and where it was enabled before it is told to stop.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::access::TRACELOG_GUID_ENABLE;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
 
@@ -13,7 +17,7 @@ use super::wait::Purpose;
 use super::{Asker, LinkId, Service};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
-use crate::registry::Enable;
+use crate::registry::{Process, Target};
 
 /// The timeout that means "wait for ever".
 const FOR_EVER: u32 = u32::MAX;
@@ -39,12 +43,15 @@ impl Service {
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
-        let (params, scope) = filter::resolve(&provider, params)?;
-        let targets = self.select(provider, session, code, &params, scope)?;
+        self.check_right(asker.link, provider, TRACELOG_GUID_ENABLE)?;
+        let target = Target::of_call(provider, params.property);
+        let (mut params, scope) = filter::resolve(&provider, params)?;
+        params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+        let targets = self.select(target, session, code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
-            match self.instruct(link, &numbers, (session, provider), code, &params, wait) {
+            match self.instruct(link, &numbers, session, code, &params, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),
             }
@@ -65,7 +72,7 @@ impl Service {
     /// Remembers what the session wants, and says which registrations are to be told.
     fn select(
         &mut self,
-        provider: Guid,
+        target: Target,
         session: u64,
         code: EnableCode,
         params: &EnableParams,
@@ -73,33 +80,31 @@ impl Service {
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
         Ok(match code {
             EnableCode::Enable => {
-                self.registry.enable(provider, session, Enable { params: params.clone(), scope })?;
-                self.targets(&provider, |_, _| true)
+                self.registry.enable(target, session, params.clone(), scope)?;
+                self.targets(target, |_, _| true)
             }
-            EnableCode::Disable => {
-                self.registry.disable(&provider, session);
-                self.targets(&provider, |_, enabled| enabled.contains(&session))
+            EnableCode::Disable if self.registry.disable(target, session) => {
+                self.targets(target, |_, enabled| enabled.contains(&session))
             }
+            EnableCode::Disable => Vec::new(),
             EnableCode::CaptureState => {
-                if !self.registry.is_known(&provider) {
+                if !self.registry.is_known(target) {
                     let why = "nobody has registered or enabled this provider";
                     return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why));
                 }
-                self.targets(&provider, |process, enabled| {
-                    process.is_in(&scope) && enabled.contains(&session)
-                })
+                self.targets(target, |process, enabled| process.is_in(&scope) && enabled.contains(&session))
             }
         })
     }
 
-    /// The registrations of a provider that pass a test, by process.
+    /// The registrations of a target that pass a test, by process.
     fn targets(
         &self,
-        provider: &Guid,
-        test: impl Fn(&crate::registry::Process, &std::collections::BTreeSet<u64>) -> bool,
+        target: Target,
+        test: impl Fn(&Process, &BTreeSet<u64>) -> bool,
     ) -> Vec<(LinkId, Vec<u32>)> {
         let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
-        for (link, number) in self.registry.registrations_of(provider) {
+        for (link, number) in self.registry.registrations_of(target) {
             let Some(process) = self.registry.processes.get(&link) else { continue };
             if !process.registrations.get(&number).is_some_and(|it| test(process, &it.sessions)) {
                 continue;
@@ -117,7 +122,7 @@ impl Service {
         &mut self,
         link: LinkId,
         numbers: &[u32],
-        (session, provider): (u64, Guid),
+        session: u64,
         code: EnableCode,
         params: &EnableParams,
         wait: Option<u64>,
@@ -129,27 +134,7 @@ impl Service {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            let enable = self.registry.enable_of(&provider, session);
-            let process = self.registry.processes.get(&link);
-            let wanted = enable.is_some_and(|it| process.is_some_and(|process| process.is_in(&it.scope)));
-            match code {
-                EnableCode::Enable if wanted => {
-                    self.switch_on(link, *number, session, params.clone(), order)?;
-                }
-                EnableCode::CaptureState => {
-                    // The provider is asked at the level and with the masks that the session has set before.
-                    let mut asked = params.clone();
-                    if let Some(enable) = enable {
-                        asked.level = enable.params.level;
-                        asked.match_any = enable.params.match_any;
-                        asked.match_all = enable.params.match_all;
-                    }
-                    self.tell(link, *number, session, code, asked, order);
-                }
-                EnableCode::Enable | EnableCode::Disable => {
-                    self.switch_off(link, *number, session, params.clone(), order);
-                }
-            }
+            self.instruct_one(link, *number, session, code, params, order)?;
             if self.effects.len() > said {
                 last_order = Some(order);
             }
@@ -162,6 +147,36 @@ impl Service {
             }
             _ => false,
         })
+    }
+
+    fn instruct_one(
+        &mut self,
+        link: LinkId,
+        number: u32,
+        session: u64,
+        code: EnableCode,
+        params: &EnableParams,
+        order: u32,
+    ) -> Result<(), Refusal> {
+        match (code, self.registry.wish(link, number, session)) {
+            (EnableCode::CaptureState, wish) => {
+                // The provider is asked at the level and with the masks that the session has set before.
+                let mut asked = params.clone();
+                if let Some(EnableParams { level, match_any, match_all, .. }) = wish {
+                    (asked.level, asked.match_any, asked.match_all) = (level, match_any, match_all);
+                }
+                self.tell(link, number, session, code, asked, order);
+                Ok(())
+            }
+            (EnableCode::Enable | EnableCode::Disable, Some(wish)) => {
+                let wish = EnableParams { source: params.source, ..wish };
+                self.switch_on(link, number, session, wish, order)
+            }
+            (EnableCode::Enable | EnableCode::Disable, None) => {
+                self.switch_off(link, number, session, params.clone(), order);
+                Ok(())
+            }
+        }
     }
 
     /// All processes have acknowledged, time is up, or one could not do it; the enable stands in any case.

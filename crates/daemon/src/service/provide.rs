@@ -1,7 +1,9 @@
 //! What providers say, and how a process gets and gives up its region for a session.
 //!
 //! ```text
-//!   Register ─▶ for each session that enables the GUID:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
+//!   Register ─▶ for each session that enables the GUID or the group:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
+//!   SetTraits ─▶ for each session that enables the group: the same ─▶ Done
+//!   Enable of a classic registration by another session ─▶ that has it from now on, the one before is not told
 //!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
 //!   Failed ─▶ logged, told to the controller that waits; not enabled there until the next enable or registration tries anew
 //!   gone ─▶ detach from all sessions: what it published is still collected
@@ -10,9 +12,13 @@
 //! A region that is being closed is already forgotten here: an enable that comes meanwhile makes a new one. Messages keep their order,
 //! so the process closes the old one first.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use traceweir_format::Guid;
+use traceweir_format::spec::access::{TRACELOG_JOIN_GROUP, TRACELOG_REGISTER_GUIDS};
 use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging::Traits;
 use traceweir_session::SourceId;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
@@ -21,7 +27,6 @@ use super::{Asker, LinkId, Service, warning};
 use crate::error::Refusal;
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS};
 use crate::process;
-use crate::registry::Enable;
 
 /// How long a process may take to close a region that it needs no more.
 const DETACH_WITHIN: Duration = Duration::from_secs(10);
@@ -30,12 +35,15 @@ impl Service {
     /// A provider process said something.
     pub(super) fn provider_says(&mut self, asker: Asker, message: Message) {
         match message {
-            Message::Register { registration, provider, traits, .. } => {
-                match self.registry.register(asker.link, registration, provider, &traits) {
-                    Ok(()) => {
-                        self.enable_registered(asker.link, registration);
-                        self.reply(asker, Message::Registered { registration });
-                    }
+            Message::Register { registration, provider, traits, classic } => {
+                match self.register(asker.link, registration, provider, &traits, classic) {
+                    Ok(()) => self.reply(asker, Message::Registered { registration }),
+                    Err(refusal) => self.refuse(asker, refusal),
+                }
+            }
+            Message::SetTraits { registration, traits } => {
+                match self.set_traits(asker.link, registration, &traits) {
+                    Ok(()) => self.reply(asker, Message::Done),
                     Err(refusal) => self.refuse(asker, refusal),
                 }
             }
@@ -87,16 +95,51 @@ impl Service {
         }
     }
 
-    /// Tells a new registration what is enabled already; no source is named then.
-    fn enable_registered(&mut self, link: LinkId, registration: u32) {
-        let Some(provider) = self.registry.registration(link, registration).map(|it| it.provider) else {
-            return;
+    /// Adds a registration and tells it what is enabled already.
+    fn register(
+        &mut self,
+        link: LinkId,
+        registration: u32,
+        provider: Guid,
+        traits: &[u8],
+        classic: bool,
+    ) -> Result<(), Refusal> {
+        self.check_right(link, provider, TRACELOG_REGISTER_GUIDS)?;
+        self.check_joining(link, traits)?;
+        self.registry.register(link, registration, provider, traits, classic)?;
+        let sessions = self.registry.wanted_by(link, registration);
+        self.enable_later(link, registration, sessions);
+        Ok(())
+    }
+
+    /// Gives a registration its traits and tells it what is enabled for the group that it joins.
+    fn set_traits(&mut self, link: LinkId, registration: u32, traits: &[u8]) -> Result<(), Refusal> {
+        self.check_joining(link, traits)?;
+        let wishes = |service: &Self| {
+            let sessions = service.registry.wanted_by(link, registration).into_iter();
+            sessions.map(|it| (it, service.registry.wish(link, registration, it))).collect::<BTreeMap<_, _>>()
         };
-        for (session, Enable { mut params, scope }) in self.registry.enables_of(&provider) {
-            if self.registry.processes.get(&link).is_some_and(|process| process.is_in(&scope)) {
-                params.source = traceweir_format::Guid::NULL;
+        let before = wishes(self);
+        self.registry.set_traits(link, registration, traits)?;
+        let changed = wishes(self).into_iter().filter(|(session, wish)| before.get(session) != Some(wish));
+        let changed = changed.map(|(session, _)| session).collect();
+        self.enable_later(link, registration, changed);
+        Ok(())
+    }
+
+    fn check_joining(&self, link: LinkId, traits: &[u8]) -> Result<(), Refusal> {
+        match Traits::parse(traits).ok().and_then(|traits| traits.group()) {
+            Some(group) => self.check_right(link, group, TRACELOG_JOIN_GROUP),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells a registration what was enabled before it came or joined; no source is named then.
+    fn enable_later(&mut self, link: LinkId, registration: u32, sessions: Vec<u64>) {
+        for session in sessions {
+            if let Some(wish) = self.registry.wish(link, registration, session) {
                 // Logged; nobody waits for it.
-                let _ = self.switch_on(link, registration, session, params, 0);
+                let _ = self.switch_on(link, registration, session, wish, 0);
             }
         }
     }
@@ -113,8 +156,16 @@ impl Service {
         if self.open_region(link, session)?
             && let Some(registration) = self.registry.registration(link, number)
         {
+            let mut overtaken = BTreeSet::new();
+            if registration.classic {
+                overtaken = std::mem::take(&mut registration.sessions);
+                overtaken.remove(&session);
+            }
             registration.sessions.insert(session);
             self.tell(link, number, session, EnableCode::Enable, params, order);
+            for other in overtaken {
+                self.close_unused(link, other);
+            }
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Connections and roles, without a session: what a service does with whoever comes.
 
+mod told;
+
 use super::*;
 use std::sync::Arc;
 

@@ -10,8 +10,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use traceweir_format::Guid;
-
 use super::{LinkId, Service, warning};
 use crate::error::Refusal;
 
@@ -64,9 +62,9 @@ impl Service {
 
     /// Enables what a session wants of a process; `false` when there is still no region. Nothing may be wanted any more.
     fn serve(&mut self, link: LinkId, session: u64) -> bool {
-        self.registry.wanting(link, session).into_iter().all(|(number, mut params)| {
-            params.source = Guid::NULL;
-            self.switch_on(link, number, session, params, 0).is_ok()
-        })
+        self.registry
+            .wanting(link, session)
+            .into_iter()
+            .all(|(number, params)| self.switch_on(link, number, session, params, 0).is_ok())
     }
 }

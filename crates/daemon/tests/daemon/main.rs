@@ -3,6 +3,7 @@
 mod consume;
 mod control;
 mod enable;
+mod groups;
 mod hostile;
 mod life;
 mod provide;

@@ -101,6 +101,13 @@ pub fn sequence(record: &[u8]) -> Option<u32> {
     places(flags(record)).sequence.map(|at| u32_at(record, at))
 }
 
+/// Puts a sequence number into a message that has room for one.
+pub fn set_sequence(record: &mut [u8], number: u32) {
+    if let Some(at) = places(flags(record)).sequence {
+        patch(record, at, &number.to_le_bytes());
+    }
+}
+
 /// Where a record stands in time and who wrote it, to be put into a message that has room for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::region::Regions;
+use crate::sequence::Sequence;
 use crate::stats::Stats;
 
 /// Something for the collector.
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) regions: Regions,
     /// Buffers that there may be at most, whatever is asked for.
     affordable_buffers: u32,
+    /// Numbers for messages.
+    pub(crate) sequence: Sequence,
     pub(crate) stats: Stats,
     pub(crate) pool: Pool,
     config: Mutex<SessionConfig>,
@@ -92,6 +95,7 @@ impl Shared {
             streams: config.streams(),
             regions: config.regions(counter)?,
             affordable_buffers: config.affordable_buffers(),
+            sequence: Sequence::of_mode(properties.log_file_mode),
             stats: Stats::default(),
             pool,
             config: Mutex::new(properties),

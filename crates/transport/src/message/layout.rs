@@ -121,6 +121,7 @@ messages! {
     0x15 Enable { order, registration, session, code, params },
     0x16 CloseSession { order, session },
     0x17 Failed { order, registration, session, status, reason },
+    0x18 SetTraits { registration, traits },
 
     0x20 Start(config),
     0x21 Control { session, control },

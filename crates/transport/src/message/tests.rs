@@ -144,6 +144,8 @@ fn of_providers() -> impl Strategy<Value = Message> {
             }
         ),
         any::<u32>().prop_map(|registration| Message::Unregister { registration }),
+        (any::<u32>(), vec(any::<u8>(), 0..300))
+            .prop_map(|(registration, traits)| Message::SetTraits { registration, traits }),
         any::<u32>().prop_map(|order| Message::Ack { order }),
         any::<u32>().prop_map(|registration| Message::Registered { registration }),
         (any::<u64>(), region()).prop_map(|(session, params)| Message::Region { session, params }),

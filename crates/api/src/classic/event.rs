@@ -1,0 +1,170 @@
+//! Classic events: EVENT_TRACE_HEADER in, a FULL record out.
+//!
+//! ```text
+//!   a caller's header (48 bytes)      00 u16 Size, header and data │ 02 – │ 04 u8 type │ 05 u8 level │ 06 u16 version │ 08 – │ 10 i64 TimeStamp
+//!                                     18 GUID class, or its address │ 28 – │ 2C u32 flags │ 30 data, or MOF_FIELDs
+//!   MOF_FIELD (16 bytes)              00 u64 address │ 08 u32 length │ 0C u32 type
+//! ```
+//!
+//! The record is that of `traceweir_format::header::classic`; process and time stamp are filled in by whoever owns the session.
+//!
+//! Addresses mean nothing here: what is behind them comes along in [`Behind`], and is compared with what the header says.
+
+use traceweir_format::Guid;
+use traceweir_format::header::classic;
+use traceweir_format::spec::event::HeaderType;
+use traceweir_format::wire::{guid_at, i64_at, u16_at, u32_at};
+use traceweir_transport::abi::KEEP_STAMP;
+
+use super::TraceError;
+use super::logger::{Logger, PREFIX, words_of};
+
+/// Fields of one event.
+pub const MAX_FIELDS: usize = 16;
+/// Bytes of a MOF_FIELD.
+const FIELD: usize = 16;
+
+/// What the flags of a header say (`Wnode.Flags`).
+pub mod flag {
+    /// The header is that of an event; required.
+    pub const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
+    /// Only the header is meant; events are written all the same.
+    pub const WNODE_FLAG_LOG_WNODE: u32 = 0x0004_0000;
+    /// The class is given by its address.
+    pub const WNODE_FLAG_USE_GUID_PTR: u32 = 0x0008_0000;
+    /// The data are MOF_FIELDs.
+    pub const WNODE_FLAG_USE_MOF_PTR: u32 = 0x0010_0000;
+    /// The time stamp of the header is kept; it is one of the session's clock.
+    pub const WNODE_FLAG_USE_TIMESTAMP: u32 = 0x0000_0200;
+}
+
+use flag::{
+    WNODE_FLAG_TRACED_GUID, WNODE_FLAG_USE_GUID_PTR, WNODE_FLAG_USE_MOF_PTR, WNODE_FLAG_USE_TIMESTAMP,
+};
+
+/// An event, besides its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// Its class.
+    pub class: Guid,
+    /// Its type: 1 start, 2 end, ….
+    pub kind: u8,
+    /// Severity.
+    pub level: u8,
+    /// Version of the class.
+    pub version: u16,
+    /// A time stamp of the session's clock instead of that of writing.
+    pub time: Option<i64>,
+}
+
+/// What the addresses in a header stand for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Behind<'a> {
+    /// The class, with [`flag::WNODE_FLAG_USE_GUID_PTR`].
+    pub class: Option<&'a Guid>,
+    /// The data of each field, with [`flag::WNODE_FLAG_USE_MOF_PTR`].
+    pub fields: &'a [&'a [u8]],
+}
+
+/// What all headers have in common.
+pub(super) struct Head {
+    pub(super) kind: u8,
+    pub(super) level: u8,
+    pub(super) version: u16,
+    /// The time stamp to be kept.
+    pub(super) time: Option<i64>,
+}
+
+impl Head {
+    /// The first three words of a record, but for its size, and the flags of its prefix.
+    pub(super) fn words(&self, header: HeaderType, thread: u32) -> ([u64; 3], u16) {
+        let first = u64::from(header.0) << 16
+            | 0xC0 << 24
+            | u64::from(self.kind) << 32
+            | u64::from(self.level) << 40
+            | u64::from(self.version) << 48;
+        let stamp = u64::from_le_bytes(self.time.unwrap_or(0).to_le_bytes());
+        let flags = if self.time.is_some() { KEEP_STAMP } else { 0 };
+        ([first.to_le(), u64::from(thread).to_le(), stamp.to_le()], flags)
+    }
+}
+
+/// A caller's block: header and data as far as its size says.
+pub(super) struct Block<'a> {
+    pub(super) head: Head,
+    pub(super) flags: u32,
+    /// Behind the header.
+    data: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// The flags of a block that is long enough to have some.
+    pub(super) fn flags_of(block: &[u8], header: usize) -> Result<u32, TraceError> {
+        if block.len() < header { Err(TraceError::InvalidParameter) } else { Ok(u32_at(block, 0x2C)) }
+    }
+
+    /// Reads a block whose header has so many bytes.
+    pub(super) fn read(block: &'a [u8], header: usize) -> Result<Self, TraceError> {
+        let flags = Self::flags_of(block, header)?;
+        let size = usize::from(u16_at(block, 0));
+        let data = block.get(header..size).ok_or(TraceError::InvalidParameter)?;
+        let time = (flags & WNODE_FLAG_USE_TIMESTAMP != 0).then(|| i64_at(block, 0x10));
+        let &[kind, level, low, high] = block.get(4..8).and_then(|b| b.first_chunk()).unwrap_or(&[0; 4]);
+        let head = Head { kind, level, version: u16::from_le_bytes([low, high]), time };
+        Ok(Self { head, flags, data })
+    }
+
+    /// Calls `write` with the data: the block's own, or the fields that it describes.
+    pub(super) fn with_data<T>(
+        &self,
+        fields: &[&[u8]],
+        write: impl FnOnce(&[&[u8]]) -> Result<T, TraceError>,
+    ) -> Result<T, TraceError> {
+        if self.flags & WNODE_FLAG_USE_MOF_PTR == 0 {
+            return write(&[self.data]);
+        }
+        let (described, rest) = self.data.as_chunks::<FIELD>();
+        let fits = |(field, data): (&[u8; FIELD], &&[u8])| u32_at(field, 8) as usize == data.len();
+        let agree = described.len() == fields.len() && described.iter().zip(fields).all(fits);
+        if !rest.is_empty() || described.len() > MAX_FIELDS || !agree {
+            return Err(TraceError::InvalidParameter);
+        }
+        write(fields)
+    }
+}
+
+/// Writes an event whose data are the blocks one after the other, [`MAX_FIELDS`] at most.
+pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceError> {
+    let logger = Logger::find(logger)?;
+    if data.len() > MAX_FIELDS {
+        return Err(TraceError::InvalidParameter);
+    }
+    let Event { class, kind, level, version, time } = *event;
+    write(&logger, &Head { kind, level, version, time }, &class, data)
+}
+
+/// Writes an event as `TraceEvent` does: an EVENT_TRACE_HEADER of 48 bytes, and behind it the data, or the MOF_FIELDs that describe them.
+///
+/// The logger is looked at first, then the flags, then sizes.
+pub fn trace_event(logger: u64, block: &[u8], behind: &Behind<'_>) -> Result<(), TraceError> {
+    let logger = Logger::find(logger)?;
+    if Block::flags_of(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {
+        return Err(TraceError::InvalidFlagNumber);
+    }
+    let block_class = guid_at(block, 0x18);
+    let block = Block::read(block, classic::SIZE)?;
+    let class = match block.flags & WNODE_FLAG_USE_GUID_PTR {
+        0 => block_class,
+        _ => *behind.class.ok_or(TraceError::InvalidParameter)?,
+    };
+    block.with_data(behind.fields, |data| write(&logger, &block.head, &class, data))
+}
+
+fn write(logger: &Logger, head: &Head, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {
+    let thread = logger.thread()?;
+    let ([first, second, third], flags) = head.words(HeaderType::FULL_HEADER64, thread);
+    let [low, high] = words_of(class).map(u64::to_le);
+    let mut words = [0, 0, first, second, third, low, high, 0];
+    const { assert!(PREFIX == 2 && classic::SIZE == 6 * 8) };
+    logger.write(thread, &mut words, classic::SIZE, data, flags)
+}

@@ -1,0 +1,125 @@
+//! Loggers: the numbers by which a classic provider names its session.
+//!
+//! ```text
+//!   logger = low half of the outlet's ticket (upper 32 bits) │ number of the registration: generation, slot
+//! ```
+//!
+//! A ticket is drawn anew whenever an outlet is opened, so the number of a session that has ended, or that another one has taken the provider
+//! from, finds no entry with its ticket; the number of a registration that is gone finds no registration.
+
+use std::io::IoSlice;
+
+use traceweir_format::header::MAX_RECORD;
+use traceweir_transport::ring::{Failure, Gather, Ticket};
+
+use super::TraceError;
+use crate::client::fork::{self, Writer};
+use crate::client::outlets;
+use crate::provider::Handle;
+
+/// The number that is no logger.
+pub const INVALID_LOGGER: u64 = u64::MAX;
+
+/// Words in front of a record, for the prefix.
+pub(super) const PREFIX: usize = traceweir_transport::abi::PREFIX_BYTES / 8;
+/// Data blocks of one record.
+pub(super) const MAX_PARTS: usize = 128;
+
+/// The way into a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logger {
+    outlet: u8,
+    ticket: Ticket,
+    level: u8,
+    flags: u32,
+}
+
+/// The number of the session that has a registration now.
+pub(super) fn of(handle: Handle) -> Option<u64> {
+    let wish = handle.slot().wishes().next()?;
+    let raw = low_half(wish.ticket) << 32 | u64::from(handle.number());
+    (raw != INVALID_LOGGER).then_some(raw)
+}
+
+const fn low_half(ticket: Ticket) -> u64 {
+    ticket.0 & 0xFFFF_FFFF
+}
+
+/// The level at which the session wants events; 0 is what it said.
+pub fn enable_level(logger: u64) -> Result<u8, TraceError> {
+    Logger::find(logger).map(|found| found.level)
+}
+
+/// The flags with which the session wants events.
+pub fn enable_flags(logger: u64) -> Result<u32, TraceError> {
+    Logger::find(logger).map(|found| found.flags)
+}
+
+impl Logger {
+    /// By its number.
+    pub(super) fn find(raw: u64) -> Result<Self, TraceError> {
+        let handle = (raw != INVALID_LOGGER).then(|| Handle::from_number(raw as u32)).flatten();
+        let handle = handle.filter(|handle| handle.slot().is_classic()).ok_or(TraceError::InvalidHandle)?;
+        let wish = handle.slot().wishes().find(|wish| low_half(wish.ticket) == raw >> 32);
+        let wish = wish.ok_or(TraceError::InvalidHandle)?;
+        Ok(Self { outlet: wish.outlet, ticket: wish.ticket, level: wish.level, flags: wish.any as u32 })
+    }
+
+    /// The calling thread, where it may write. In a forked child that has not registered anew, what goes to the parent's session is lost.
+    pub(super) fn thread(&self) -> Result<u32, TraceError> {
+        match fork::writer() {
+            Writer::Thread(thread) => Ok(thread),
+            Writer::Forked(inherited) if inherited & (1 << self.outlet) != 0 => self.lose(TraceError::NoRoom),
+            Writer::Forked(_) => Ok(fork::thread_id()),
+        }
+    }
+
+    /// Counts an event that cannot be written.
+    #[cold]
+    fn lose<T>(&self, why: TraceError) -> Result<T, TraceError> {
+        outlets::get(self.outlet).count_lost(self.ticket);
+        Err(why)
+    }
+
+    /// Writes a record: words of its header behind [`PREFIX`] words of room, of which `head` bytes are meant, then the data. The size goes into
+    /// the first two bytes. At most [`MAX_PARTS`] blocks.
+    pub(super) fn write(
+        &self,
+        thread: u32,
+        words: &mut [u64],
+        head: usize,
+        data: &[&[u8]],
+        flags: u16,
+    ) -> Result<(), TraceError> {
+        let size = data.iter().fold(head, |sum, block| sum.saturating_add(block.len()));
+        let mut parts = [IoSlice::new(&[]); MAX_PARTS];
+        let blocks = data.iter().filter(|block| !block.is_empty());
+        let mut count = 0;
+        for (part, block) in parts.iter_mut().zip(blocks) {
+            *part = IoSlice::new(block);
+            count += 1;
+        }
+        let (Some(first), Some(rest)) = (words.get_mut(PREFIX), parts.get(..count)) else {
+            return Err(TraceError::InvalidParameter);
+        };
+        if size > MAX_RECORD {
+            return self.lose(TraceError::MoreData);
+        }
+        *first |= (size as u64).to_le();
+        let staged = words.get_mut(..PREFIX + head.div_ceil(8)).ok_or(TraceError::InvalidParameter)?;
+        let mut record = Gather { staged, staged_bytes: head, rest, flags };
+        outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
+            // The session ended while we were on the way: its number is not valid any more.
+            Failure::Closed => TraceError::InvalidHandle,
+            Failure::Full => TraceError::NoRoom,
+            Failure::TooLarge => TraceError::MoreData,
+        })
+    }
+}
+
+/// The words of a GUID in a header.
+pub(super) fn words_of(guid: &traceweir_format::Guid) -> [u64; 2] {
+    let bytes = guid.to_bytes();
+    let (words, _) = bytes.as_chunks::<8>();
+    [words[0], words[1]].map(u64::from_le_bytes)
+}

@@ -1,0 +1,96 @@
+//! Messages: a number within a GUID, and arguments that the program's trace message format file explains (WPP).
+//!
+//! The record is that of `traceweir_format::header::message`. Sequence number, time stamp and process are left zero: whoever owns the session fills
+//! them in, the sequence number where the session has a sequence mode.
+
+use traceweir_format::Guid;
+use traceweir_format::header::message::{
+    SIZE, TRACE_MESSAGE_COMPONENTID, TRACE_MESSAGE_GUID, TRACE_MESSAGE_PERFORMANCE_TIMESTAMP,
+    TRACE_MESSAGE_POINTER32, TRACE_MESSAGE_POINTER64, TRACE_MESSAGE_SEQUENCE, TRACE_MESSAGE_SYSTEMINFO,
+    TRACE_MESSAGE_TIMESTAMP,
+};
+
+use super::TraceError;
+use super::logger::{Logger, MAX_PARTS, PREFIX};
+
+/// Arguments of one message.
+pub const MAX_ARGUMENTS: usize = MAX_PARTS;
+
+/// Flags that a caller may set. Those of the pointer size are ours: a caller's are not looked at.
+const KNOWN: u32 = (TRACE_MESSAGE_SEQUENCE
+    | TRACE_MESSAGE_GUID
+    | TRACE_MESSAGE_COMPONENTID
+    | TRACE_MESSAGE_TIMESTAMP
+    | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP
+    | TRACE_MESSAGE_SYSTEMINFO
+    | TRACE_MESSAGE_POINTER32
+    | TRACE_MESSAGE_POINTER64) as u32;
+/// Flags beyond the low 16 bits are not stored.
+const STORED: u32 = 0xFFFF;
+/// All items that a message can have: sequence, GUID, time stamp, thread and process.
+const LONGEST: usize = SIZE + 4 + 16 + 8 + 8;
+/// The same in whole words.
+const ROOM: usize = LONGEST.next_multiple_of(8);
+const WORDS: usize = PREFIX + ROOM / 8;
+
+/// Writes a message as `TraceMessage` does. With the flag TRACE_MESSAGE_COMPONENTID the first four bytes of `id` are the component.
+pub fn trace_message(
+    logger: u64,
+    flags: u32,
+    id: &Guid,
+    number: u16,
+    arguments: &[&[u8]],
+) -> Result<(), TraceError> {
+    let logger = Logger::find(logger)?;
+    let has = |flag: u16| flags & u32::from(flag) != 0;
+    let is_known = flags & STORED & !KNOWN == 0;
+    let names_twice = has(TRACE_MESSAGE_GUID) && has(TRACE_MESSAGE_COMPONENTID);
+    if !is_known || names_twice || arguments.len() > MAX_ARGUMENTS {
+        return Err(TraceError::InvalidParameter);
+    }
+    let thread = logger.thread()?;
+    let stored = (flags & STORED) as u16 & !TRACE_MESSAGE_POINTER32 | TRACE_MESSAGE_POINTER64;
+    let (number, stored) = (number.to_le_bytes(), stored.to_le_bytes());
+    let mut head = Bytes { bytes: [0; ROOM], length: 0 };
+    head.push(&[0, 0, 0, 0x90, number[0], number[1], stored[0], stored[1]]);
+    if has(TRACE_MESSAGE_SEQUENCE) {
+        head.push(&[0; 4]);
+    }
+    if has(TRACE_MESSAGE_GUID) {
+        head.push(&id.to_bytes());
+    } else if has(TRACE_MESSAGE_COMPONENTID) {
+        head.push(&id.data1.to_le_bytes());
+    }
+    if has(TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP) {
+        head.push(&[0; 8]);
+    }
+    if has(TRACE_MESSAGE_SYSTEMINFO) {
+        head.push(&thread.to_le_bytes());
+        head.push(&[0; 4]);
+    }
+    logger.write(thread, &mut head.words(), head.length, arguments, 0)
+}
+
+/// A header under construction.
+struct Bytes {
+    bytes: [u8; ROOM],
+    length: usize,
+}
+
+impl Bytes {
+    fn push<const N: usize>(&mut self, more: &[u8; N]) {
+        if let Some(room) = self.bytes.get_mut(self.length..self.length + N) {
+            room.copy_from_slice(more);
+            self.length += N;
+        }
+    }
+
+    /// Behind room for a prefix.
+    fn words(&self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().skip(PREFIX).zip(self.bytes.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        words
+    }
+}

@@ -1,0 +1,131 @@
+//! Traits that are set after the registration.
+//!
+//! ```text
+//!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
+//!        ▲                                                     │ joins the group, enables what is enabled there
+//!        └────────── all have answered, or a second passed ────┘ Done, or Refused
+//! ```
+//!
+//! 1. Traits are set once: a registration that has some, or is getting some, gets no others.
+//! 2. They are the registration's when a daemon took them or none was there to ask. Where a daemon refuses and none takes them, nothing is set.
+//! 3. A daemon that comes while others are asked is asked too; one that comes later hears of them with the registration.
+
+use std::time::Instant;
+
+use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging;
+use traceweir_transport::message::Message;
+
+use super::link::Peer;
+use super::shared::{Command, Setting, Shared, Thread};
+use super::{Client, ON_CONTROL_THREAD, PATIENCE};
+use crate::error::{Error, Result};
+use crate::provider::{Decoding, Handle, Traits};
+
+/// Sets the traits of a registration that has none.
+pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
+    tracelogging::Traits::parse_strict(traits).map_err(|e| invalid(e.to_string()))?;
+    let client = Client::get();
+    let mut shared = client.lock();
+    let number = handle.number();
+    if !handle.is_current() || handle.slot().is_classic() {
+        return Err(invalid("the registration is gone"));
+    }
+    let is_being_set = shared.settings.iter().any(|setting| setting.registration == number);
+    if is_being_set || !handle.slot().traits().is_empty() {
+        return Err(invalid("the traits of a registration are set once"));
+    }
+    let decoding = Decoding::by(traits, handle.slot().provider());
+    let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
+    let traits = shared.interned.traits(traits);
+    if matches!(shared.thread, Thread::Running) {
+        shared.commands.push(Command::SetTraits(number, traits));
+        client.wake();
+        // The control thread, inside a callback, cannot wait for itself: daemons are told, and what they say is noted.
+        if !ON_CONTROL_THREAD.get() {
+            shared.settings.push(Setting::new(number, traits));
+            shared = client.await_traits(shared, number);
+            shared.take_setting(number)?;
+        }
+    }
+    // Under the lock: a slot is not used again meanwhile.
+    if handle.is_current() {
+        handle.slot().set_traits(Some(traits), decoding);
+    }
+    Ok(())
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::refused(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+impl Setting {
+    fn new(registration: u32, traits: &'static Traits) -> Self {
+        Self { registration, traits, said: false, awaited: Vec::new(), accepted: false, refused: None }
+    }
+}
+
+impl Client {
+    fn await_traits<'s>(
+        &'s self,
+        mut shared: std::sync::MutexGuard<'s, Shared>,
+        number: u32,
+    ) -> std::sync::MutexGuard<'s, Shared> {
+        let deadline = Instant::now() + PATIENCE;
+        while shared.setting(number).is_some_and(|it| !it.said || !it.awaited.is_empty())
+            && let Some(left) = deadline.checked_duration_since(Instant::now())
+        {
+            shared = self.wait(shared, left);
+        }
+        shared
+    }
+}
+
+impl Shared {
+    fn setting(&mut self, registration: u32) -> Option<&mut Setting> {
+        self.settings.iter_mut().find(|setting| setting.registration == registration)
+    }
+
+    /// What came of it: refused where a daemon said so and none took them.
+    fn take_setting(&mut self, registration: u32) -> Result<()> {
+        let Some(at) = self.settings.iter().position(|it| it.registration == registration) else {
+            return Ok(());
+        };
+        match self.settings.swap_remove(at) {
+            Setting { accepted: false, refused: Some((status, reason)), .. } => {
+                Err(Error::refused(status, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A daemon was told of traits; `None`: all were.
+    pub(super) fn traits_said(&mut self, registration: u32, peer: Option<u64>) {
+        if let Some(setting) = self.setting(registration) {
+            setting.said |= peer.is_none();
+            setting.awaited.extend(peer);
+        }
+    }
+
+    /// A daemon has answered.
+    pub(super) fn traits_answered(
+        &mut self,
+        peer: u64,
+        registration: u32,
+        refused: Option<(Status, String)>,
+    ) {
+        if let Some(setting) = self.setting(registration) {
+            setting.awaited.retain(|p| *p != peer);
+            setting.accepted |= refused.is_none();
+            setting.refused = setting.refused.take().or(refused);
+        }
+    }
+
+    /// A daemon that has come hears of traits that others are being told, too.
+    pub(super) fn say_pending_traits(&mut self, peer: &mut Peer, registration: u32) {
+        if let Some(setting) = self.setting(registration).filter(|setting| setting.said) {
+            setting.awaited.push(peer.id);
+            peer.ask(Message::SetTraits { registration, traits: setting.traits.0.to_vec() });
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a session wants of one registration: all its enables put together.
+//!
+//! ```text
+//!   direct enable ──┐            level  the higher, 0 counts as 255            IGNORE_KEYWORD_0, EXCLUDE_INPRIVATE   where both say so
+//!                   ├─ combined  any    the union, 0 counts as all ones        other properties                      where one says so
+//!   group's enable ─┘            all    the intersection
+//! ```
+//!
+//! The two combine as two sessions do, and each is set and taken back apart. The registration is told the sum: it gets all that either asks for,
+//! and perhaps an event that only the sum lets through, as an enabled provider may. A filter of events that the direct enable brings along is
+//! left out while the group, which cannot have one, asks for everything; a filter of stacks while the group asks for all stacks.
+//!
+//! A classic registration is told level and the low 32 bits of the any mask, as they are: 0 stays 0.
+
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0,
+    EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
+    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW,
+    EVENT_FILTER_TYPE_STACKWALK_NAME,
+};
+use traceweir_transport::message::{EnableParams, Filter};
+
+use super::{Enable, Process, Registration, Registry, Target};
+use crate::service::LinkId;
+
+/// Properties that leave events out: of two enables, both must ask for it.
+const LEAVE_OUT: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
+/// Filters that leave events out.
+const OF_EVENTS: [u32; 3] =
+    [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD];
+/// Filters that leave stacks out.
+const OF_STACKS: [u32; 3] =
+    [EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_NAME, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW];
+
+impl Registry {
+    /// What a session wants of a registration; nothing where no enable of it is for this process. Without a source: who asked is not remembered.
+    pub(crate) fn wish(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
+        let process = self.processes.get(&link)?;
+        let registration = process.registrations.get(&number)?;
+        let mut meant = self.enables_for(process, registration).filter(|(its, _)| *its == session);
+        let mut wish = match (meant.next(), meant.next()) {
+            (Some((_, one)), Some((_, other))) => combined(&one.params, &other.params),
+            (Some((_, one)), None) => one.params.clone(),
+            (None, _) => return None,
+        };
+        wish.source = Guid::NULL;
+        Some(if registration.classic { classic(&wish) } else { wish })
+    }
+
+    /// The sessions that a new registration is enabled for: all that want it, or of a classic one the latest.
+    pub(crate) fn wanted_by(&self, link: LinkId, number: u32) -> Vec<u64> {
+        let Some(process) = self.processes.get(&link) else { return Vec::new() };
+        let Some(registration) = process.registrations.get(&number) else { return Vec::new() };
+        let meant = self.enables_for(process, registration);
+        let mut sessions: Vec<u64> = if registration.classic {
+            meant.max_by_key(|(_, enable)| enable.since).map(|(session, _)| session).into_iter().collect()
+        } else {
+            meant.map(|(session, _)| session).collect()
+        };
+        sessions.sort_unstable();
+        sessions.dedup();
+        sessions
+    }
+
+    /// The registrations of a process that a session wants and does not have.
+    pub(crate) fn wanting(&self, link: LinkId, session: u64) -> Vec<(u32, EnableParams)> {
+        let Some(process) = self.processes.get(&link) else { return Vec::new() };
+        let lacking = process.registrations.iter().filter(|(_, it)| !it.sessions.contains(&session));
+        let wanted = lacking.filter(|(number, _)| self.wanted_by(link, **number).contains(&session));
+        wanted.filter_map(|(number, _)| Some((*number, self.wish(link, *number, session)?))).collect()
+    }
+
+    /// Sessions and enables that are for this registration of this process: of its provider, then of its group. A session that must not enable some
+    /// providers by their group leaves them out here, and nowhere else.
+    fn enables_for<'a>(
+        &'a self,
+        process: &'a Process,
+        registration: &'a Registration,
+    ) -> impl Iterator<Item = (u64, &'a Enable)> {
+        let enables = |target: Target| self.enables.get(&target).into_iter().flatten();
+        let all = registration.targets().flat_map(enables);
+        all.filter(|(_, enable)| process.is_in(&enable.scope)).map(|(session, enable)| (*session, enable))
+    }
+}
+
+/// A direct enable and that of the group.
+fn combined(direct: &EnableParams, group: &EnableParams) -> EnableParams {
+    let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
+    let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
+    let (one, both) = (direct.property | group.property, direct.property & group.property);
+    EnableParams {
+        level: level(direct).max(level(group)),
+        match_any: any(direct) | any(group),
+        match_all: direct.match_all & group.match_all,
+        property: one & !LEAVE_OUT | both & LEAVE_OUT,
+        source: Guid::NULL,
+        filters: combined_filters(direct, group),
+    }
+}
+
+fn combined_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
+    let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
+    let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| OF_STACKS.contains(&f.kind));
+    let all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
+    let all_stacks = all_stacks(direct) || all_stacks(group);
+    let mut filters: Vec<Filter> = Vec::new();
+    for filter in direct.filters.iter().chain(&group.filters) {
+        let is_moot = OF_EVENTS.contains(&filter.kind) || all_stacks && OF_STACKS.contains(&filter.kind);
+        if !is_moot && filters.iter().all(|f| f.kind != filter.kind) {
+            filters.push(filter.clone());
+        }
+    }
+    filters
+}
+
+/// What reaches a classic provider.
+fn classic(wish: &EnableParams) -> EnableParams {
+    let match_any = wish.match_any & u64::from(u32::MAX);
+    EnableParams { level: wish.level, match_any, ..EnableParams::default() }
+}
