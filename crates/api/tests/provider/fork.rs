@@ -178,7 +178,7 @@ fn first_registrations(_: &Path) {
                 }
             });
             // While threads end, the folder of threads is not to be relied on.
-            crate::wait_for("the end of the threads", || !threads().contains(&"first".to_owned()));
+            wait_for("the end of the threads", || !threads().contains(&"first".to_owned()));
             assert_eq!(threads().iter().filter(|name| *name == "traceweir").count(), 1, "{:?}", threads());
         });
     }
