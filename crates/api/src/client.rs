@@ -21,7 +21,8 @@
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit.
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. It is never held while a callback runs or a socket is waited for.
-//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`].
+//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
+//!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
 
 pub(crate) mod control;

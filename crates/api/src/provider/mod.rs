@@ -121,7 +121,7 @@ impl Provider {
     /// Registers a provider.
     ///
     /// Succeeds without a daemon too; one that appears later is told. Where a session has the provider enabled already, the callback runs before the
-    /// return and the first event after it is not lost.
+    /// return and the first event after it is not lost. ERROR_ACCESS_DENIED where the daemon forbids it, ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
         client::register(provider, None, callback).map(|handle| Self { handle })
     }

@@ -2,17 +2,21 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use traceweir::{PrivateSession, Provider};
+use traceweir::classic::{self, INVALID_LOGGER, TraceError};
+use traceweir::{PrivateSession, Provider, Status};
 
 use crate::daemon::{Process, listen};
-use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for_mark};
+use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fork", fork_while_traced),
     ("raw clone", raw_clone),
     ("fork with a private session", fork_private),
     ("first registrations", first_registrations),
+    ("fork with a classic provider", fork_classic),
 ];
 
 const EACH: u64 = 300;
@@ -174,7 +178,7 @@ fn first_registrations(_: &Path) {
                 }
             });
             // While threads end, the folder of threads is not to be relied on.
-            crate::wait_for("the end of the threads", || !threads().contains(&"first".to_owned()));
+            wait_for("the end of the threads", || !threads().contains(&"first".to_owned()));
             assert_eq!(threads().iter().filter(|name| *name == "traceweir").count(), 1, "{:?}", threads());
         });
     }
@@ -185,4 +189,45 @@ fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.map(|name| name.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_forked_child_of_a_classic_provider_is_told_of_a_logger_of_its_own() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("fork with a classic provider");
+    let mut parent = Process::accept(&listener);
+    parent.serve_one(0x10001);
+    let mut child = Process::accept(&listener);
+    child.serve_one(0x10001);
+    wait_for_mark(stage.folder.path(), "parent wrote");
+    let both = (numbers(&parent.collect().0), numbers(&child.collect().0));
+    assert_eq!(both, (HashSet::from([1, 3]), HashSet::from([2])));
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn fork_classic(folder: &Path) {
+    let told = Arc::new(AtomicU64::new(INVALID_LOGGER));
+    let to = Arc::clone(&told);
+    let _registration = classic::register(
+        PROVIDER,
+        &[],
+        Box::new(move |notice| {
+            to.store(notice.logger, Ordering::SeqCst);
+            Status::ERROR_SUCCESS
+        }),
+    )
+    .unwrap();
+    let logger = told.load(Ordering::SeqCst);
+    let trace = |logger, n: u64| classic::trace(logger, &classic::Event::default(), &[&n.to_le_bytes()]);
+    trace(logger, 1).unwrap();
+    in_child(fork, || {
+        wait_for("a logger", || told.load(Ordering::SeqCst) != logger);
+        assert_eq!(trace(logger, 9), Err(TraceError::InvalidHandle), "the parent's");
+        trace(told.load(Ordering::SeqCst), 2).unwrap();
+    });
+    trace(logger, 3).unwrap();
+    mark(folder, "parent wrote");
+    wait_for_mark(folder, "done");
 }

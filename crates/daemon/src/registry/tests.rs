@@ -1,3 +1,6 @@
+use traceweir_format::tracelogging::TraitsBuilder;
+use traceweir_transport::message::Filter;
+
 use super::*;
 use crate::filter::Conditions;
 
@@ -33,7 +36,7 @@ fn a_process_has_1024_registrations_and_gets_room_back() {
 fn names_of_one_process_take_bounded_room() {
     let mut registry = registry();
     let name = "n".repeat(20_000);
-    let traits = traceweir_format::tracelogging::TraitsBuilder::new(&name).finish().unwrap().to_vec();
+    let traits = TraitsBuilder::new(&name).finish().unwrap().to_vec();
     registry.register(1, 0, PROVIDER, &traits, false).unwrap();
     registry.register(1, 1, Guid::from_u128(8), &traits, false).unwrap();
     let names: Vec<usize> = registry.providers().iter().map(|entry| entry.name.len()).collect();
@@ -78,4 +81,65 @@ fn a_scope_holds_processes_not_ids() {
     assert!(here.is_in(&scope) && !gone.is_in(&scope));
     assert!(here.is_in(&None) && gone.is_in(&None));
     assert!(!here.is_in(&Some(Conditions::of(vec![]))));
+}
+
+/// What the registration is told when the session has said this directly and that to its group.
+fn sum(direct: &EnableParams, of_group: &EnableParams) -> EnableParams {
+    let group = Guid::from_u128(9);
+    let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
+    let mut registry = registry();
+    registry.register(1, 0, PROVIDER, &traits, false).unwrap();
+    registry.enable(Target::Provider(PROVIDER), 5, direct.clone(), None).unwrap();
+    registry.enable(Target::Group(group), 5, of_group.clone(), None).unwrap();
+    registry.wish(1, 0, 5).unwrap()
+}
+
+fn with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
+    let filters = filters.iter().map(|(kind, byte)| Filter { kind: *kind, data: vec![*byte] }).collect();
+    EnableParams { property, filters, source: Guid::from_u128(3), ..EnableParams::default() }
+}
+
+#[test]
+fn what_leaves_events_out_must_be_asked_for_by_both_and_what_adds_to_them_by_one() {
+    let (ignore, stacks, private) = (0x10, 0x4, 0x200);
+    let told = |one, other| sum(&with(one, &[]), &with(other, &[])).property;
+    assert_eq!(told(ignore | stacks, private), stacks);
+    assert_eq!(told(ignore | 1, ignore | 2), ignore | 1 | 2);
+    assert_eq!(told(ignore | private, ignore | private), ignore | private);
+    assert_eq!(sum(&with(0, &[]), &with(0, &[])).source, Guid::NULL, "who asked is said with each call");
+}
+
+#[test]
+fn no_filter_takes_from_one_what_the_other_wants() {
+    let (ids, names, payload, stack_ids) = (0x8000_0200, 0x8000_0400, 0x8000_0100, 0x8000_1000);
+    let (schematized, own, stacks) = (0x8000_0000, 7, 0x4);
+    let kinds = |direct: &EnableParams, group: &EnableParams| {
+        sum(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
+    };
+    let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (own, 6)];
+    let none = with(0, &[]);
+    assert_eq!(kinds(&with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
+    assert_eq!(kinds(&with(stacks, &all), &with(stacks, &[])), [(schematized, 5), (own, 6)], "all stacks");
+    let other = with(0, &[(own, 8), (schematized, 9)]);
+    assert_eq!(kinds(&with(0, &[(own, 6)]), &other), [(own, 6), (schematized, 9)], "one of each type");
+}
+
+#[test]
+fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
+    let mut registry = registry();
+    let group = Guid::from_u128(9);
+    let good = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
+    for (number, cut) in (0..).zip(0..good.len()) {
+        registry.register(1, number, PROVIDER, &good[..cut], false).unwrap();
+    }
+    assert_eq!(registry.registrations_of(Target::Group(group)), []);
+    registry.register(1, 500, PROVIDER, &good, true).unwrap();
+    assert_eq!(registry.registrations_of(Target::Group(group)), [], "a classic one has no traits");
+    registry.register(1, 501, PROVIDER, &good, false).unwrap();
+    assert_eq!(registry.registrations_of(Target::Group(group)), [(1, 501)]);
+    // Whoever came with bytes for traits has had its turn.
+    assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status.0, 87);
+    registry.set_traits(1, 0, &good).unwrap();
+    registry.remove(1).unwrap();
+    assert!(!registry.is_known(Target::Group(group)) && registry.providers().is_empty());
 }

@@ -364,7 +364,7 @@ fn a_message_larger_than_any_is_refused() {
         traits: vec![0; size],
         classic: false,
     };
-    let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4;
+    let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4 - 1;
     assert_eq!(bytes_of(&large(fits)).len(), MAX_MESSAGE);
     assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
 }

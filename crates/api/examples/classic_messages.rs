@@ -1,0 +1,55 @@
+//! A program of the older kind records itself: classic events, an instance, and messages with sequence numbers.
+//!
+//! ```text
+//!   cargo run --example classic_messages -- /tmp/classic.etl && weir dump /tmp/classic.etl
+//! ```
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use traceweir::classic::{self, Event, INVALID_LOGGER};
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{Guid, PrivateSession, Status};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let file = std::env::args_os().nth(1).ok_or("name the file to be written")?;
+    let control = Guid::from_provider_name("Example-Classic");
+    let class = Guid::from_provider_name("Example-Classic-Transfer");
+    let session = PrivateSession::start(&SessionConfig {
+        name: "classic".to_owned(),
+        log_file_mode: 0x8001, // EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_USE_LOCAL_SEQUENCE
+        log_file: Some(file.into()),
+        ..SessionConfig::default()
+    })?;
+    session.enable(control, &EnableParams { level: 4, match_any: 1, ..EnableParams::default() })?;
+
+    let logger = Arc::new(AtomicU64::new(INVALID_LOGGER));
+    let told = Arc::clone(&logger);
+    let registration = classic::register(
+        control,
+        &[class],
+        Box::new(move |notice| {
+            told.store(notice.logger, Ordering::Relaxed);
+            Status::ERROR_SUCCESS
+        }),
+    )?;
+    let logger = logger.load(Ordering::Relaxed);
+    println!("level {}, flags {:#x}", classic::enable_level(logger)?, classic::enable_flags(logger)?);
+    for kind in [1, 2] {
+        classic::trace(logger, &Event { class, kind, level: 4, ..Event::default() }, &[b"block 7\0"])?;
+    }
+    let sequence_guid_time_ids = 0x2B;
+    for number in 10..13 {
+        classic::trace_message(
+            logger,
+            sequence_guid_time_ids,
+            &class,
+            number,
+            &[&7u32.to_le_bytes(), b"disk\0"],
+        )?;
+    }
+    drop(registration);
+    println!("{} events", session.stop()?.events);
+    Ok(())
+}
