@@ -26,8 +26,10 @@ mod startup;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -56,6 +58,34 @@ pub struct Options {
     pub listener: Option<OwnedFd>,
     /// Sessions at most.
     pub max_sessions: usize,
+    /// MB that a session which starts must leave free on the file system of `/`, besides what its log may take; 0: none.
+    pub reserve_mb: u32,
+}
+
+/// Sessions of a daemon at most: what can be chosen, and what is chosen where nothing is said.
+pub const MAX_SESSIONS: (RangeInclusive<usize>, usize) = (32..=256, 64);
+/// MB that are kept free where nothing is said.
+pub const RESERVE_MB: u32 = 200;
+
+impl Options {
+    /// A daemon that stays, with the usual limits, or those of the environment: `TRACEWEIR_MAX_SESSIONS` (32 to 256) and `TRACEWEIR_RESERVE_MB`.
+    #[must_use]
+    pub fn new(runtime: RuntimeDir) -> Self {
+        let (range, usual) = MAX_SESSIONS;
+        let max_sessions = from_environment("TRACEWEIR_MAX_SESSIONS", |n| range.contains(n)).unwrap_or(usual);
+        let reserve_mb = from_environment("TRACEWEIR_RESERVE_MB", |_| true).unwrap_or(RESERVE_MB);
+        Self { runtime, idle_exit: None, listener: None, max_sessions, reserve_mb }
+    }
+}
+
+/// A number that the environment gives; what is none, or out of bounds, is said and not used.
+fn from_environment<T: FromStr>(name: &str, is_valid: impl Fn(&T) -> bool) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse().ok().filter(is_valid);
+    if number.is_none() {
+        warning!("{name}={text:?} is not used: no number, or out of bounds");
+    }
+    number
 }
 
 /// Runs a daemon until SIGTERM, SIGINT or idleness; finalises every file before it returns.
@@ -73,6 +103,7 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
     let runtime = options.runtime.clone();
     let home = startup::Home::take(&runtime, options.listener)?;
     let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
+    server.service.set_reserve_mb(options.reserve_mb);
     ready();
     info!("daemon {} serves {}", std::process::id(), runtime.path().display());
     let outcome = server.serve();

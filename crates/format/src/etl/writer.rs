@@ -22,11 +22,11 @@ use alloc::vec::Vec;
 
 use super::WriteAt;
 use crate::buffer::{self, BufferHeader, FILLER, HEADER_SIZE, MAX_PROCESSOR, STATE_FLUSH};
+use crate::logfile;
 use crate::spec::session::{
     BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BUFFER_FLAGS_OF_LOSS,
     BufferType,
 };
-use crate::logfile;
 use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header, xpress};

@@ -213,7 +213,8 @@ mod tests {
             }
             assert_eq!(i64::from(writer.buffers_written()), 1 + old + new);
             writer.finish(summary(4000, 11)).unwrap();
-            let expected: Vec<i64> = [1000].into_iter().chain(2000..2000 + old).chain(3000..3000 + new).collect();
+            let expected: Vec<i64> =
+                [1000].into_iter().chain(2000..2000 + old).chain(3000..3000 + new).collect();
             assert_eq!(times(&file), expected, "{old} and {new}");
             let trace = Trace::open(file.as_slice()).unwrap();
             let h = trace.header();
