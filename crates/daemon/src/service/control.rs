@@ -36,11 +36,20 @@ impl Service {
         passed: Passed,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        let peer = self.peer(asker.link).ok_or_else(not_running)?;
         if config.guid.is_null() {
             config.guid = random_guid()?;
         }
-        let config = Config::new(config, cpu::possible())?;
+        self.start_checked(asker, Config::new(config, cpu::possible())?, passed)
+    }
+
+    /// Starts a session whose properties are in order.
+    pub(super) fn start_checked(
+        &mut self,
+        asker: Asker,
+        config: Config,
+        passed: Passed,
+    ) -> Result<(), Refusal> {
+        let peer = self.peer(asker.link).ok_or_else(not_running)?;
         let raw = config.properties();
         passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);

@@ -5,5 +5,6 @@ mod control;
 mod enable;
 mod hostile;
 mod life;
+mod modes;
 mod provide;
 mod util;
