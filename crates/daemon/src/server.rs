@@ -72,18 +72,26 @@ impl Options {
     #[must_use]
     pub fn new(runtime: RuntimeDir) -> Self {
         let (range, usual) = MAX_SESSIONS;
-        let max_sessions = from_environment("TRACEWEIR_MAX_SESSIONS", |n| range.contains(n)).unwrap_or(usual);
-        let reserve_mb = from_environment("TRACEWEIR_RESERVE_MB", |_| true).unwrap_or(RESERVE_MB);
-        Self { runtime, idle_exit: None, listener: None, max_sessions, reserve_mb }
+        let read = |name| std::env::var(name).ok();
+        let sessions = read("TRACEWEIR_MAX_SESSIONS").and_then(|text| number(&text, |n| range.contains(n)));
+        let reserve = read("TRACEWEIR_RESERVE_MB").and_then(|text| number(&text, |_| true));
+        Self {
+            runtime,
+            idle_exit: None,
+            listener: None,
+            max_sessions: sessions.unwrap_or(usual),
+            reserve_mb: reserve.unwrap_or(RESERVE_MB),
+        }
     }
 }
 
 /// A number that the environment gives; what is none, or out of bounds, is said and not used.
-fn from_environment<T: FromStr>(name: &str, is_valid: impl Fn(&T) -> bool) -> Option<T> {
-    let text = std::env::var(name).ok()?;
-    let number = text.parse().ok().filter(is_valid);
+fn number<T: FromStr>(text: &str, is_valid: impl Fn(&T) -> bool) -> Option<T> {
+    let number = text.trim().parse().ok().filter(is_valid);
     if number.is_none() {
-        warning!("{name}={text:?} is not used: no number, or out of bounds");
+        warning!(
+            "the environment asks for {text:?} sessions or MB, which is no number or out of bounds: not used"
+        );
     }
     number
 }
@@ -416,5 +424,23 @@ fn timespec(wait: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(wait.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_believed_within_bounds() {
+        let (range, usual) = MAX_SESSIONS;
+        let sessions = |text| number(text, |n| range.contains(n));
+        assert_eq!(
+            (sessions("32"), sessions(" 256\n"), sessions("31"), sessions("257")),
+            (Some(32), Some(256), None, None)
+        );
+        assert_eq!((sessions(""), sessions("-1"), sessions("many")), (None, None, None));
+        assert!(range.contains(&usual));
+        assert_eq!(number("0", |_: &u32| true), Some(0), "no reserve");
     }
 }

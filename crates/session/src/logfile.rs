@@ -321,6 +321,11 @@ impl LogFile {
         done.err().map(|_| self.failure.take_status())
     }
 
+    /// Whether it takes no more buffers.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Buffers written, the header buffer included.
     pub(crate) fn buffers_written(&self) -> u32 {
         self.writer.buffers_written()

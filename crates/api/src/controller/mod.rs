@@ -152,8 +152,11 @@ impl Controller {
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
         let log = match &update.log_file {
-            // Whether the name is that of a file or of a row is the session's to say.
-            Some(path) => Some(Log::open(path, self.query(session)?.config.log_file_mode)?),
+            // Whether such a name is that of a file or of a row is the session's to say.
+            Some(path) if traceweir_session::config::check_row(path).is_ok() => {
+                Some(Log::open(path, self.query(session)?.config.log_file_mode)?)
+            }
+            Some(path) => Some(Log::open(path, 0)?),
             None => None,
         };
         update.log_file = log.as_ref().map(|log| log.name.clone());

@@ -147,6 +147,11 @@ impl Output {
 
     /// Goes on in the next file of the row.
     pub(super) fn next_file(&mut self) -> Result<()> {
+        if let Log::File(file) = &self.log
+            && file.has_ended()
+        {
+            return Err(Error::Ended);
+        }
         let Some(row) = &mut self.row else {
             let why = "the session writes no row of files";
             return Err(Error::Properties { status: Status::ERROR_INVALID_FUNCTION, why });

@@ -8,9 +8,10 @@
 //! Only sequential files of plain buffers, which all have one size: so the end is found without a walk over the whole file, however long it is. A
 //! finalised file that is not what it says is refused, not guessed at; [`repair`](super::super::repair()) is for such files. Nothing is written here.
 
-use crate::buffer::{BufferHeader, HEADER_SIZE};
+use crate::buffer::{BufferHeader, HEADER_SIZE, MIN_BUFFER};
 use crate::etl::ReadAt;
 use crate::etl::reader::{first_event, read_head};
+use crate::header::system;
 use crate::logfile::LogFileHeader;
 use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
 use crate::wire::align8;
@@ -20,6 +21,9 @@ use crate::{Error, Result};
 const MAX_LOOKS: u64 = 1 << 22;
 /// Buffers that are looked at for the latest stamp, for each processor and at most.
 const LATEST: (u64, u64) = (2, 4096);
+
+/// Where the payload of the first event begins.
+const FIRST_PAYLOAD: usize = HEADER_SIZE + system::SIZE;
 
 /// Where a file ends, and what it says about itself.
 #[derive(Clone, Debug)]
@@ -51,8 +55,12 @@ impl Tail {
         if header.log_file_mode & (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_CIRCULAR) != 0 {
             return refused(0, "circular or compressed: only a sequential log is continued");
         }
-        let size = header.plausible_buffer_size().filter(|_| header.has_modern_buffers());
+        let size = header.plausible_buffer_size().filter(|size| size.is_multiple_of(MIN_BUFFER));
         let Some(size) = size else { return refused(0, "its buffers have no size that a session can have") };
+        let end = FIRST_PAYLOAD.saturating_add(first.payload().len());
+        if !header.has_modern_buffers() || end > size as usize {
+            return refused(0, "its header is not that of a current file");
+        }
         let file = Plain { source, size };
         let Some(front) = file.buffer(0)? else { return refused(0, "the header buffer is not whole") };
         let buffers = file.count(&header)?;
@@ -263,7 +271,11 @@ mod tests {
         for at in (0..file.len()).step_by(7) {
             let mut spoilt = file.clone();
             spoilt.write_at(at as u64, &[0xFF]).unwrap();
-            let _ = Tail::find(&spoilt);
+            if let Ok(tail) = Tail::find(&spoilt) {
+                spoilt.truncate(usize::try_from(tail.length()).unwrap());
+                Writer::reopen(&mut spoilt, &tail).unwrap().finish(summary(4000, 0)).unwrap();
+                assert!(Trace::open(spoilt).is_ok(), "byte {at}");
+            }
         }
     }
 }
