@@ -1,11 +1,18 @@
-//! A whole trace file: opened, walked in time order, decoded, checked and repaired.
+//! A whole trace file: opened, walked in time order, decoded, checked, repaired and continued.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_format::etl::{Trace, check, repair};
+use traceweir_format::etl::{Tail, Trace, Writer, check, repair};
 use traceweir_fuzz::Decoding;
 
 fuzz_target!(|data: &[u8]| {
+    if let Ok(tail) = Tail::find(&data) {
+        let length = usize::try_from(tail.length()).expect("no longer than the file");
+        let mut continued = data[..length].to_vec();
+        let writer = Writer::reopen(&mut continued, &tail);
+        assert!(writer.and_then(|writer| writer.finish(Default::default())).is_ok());
+        assert!(Trace::open(continued).is_ok(), "a continued file opens");
+    }
     let Ok(trace) = Trace::open(data) else { return };
     let mut decoding = Decoding::default();
     let mut events = trace.events();

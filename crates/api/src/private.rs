@@ -22,7 +22,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::{Guid, filter};
 use traceweir_session::{Config, Place, Session};
 use traceweir_transport::cpu;
-use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig};
+use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
 use crate::client::outlets::{Open, Owner};
 use crate::client::promise::Promise;
@@ -148,6 +148,32 @@ impl PrivateSession {
         Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
     }
 
+    /// Changes the flush timer or goes on in another file, which is opened as at the start; of a private session nothing else can be changed.
+    pub fn update(&self, update: &Update) -> Result<Properties> {
+        let (client, session) = (self.client()?, self.session()?);
+        let mut update = update.clone();
+        let log = update.log_file.as_deref().map(LogFile::open).transpose()?;
+        update.log_file = log.as_ref().map(|log| log.path().to_owned());
+        let file = log.as_ref().map(|log| log.file().try_clone()).transpose();
+        let file = file.map_err(traceweir_session::Error::File)?;
+        let identity = file.as_ref().and_then(identity);
+        if identity.is_some() && client.lock().private.iter().any(|r| r.file == identity) {
+            return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "a private session writes this file"));
+        }
+        let answer = Promise::new();
+        let keep = answer.clone();
+        session.update(update, file, Box::new(move |result| keep.keep(result)));
+        let changed = answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended));
+        match (&changed, log) {
+            (Ok(_), Some(_)) => {
+                client.lock().private.iter_mut().filter(|r| r.id == self.id).for_each(|r| r.file = identity);
+            }
+            (Err(_), Some(log)) => log.discard(),
+            _ => {}
+        }
+        Ok(changed?)
+    }
+
     /// Collects everything and finalises the file.
     pub fn stop(mut self) -> Result<Properties> {
         let client = self.client()?;
@@ -194,14 +220,14 @@ fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
 
 /// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.
 fn begin(client: &'static Client, config: Config, file: Option<File>) -> Result<u64> {
-    let identity = file.as_ref().and_then(|f| f.metadata().ok()).map(|m| (m.dev(), m.ino()));
+    let identity = file.as_ref().and_then(identity);
     let id = client.lock().reserve_private(identity)?;
     let starter = (std::process::id(), fork::thread_id());
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
         client.tell_later(closed.changed);
     });
-    let place = Place { id, file, starter, on_end };
+    let place = Place { id, file, next_file: None, starter, on_end };
     let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
         client
             .lock()
@@ -216,6 +242,11 @@ fn begin(client: &'static Client, config: Config, file: Option<File>) -> Result<
         return Err(e);
     }
     Ok(id)
+}
+
+/// Device and inode.
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
 fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {

@@ -187,3 +187,69 @@ fn controllers_that_need_a_daemon_at_once_all_reach_the_same_one() {
     until("the idle daemon to leave", || !controller.socket().exists());
     assert!(fs::read_to_string(runtime.join("daemon.log")).is_ok());
 }
+
+/// A row of files `NAME-N.etl` in a folder.
+fn row(folder: &Path, name: &str) -> SessionConfig {
+    SessionConfig {
+        log_file_mode: 8,
+        maximum_file_size: 1,
+        ..to_file("row", &folder.join(format!("{name}-%d.etl")))
+    }
+}
+
+fn is_final(path: &Path) -> bool {
+    let trace = traceweir::consumer::Trace::open_file(path).unwrap();
+    trace.header().end_time.0 != 0 && trace.header().file_name == path.to_str().unwrap()
+}
+
+#[test]
+fn a_row_of_files_goes_on_by_request_and_can_become_another_one() {
+    let (folder, _daemon) = in_own_folder();
+    let mut controller = controller(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let started = controller.start(&row(folder.path(), "a")).unwrap();
+    assert_eq!(started.config.log_file, Some(path("a-1.etl")));
+    let next = controller.increment(&named("row")).unwrap();
+    assert_eq!(next.config.log_file, Some(path("a-2.etl")));
+    assert!(is_final(&path("a-1.etl")) && !is_final(&path("a-2.etl")));
+    let to = |log_file| Update { log_file: Some(log_file), ..Update::default() };
+    assert_eq!(status(controller.update(&named("row"), &to(path("a-%d.etl")))), Status::ERROR_BAD_PATHNAME);
+    assert!(is_final(&path("a-1.etl")), "the old file is as it was");
+    assert_eq!(status(controller.update(&named("row"), &to(path("b.etl")))), Status::ERROR_INVALID_PARAMETER);
+    assert!(!path("b.etl").exists());
+    let other = controller.update(&named("row"), &to(path("b-%d.etl"))).unwrap();
+    assert_eq!(other.config.log_file, Some(path("b-1.etl")));
+    controller.increment(&named("row")).unwrap();
+    controller.stop(&named("row")).unwrap();
+    for name in ["a-1.etl", "a-2.etl", "b-1.etl", "b-2.etl"] {
+        assert!(is_final(&path(name)), "{name}");
+    }
+}
+
+#[test]
+fn a_row_that_is_refused_leaves_no_file() {
+    let (folder, _daemon) = in_own_folder();
+    let mut controller = controller(folder.path());
+    controller.start(&live("row")).unwrap();
+    assert_eq!(status(controller.start(&row(folder.path(), "a"))), Status::ERROR_ALREADY_EXISTS);
+    assert!(!folder.path().join("a-1.etl").exists());
+    let two = SessionConfig { name: "two".into(), ..row(folder.path(), "%d") };
+    assert_eq!(status(controller.start(&two)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(controller.increment(&named("row"))), Status::ERROR_INVALID_FUNCTION);
+    assert_eq!(status(controller.increment(&named("absent"))), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    controller.stop(&named("row")).unwrap();
+}
+
+#[test]
+fn a_session_with_a_file_becomes_a_live_one() {
+    let (folder, _daemon) = in_own_folder();
+    let mut controller = controller(folder.path());
+    let log = folder.path().join("a.etl");
+    controller.start(&to_file("lunch", &log)).unwrap();
+    let now = controller.convert_to_real_time(&named("lunch")).unwrap();
+    assert_eq!((now.config.log_file, now.config.log_file_mode), (None, REAL_TIME));
+    assert!(is_final(&log));
+    let again = controller.convert_to_real_time(&named("lunch"));
+    assert_eq!(status(again), Status::ERROR_INVALID_FUNCTION);
+    controller.stop(&named("lunch")).unwrap();
+}

@@ -5,18 +5,30 @@
 //!                    └─ not wanted: the janitor                              └─ held with the session, free when dropped
 //! ```
 //!
-//! The daemon opens no file by name, so it never writes where the caller could not. What arrives is a descriptor; it must be a regular
-//! file, open for reading and writing, and no other session's file. Even looking at it may wait for the server of a remote file
-//! system, and so may closing it: the loop does neither.
+//! The daemon opens no file by name with its own rights, so it never writes where the caller could not. What arrives is a descriptor; it must be a regular
+//! file, open for reading and writing, and no other session's file. Behind the first file of a row comes the folder, in which the others are made with the rights
+//! of who asked (`logfile/row.rs`). Even looking at a file may wait for the server of a remote file system, and so may closing it: the loop does neither.
+//!
+//! Room: the file system must have as much as the file may take, and the system's own (that of `/`) the reserve besides. What a file that is to be
+//! replaced takes now counts as free; it is emptied only when everything else is settled.
+
+mod row;
+
+pub(crate) use row::next_file;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType, OFlags};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_USE_KBYTES_FOR_SIZE,
+};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Error, Result};
+use traceweir_transport::message::SessionConfig;
 use traceweir_transport::socket::Janitor;
 
 use crate::error::Refusal;
@@ -37,24 +49,94 @@ impl Passed {
         Self { descriptors, janitor: janitor.clone() }
     }
 
-    /// Whether as many came as files are named: one or none.
-    pub(crate) fn check(&self, named: bool) -> Result<(), Refusal> {
+    /// Whether what came is what is named.
+    pub(crate) fn check(&self, named: Named) -> Result<(), Refusal> {
         let invalid = |why: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
         match (named, self.descriptors.len()) {
-            (true, 1) | (false, 0) => Ok(()),
-            (true, 0) => invalid("a log file is named but none was passed along"),
+            (Named::Row, 2) | (Named::File, 1) | (Named::Nothing, 0) => Ok(()),
+            (Named::File | Named::Row, 0) => invalid("a log file is named but none was passed along"),
+            (Named::Row, 1) => invalid("the folder of a row of files was not passed along"),
             _ => invalid("more files were passed along than are named"),
         }
     }
 
-    /// The file, empty, and the claim on it; nothing where none came. Takes its time.
-    pub(crate) fn open(mut self, files: &Files) -> Result<(Option<File>, Option<Claim>)> {
-        let Some(fd) = self.descriptors.pop() else { return Ok((None, None)) };
+    /// The file and the claim on it, and the folder; nothing where none came. Takes its time.
+    pub(crate) fn open(mut self, files: &Files, terms: &Terms) -> Result<Opened> {
+        let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
+        let Some(fd) = descriptors.next() else { return Ok(Opened::default()) };
+        let folder = descriptors.next();
+        let rights = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_mode);
+        if let Some(folder) = &folder {
+            check_folder(folder)?;
+        }
         let claim = files.claim(check(&fd)?)?;
         let file = File::from(fd);
-        file.set_len(0).map_err(Error::File)?;
-        Ok((Some(file), Some(claim)))
+        if let Some(most) = terms.most_bytes {
+            check_room(&file, most, files.reserve())?;
+        }
+        if !terms.keeps {
+            file.set_len(0).map_err(Error::File)?;
+        }
+        Ok(Opened { file: Some(file), claim: Some(claim), folder, rights })
     }
+}
+
+/// What a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// No file.
+    Nothing,
+    /// A file.
+    File,
+    /// A row of files.
+    Row,
+}
+
+impl Named {
+    /// What a session of this mode has where it has a file name, or none.
+    pub(crate) fn by(mode: u32, has_name: bool) -> Self {
+        match has_name {
+            false => Self::Nothing,
+            true if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => Self::Row,
+            true => Self::File,
+        }
+    }
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    /// What it holds is kept: the session goes on with it.
+    keeps: bool,
+    /// There must be room for so many bytes, and the reserve.
+    most_bytes: Option<u64>,
+}
+
+impl Terms {
+    /// For a session that starts with this configuration.
+    pub(crate) fn to_start(config: &SessionConfig) -> Self {
+        let unit = if config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 10 } else { 20 };
+        let most_bytes = Some(u64::from(config.maximum_file_size) << unit);
+        Self { most_bytes, ..Self::to_change(config) }
+    }
+
+    /// For a session of this configuration that goes on in another file.
+    pub(crate) fn to_change(config: &SessionConfig) -> Self {
+        Self { keeps: config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0, most_bytes: None }
+    }
+}
+
+/// What came along, as a session takes it.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    /// The file.
+    pub(crate) file: Option<File>,
+    /// Nobody else writes it while this is there.
+    pub(crate) claim: Option<Claim>,
+    /// Where the further files of a row are made.
+    pub(crate) folder: Option<OwnedFd>,
+    /// Rights of the file, which those get too.
+    pub(crate) rights: u32,
 }
 
 impl Drop for Passed {
@@ -63,13 +145,25 @@ impl Drop for Passed {
     }
 }
 
-/// The files that sessions write, or are about to write.
+/// The files that sessions write, or are about to write, and what is kept free beside them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Files(Arc<Mutex<BTreeSet<FileKey>>>);
+pub(crate) struct Files {
+    claims: Arc<Mutex<BTreeSet<FileKey>>>,
+    reserve: Arc<AtomicU64>,
+}
 
 impl Files {
+    /// Keeps so many bytes free on the system's own file system.
+    pub(crate) fn set_reserve(&self, bytes: u64) {
+        self.reserve.store(bytes, Relaxed);
+    }
+
+    fn reserve(&self) -> u64 {
+        self.reserve.load(Relaxed)
+    }
+
     fn claim(&self, key: FileKey) -> Result<Claim> {
-        if !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
+        if !self.claims.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
             return Err(refused(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
         }
         Ok(Claim { files: self.clone(), key })
@@ -85,7 +179,7 @@ pub(crate) struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.files.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.files.claims.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
@@ -107,6 +201,31 @@ fn check(fd: &OwnedFd) -> Result<FileKey> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
+fn check_folder(fd: &OwnedFd) -> Result<()> {
+    let stat = rustix::fs::fstat(fd).ok();
+    if stat.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
+        return Err(refused(Status::ERROR_BAD_PATHNAME, "what was passed as the folder of a row is none"));
+    }
+    Ok(())
+}
+
+/// Whether there is room for a file of so many bytes (0: no limit), and for the reserve where it would be the system's.
+fn check_room(file: &File, most: u64, reserve: u64) -> Result<()> {
+    let unknown = |_| refused(Status::ERROR_BAD_PATHNAME, "the log file cannot be looked at");
+    let stat = rustix::fs::fstat(file).map_err(unknown)?;
+    let of_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
+    let needed = most.saturating_add(if of_system { reserve } else { 0 });
+    let system = rustix::fs::fstatvfs(file).map_err(unknown)?;
+    let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    let free = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(taken);
+    if free < needed {
+        let why =
+            "there is less free space than the log may take and the reserve (TRACEWEIR_RESERVE_MB) asks for";
+        return Err(refused(Status::ERROR_DISK_FULL, why));
+    }
+    Ok(())
+}
+
 fn refused(status: Status, why: &'static str) -> Error {
     Error::Properties { status, why }
 }
@@ -122,8 +241,8 @@ mod tests {
 
     fn status(named: bool, files: Vec<OwnedFd>) -> Status {
         let passed = passed(files);
-        let checked = passed.check(named).err().map(|refusal| refusal.status);
-        let opened = || passed.open(&Files::default()).err().map(|e| e.status());
+        let checked = passed.check(Named::by(0, named)).err().map(|refusal| refusal.status);
+        let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
         checked.or_else(opened).unwrap_or(Status::ERROR_SUCCESS)
     }
 
@@ -157,7 +276,7 @@ mod tests {
         let files = Files::default();
         let open = |path| {
             let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            passed(vec![file.into()]).open(&files)
+            passed(vec![file.into()]).open(&files, &Terms::default())
         };
         let first = open(&a).unwrap();
         std::fs::write(&a, "new").unwrap();
@@ -165,5 +284,53 @@ mod tests {
         assert_eq!(std::fs::read(&a).unwrap(), b"new");
         drop(first);
         assert!(open(&b).is_ok(), "free again");
+    }
+
+    #[test]
+    fn a_row_comes_with_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, "").unwrap();
+        let file = || OwnedFd::from(OpenOptions::new().read(true).write(true).open(&path).unwrap());
+        let folder = || OwnedFd::from(File::open(dir.path()).unwrap());
+        let row = |files: Vec<OwnedFd>| {
+            let passed = passed(files);
+            let checked = passed.check(Named::by(8, true)).err().map(|refusal| refusal.status);
+            let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
+            checked.or_else(opened)
+        };
+        assert_eq!(row(vec![file(), folder()]), None);
+        assert_eq!(row(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(row(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(row(vec![file(), file()]), Some(Status::ERROR_BAD_PATHNAME), "no folder");
+        assert_eq!(row(vec![folder(), file()]), Some(Status::ERROR_BAD_PATHNAME), "no file");
+    }
+
+    #[test]
+    fn a_file_that_is_refused_for_want_of_room_is_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log.etl");
+        std::fs::write(&path, "old").unwrap();
+        let open = |files: &Files, config: &SessionConfig| {
+            let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let opened = passed(vec![file.into()]).open(files, &Terms::to_start(config));
+            opened.map(|_| ()).map_err(|e| e.status())
+        };
+        let limit =
+            |mib| SessionConfig { maximum_file_size: mib, log_file_mode: 1, ..SessionConfig::default() };
+        assert_eq!(open(&Files::default(), &limit(u32::MAX)), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let full = Files::default();
+        full.set_reserve(u64::MAX / 2);
+        let of_system = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
+        let expected = if of_system { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
+        assert_eq!(open(&full, &limit(0)), expected, "the reserve is for the system's own file system");
+        let keeps = SessionConfig { log_file_mode: 4, ..limit(1) };
+        assert_eq!(open(&Files::default(), &keeps), Ok(()));
+        if of_system {
+            assert_eq!(std::fs::read(&path).unwrap(), b"old", "to be continued");
+        }
+        assert_eq!(open(&Files::default(), &limit(1)), Ok(()));
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 }

@@ -212,6 +212,13 @@ impl Collector {
         self.shared.stats.no_region.fetch_add(no_region, Relaxed);
     }
 
+    /// Events to come are not stamped below this, where a file is gone on with.
+    pub(crate) fn begin_at(&mut self, floor: i64) {
+        for stream in &mut self.streams {
+            stream.time = stream.time.max(floor);
+        }
+    }
+
     /// Sends all partly filled buffers out.
     pub(crate) fn flush(&mut self) {
         let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(|b| !b.is_empty()));

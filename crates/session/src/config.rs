@@ -6,15 +6,18 @@
 //! ```
 //!
 //! Errors come in this order. A flag that is legal but not served is refused with a reason instead of ignored, unless ignoring it is
-//! what the rules say. Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the bounds of memory are our own.
+//! what the rules say (the table is in `config/mode.rs`). Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the bounds of memory are our own.
 
 mod mode;
+pub(crate) mod row;
 
 pub(crate) use mode::{Mode, NOT_IN_FILES};
+pub use row::{check as check_row, numbered};
 
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD;
+use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -40,6 +43,19 @@ const HEADER_EVENT: usize = 1024;
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
 /// The name that goes with it.
 const KERNEL_LOGGER: &str = "NT Kernel Logger";
+/// GUID of the global logger.
+const GLOBAL_LOGGER: Guid = Guid::from_u128(0xe890_8abc_aa84_11d2_9a93_0080_5f85_d7c6);
+/// EnableFlags of an internal extension block, which nobody may pass.
+const ENABLE_EXTENSION: u32 = 0x8000_0000;
+
+/// Who starts a session: not everything is for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starter {
+    /// A controller.
+    Controller,
+    /// The daemon itself, as it was configured to.
+    Autologger,
+}
 
 /// A configuration that was checked and adjusted by the published rules.
 #[derive(Clone, Debug)]
@@ -57,6 +73,8 @@ pub(crate) enum Limit {
     None,
     /// At so many bytes, and the session with it.
     Stop(u64),
+    /// At so many bytes, where the next file of the row begins.
+    Next(u64),
     /// At so many bytes, where it starts over.
     Wrap(u64),
 }
@@ -68,13 +86,18 @@ fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
 impl Config {
     /// Checks flag combinations (in the published order of errors) and adjusts sizes and buffer numbers for so many processors.
     pub fn new(raw: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(raw, cpus, memory())
+        Self::with_memory(raw, cpus, memory(), Starter::Controller)
     }
 
-    fn with_memory(raw: SessionConfig, cpus: u16, memory: u64) -> Result<Self> {
+    /// As [`new`](Self::new), for a session that the daemon starts by itself: it may be non-stoppable, and is no row of files.
+    pub fn for_autologger(raw: SessionConfig, cpus: u16) -> Result<Self> {
+        Self::with_memory(raw, cpus, memory(), Starter::Autologger)
+    }
+
+    fn with_memory(raw: SessionConfig, cpus: u16, memory: u64, starter: Starter) -> Result<Self> {
         let mode = Mode(raw.log_file_mode);
         check_names(&raw)?;
-        mode.check(&raw)?;
+        mode.check(&raw, starter)?;
         if raw.guid == SYSTEM_TRACE_CONTROL && !raw.name.eq_ignore_ascii_case(KERNEL_LOGGER) {
             return refuse(Status::ERROR_INVALID_PARAMETER, "this GUID belongs to the NT Kernel Logger");
         }
@@ -84,14 +107,25 @@ impl Config {
         if raw.clock > 3 {
             return refuse(Status::ERROR_INVALID_PARAMETER, "the clock is none of 0 to 3");
         }
+        check_enable_flags(is_system(&raw), raw.enable_flags)?;
+        check_filters(&raw)?;
         mode.check_served()?;
-        if raw.name.eq_ignore_ascii_case(KERNEL_LOGGER) {
-            return refuse(Status::ERROR_NOT_SUPPORTED, "the NT Kernel Logger is not served");
+        if is_system(&raw) {
+            let why = "sessions that receive kernel events (the NT Kernel Logger, SYSTEM_LOGGER_MODE) are not supported";
+            return refuse(Status::ERROR_NOT_SUPPORTED, why);
         }
         let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory };
         config.adjust();
         config.check_limit()?;
         Ok(config)
+    }
+
+    /// The same with other buffers at most, within the same rules.
+    #[must_use]
+    pub fn with_maximum_buffers(mut self, buffers: u32) -> Self {
+        self.properties.maximum_buffers = buffers.max(1);
+        self.adjust();
+        self
     }
 
     fn adjust(&mut self) {
@@ -109,6 +143,8 @@ impl Config {
             n => n,
         };
         p.maximum_buffers = p.maximum_buffers.clamp(p.minimum_buffers, afford);
+        // Each stream fills one meanwhile.
+        p.flush_threshold = p.flush_threshold.min(p.maximum_buffers.saturating_sub(streams));
         if p.clock == 0 {
             p.clock = 1;
         }
@@ -120,12 +156,13 @@ impl Config {
         }
     }
 
-    /// A circular log holds its header buffer and at least one more.
+    /// A log that goes on at its limit holds its header buffer and at least one more.
     fn check_limit(&self) -> Result<()> {
         let least = u64::from(self.properties.buffer_size) << 11;
         match limit_of(&self.properties) {
-            Limit::Wrap(bytes) if bytes < least => {
-                refuse(Status::ERROR_INVALID_PARAMETER, "a circular log is smaller than two buffers")
+            Limit::Wrap(bytes) | Limit::Next(bytes) if bytes < least => {
+                let why = "a circular log, or a file of a row, has room for two buffers at least";
+                refuse(Status::ERROR_INVALID_PARAMETER, why)
             }
             _ => Ok(()),
         }
@@ -216,8 +253,39 @@ pub(crate) fn limit_of(properties: &SessionConfig) -> Limit {
     match u64::from(properties.maximum_file_size) << unit {
         0 => Limit::None,
         bytes if mode.is_circular() => Limit::Wrap(bytes),
+        bytes if mode.is_row() => Limit::Next(bytes),
         bytes => Limit::Stop(bytes),
     }
+}
+
+/// Whether kernel events are asked for: by mode, GUID or name.
+fn is_system(raw: &SessionConfig) -> bool {
+    Mode(raw.log_file_mode).is_system()
+        || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
+        || raw.name.eq_ignore_ascii_case(KERNEL_LOGGER)
+}
+
+/// Groups of kernel events are for system sessions.
+pub(crate) fn check_enable_flags(is_system: bool, flags: u32) -> Result<()> {
+    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system {
+        let why = "EnableFlags select kernel events, which this session does not receive: they must be 0";
+        return refuse(Status::ERROR_INVALID_PARAMETER, why);
+    }
+    Ok(())
+}
+
+/// Which processes take part can be said of private sessions only, by process id and executable name.
+fn check_filters(raw: &SessionConfig) -> Result<()> {
+    let known = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
+    let why = match raw.filters.as_slice() {
+        [] => return Ok(()),
+        _ if !Mode(raw.log_file_mode).is_private() => "filters of a session are for private sessions only",
+        all if all.iter().any(|filter| !known.contains(&filter.kind)) => {
+            "filters of a session are process ids and executable names"
+        }
+        _ => return Ok(()),
+    };
+    refuse(Status::ERROR_INVALID_PARAMETER, why)
 }
 
 fn check_names(raw: &SessionConfig) -> Result<()> {

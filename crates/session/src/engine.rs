@@ -21,9 +21,10 @@ mod thread;
 use shared::Command;
 pub(crate) use shared::Shared;
 
+use std::any::Any;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
@@ -46,12 +47,26 @@ pub struct SourceId(pub u64);
 pub struct Place {
     /// Session id; the low 16 bits are the logger id and not 0.
     pub id: u64,
-    /// The opened log file, empty or to be emptied.
+    /// The opened log file: empty or to be emptied, or to be gone on with where the session appends. Of a row of files the first.
     pub file: Option<File>,
+    /// Makes the further files of a row; needed where there is one.
+    pub next_file: Option<NextFile>,
     /// Process and thread that start the session, for the header.
     pub starter: (u32, u32),
     /// Called once, from the session's thread, when the session ends by itself (limit reached, disk full). `stop` must still be called.
     pub on_end: Box<dyn FnOnce(Ended) + Send>,
+}
+
+/// Opens or creates the file of this name, which is the next of a row. Called on the session's writer thread; the session ends where it fails while a
+/// file is needed.
+pub type NextFile = Box<dyn FnMut(&Path) -> Result<Further> + Send>;
+
+/// A further file of a row.
+pub struct Further {
+    /// Open for reading and writing; to be emptied.
+    pub file: File,
+    /// Kept for as long as the session writes the file.
+    pub claim: Box<dyn Any + Send>,
 }
 
 /// Why a session ended by itself.
@@ -190,7 +205,23 @@ impl Session {
 
     /// Changes it.
     pub fn update(&self, update: Update, file: Option<File>, done: Done<Properties>) {
-        self.post(Command::Update(update, file, done));
+        self.post(Command::Update(update, file, None, done));
+    }
+
+    /// Changes it, and begins another row of files: the name is a pattern, the file its first.
+    pub fn update_row(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
+        self.post(Command::Update(update, Some(file), Some(next), done));
+    }
+
+    /// Goes on in the next file of its row. Refused where it is no row, and where there is no such file to be had: then the session goes on in
+    /// the file it has.
+    pub fn increment(&self, done: Done<Properties>) {
+        self.post(Command::Increment(done));
+    }
+
+    /// Finishes the file and delivers live from now on. Refused where there is no file, or the session is private.
+    pub fn convert_to_real_time(&self, done: Done<Properties>) {
+        self.post(Command::Convert(done));
     }
 
     /// Collects everything, finalises the file, ends the threads. `done` gets the final properties.

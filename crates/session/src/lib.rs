@@ -1,7 +1,7 @@
 //! The session engine: what a session does with records, without sockets.
 //!
 //! ```text
-//!   region of a process ─┐                                   ┌─▶ logfile   sequential, circular, snapshot of a flight recorder
+//!   region of a process ─┐                                   ┌─▶ logfile   sequential, circular, appending, a row, snapshot of a flight recorder
 //!   region of a process ─┼─▶ collect ──full buffers──▶ output ┤
 //!   region of a process ─┘      ▲ merge: order per processor  └─▶ realtime  queues of live consumers, backlog
 //!                               └────────── pool ◀── buffers ──┘
@@ -26,6 +26,7 @@ pub mod error;
 mod flush;
 mod logfile;
 mod merge;
+mod open;
 mod output;
 mod pool;
 mod realtime;
@@ -36,6 +37,7 @@ mod stats;
 mod storage;
 
 pub use config::Config;
-pub use engine::{Attached, Done, Ended, Live, Place, Session, SourceId};
+pub use engine::{Attached, Done, Ended, Further, Live, NextFile, Place, Session, SourceId};
 pub use error::{Error, Result};
+pub use open::{LOG_FILE_RIGHTS, open_log_file};
 pub use record::Threads;

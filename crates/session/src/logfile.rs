@@ -1,16 +1,23 @@
-//! The log file: sequential, circular, or the snapshot of a flight recorder.
+//! The log file: sequential, circular, continued, one of a row, or the snapshot of a flight recorder.
 //!
 //! ```text
 //!   sequential        header │ 1 │ 2 │ 3 │ 4 │ …            to the limit; there the file is finalised and the session ends
 //!   circular          header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │      never past the limit; of each processor the last buffers are there
+//!   appending         header │ 1 │ 2 ┊ 3 │ 4 │ …            a file of before, gone on with; counts of its header are sums
+//!   row of files      header │ 1 │ 2 │  header │ 1 │ 2 │ …  at the limit the next file begins; each is complete, with counts of its own
+//!   preallocated      header │ 1 │ 2 │ zeros       limit    any of these, with its full length from the start; cut when finalised
 //!   flight recorder   memory: 5 6 7 8 + those being filled  ──flush, stop──▶  header │ 5 │ 6 │ 7 │ 8 │ …
 //! ```
 //!
 //! L1 Buffers are written whole: a file is valid up to its last buffer at any time. L2 A write that fails leaves nothing behind: the
 //! file is cut behind its last whole buffer and finalised, which needs no new blocks. (A device that fails while a circular log
 //! overwrites its oldest buffer may leave that one torn.) L3 A finalised file takes no more buffers; its
-//! header is written again at the stop, with the final counts. L4 Processors' buffers are written in the order they were filled.
+//! header is written again at the stop, with the final counts. L4 Processors' buffers are written in the order they were filled. L5 The files
+//! of a row have the clock anchor of the session: no event in them is earlier, however long its buffer took to fill.
 
+mod append;
+
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -27,7 +34,7 @@ use traceweir_transport::error::status_of;
 use traceweir_transport::message::SessionConfig;
 
 use crate::clock::SessionClock;
-use crate::config::{self, Limit};
+use crate::config::{self, Limit, Mode};
 use crate::error::{Error, Result};
 use crate::pool::Buffer;
 use crate::storage::Storage;
@@ -152,17 +159,31 @@ pub(crate) enum Written {
     No,
     /// The file takes no more from now on, for this reason; `ERROR_SUCCESS` at the limit.
     Ended(Status),
+    /// Not: it belongs into the next file of the row.
+    Full,
 }
 
 /// An open log file.
 pub(crate) struct LogFile {
     writer: Writer<Disk>,
     limit: Option<u64>,
+    /// Whether another file follows at the limit.
+    is_in_row: bool,
+    /// It is longer than what was written.
+    is_reserved: bool,
     anchor: Anchor,
     clock: SessionClock,
     failure: Failure,
+    /// Events and buffers that were lost before it began, which it does not count.
+    before: (u64, u32),
+    /// Those that it counted before it was gone on with.
+    carried: (u32, u32),
+    /// No event in it is later yet.
+    floor: i64,
     /// When it was finalised.
     ended: Option<FileTime>,
+    /// Keeps others from writing it.
+    _claim: Option<Box<dyn Any + Send>>,
 }
 
 impl LogFile {
@@ -176,17 +197,65 @@ impl LogFile {
         storage.truncate(0).map_err(Error::File)?;
         let failure = Failure::default();
         let disk = Disk { storage, failure: failure.clone() };
-        let mut writer = Writer::create(disk, facts.options(name, &anchor))
+        let writer = Writer::create(disk, facts.options(name, &anchor))
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
-        let limit = match config::limit_of(&facts.config) {
-            Limit::Stop(bytes) => Some(bytes),
-            Limit::Wrap(bytes) => {
-                writer.wrap_at(bytes);
-                None
-            }
-            Limit::None => None,
+        let mut file = Self::new(writer, facts, anchor, failure);
+        file.reserve(facts)?;
+        Ok(file)
+    }
+
+    fn new(mut writer: Writer<Disk>, facts: &Facts, anchor: Anchor, failure: Failure) -> Self {
+        let limit = config::limit_of(&facts.config);
+        if let Limit::Wrap(bytes) = limit {
+            writer.wrap_at(bytes);
+        }
+        Self {
+            writer,
+            limit: if let Limit::Stop(bytes) | Limit::Next(bytes) = limit { Some(bytes) } else { None },
+            is_in_row: matches!(limit, Limit::Next(_)),
+            is_reserved: false,
+            anchor,
+            clock: facts.clock.clone(),
+            failure,
+            before: (0, 0),
+            carried: (0, 0),
+            floor: i64::MIN,
+            ended: None,
+            _claim: None,
+        }
+    }
+
+    /// Reserves the room that the file may take, where the mode says so. Without it there is no session, and the file is as before.
+    fn reserve(&mut self, facts: &Facts) -> Result<()> {
+        let mode = Mode(facts.config.log_file_mode);
+        let (Limit::Stop(bytes) | Limit::Next(bytes) | Limit::Wrap(bytes)) = config::limit_of(&facts.config)
+        else {
+            return Ok(());
         };
-        Ok(Self { writer, limit, anchor, clock: facts.clock.clone(), failure, ended: None })
+        if !mode.is_preallocated() || mode.is_buffering() || bytes <= self.writer.length() {
+            return Ok(());
+        }
+        self.is_reserved = true;
+        let reserved = self.writer.sink_mut().storage.reserve(bytes);
+        if reserved.is_err() {
+            self.cut();
+        }
+        reserved.map_err(Error::File)
+    }
+
+    /// Counts what is lost from now on: so much was lost before.
+    pub(crate) fn counts_from(&mut self, lost: (u64, u32)) {
+        self.before = lost;
+    }
+
+    /// Keeps a claim on the file for as long as it is written.
+    pub(crate) fn keep(&mut self, claim: Box<dyn Any + Send>) {
+        self._claim = Some(claim);
+    }
+
+    /// The stamp that events to come must not be below.
+    pub(crate) fn floor(&self) -> i64 {
+        self.floor
     }
 
     /// Appends a buffer. Where the file ends with it, or cannot take it, it is finalised with the counts given.
@@ -196,6 +265,9 @@ impl LogFile {
         }
         let size = buffer.bytes.len() as u64;
         if self.limit.is_some_and(|limit| self.writer.position().saturating_add(size) > limit) {
+            if self.is_in_row {
+                return Written::Full;
+            }
             self.finalise(lost());
             return Written::Ended(Status::ERROR_SUCCESS);
         }
@@ -236,9 +308,22 @@ impl LogFile {
             self.writer.set_perf_freq(rate);
             now
         });
-        let events_lost = u32::try_from(events_lost).unwrap_or(u32::MAX);
-        let done = self.writer.finalise(&Summary { end_time, events_lost, buffers_lost });
+        let events_lost = u32::try_from(events_lost.saturating_sub(self.before.0)).unwrap_or(u32::MAX);
+        let summary = Summary {
+            end_time,
+            events_lost: events_lost.saturating_add(self.carried.0),
+            buffers_lost: buffers_lost.saturating_sub(self.before.1).saturating_add(self.carried.1),
+        };
+        let done = self.writer.finalise(&summary);
+        if self.is_reserved {
+            self.cut();
+        }
         done.err().map(|_| self.failure.take_status())
+    }
+
+    /// Whether it takes no more buffers.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Buffers written, the header buffer included.
@@ -280,7 +365,7 @@ impl Flight {
             match file.append(buffer, || lost) {
                 Written::Yes => {}
                 Written::Ended(status) => return Err(failed(status)),
-                Written::No => break,
+                Written::No | Written::Full => break,
             }
         }
         match file.finalise(lost) {
@@ -290,7 +375,7 @@ impl Flight {
     }
 }
 
-fn failed(status: Status) -> Error {
+pub(crate) fn failed(status: Status) -> Error {
     Error::Properties { status, why: "the log file could not be written to its end" }
 }
 

@@ -1,13 +1,18 @@
 //! The writer thread: full buffers go to the file and to live consumers, then back to the pool.
 //!
 //! ```text
-//!   Job::Buffer ──▶ realtime ──▶ file, or history of a flight recorder ──▶ pool
+//!   Job::Buffer ──▶ realtime ──▶ held, to the flush threshold ──▶ file, or history of a flight recorder ──▶ pool
 //!   Job::Live   ──▶ realtime                          (a copy of what a buffer holds so far)
 //!   Job::…      ──▶ requests, in the order of the buffers before them: what was submitted before a request is written when it is answered
 //! ```
 //!
 //! O1 Every buffer is written, kept or counted, and returns to the pool. O2 When the file ends by itself, the owner is told once; what
-//! comes later counts as not written, and live consumers go on.
+//! comes later counts as not written, and live consumers go on. O3 A buffer that is held is written before any request is answered, at each
+//! flush, and when the collector is short of buffers. Which file a buffer goes to is told in `output/files.rs`.
+
+mod files;
+
+pub(crate) use files::{Held, Row};
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,11 +21,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::clock::Anchor;
 use traceweir_transport::live::QueueWriter;
 use traceweir_transport::message::Properties;
 
-use crate::engine::{Done, Ended, Live, Shared};
+use crate::engine::{Done, Ended, Live, NextFile, Shared};
 use crate::error::{Error, Result};
 use crate::logfile::{Facts, Flight, LogFile, Written};
 use crate::pool::Buffer;
@@ -44,6 +48,8 @@ pub(crate) enum Job {
     Live(Buffer),
     /// Everything up to this stamp was handed over before: live consumers are told.
     Complete(i64),
+    /// What is held is to be written.
+    WriteOut,
     /// Everything before is written: say so.
     Flush(Done<Properties>),
     /// Write a flight recorder's snapshot.
@@ -55,14 +61,11 @@ pub(crate) enum Job {
         done: Done<Properties>,
     },
     /// Go on in another file, or with another backlog, or without live consumers.
-    Update {
-        /// New file and its name.
-        file: Option<(File, PathBuf)>,
-        /// What is still being filled, for the snapshot of a flight recorder.
-        partial: Vec<Buffer>,
-        real_time: bool,
-        done: Done<Properties>,
-    },
+    Update(Box<Change>),
+    /// Go on in the next file of the row.
+    Increment(Done<Properties>),
+    /// Finish the file and go on live.
+    Convert(Done<Properties>),
     /// A new consumer.
     Open(Done<Live>),
     /// A consumer leaves.
@@ -75,17 +78,32 @@ pub(crate) enum Job {
     },
 }
 
+/// What an update changes here.
+pub(crate) struct Change {
+    /// New file and its name, or the first of a new row and its pattern.
+    pub(crate) file: Option<(File, PathBuf)>,
+    /// Makes the others of a new row.
+    pub(crate) next: Option<NextFile>,
+    /// What is still being filled, for the snapshot of a flight recorder.
+    pub(crate) partial: Vec<Buffer>,
+    pub(crate) real_time: bool,
+    pub(crate) done: Done<Properties>,
+}
+
 impl Job {
     /// Answers that the session has ended.
     pub(crate) fn refuse(self) {
         match self {
             Self::Flush(done)
             | Self::Snapshot { done, .. }
-            | Self::Update { done, .. }
+            | Self::Increment(done)
+            | Self::Convert(done)
             | Self::Stop { done: Some(done), .. } => done(Err(Error::Ended)),
+            Self::Update(change) => (change.done)(Err(Error::Ended)),
             Self::Open(done) => done(Err(Error::Ended)),
             Self::Buffer(_)
             | Self::Live(_)
+            | Self::WriteOut
             | Self::Complete(_)
             | Self::Close(_)
             | Self::Stop { done: None, .. } => {}
@@ -109,6 +127,10 @@ pub(crate) struct Output {
     pub(crate) facts: Facts,
     pub(crate) log: Log,
     pub(crate) live: Option<Realtime<QueueWriter>>,
+    /// Where the log is a row of files.
+    pub(crate) row: Option<Row>,
+    /// Full buffers that are not written yet.
+    pub(crate) held: Held,
     pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Buffers that a flight recorder gives up ahead, so that the collector need not wait for the next.
     pub(crate) reserve: u32,
@@ -136,14 +158,25 @@ impl Output {
                         live.complete(stamp);
                     }
                 }
-                Job::Flush(done) => done(Ok(self.shared.properties())),
+                Job::WriteOut => self.write_out(),
+                Job::Flush(done) => {
+                    self.write_out();
+                    done(Ok(self.shared.properties()));
+                }
                 Job::Snapshot { file, partial, done } => {
                     let written = self.snapshot(file, partial);
                     done(written.map(|()| self.shared.properties()));
                 }
-                Job::Update { file, partial, real_time, done } => {
-                    let updated = self.update(file, partial, real_time);
-                    done(updated.map(|()| self.shared.properties()));
+                Job::Update(change) => self.update(*change),
+                Job::Increment(done) => {
+                    self.write_out();
+                    let begun = self.next_file();
+                    done(begun.map(|()| self.shared.properties()));
+                }
+                Job::Convert(done) => {
+                    self.write_out();
+                    let converted = self.convert();
+                    done(converted.map(|()| self.shared.properties()));
                 }
                 Job::Open(done) => done(self.open()),
                 Job::Close(id) => self.close(id),
@@ -158,11 +191,15 @@ impl Output {
         self.stop(Vec::new(), None);
     }
 
+    /// Buffers of one write, at most.
+    fn in_one_write(&self) -> usize {
+        MAX_WRITE.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1).max(1)
+    }
+
     /// Takes buffers that wait already, as many as one write is to have; the job behind them, if it is another.
     fn gather(&self, row: &mut Vec<Buffer>, jobs: &Receiver<Job>) -> Option<Job> {
-        let by_size = MAX_WRITE.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1);
         // The pool has to breathe meanwhile.
-        let limit = by_size.min(self.shared.maximum_buffers() / 4);
+        let limit = self.in_one_write().min(self.shared.maximum_buffers() / 4);
         while row.len() < limit {
             match jobs.try_recv() {
                 Ok(Job::Buffer(buffer)) => row.push(buffer),
@@ -173,19 +210,38 @@ impl Output {
         None
     }
 
-    /// Buffers that came one behind the other, by one write where that can be.
+    /// Buffers that came one behind the other: live consumers have them at once, the file when enough are there.
     fn buffers(&mut self, mut row: Vec<Buffer>) {
-        let stats = &self.shared.stats;
         if let Some(live) = &mut self.live {
             for buffer in &mut row {
-                live.deliver(buffer, stats);
+                live.deliver(buffer, &self.shared.stats);
             }
         }
+        if !matches!(self.log, Log::File(_)) {
+            return row.into_iter().for_each(|buffer| self.log_one(buffer));
+        }
+        if let Some(row) = self.held.add(row) {
+            self.write(row);
+        }
+    }
+
+    /// Writes what is held.
+    fn write_out(&mut self) {
+        let mut held = self.held.take();
+        while !held.is_empty() {
+            let rest = held.split_off(held.len().min(self.in_one_write()));
+            self.write(held);
+            held = rest;
+        }
+    }
+
+    /// Writes buffers to the file, by one write where that can be.
+    fn write(&mut self, mut row: Vec<Buffer>) {
         if let Log::File(file) = &mut self.log
             && row.len() > 1
             && file.append_row(&mut row)
         {
-            stats.buffers_written.store(file.buffers_written(), Relaxed);
+            self.note_written();
             for buffer in row {
                 self.shared.pool.give(buffer);
                 self.shared.pool.settled();
@@ -198,22 +254,22 @@ impl Output {
     }
 
     fn log_one(&mut self, mut buffer: Buffer) {
-        let stats = &self.shared.stats;
-        let mut ended = None;
         match &mut self.log {
             Log::None => self.shared.pool.give(buffer),
-            Log::File(file) => {
-                // The loss of this very buffer belongs to the counts of a file that ends with it.
-                let events = buffer.events;
-                match file.append(&mut buffer, || counts(stats, events)) {
-                    Written::Yes => stats.buffers_written.store(file.buffers_written(), Relaxed),
-                    Written::No => stats.count_unwritten(buffer.events),
-                    Written::Ended(status) => {
-                        stats.count_unwritten(buffer.events);
-                        ended = Some(status);
+            Log::File(_) => {
+                let written = self.append(&mut buffer);
+                match written {
+                    Written::Yes => self.note_written(),
+                    Written::No | Written::Full | Written::Ended(_) => {
+                        self.shared.stats.count_unwritten(buffer.events);
                     }
                 }
                 self.shared.pool.give(buffer);
+                self.shared.pool.settled();
+                if let Written::Ended(status) = written {
+                    self.end(status);
+                }
+                return;
             }
             Log::Flight(flight, _) => {
                 flight.keep(buffer);
@@ -224,9 +280,6 @@ impl Output {
             }
         }
         self.shared.pool.settled();
-        if let Some(status) = ended {
-            self.end(status);
-        }
     }
 
     /// The session ends by itself: tells its owner, once.
@@ -254,16 +307,16 @@ impl Output {
         Ok(())
     }
 
-    fn update(&mut self, file: Option<(File, PathBuf)>, partial: Vec<Buffer>, real_time: bool) -> Result<()> {
+    fn update(&mut self, change: Change) {
+        self.write_out();
+        let Change { file, next, partial, real_time, done } = change;
         self.set_real_time(real_time);
-        if let Some((file, name)) = file {
-            if matches!(self.log, Log::Flight(..)) {
-                self.snapshot(Some((file, name)), partial)?;
-            } else {
-                self.switch_file(file, name)?;
-            }
-        }
-        Ok(())
+        let changed = match file {
+            Some(file) if matches!(self.log, Log::Flight(..)) => self.snapshot(Some(file), partial),
+            Some((file, name)) => self.switch_file(file, name, next),
+            None => Ok(()),
+        };
+        done(changed.map(|()| self.shared.properties()));
     }
 
     fn set_real_time(&mut self, on: bool) {
@@ -279,19 +332,6 @@ impl Output {
             (None, false) => {}
         }
         self.note_consumers();
-    }
-
-    fn switch_file(&mut self, file: File, name: PathBuf) -> Result<()> {
-        let anchor = Anchor::now(self.facts.clock.counter());
-        let next = LogFile::create(Box::new(LogStorage::new(file)), &self.facts, Some(&name), anchor)?;
-        self.shared.set_log_file(&name);
-        self.facts.config.log_file = Some(name);
-        if let Log::File(old) = &mut self.log {
-            old.finalise(counts(&self.shared.stats, 0));
-        }
-        self.shared.stats.buffers_written.store(next.buffers_written(), Relaxed);
-        self.log = Log::File(Box::new(next));
-        Ok(())
     }
 
     fn open(&mut self) -> Result<Live> {
@@ -331,6 +371,7 @@ impl Output {
     }
 
     fn stop(&mut self, partial: Vec<Buffer>, done: Option<Done<Properties>>) {
+        self.write_out();
         let stats = &self.shared.stats;
         let failed = match &mut self.log {
             Log::File(file) => file.finalise(counts(stats, 0)),

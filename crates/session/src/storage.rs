@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 /// Where a log is stored.
 pub(crate) trait Storage: Send {
@@ -31,6 +31,8 @@ pub(crate) trait Storage: Send {
     }
     /// Cuts it to a length.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
+    /// Makes it so long, with room on the device for all of it.
+    fn reserve(&mut self, length: u64) -> io::Result<()>;
 }
 
 /// What devices ask of addresses, offsets and lengths.
@@ -148,6 +150,15 @@ impl Storage for LogStorage {
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
+    }
+
+    fn reserve(&mut self, length: u64) -> io::Result<()> {
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return other.map_err(io::Error::from),
+            }
+        }
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {

@@ -19,19 +19,19 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
+use traceweir_session::LOG_FILE_RIGHTS;
+use traceweir_session::config::numbered;
 
 use crate::error::{Error, Result};
 
-/// Rights of a new log file, less the umask.
-const MODE: Mode = Mode::from_raw_mode(0o640);
 const ANY_OTHER_WRITES: u32 = 0o022;
-const ALL_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// A log file that a daemon may write.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     file: File,
+    folder: OwnedFd,
     path: PathBuf,
     is_new: bool,
 }
@@ -47,27 +47,27 @@ impl LogFile {
             return Err(bad_path(&path, "this is no file"));
         };
         let dir = enter(folder).map_err(|e| no_folder(e, &path, folder))?;
-        let name = Path::new(name);
-        // Between the two looks the file may come or go; a few rounds settle it.
-        for _ in 0..8 {
-            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            match rustix::fs::openat(&dir, name, flags | OFlags::CREATE | OFlags::EXCL, MODE) {
-                Ok(file) => return Ok(Self { file: file.into(), path, is_new: true }),
-                Err(Errno::EXIST) => {}
-                Err(e) => return Err(failed(&path, e)),
-            }
-            match existing(&dir, name, flags, &path) {
-                Ok(file) => return Ok(Self { file, path, is_new: false }),
-                Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(failed(&path, Errno::AGAIN))
+        let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
+            .map_err(|e| match e {
+            traceweir_session::Error::File(source) => failed(&path, source),
+            other => Error::refused(other.status(), format!("{}: {other}", path.display())),
+        })?;
+        Ok(Self { file, folder: dir, path, is_new })
+    }
+
+    /// Opens or creates the first file of a row; its folder is for the others.
+    pub(crate) fn open_first(pattern: &Path) -> Result<Self> {
+        Self::open(&numbered(pattern, 1))
     }
 
     /// The opened file.
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Its folder, as a path descriptor.
+    pub(crate) fn folder(&self) -> &OwnedFd {
+        &self.folder
     }
 
     /// Its absolute path.
@@ -83,32 +83,6 @@ impl LogFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-/// Opens a file that is there already.
-fn existing(dir: &OwnedFd, name: &Path, flags: OFlags, path: &Path) -> Result<File> {
-    let before = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed(path, e))?;
-    match FileType::from_raw_mode(before.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Symlink => return Err(denied(path, "a log file is not written through a symbolic link")),
-        _ => return Err(bad_path(path, "this is no plain file")),
-    }
-    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        Ok(file) => file,
-        Err(Errno::LOOP) => return Err(denied(path, "a log file is not written through a symbolic link")),
-        Err(e) => return Err(failed(path, e)),
-    };
-    let stat = rustix::fs::fstat(&file).map_err(|e| failed(path, e))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(bad_path(path, "this is no plain file"));
-    }
-    let folder = rustix::fs::fstat(dir).map_err(|e| failed(path, e))?;
-    let foreign = stat.st_uid != me() || stat.st_nlink != 1;
-    if folder.st_mode & ALL_WRITE != 0 && foreign {
-        let why = "in a folder that everybody can write, a log file replaces only a file of your own";
-        return Err(denied(path, why));
-    }
-    Ok(file.into())
 }
 
 /// Enters an absolute folder step by step.

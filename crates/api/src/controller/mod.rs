@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Controller ──one request──▶ daemon            start: the log file is opened here, with the caller's rights,
-//!              ◀──its answer───                          and its descriptor goes along
+//!              ◀──its answer───                          and its descriptor goes along; of a row of files
+//!                                                       the first, and the folder for the others
 //! ```
 //!
 //! | Call | Starts a daemon | No daemon |
@@ -38,12 +39,12 @@ mod find;
 mod launch;
 pub(crate) mod logfile;
 
-use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Role};
 pub use traceweir_transport::message::{
@@ -120,10 +121,10 @@ impl Controller {
         // The published order of errors judges the properties before the file.
         traceweir_session::Config::new(config.clone(), traceweir_transport::cpu::possible())?;
         let mut config = config.clone();
-        let file = config.log_file.as_deref().map(LogFile::open).transpose()?;
-        config.log_file = file.as_ref().map(|f| f.path().to_owned());
-        let answer = self.ask(&Message::Start(Box::new(config)), file.as_ref().map(LogFile::file), PATIENCE);
-        self.properties(answer, file)
+        let log = config.log_file.as_deref().map(|path| Log::open(path, config.log_file_mode)).transpose()?;
+        config.log_file = log.as_ref().map(|log| log.name.clone());
+        let answer = self.ask(&Message::Start(Box::new(config)), &descriptors(log.as_ref()), PATIENCE);
+        self.properties(answer, log)
     }
 
     /// How a session is.
@@ -150,16 +151,33 @@ impl Controller {
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
-        let file = update.log_file.as_deref().map(LogFile::open).transpose()?;
-        update.log_file = file.as_ref().map(|f| f.path().to_owned());
-        self.control(session, Control::Update(update), file, LONG_PATIENCE)
+        let log = match &update.log_file {
+            // Whether such a name is that of a file or of a row is the session's to say.
+            Some(path) if traceweir_session::config::check_row(path).is_ok() => {
+                Some(Log::open(path, self.query(session)?.config.log_file_mode)?)
+            }
+            Some(path) => Some(Log::open(path, 0)?),
+            None => None,
+        };
+        update.log_file = log.as_ref().map(|log| log.name.clone());
+        self.control(session, Control::Update(update), log, LONG_PATIENCE)
     }
 
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own.
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
-        let file = file.as_deref().map(LogFile::open).transpose()?;
-        let log_file = file.as_ref().map(|f| f.path().to_owned());
-        self.control(session, Control::Flush { log_file }, file, LONG_PATIENCE)
+        let log = file.as_deref().map(|path| Log::open(path, 0)).transpose()?;
+        let log_file = log.as_ref().map(|log| log.name.clone());
+        self.control(session, Control::Flush { log_file }, log, LONG_PATIENCE)
+    }
+
+    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`) now. `ERROR_INVALID_FUNCTION` where the session writes none.
+    pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::Increment, None, LONG_PATIENCE)
+    }
+
+    /// Finishes the log file of a session, which delivers live from now on. `ERROR_INVALID_FUNCTION` where it has none.
+    pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
     }
 
     /// Stops a session: everything written before the call is in its file or counted as lost.
@@ -183,7 +201,7 @@ impl Controller {
             INFINITE => Duration::MAX,
             ms => PATIENCE + Duration::from_millis(ms.into()),
         };
-        match self.ask(&message, None, patience)? {
+        match self.ask(&message, &[], patience)? {
             Message::Done => Ok(()),
             other => Err(unexpected(&self.link, &other)),
         }
@@ -204,23 +222,23 @@ impl Controller {
         &mut self,
         session: &SessionRef,
         control: Control,
-        file: Option<LogFile>,
+        log: Option<Log>,
         patience: Duration,
     ) -> Result<Properties> {
         let message = Message::Control { session: session.clone(), control };
-        let answer = self.ask(&message, file.as_ref().map(LogFile::file), patience);
-        self.properties(answer, file)
+        let answer = self.ask(&message, &descriptors(log.as_ref()), patience);
+        self.properties(answer, log)
     }
 
     /// The properties that an answer holds; a file that nobody took is removed if it is new.
-    fn properties(&self, answer: Result<Message>, file: Option<LogFile>) -> Result<Properties> {
+    fn properties(&self, answer: Result<Message>, log: Option<Log>) -> Result<Properties> {
         match answer {
             Ok(Message::Properties(properties)) => Ok(*properties),
             Ok(other) => Err(unexpected(&self.link, &other)),
             Err(e) => {
                 // Without a word from the daemon it may have taken the file all the same.
-                if let (Error::Refused { .. }, Some(file)) = (&e, file) {
-                    file.discard();
+                if let (Error::Refused { .. }, Some(log)) = (&e, log) {
+                    log.file.discard();
                 }
                 Err(e)
             }
@@ -236,7 +254,7 @@ impl Controller {
         let mut all = Vec::new();
         loop {
             let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
-            let answer = self.ask(&question(from), None, PATIENCE)?;
+            let answer = self.ask(&question(from), &[], PATIENCE)?;
             let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
             let done = entries.is_empty();
             all.extend(entries);
@@ -246,10 +264,14 @@ impl Controller {
         }
     }
 
-    fn ask(&mut self, message: &Message, file: Option<&File>, patience: Duration) -> Result<Message> {
-        let descriptors: Vec<_> = file.into_iter().map(AsFd::as_fd).collect();
+    fn ask(
+        &mut self,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> Result<Message> {
         if !self.is_cut() {
-            let answer = self.link.ask(message, &descriptors, patience);
+            let answer = self.link.ask(message, descriptors, patience);
             match answer {
                 // A question may be put twice; anything else may have been carried out.
                 Err(Error::Transport(traceweir_transport::Error::Closed)) if is_question(message) => {}
@@ -263,7 +285,7 @@ impl Controller {
             }
             None => return self.answer_of_nobody(message),
         }
-        Ok(self.link.ask(message, &descriptors, patience)?.message)
+        Ok(self.link.ask(message, descriptors, patience)?.message)
     }
 
     /// Whether the daemon has closed the connection. Late answers that lie in it are dropped on the way.
@@ -292,6 +314,35 @@ impl Controller {
             }
         }
     }
+}
+
+/// A log file, or the first of a row, and the name that the daemon is told.
+struct Log {
+    file: LogFile,
+    name: PathBuf,
+    is_row: bool,
+}
+
+impl Log {
+    /// Opens what a session of this mode writes.
+    fn open(path: &Path, mode: u32) -> Result<Self> {
+        if mode & EVENT_TRACE_FILE_MODE_NEWFILE == 0 {
+            let file = LogFile::open(path)?;
+            let name = file.path().to_owned();
+            return Ok(Self { file, name, is_row: false });
+        }
+        let name =
+            std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        traceweir_session::config::check_row(&name)?;
+        Ok(Self { file: LogFile::open_first(&name)?, name, is_row: true })
+    }
+}
+
+/// What goes along with a request: the file, and the folder of a row.
+fn descriptors(log: Option<&Log>) -> Vec<BorrowedFd<'_>> {
+    let Some(log) = log else { return Vec::new() };
+    let folder = log.is_row.then(|| log.file.folder().as_fd());
+    [log.file.file().as_fd()].into_iter().chain(folder).collect()
 }
 
 /// Whether a request changes nothing.

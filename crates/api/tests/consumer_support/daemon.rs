@@ -18,7 +18,7 @@ const ALONE: &str = "TRACEWEIR_TEST_ALONE";
 const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
-    Options { runtime: RuntimeDir::at(folder), idle_exit, listener: None, max_sessions: 64 }
+    Options { idle_exit, ..Options::new(RuntimeDir::at(folder)) }
 }
 
 /// Runs `test` in a process of its own, whose providers and controllers meet in a folder of its own.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use traceweir::controller::SessionConfig;
+use traceweir::controller::{SessionConfig, Update};
 use traceweir::{Guid, PrivateSession, Provider, Status};
 use traceweir_format::etl;
 use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
@@ -18,6 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("write until killed", write_until_killed),
     ("signal handler", signal_handler),
     ("what is refused", what_is_refused),
+    ("another file", another_file),
     ("kinds of events", kinds_of_events),
     ("quiet threads", quiet_threads),
 ];
@@ -216,6 +217,30 @@ fn what_is_refused(folder: &Path) {
     let live = SessionConfig { log_file_mode: 0x100, ..sequential("live", folder.join("live.etl")) };
     assert!(PrivateSession::start(&live).is_err());
     assert!(!folder.join("live.etl").exists());
+}
+
+#[test]
+fn a_private_session_goes_on_in_another_file() {
+    let stage = Stage::new();
+    stage.run("another file");
+    let payloads = |file: &str| read(&stage.path(file)).0.into_iter().map(|s| s.payload).collect::<Vec<_>>();
+    assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"behind".to_vec()]));
+}
+
+fn another_file(folder: &Path) {
+    let session = PrivateSession::start(&sequential("s", folder.join("a.etl"))).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    provider.write(&event(1), &[b"before"]).unwrap();
+    let to = |name: &str| Update { log_file: Some(folder.join(name)), ..Update::default() };
+    assert_eq!(session.update(&to("a.etl")).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
+    let more = Update { maximum_buffers: Some(9), ..to("c.etl") };
+    assert_eq!(session.update(&more).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+    assert!(!folder.join("c.etl").exists(), "nothing is left behind");
+    let now = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
+    assert_eq!((now.config.flush_timer, now.config.log_file), (3, Some(folder.join("b.etl"))));
+    provider.write(&event(1), &[b"behind"]).unwrap();
+    session.stop().unwrap();
 }
 
 #[test]

@@ -279,9 +279,9 @@ pub(crate) struct Daemon {
     /// Leave after so many seconds without session, enabled provider or consumer [default: stay; with --on-demand 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
-    /// Sessions at most
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65535))]
-    pub(crate) max_sessions: u32,
+    /// Sessions at most, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, or 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(32..=256))]
+    pub(crate) max_sessions: Option<u32>,
     /// Detach from the terminal and leave when idle
     #[arg(long)]
     pub(crate) on_demand: bool,

@@ -40,11 +40,12 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
     let idle_exit = options.idle_exit.or(options.on_demand.then_some(IDLE_EXIT));
     let folder = runtime.path().display().to_string();
     let listener = listener()?;
+    let usual = Options::new(runtime);
     let options = Options {
-        runtime,
         idle_exit: idle_exit.map(Duration::from_secs),
         listener,
-        max_sessions: options.max_sessions as usize,
+        max_sessions: options.max_sessions.map_or(usual.max_sessions, |most| most as usize),
+        ..usual
     };
     let ready = || tell_manager("READY=1");
     run_telling(options, &Stopper::new()?, ready)

@@ -10,17 +10,19 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
-use traceweir_session::{Config, Place, Session};
+use traceweir_session::{Config, Done, Place, Session};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
+use traceweir_transport::socket::Peer;
 
 use super::notice::{Notice, Promise};
 use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
 use super::{Asker, CLOSE_WITHIN, Service, info, warning};
 use crate::error::Refusal;
-use crate::logfile::{Claim, Passed};
+use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
 /// Updates and flushes of one session that may be under way.
 const MAX_CHANGES: usize = 64;
@@ -37,9 +39,19 @@ impl Service {
         if config.guid.is_null() {
             config.guid = random_guid()?;
         }
-        let config = Config::new(config, cpu::possible())?;
+        self.start_checked(asker, Config::new(config, cpu::possible())?, passed)
+    }
+
+    /// Starts a session whose properties are in order.
+    pub(super) fn start_checked(
+        &mut self,
+        asker: Asker,
+        config: Config,
+        passed: Passed,
+    ) -> Result<(), Refusal> {
+        let peer = self.peer(asker.link).ok_or_else(not_running)?;
         let raw = config.properties();
-        passed.check(raw.log_file.is_some())?;
+        passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
         self.sessions.check(&name, &guid)?;
         let config = self.fit(config)?;
@@ -51,8 +63,7 @@ impl Service {
         let (file, changes, turned_away) = (None, 0, 0);
         self.sessions
             .insert(id, Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, state });
-        let pid = self.peer(asker.link).map_or(0, |peer| peer.pid);
-        self.launch(id, config, passed, pid);
+        self.launch(id, config, passed, peer);
         Ok(())
     }
 
@@ -67,22 +78,30 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
         let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
-        Ok(Config::new(SessionConfig { maximum_buffers, ..raw.clone() }, cpu::possible())?)
+        Ok(config.with_maximum_buffers(maximum_buffers))
     }
 
     /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
-    fn launch(&self, id: u64, config: Config, passed: Passed, pid: u32) {
+    fn launch(&self, id: u64, config: Config, passed: Passed, peer: Peer) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
         let (post, files) = (self.post.clone(), self.files.clone());
         apart(move || {
-            promise.keep(passed.open(&files).and_then(|(file, claim)| {
+            let opened = passed.open(&files, &Terms::to_start(config.properties()));
+            promise.keep(opened.and_then(|Opened { file, claim, folder, rights }| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(Notice::Ended { id, status: ended.status });
                 });
-                let session = Session::start(config, Place { id, file, starter: (pid, pid), on_end })?;
+                let next_file = folder.map(|folder| next_file(folder, peer.into(), rights, files));
+                let starter = (peer.pid, peer.pid);
+                let session = Session::start(config, Place { id, file, next_file, starter, on_end })?;
                 Ok((session, claim))
             }));
         });
+    }
+
+    /// Keeps so many MB free on the system's own file system when sessions start.
+    pub(crate) fn set_reserve_mb(&self, reserve: u32) {
+        self.files.set_reserve(u64::from(reserve) << 20);
     }
 
     /// Controls a session.
@@ -106,16 +125,28 @@ impl Service {
             }
             Control::Update(update) => self.update(asker, session, update, passed),
             Control::Flush { log_file } => self.flush(asker, session, log_file, passed),
-            Control::Increment | Control::ConvertToRealTime => {
-                let why = "this is not served yet";
-                Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why))
-            }
+            Control::Increment => self.change(asker, session, Session::increment),
+            Control::ConvertToRealTime => self.change(asker, session, Session::convert_to_real_time),
             Control::Outcome => {
                 let outcome = self.sessions.outcome(session)?.clone();
                 self.reply(asker, Message::Properties(Box::new(outcome)));
                 Ok(())
             }
         }
+    }
+
+    /// A change that needs no file.
+    fn change(
+        &mut self,
+        asker: Asker,
+        session: &SessionRef,
+        change: impl FnOnce(&Session, Done<Properties>),
+    ) -> Result<(), Refusal> {
+        let (id, session) = self.sessions.find_running(session)?;
+        let session = session.clone();
+        self.count_change(id)?;
+        change(&session, self.promise_change(id, asker, false).completed_by(|it| (it, None)).done());
+        Ok(())
     }
 
     fn update(
@@ -127,7 +158,8 @@ impl Service {
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
-        passed.check(update.log_file.is_some())?;
+        let config = session.properties().config;
+        passed.check(Named::by(config.log_file_mode, update.log_file.is_some()))?;
         self.count_change(id)?;
         self.bound_pool(id, &session, &mut update);
         let promise = self.promise_change(id, asker, true);
@@ -135,10 +167,16 @@ impl Service {
             session.update(update, None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
         }
-        let files = self.files.clone();
-        apart(move || match passed.open(&files) {
-            Ok((file, claim)) => {
-                session.update(update, file, promise.completed_by(|it| (it, claim)).done());
+        let (files, peer) = (self.files.clone(), self.peer(asker.link));
+        apart(move || match passed.open(&files, &Terms::to_change(&config)) {
+            Ok(Opened { file, claim, folder, rights }) => {
+                let done = promise.completed_by(|it| (it, claim)).done();
+                match (file, folder, peer) {
+                    (Some(file), Some(folder), Some(peer)) => {
+                        session.update_row(update, file, next_file(folder, peer.into(), rights, files), done);
+                    }
+                    (file, ..) => session.update(update, file, done),
+                }
             }
             Err(e) => promise.keep(Err(e)),
         });
@@ -165,7 +203,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
-        passed.check(log_file.is_some())?;
+        passed.check(Named::by(0, log_file.is_some()))?;
         self.count_change(id)?;
         let promise = self.promise_change(id, asker, false);
         let Some(path) = log_file else {
@@ -173,8 +211,8 @@ impl Service {
             return Ok(());
         };
         let files = self.files.clone();
-        apart(move || match passed.open(&files) {
-            Ok((file, claim)) => {
+        apart(move || match passed.open(&files, &Terms::default()) {
+            Ok(Opened { file, claim, .. }) => {
                 let done = promise.completed_by(|it| (it, claim)).done();
                 session.flush(file.map(|file| (file, path)), done);
             }
@@ -202,6 +240,11 @@ impl Service {
     }
 
     fn stop(&mut self, asker: Asker, id: u64) -> Result<(), Refusal> {
+        let mode = self.sessions.session(id).map_or(0, |session| session.properties().config.log_file_mode);
+        if mode & EVENT_TRACE_NONSTOPPABLE_MODE != 0 {
+            let why = "the session is non-stoppable: it runs for as long as its daemon";
+            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
+        }
         match self.sessions.get_mut(id).map(|entry| &mut entry.state) {
             Some(State::Running(_)) => self.begin_stop(id, Some(asker)),
             // It is ending by itself: the first who asks gets the outcome.
@@ -271,6 +314,8 @@ impl Service {
         if keeps_file {
             entry.file = claim.or(entry.file.take());
         }
+        // A session that became a live one is done with its file.
+        entry.file = entry.file.take().filter(|_| properties.config.log_file.is_some());
         if entry.changes == 0 {
             entry.pool_bytes = pool_bytes(&properties.config, properties.config.maximum_buffers);
         }

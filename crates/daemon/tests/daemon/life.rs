@@ -14,7 +14,7 @@ use crate::util::*;
 #[test]
 fn a_second_daemon_of_a_folder_is_refused() {
     let daemon = Daemon::start();
-    let options = Options { runtime: daemon.runtime(), idle_exit: None, listener: None, max_sessions: 1 };
+    let options = Options { max_sessions: 1, ..Options::new(daemon.runtime()) };
     let error = run(options).unwrap_err();
     assert!(matches!(&error, Error::AlreadyRunning(path) if path == daemon.runtime().path()), "{error}");
     assert_eq!(error.status().0, 183);
@@ -88,7 +88,7 @@ const FOLDER: &str = "TRACEWEIR_TEST_DAEMON_FOLDER";
 fn daemon_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let runtime = RuntimeDir::at(std::path::Path::new(&folder));
-    run(Options { runtime, idle_exit: None, listener: None, max_sessions: 64 }).unwrap();
+    run(Options::new(runtime)).unwrap();
 }
 
 #[test]

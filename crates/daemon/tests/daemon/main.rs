@@ -6,5 +6,6 @@ mod enable;
 mod groups;
 mod hostile;
 mod life;
+mod modes;
 mod provide;
 mod util;

@@ -50,7 +50,7 @@ impl Daemon {
     /// One in this folder, with changed options.
     pub(crate) fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
         let runtime = RuntimeDir::at(&dir.path().join("run"));
-        let mut options = Options { runtime, idle_exit: None, listener: None, max_sessions: 64 };
+        let mut options = Options::new(runtime);
         change(&mut options);
         let stopper = Stopper::new().unwrap();
         let its = stopper.clone();

@@ -19,7 +19,7 @@ pub use index::BufferRef;
 pub use merge::{Damage, Events};
 pub use reader::Trace;
 pub use repair::{Repair, repair};
-pub use writer::{InPlace, Options, Summary, Writer};
+pub use writer::{InPlace, Options, Summary, Tail, Writer};
 
 use alloc::vec::Vec;
 

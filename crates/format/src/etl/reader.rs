@@ -190,7 +190,7 @@ impl<R: ReadAt> Trace<R> {
 }
 
 /// The bytes that hold the first event.
-fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
+pub(super) fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
     let mut head = alloc::vec![0; FIRST_EVENT];
     let got = source.read_at(0, &mut head)?;
     head.truncate(got);
@@ -198,7 +198,7 @@ fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
 }
 
 /// The record that holds the log-file header.
-fn first_event(head: &[u8]) -> Result<Record<'_>> {
+pub(super) fn first_event(head: &[u8]) -> Result<Record<'_>> {
     let not_etl = |offset, why| Error::NotAnEtl { offset, why };
     let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {
         return Err(not_etl(0, "the file is shorter than a buffer header"));

@@ -4,6 +4,7 @@
 //!   create   header buffer with EndTime 0
 //!   append   whole buffers only, each one processor's records            ◀── killed here: valid to the last buffer
 //!   finish   flush marker on the last buffer, then the header: EndTime, BuffersWritten, lost counts
+//!   reopen   the same header again with EndTime 0, the marker taken off; then append and finish as before
 //! ```
 //!
 //! Plain buffers have the session's size and 0xFF behind their records. Compressed ones end with their stream; a buffer
@@ -12,13 +13,16 @@
 //! processor must come in time order. Source: Observed, shaped like files of current Windows.
 
 mod options;
+mod tail;
 
 pub use options::{Options, Summary};
+pub use tail::Tail;
 
 use alloc::vec::Vec;
 
 use super::WriteAt;
 use crate::buffer::{self, BufferHeader, FILLER, HEADER_SIZE, MAX_PROCESSOR, STATE_FLUSH};
+use crate::logfile;
 use crate::spec::session::{
     BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BUFFER_FLAGS_OF_LOSS,
     BufferType,
@@ -107,13 +111,13 @@ pub struct Writer<W> {
     compressor: xpress::Compressor,
     packed: Vec<u8>,
     image: Vec<u8>,
+    /// In a file that is gone on with, the header stays but for what finalising sets; whether it has the 64-bit layout.
+    kept_header: Option<bool>,
 }
 
 impl<W: WriteAt> Writer<W> {
-    /// Writes the header buffer of a file that is not finalised yet.
-    pub fn create(sink: W, options: Options) -> Result<Self> {
-        options.check()?;
-        let mut writer = Self {
+    fn new(sink: W, options: Options) -> Self {
+        Self {
             sink,
             options,
             pending: Vec::new(),
@@ -126,7 +130,41 @@ impl<W: WriteAt> Writer<W> {
             compressor: xpress::Compressor::default(),
             packed: Vec::new(),
             image: Vec::new(),
+            kept_header: None,
+        }
+    }
+
+    /// Goes on with a file behind its last whole buffer. What lies behind that must be cut off before.
+    ///
+    /// Names, clock and session number stay those of the file; the counts of the final [`Summary`] are to be sums with those of its header.
+    pub fn reopen(sink: W, tail: &Tail) -> Result<Self> {
+        let (size, header) = (tail.header.buffer_size, &tail.header);
+        let options = Options {
+            buffer_size: size,
+            logger_id: tail.logger_id,
+            processors: header.processors,
+            start_time: header.start_time,
+            ..Options::default()
         };
+        options.check()?;
+        let mut writer = Self::new(sink, options);
+        writer.kept_header = Some(tail.wide);
+        (writer.position, writer.length) = (tail.length(), tail.length());
+        (writer.sequence, writer.header_size) = (i64::from(tail.buffers), size);
+        writer.patch_header(logfile::at::END_TIME, &0_i64.to_le_bytes())?;
+        writer.patch_header(logfile::at::BUFFERS_WRITTEN, &0_u32.to_le_bytes())?;
+        if let Some(at) = tail.last_buffer() {
+            let flags = tail.last_flags & !BUFFER_FLAG_FLUSH_MARKER;
+            writer.sink.write_at(at.saturating_add(buffer::at::FLAGS as u64), &flags.to_le_bytes())?;
+            writer.last_buffer = Some((at, flags));
+        }
+        Ok(writer)
+    }
+
+    /// Writes the header buffer of a file that is not finalised yet.
+    pub fn create(sink: W, options: Options) -> Result<Self> {
+        options.check()?;
+        let mut writer = Self::new(sink, options);
         let image = writer.options.header_image(&Summary::default(), 0, 0)?;
         writer.header_size = u32::try_from(image.len()).unwrap_or(u32::MAX);
         writer.sink.write_at(0, &image)?;
@@ -349,8 +387,25 @@ impl<W: WriteAt> Writer<W> {
             ..*summary
         };
         let (written, size) = (self.buffers_written(), self.header_size as usize);
+        if self.kept_header.is_some() {
+            return self.finalise_kept(&summary, written);
+        }
         let image = self.options.header_image(&summary, written, size)?;
         self.sink.write_at(0, &image)
+    }
+
+    fn finalise_kept(&mut self, summary: &Summary, written: u32) -> Result<()> {
+        self.patch_header(logfile::at::PROCESSORS, &self.options.processors.to_le_bytes())?;
+        self.patch_header(logfile::at::EVENTS_LOST, &summary.events_lost.to_le_bytes())?;
+        self.patch_header(logfile::at::BUFFERS_LOST, &summary.buffers_lost.to_le_bytes())?;
+        self.patch_header(logfile::at::BUFFERS_WRITTEN, &written.to_le_bytes())?;
+        // The end last: a file with an end is whole.
+        self.patch_header(logfile::at::END_TIME, &summary.end_time.0.to_le_bytes())
+    }
+
+    fn patch_header(&mut self, field: usize, bytes: &[u8]) -> Result<()> {
+        let wide = self.kept_header.unwrap_or(true);
+        self.sink.write_at(logfile::at::in_file(field, wide), bytes)
     }
 }
 

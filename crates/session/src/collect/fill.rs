@@ -81,6 +81,10 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
     }
 
     fn wait_for_room(&mut self) {
+        if self.shared.flush_threshold > 1 {
+            // Full buffers may gather where they are needed now.
+            let _ = self.jobs.send(Job::WriteOut);
+        }
         if self.shared.pool.wait() == Wait::Again {
             return;
         }

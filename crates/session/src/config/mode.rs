@@ -1,4 +1,18 @@
-//! LogFileMode: which flags go together.
+//! LogFileMode: which flags go together, and what becomes of each.
+//!
+//! ```text
+//!   where the file goes      SEQUENTIAL  CIRCULAR  APPEND  NEWFILE  PREALLOCATE  COMPRESSED  USE_KBYTES_FOR_SIZE      logfile.rs, output.rs
+//!   where events go          REAL_TIME  BUFFERING  PRIVATE_LOGGER  PRIVATE_IN_PROC                                    output.rs, realtime.rs
+//!   streams                  NO_PER_PROCESSOR_BUFFERING                                                               collect.rs
+//!   who may                  SECURE (who writes)  NONSTOPPABLE (nobody stops; autologgers only)                       the daemon
+//!   sequence, fate           USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE  INDEPENDENT_SESSION                             kept and shown
+//!   nothing to do here       USE_PAGED_MEMORY: all buffers are pageable      ADDTO_TRIAGE_DUMP: they are in every core dump
+//!                            STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: there is no such shutdown
+//!                            DELAY_OPEN_FILE, ADD_HEADER: obsolete            MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
+//!   refused                  SYSTEM_LOGGER: 50                                internal flags: 87
+//! ```
+//!
+//! Flags with nothing to do are kept in the properties and, but for those of [`NOT_IN_FILES`], in the file's header, as published.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BLOCKING_MODE as BLOCKING, EVENT_TRACE_BUFFER_INTERFACE_MODE as BUFFER_INTERFACE,
@@ -10,16 +24,15 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_NONSTOPPABLE_MODE as NONSTOPPABLE,
     EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN as PERSIST_ON_SHUTDOWN, EVENT_TRACE_PRIVATE_IN_PROC as IN_PROC,
     EVENT_TRACE_PRIVATE_LOGGER_MODE as PRIVATE, EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
-    EVENT_TRACE_RELOG_MODE as RELOG, EVENT_TRACE_SECURE_MODE as SECURE,
-    EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN as STOP_ON_SHUTDOWN, EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
-    EVENT_TRACE_USE_GLOBAL_SEQUENCE as GLOBAL_SEQUENCE, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
-    EVENT_TRACE_USE_LOCAL_SEQUENCE as LOCAL_SEQUENCE, EVENT_TRACE_USE_MS_FLUSH_TIMER as MS_FLUSH_TIMER,
-    EVENT_TRACE_USE_PAGED_MEMORY as PAGED,
+    EVENT_TRACE_RELOG_MODE as RELOG, EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN as STOP_ON_SHUTDOWN,
+    EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER, EVENT_TRACE_USE_GLOBAL_SEQUENCE as GLOBAL_SEQUENCE,
+    EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES, EVENT_TRACE_USE_LOCAL_SEQUENCE as LOCAL_SEQUENCE,
+    EVENT_TRACE_USE_MS_FLUSH_TIMER as MS_FLUSH_TIMER, EVENT_TRACE_USE_PAGED_MEMORY as PAGED,
 };
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::SessionConfig;
 
-use super::refuse;
+use super::{Starter, refuse, row};
 use crate::error::Result;
 
 /// The one bit without a name.
@@ -29,7 +42,7 @@ const UNDEFINED: u32 = 0x4000_0000;
 pub(crate) const NOT_IN_FILES: u32 = REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
 
 /// Flags that exclude each other: one of the first with any of the second.
-const EXCLUSIVE: [(u32, u32, &str); 15] = [
+const EXCLUSIVE: [(u32, u32, &str); 14] = [
     (SEQUENTIAL, CIRCULAR | NEWFILE, "a sequential log is neither circular nor a row of files"),
     (CIRCULAR, APPEND | NEWFILE, "a circular log neither appends nor starts new files"),
     (APPEND, NEWFILE, "a log either appends or starts new files"),
@@ -43,21 +56,11 @@ const EXCLUSIVE: [(u32, u32, &str); 15] = [
     (SYSTEM_LOGGER, PAGED, "kernel events cannot be logged to pageable memory"),
     (STOP_ON_SHUTDOWN, PERSIST_ON_SHUTDOWN, "a session either stops or persists at shutdown"),
     (COMPRESSED, CIRCULAR | APPEND, "a compressed log is neither circular nor appends"),
-    (NONSTOPPABLE, NONSTOPPABLE, "only an autologger session can be non-stoppable"),
     (INTERNAL, INTERNAL, "a flag is internal or not defined"),
 ];
 
 /// Flags that nobody may set.
 const INTERNAL: u32 = MS_FLUSH_TIMER | RELOG | BUFFER_INTERFACE | KD_FILTER | BLOCKING | UNDEFINED;
-
-/// Flags that are legal and not served, with the reason.
-const NOT_SERVED: [(u32, &str); 5] = [
-    (APPEND, "appending to a log file is not supported"),
-    (NEWFILE, "starting a new file at the size limit is not supported"),
-    (PREALLOCATE, "preallocating the log file is not supported"),
-    (SYSTEM_LOGGER, "sessions that receive kernel events are not supported"),
-    (SECURE, "sessions that only some may write to are not supported"),
-];
 
 /// The flags of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +83,23 @@ impl Mode {
         self.has(CIRCULAR)
     }
 
+    pub(crate) const fn appends(self) -> bool {
+        self.has(APPEND)
+    }
+
+    /// Whether the log is a row of files.
+    pub(crate) const fn is_row(self) -> bool {
+        self.has(NEWFILE)
+    }
+
+    pub(crate) const fn is_preallocated(self) -> bool {
+        self.has(PREALLOCATE)
+    }
+
+    pub(super) const fn is_system(self) -> bool {
+        self.has(SYSTEM_LOGGER)
+    }
+
     pub(crate) const fn is_private(self) -> bool {
         self.has(PRIVATE)
     }
@@ -97,21 +117,32 @@ impl Mode {
         Self(if on { self.0 | REAL_TIME } else { self.0 & !REAL_TIME })
     }
 
+    /// The mode of a session that goes on without a file, live.
+    pub(crate) const fn without_file(self) -> Self {
+        Self(self.0 & !(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE | PREALLOCATE) | REAL_TIME)
+    }
+
     /// Whether there must be a file name.
     pub(super) const fn needs_path(self) -> bool {
         self.has(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE) || !self.has(REAL_TIME | BUFFERING)
     }
 
     /// Refuses combinations that are not valid.
-    pub(super) fn check(self, raw: &SessionConfig) -> Result<()> {
+    pub(super) fn check(self, raw: &SessionConfig, starter: Starter) -> Result<()> {
         let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
         for (one, others, why) in EXCLUSIVE {
             if self.has(one) && self.has(others) {
                 return invalid(why);
             }
         }
+        if self.has(NONSTOPPABLE) && starter != Starter::Autologger {
+            return invalid("only an autologger session can be non-stoppable");
+        }
+        if self.has(NEWFILE) && starter == Starter::Autologger {
+            return invalid("an autologger session starts no new files");
+        }
         if self.has(APPEND) && raw.clock != 2 {
-            return invalid("an appending session uses system time");
+            return invalid("an appending session uses system time (clock 2)");
         }
         if self.has(IN_PROC) && !self.has(PRIVATE) {
             return invalid("an in-process session is a private one");
@@ -119,20 +150,16 @@ impl Mode {
         if self.has(CIRCULAR | NEWFILE | PREALLOCATE) && raw.maximum_file_size == 0 {
             return invalid("this kind of log needs a maximum size");
         }
-        let path = raw.log_file.as_ref().map(|path| path.to_string_lossy());
-        if self.has(NEWFILE) && path.is_some_and(|path| path.matches("%d").count() != 1) {
-            return invalid("the name of a row of files has one %d");
+        if self.has(NEWFILE)
+            && let Some(path) = &raw.log_file
+        {
+            row::check(path)?;
         }
         Ok(())
     }
 
     /// Refuses what is valid but not there.
     pub(super) fn check_served(self) -> Result<()> {
-        for (flag, why) in NOT_SERVED {
-            if self.has(flag) {
-                return refuse(Status::ERROR_NOT_SUPPORTED, why);
-            }
-        }
         if self.has(PRIVATE) && !self.has(IN_PROC) {
             let why = "private sessions are started by their own process (PRIVATE_IN_PROC)";
             return refuse(Status::ERROR_NOT_SUPPORTED, why);

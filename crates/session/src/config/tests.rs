@@ -15,7 +15,7 @@ fn raw(mode: u32) -> SessionConfig {
 }
 
 fn status(raw: SessionConfig) -> Option<Status> {
-    Config::with_memory(raw, 4, 16 * GIB).err().map(|e| e.status())
+    Config::with_memory(raw, 4, 16 * GIB, Starter::Controller).err().map(|e| e.status())
 }
 
 const INVALID: Option<Status> = Some(Status::ERROR_INVALID_PARAMETER);
@@ -80,24 +80,65 @@ fn a_path_is_needed_unless_events_go_elsewhere() {
 
 #[test]
 fn what_is_legal_but_not_there_says_so_after_what_is_wrong() {
-    let numbered = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
-    assert_eq!(status(numbered), NOT_SERVED);
-    assert_eq!(status(raw(8)), INVALID, "no %d");
-    for mode in [0x21, 0x81, 0x800, 0x0200_0001] {
+    for mode in [0x800, 0x0200_0001] {
         assert_eq!(status(raw(mode)), NOT_SERVED, "{mode:#x}");
     }
-    assert_eq!(status(SessionConfig { clock: 2, ..raw(4) }), NOT_SERVED, "append");
     let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
-    assert_eq!(status(kernel), NOT_SERVED);
-    for mode in [0x20801, 0x0130_5201, 0x0C40_0001, 0x1000_0002, 0x8000_0001] {
+    assert_eq!(status(kernel.clone()), NOT_SERVED);
+    assert_eq!(status(SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) }), NOT_SERVED);
+    assert_eq!(status(SessionConfig { enable_flags: 0x10, ..kernel.clone() }), NOT_SERVED);
+    assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID, "parameters come first");
+    assert_eq!(status(SessionConfig { enable_flags: 0x8000_0000, ..kernel }), INVALID, "internal");
+    for mode in [0x20801, 0x0130_5201, 0x0C40_0001, 0x1000_0002, 0x8000_0001, 0x81, 0x21, 0x22, 0x0080_0001] {
         assert_eq!(status(raw(mode)), None, "{mode:#x}");
     }
+    assert_eq!(status(SessionConfig { clock: 2, ..raw(4) }), None, "append");
+}
+
+#[test]
+fn rows_of_files_have_a_place_for_the_number_and_room_for_two_buffers() {
+    let row = |path: &str, maximum_file_size| SessionConfig {
+        log_file: Some(path.into()),
+        maximum_file_size,
+        ..raw(0x2008)
+    };
+    assert_eq!(status(row("/tmp/a%d.etl", 128)), None);
+    assert_eq!(status(row("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
+    assert_eq!(status(row("/tmp/a%d.etl", 0)), INVALID, "no limit");
+    for path in ["/tmp/a.etl", "/tmp/%d%d.etl", "/tmp%d/a.etl"] {
+        assert_eq!(status(row(path, 1000)), INVALID, "{path}");
+    }
+}
+
+#[test]
+fn what_is_for_some_sessions_only_is_refused_for_others() {
+    use traceweir_transport::message::Filter;
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
+    let filters = |kind| vec![Filter { kind, data: vec![0; 4] }];
+    assert_eq!(status(SessionConfig { filters: filters(0x8000_0004), ..raw(1) }), INVALID);
+    assert_eq!(status(SessionConfig { filters: filters(0x8000_0004), ..raw(0x20801) }), None);
+    assert_eq!(status(SessionConfig { filters: filters(0x8000_0008), ..raw(0x20801) }), None);
+    assert_eq!(status(SessionConfig { filters: filters(0x8000_0200), ..raw(0x20801) }), INVALID);
+    let echoed = Config::new(SessionConfig { options: 6, ..raw(1) }, 4).unwrap();
+    assert_eq!(echoed.properties().options, 6);
+    assert!(Config::for_autologger(raw(0x41), 4).is_ok(), "an autologger may be non-stoppable");
+    let row = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
+    assert!(Config::new(row.clone(), 4).is_ok() && Config::for_autologger(row, 4).is_err());
+}
+
+#[test]
+fn the_flush_threshold_leaves_a_buffer_for_each_stream() {
+    let threshold = |wanted, maximum_buffers| {
+        let raw = SessionConfig { flush_threshold: wanted, maximum_buffers, ..raw(1) };
+        Config::with_memory(raw, 4, 16 * GIB, Starter::Controller).unwrap().properties().flush_threshold
+    };
+    assert_eq!((threshold(0, 0), threshold(5, 0), threshold(99, 0), threshold(99, 8)), (0, 5, 24, 4));
 }
 
 #[test]
 fn sizes_and_numbers_are_adjusted() {
     let adjusted = |raw: SessionConfig, memory| {
-        let config = Config::with_memory(raw, 4, memory).unwrap();
+        let config = Config::with_memory(raw, 4, memory, Starter::Controller).unwrap();
         let p = config.properties();
         (p.buffer_size, p.minimum_buffers, p.maximum_buffers, p.flush_timer, p.clock)
     };
@@ -119,7 +160,7 @@ fn sizes_and_numbers_are_adjusted() {
     assert_eq!(adjusted(long, 16 * GIB).0, 8, "the names fit the header buffer");
     let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..raw(0x400) };
     assert_eq!(adjusted(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
-    assert!(!Config::with_memory(raw(1), 4, GIB).unwrap().properties().guid.is_null());
+    assert!(!Config::with_memory(raw(1), 4, GIB, Starter::Controller).unwrap().properties().guid.is_null());
 }
 
 #[test]
@@ -145,7 +186,7 @@ fn a_ring_holds_two_of_the_largest_records() {
     {
         let raw = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..raw(1) };
         for cpus in [1, 2, 128] {
-            let config = Config::with_memory(raw.clone(), cpus, 64 * GIB).unwrap();
+            let config = Config::with_memory(raw.clone(), cpus, 64 * GIB, Starter::Controller).unwrap();
             let regions = config.regions(Counter::Cycles).unwrap();
             let params = regions.full();
             let ring = params.layout.ring_bytes();

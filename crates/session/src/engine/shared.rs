@@ -12,7 +12,7 @@ use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
 
-use super::{Done, Live, SourceId};
+use super::{Done, Live, NextFile, SourceId};
 use crate::collect::Source;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -26,7 +26,9 @@ pub(crate) enum Command {
     Attach(Box<Source>),
     Detach(SourceId),
     Flush(Option<(File, PathBuf)>, Done<Properties>),
-    Update(Update, Option<File>, Done<Properties>),
+    Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
+    Increment(Done<Properties>),
+    Convert(Done<Properties>),
     Stop(Option<Done<Properties>>),
     Open(Done<Live>),
     Close(u64),
@@ -36,9 +38,11 @@ impl Command {
     /// Answers that the session has ended.
     pub(crate) fn refuse(self) {
         match self {
-            Self::Flush(_, done) | Self::Update(_, _, done) | Self::Stop(Some(done)) => {
-                done(Err(Error::Ended))
-            }
+            Self::Flush(_, done)
+            | Self::Update(_, _, _, done)
+            | Self::Increment(done)
+            | Self::Convert(done)
+            | Self::Stop(Some(done)) => done(Err(Error::Ended)),
             Self::Open(done) => done(Err(Error::Ended)),
             Self::Attach(_) | Self::Detach(_) | Self::Close(_) | Self::Stop(None) => {}
         }
@@ -51,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) cpus: u16,
     pub(crate) streams: u16,
     pub(crate) regions: Regions,
+    /// Full buffers that gather before they are written.
+    pub(crate) flush_threshold: u32,
     /// Buffers that there may be at most, whatever is asked for.
     affordable_buffers: u32,
     /// Numbers for messages.
@@ -94,6 +100,7 @@ impl Shared {
             cpus: config.cpus(),
             streams: config.streams(),
             regions: config.regions(counter)?,
+            flush_threshold: properties.flush_threshold,
             affordable_buffers: config.affordable_buffers(),
             sequence: Sequence::of_mode(properties.log_file_mode),
             stats: Stats::default(),

@@ -14,6 +14,7 @@ use traceweir_transport::message::SessionConfig;
 use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
 
 mod exact;
+mod files;
 mod live;
 mod modes;
 
@@ -63,12 +64,28 @@ impl Stage {
     }
 
     fn start(raw: SessionConfig, file: Option<File>, folder: tempfile::TempDir) -> Self {
+        Self::try_start(raw, file, None, folder).expect("a session")
+    }
+
+    fn start_row(raw: SessionConfig, file: File, folder: tempfile::TempDir, next: NextFile) -> Self {
+        Self::try_start(raw, Some(file), Some(next), folder).expect("a session")
+    }
+
+    fn try_start(
+        raw: SessionConfig,
+        file: Option<File>,
+        next_file: Option<NextFile>,
+        folder: tempfile::TempDir,
+    ) -> Result<Self, (Error, tempfile::TempDir)> {
         let (tell, ended) = channel();
         let on_end = Box::new(move |end| tell.send(end).expect("somebody listens"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(raw, cpus).expect("a valid configuration");
-        let place = Place { id: 0x10007, file, starter: (10, 11), on_end };
-        Self { session: Session::start(config, place).expect("a session"), folder, ended }
+        let place = Place { id: 0x10007, file, next_file, starter: (10, 11), on_end };
+        match Session::start(config, place) {
+            Ok(session) => Ok(Self { session, folder, ended }),
+            Err(error) => Err((error, folder)),
+        }
     }
 
     fn log(&self) -> PathBuf {

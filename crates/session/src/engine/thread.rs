@@ -12,17 +12,16 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, Update};
 
 use super::shared::{Command, Shared};
-use super::{Done, Place, SourceId};
+use super::{Done, NextFile, Place, SourceId};
 use crate::clock::SessionClock;
 use crate::collect::{Collector, Reach};
-use crate::config::{Config, Mode};
+use crate::config::{self, Config, Mode, row};
 use crate::error::{Error, Result};
 use crate::flush::Schedule;
-use crate::logfile::{Facts, Flight, LogFile};
-use crate::output::{Job, Log, Output};
+use crate::logfile::Facts;
+use crate::output::{Change, Held, Job, Log, Output, Row};
 use crate::realtime::Realtime;
 use crate::stats::Stats;
-use crate::storage::LogStorage;
 
 /// Stack of a session's thread: nothing deep runs there.
 const STACK: usize = 256 << 10;
@@ -55,35 +54,31 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let live = config.mode().is_real_time();
     let room = shared.maximum_buffers();
     let live = live.then(|| Realtime::new(config.buffer_bytes(), room, logger_id));
-    let log = open_log(&config, place.file, &facts)?;
-    if let Log::File(file) = &log {
-        shared.stats.buffers_written.store(file.buffers_written(), Relaxed);
-    }
-    let reserve = (config.properties().minimum_buffers / 8).clamp(1, 16);
+    let row = row_of(&config, place.next_file)?;
     let on_end = Some(place.on_end);
-    let output = Output { shared: Arc::clone(&shared), facts, log, live, on_end, reserve };
+    let reserve = (config.properties().minimum_buffers / 8).clamp(1, 16);
+    let held = Held::new(shared.flush_threshold);
+    let mut output =
+        Output { shared: Arc::clone(&shared), facts, log: Log::None, live, row, on_end, reserve, held };
+    output.open_log(place.file)?;
     spawn(&shared, output, clock)?;
     Ok(shared)
 }
 
-fn refuse<T>(why: &'static str) -> Result<T> {
-    Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
+fn row_of(config: &Config, next: Option<NextFile>) -> Result<Option<Row>> {
+    if !config.mode().is_row() {
+        return Ok(None);
+    }
+    let pattern = config.properties().log_file.clone();
+    let Some((next, pattern)) = next.zip(pattern) else {
+        let why = "the folder of a row of files was not passed along";
+        return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
+    };
+    Ok(Some(Row::new(pattern, next)))
 }
 
-fn open_log(config: &Config, file: Option<std::fs::File>, facts: &Facts) -> Result<Log> {
-    let name = config.properties().log_file.as_deref();
-    match file {
-        _ if config.mode().is_buffering() => Ok(Log::Flight(Flight::default(), file)),
-        Some(file) => {
-            let log = LogFile::create(Box::new(LogStorage::new(file)), facts, name, *facts.clock.anchor())?;
-            Ok(Log::File(Box::new(log)))
-        }
-        None if name.is_some() || !config.mode().is_real_time() => {
-            let why = "the log file was not passed along";
-            Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why })
-        }
-        None => Ok(Log::None),
-    }
+fn refuse<T>(why: &'static str) -> Result<T> {
+    Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
 }
 
 fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()> {
@@ -91,9 +86,11 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
     let config = shared.config();
+    let mut collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
+    collector.begin_at(output.floor());
     let keeper = Keeper {
         shared: Arc::clone(shared),
-        collector: Collector::new(Arc::clone(shared), jobs.clone(), clock),
+        collector,
         jobs,
         schedule: Schedule::new(Instant::now(), Config::flush_seconds(&config)),
         low_latency: config.low_latency,
@@ -196,6 +193,9 @@ impl Keeper {
     fn flush_all(&mut self) {
         self.collector.flush();
         self.is_behind = false;
+        if self.shared.flush_threshold > 1 {
+            self.send(Job::WriteOut);
+        }
         if self.mode.is_real_time() {
             self.collector.tell_complete();
         }
@@ -210,7 +210,9 @@ impl Keeper {
                 }
                 Command::Detach(source) => self.leaving.push(source),
                 Command::Flush(file, done) => self.flush(file, done),
-                Command::Update(update, file, done) => self.update(&update, file, done),
+                Command::Update(update, file, next, done) => self.update(&update, file, next, done),
+                Command::Increment(done) => self.increment(done),
+                Command::Convert(done) => self.convert(done),
                 Command::Open(done) => self.send(Job::Open(done)),
                 Command::Close(id) => self.send(Job::Close(id)),
                 Command::Stop(done) => {
@@ -259,8 +261,51 @@ impl Keeper {
         self.send(Job::Stop { partial, done });
     }
 
-    fn update(&mut self, update: &Update, file: Option<std::fs::File>, done: Done<Properties>) {
-        if let Err(error) = self.check_update(update, file.is_some()) {
+    fn increment(&mut self, done: Done<Properties>) {
+        if !self.mode.is_row() {
+            done(invalid_function(
+                "only a session that writes a row of files (new-file mode) has a next file",
+            ));
+            return;
+        }
+        // What was written before the call belongs to the file before.
+        self.gather();
+        self.send(Job::Increment(done));
+    }
+
+    fn convert(&mut self, done: Done<Properties>) {
+        let has_file = self.shared.config().log_file.is_some();
+        if !has_file || self.mode.is_buffering() || self.mode.is_private() {
+            done(invalid_function(
+                "only a session with a log file that is not private can become a live one",
+            ));
+            return;
+        }
+        self.gather();
+        self.mode = self.mode.without_file();
+        self.set_mode();
+        self.send(Job::Convert(done));
+    }
+
+    /// Tells everybody of a changed mode, and ticks as it asks for.
+    fn set_mode(&mut self) {
+        self.shared.change(|config| {
+            config.log_file_mode = self.mode.0;
+            if self.mode.is_real_time() && config.flush_timer == 0 {
+                config.flush_timer = 1;
+            }
+        });
+        self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
+    }
+
+    fn update(
+        &mut self,
+        update: &Update,
+        file: Option<std::fs::File>,
+        next: Option<NextFile>,
+        done: Done<Properties>,
+    ) {
+        if let Err(error) = self.check_update(update, file.is_some(), next.is_some()) {
             done(Err(error));
             return;
         }
@@ -272,25 +317,20 @@ impl Keeper {
         }
         let real_time = update.real_time.unwrap_or(self.mode.is_real_time());
         self.mode = self.mode.with_real_time(real_time);
-        self.shared.change(|config| {
-            config.log_file_mode = self.mode.0;
-            if real_time && config.flush_timer == 0 {
-                config.flush_timer = 1;
-            }
-        });
-        self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
+        self.set_mode();
         // What was written before the call belongs to the file before.
         let partial = self.gather();
         let file = file.zip(update.log_file.clone());
-        self.send(Job::Update { file, partial, real_time, done });
+        self.send(Job::Update(Box::new(Change { file, next, partial, real_time, done })));
     }
 
-    fn check_update(&self, update: &Update, has_file: bool) -> Result<()> {
+    fn check_update(&self, update: &Update, has_file: bool, has_next: bool) -> Result<()> {
         let bad_path = |why| Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
         let config = self.shared.config();
         let mode = self.mode;
+        config::check_enable_flags(false, update.enable_flags.unwrap_or(0))?;
         let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
-        if switches && (mode.is_buffering() || mode.is_private()) {
+        if switches && (mode.is_buffering() || mode.is_private() || mode.appends()) {
             return refuse("this kind of session does not deliver events live");
         }
         if switches && config.log_file.is_none() && update.log_file.is_none() {
@@ -299,12 +339,21 @@ impl Keeper {
         if mode.is_private() && update.maximum_buffers.is_some_and(|n| n > 0) {
             return refuse("of a private session only file and flush timer can be changed");
         }
-        if update.log_file.is_some() != has_file {
+        if update.log_file.is_some() != has_file || has_file && mode.is_row() != has_next {
             return bad_path("the log file was not passed along with its name");
         }
-        if update.log_file.is_some() && update.log_file == config.log_file {
+        let Some(name) = &update.log_file else { return Ok(()) };
+        if mode.is_row() {
+            row::check(name)?;
+        }
+        let current = if mode.is_row() { row::numbered(name, 1) } else { name.clone() };
+        if config.log_file.as_ref() == Some(name) || config.log_file == Some(current) {
             return bad_path("this is the log file now");
         }
         Ok(())
     }
+}
+
+fn invalid_function<T>(why: &'static str) -> Result<T> {
+    Err(Error::Properties { status: Status::ERROR_INVALID_FUNCTION, why })
 }

@@ -33,6 +33,15 @@ impl Storage for Memory {
         if fits < bytes.len() { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
     }
 
+    fn reserve(&mut self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).unwrap();
+        if length > self.room {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        self.lock().resize(length, 0);
+        Ok(())
+    }
+
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.lock().truncate(usize::try_from(length).unwrap());
         Ok(())
@@ -207,4 +216,50 @@ fn a_snapshot_is_a_complete_file_and_can_be_taken_again() {
     }
     let full = flight.snapshot(Box::new(Memory::new(2 * SIZE)), &facts, None, &mut [], (0, 0));
     assert_eq!(full.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
+}
+
+#[test]
+fn a_preallocated_file_has_its_full_length_until_it_is_finalised() {
+    for mode in [0x21, 0x22] {
+        let (facts, storage) = (facts(mode, 24), Memory::new(24 << 10));
+        let mut file = create(&facts, &storage);
+        assert_eq!(storage.lock().len(), 24 << 10);
+        for at in 0..2 {
+            assert_eq!(file.append(&mut buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+        }
+        assert_eq!(file.finalise((0, 0)), None);
+        let bytes = storage.lock();
+        assert_eq!((bytes.len(), findings(&bytes)), (3 * SIZE, vec![]));
+        assert_eq!(numbers(&bytes, 0), (0..10).collect::<Vec<_>>());
+    }
+    let (facts, storage) = (facts(0x21, 24), Memory::new(23 << 10));
+    let refused = LogFile::create(Box::new(storage.clone()), &facts, None, *facts.clock.anchor());
+    assert_eq!(refused.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
+    assert!(storage.lock().len() <= SIZE, "nothing stays reserved");
+}
+
+#[test]
+fn a_file_counts_what_is_lost_in_its_own_time() {
+    let (facts, storage) = (facts(8, 16), Memory::new(usize::MAX));
+    let mut file = create(&facts, &storage);
+    file.counts_from((100, 3));
+    assert_eq!(file.append(&mut buffer(&facts, 0, 0..5), || (0, 0)), Written::Yes);
+    assert_eq!(file.finalise((142, 4)), None);
+    let bytes = storage.lock();
+    let header = Trace::open(bytes.as_slice()).unwrap().header().clone();
+    assert_eq!((header.events_lost, header.buffers_lost), (42, 1));
+}
+
+#[test]
+fn a_file_of_a_row_is_full_and_not_ended_at_its_limit() {
+    let (facts, storage) = (facts(8, 12), Memory::new(usize::MAX));
+    let mut file = create(&facts, &storage);
+    for at in 0..2 {
+        assert_eq!(file.append(&mut buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+    }
+    for _ in 0..2 {
+        assert_eq!(file.append(&mut buffer(&facts, 0, 10..15), || (0, 0)), Written::Full);
+    }
+    assert_eq!(file.finalise((0, 0)), None);
+    assert_eq!(findings(&storage.lock()), []);
 }

@@ -119,7 +119,7 @@ fn a_file_that_cannot_be_written_starts_no_session() {
     drop(open(&path));
     let file = File::options().read(true).open(&path).unwrap();
     let config = Config::new(SessionConfig { log_file: Some(path), ..properties(1) }, CPUS).unwrap();
-    let place = Place { id: 1, file: Some(file), starter: (0, 0), on_end: Box::new(|_| {}) };
+    let place = Place { id: 1, file: Some(file), next_file: None, starter: (0, 0), on_end: Box::new(|_| {}) };
     let refused = Session::start(config, place).unwrap_err();
     assert!(matches!(refused, Error::File(_)), "{refused}");
 }
@@ -350,7 +350,7 @@ fn two_hundred_processes_have_rings_on_a_machine_of_many_possible_processors() {
     let path = folder.path().join("log.etl");
     let file = open(&path);
     let config = Config::new(SessionConfig { log_file: Some(path), ..recording() }, 128).unwrap();
-    let place = Place { id: 1, file: Some(file), starter: (0, 0), on_end: Box::new(|_| {}) };
+    let place = Place { id: 1, file: Some(file), next_file: None, starter: (0, 0), on_end: Box::new(|_| {}) };
     let session = Session::start(config, place).unwrap();
     let attached: Vec<_> =
         (0..200).map(|pid| session.attach(pid, Threads::AsGiven).expect("a region")).collect();

@@ -1,0 +1,155 @@
+//! Further files of a row, made by the daemon with the rights of who started the session.
+//!
+//! ```text
+//!   writer thread ──▶ a thread of its own: groups, group, user of the starter ──▶ openat(folder, name) ──▶ Claim ──▶ the session
+//!                         └─ ends, and its rights with it
+//! ```
+//!
+//! W1 The daemon's other threads keep their rights. W2 Only the effective ids change: the real and saved ones stay the daemon's, so that the user cannot
+//! send that thread a signal. W3 Where the daemon is not root there is nothing to change: it works for its own user alone, or for root with fewer rights than root has.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use traceweir_format::spec::status::Status;
+use traceweir_session::{Error, Further, LOG_FILE_RIGHTS, NextFile, Result, open_log_file};
+use traceweir_transport::socket::Peer;
+
+use super::{Files, check, refused};
+
+/// Supplementary groups of a user that are looked at; the kernel's own limit.
+const MAX_GROUPS: usize = 65536;
+
+/// Whose files they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    uid: u32,
+    gid: u32,
+}
+
+impl From<Peer> for Owner {
+    fn from(peer: Peer) -> Self {
+        Self { uid: peer.uid, gid: peer.gid }
+    }
+}
+
+/// Makes the files of a row in a folder, each with these rights at most.
+pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files) -> NextFile {
+    Box::new(move |name| {
+        let file = open_as(owner, &folder, name, rights)?;
+        let claim = files.claim(check(&file)?)?;
+        Ok(Further { file: file.into(), claim: Box::new(claim) })
+    })
+}
+
+fn open_as(owner: Owner, folder: &OwnedFd, path: &Path, rights: u32) -> Result<OwnedFd> {
+    let Some(name) = path.file_name().map(Path::new) else {
+        return Err(refused(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
+    };
+    let open =
+        |user| open_log_file(folder, name, user, rights & LOG_FILE_RIGHTS).map(|(file, _)| file.into());
+    let me = geteuid().as_raw();
+    if me == owner.uid || me != 0 {
+        return open(me);
+    }
+    let groups = groups_of(owner);
+    std::thread::scope(|scope| {
+        let work = || {
+            become_user(owner, &groups)?;
+            open(owner.uid)
+        };
+        let thread = std::thread::Builder::new().name("weir-as-user".into()).spawn_scoped(scope, work);
+        let ended = thread.map_err(Error::File)?.join();
+        ended.unwrap_or_else(|_| {
+            Err(refused(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
+        })
+    })
+}
+
+/// Gives the calling thread, and no other, the rights of a user.
+fn become_user(owner: Owner, groups: &[Gid]) -> Result<()> {
+    let failed =
+        |_| refused(Status::ERROR_ACCESS_DENIED, "the rights of who started the session cannot be had");
+    set_thread_groups(groups).map_err(failed)?;
+    set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(failed)?;
+    set_thread_res_uid(None, Uid::from_raw(owner.uid), None).map_err(failed)
+}
+
+/// Groups of a user, by the user and group files.
+fn groups_of(owner: Owner) -> Vec<Gid> {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    listed_groups(owner, &read("/etc/passwd"), &read("/etc/group")).into_iter().map(Gid::from_raw).collect()
+}
+
+fn listed_groups(owner: Owner, users: &str, groups: &str) -> Vec<u32> {
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse::<u32>().ok()? == owner.uid).then_some(name)
+    });
+    let listed = groups.lines().filter_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let gid = fields.next()?.parse::<u32>().ok()?;
+        let members = fields.next()?;
+        members.split(',').any(|member| Some(member) == name).then_some(gid)
+    });
+    std::iter::once(owner.gid).chain(listed.filter(|gid| *gid != owner.gid)).take(MAX_GROUPS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    #[test]
+    fn groups_are_those_of_the_user_files() {
+        let users = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbroken\n";
+        let groups = "root:x:0:\nannies:x:1000:ann\nlogs:x:50:bob,ann\nanna:x:51:anna\nbroken\n:x:52:\n";
+        let ann = Owner { uid: 1000, gid: 1000 };
+        assert_eq!(listed_groups(ann, users, groups), [1000, 50]);
+        assert_eq!(listed_groups(Owner { uid: 7, gid: 7 }, users, groups), [7], "a user without a name");
+    }
+
+    /// What becomes of opening `name` in a folder of this mode that belongs to root.
+    fn open_in(folder: &Path, name: &str, owner: Owner) -> Result<fs::File, Status> {
+        let dir = OwnedFd::from(fs::File::open(folder).unwrap());
+        open_as(owner, &dir, &folder.join(name), 0o640).map(fs::File::from).map_err(|e| e.status())
+    }
+
+    #[test]
+    fn a_file_is_made_with_the_rights_of_its_owner_and_no_others() {
+        if geteuid().as_raw() != 0 {
+            eprintln!("skipped: only root can take another user's rights");
+            return;
+        }
+        let (ann, bob) = (Owner { uid: 54_321, gid: 54_321 }, Owner { uid: 54_322, gid: 54_322 });
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("f");
+        fs::create_dir(&folder).unwrap();
+        for path in [dir.path(), &folder] {
+            fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let denied = Status::ERROR_ACCESS_DENIED;
+        assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "root's folder");
+        std::os::unix::fs::chown(&folder, Some(ann.uid), Some(ann.gid)).unwrap();
+        let made = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode() & 0o137), (ann.uid, ann.gid, 0));
+        assert_eq!(open_in(&folder, "b", bob).err(), Some(denied));
+        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
+        symlink("/etc/passwd", folder.join("link")).unwrap();
+        assert_eq!(open_in(&folder, "link", ann).err(), Some(denied));
+        fs::create_dir(folder.join("folder")).unwrap();
+        assert_eq!(open_in(&folder, "folder", ann).err(), Some(Status::ERROR_BAD_PATHNAME));
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
+        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "somebody else's, where all write");
+        fs::set_permissions(folder.join("a"), PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "even if he may write it");
+        assert!(open_in(&folder, "a", ann).is_ok());
+        assert_eq!(geteuid().as_raw(), 0, "this thread is still root's");
+        let written = fs::write(dir.path().join("mine"), "");
+        assert!(written.is_ok(), "and so are its files");
+    }
+}

@@ -1,0 +1,219 @@
+//! Kinds of log files, as a controller asks for them.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
+
+use crate::util::*;
+
+/// Starts a session with these descriptors; its properties, or the status.
+fn start(controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]) -> Result<Properties, u32> {
+    match controller.ask_with(Message::Start(Box::new(config)), files) {
+        Message::Properties(properties) => Ok(*properties),
+        other => Err(status(&other)),
+    }
+}
+
+/// A row of files in a folder, each of so many KiB.
+fn row(folder: &Path, name: &str, kib: u32) -> SessionConfig {
+    SessionConfig {
+        log_file_mode: 0x2008,
+        maximum_file_size: kib,
+        buffer_size: 4,
+        ..to_file(name, &folder.join(format!("{name}-%d.etl")))
+    }
+}
+
+fn folder_of(path: &Path) -> OwnedFd {
+    File::open(path).unwrap().into()
+}
+
+/// A provider that a session listens to, ready to write.
+fn writer(daemon: &Daemon, controller: &mut Client, session: u64) -> (Client, Region) {
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    controller.enable(session, PROVIDER);
+    let region = provider.hear_region(session);
+    provider.hear_enable();
+    (provider, region)
+}
+
+fn acknowledge_close(provider: &mut Client, session: u64) {
+    let order = provider.hear_close(session);
+    provider.acknowledge(order);
+}
+
+/// Stops a session that a provider writes to.
+fn stop(controller: &mut Client, provider: &mut Client, session: u64) -> Properties {
+    controller.say(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
+    acknowledge_close(provider, session);
+    properties(controller.hear())
+}
+
+#[test]
+fn a_row_of_files_holds_everything_once_and_each_file_is_complete() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let folder = daemon.path("logs");
+    fs::create_dir(&folder).unwrap();
+    let config = row(&folder, "row", 40);
+    let first = folder.join("row-1.etl");
+    assert_eq!(start(&mut controller, config.clone(), &[&open(&first)]), Err(87), "no folder came along");
+    let session = start(&mut controller, config, &[&open(&first), &folder_of(&folder)]).unwrap();
+    assert_eq!(session.config.log_file, Some(first));
+    let (mut provider, region) = writer(&daemon, &mut controller, session.id);
+    let lost = write_events(region, 5_000);
+    properties(controller.control(session.id, Control::Increment));
+    let end = stop(&mut controller, &mut provider, session.id);
+    assert_eq!((end.events, end.events_lost), (5_000 - lost as u64, lost as u64));
+    let files: Vec<PathBuf> =
+        (1..).map(|n| folder.join(format!("row-{n}.etl"))).take_while(|p| p.exists()).collect();
+    assert!(files.len() > 3, "{} files", files.len());
+    assert_eq!(end.config.log_file.as_ref(), files.last());
+    assert_eq!(files.iter().map(|path| finished_events(path)).sum::<usize>(), 5_000 - lost);
+    assert!(files.iter().all(|path| fs::metadata(path).unwrap().len() <= 40 << 10));
+}
+
+#[test]
+fn a_row_ends_where_its_next_file_cannot_be_had() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let folder = daemon.path("logs");
+    fs::create_dir(&folder).unwrap();
+    // Another session's file stands where the third would be.
+    let third = folder.join("row-3.etl");
+    let other = controller.start(to_file("other", &third));
+    let files = [&open(&folder.join("row-1.etl")), &folder_of(&folder)];
+    let session = start(&mut controller, row(&folder, "row", 40), &files).unwrap();
+    let (mut provider, region) = writer(&daemon, &mut controller, session.id);
+    let lost = write_events(region, 5_000);
+    acknowledge_close(&mut provider, session.id);
+    let outcome = || Message::Control { session: SessionRef::Id(session.id), control: Control::Outcome };
+    until("the session has ended", || controller.status(outcome()) == 0);
+    let end = properties(controller.ask(outcome()));
+    assert_eq!(end.end_status, 161);
+    let there = finished_events(&folder.join("row-1.etl")) + finished_events(&folder.join("row-2.etl"));
+    assert_eq!(there as u64 + end.events_lost, 5_000);
+    assert!(there > 0 && lost < 5_000);
+    controller.stop(other.id);
+    assert_eq!(finished_events(&third), 0, "and nothing of ours is there");
+}
+
+#[test]
+fn only_rows_have_a_next_file_and_only_sessions_with_a_file_become_live() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let live_one = controller.start(live("live")).id;
+    let with_file = controller.start(to_file("file", &path)).id;
+    for control in [Control::Increment, Control::ConvertToRealTime] {
+        assert_eq!(status(&controller.control(live_one, control)), 1);
+    }
+    assert_eq!(status(&controller.control(with_file, Control::Increment)), 1);
+    assert_eq!(status(&controller.control(77, Control::Increment)), 4201);
+    let now = properties(controller.control(with_file, Control::ConvertToRealTime));
+    assert_eq!((now.config.log_file, now.config.log_file_mode & 0x12F), (None, 0x100));
+    assert_eq!(finished_events(&path), 0, "the file is final");
+    let other = controller.start(to_file("other", &path)).id;
+    controller.stop(other);
+    controller.stop(with_file);
+}
+
+#[test]
+fn a_file_is_continued_by_the_next_session_and_a_wrong_one_is_left_alone() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let config = || SessionConfig { log_file_mode: 4, clock: 2, ..to_file("append", &path) };
+    for round in 1..=3 {
+        let session = controller.start(config()).id;
+        let (mut provider, region) = writer(&daemon, &mut controller, session);
+        assert_eq!(write_events(region, 50), 0);
+        stop(&mut controller, &mut provider, session);
+        assert_eq!(finished_events(&path), round * 50);
+        drop(provider);
+    }
+    let before = fs::read(&path).unwrap();
+    let other_size = SessionConfig { buffer_size: 128, ..config() };
+    assert_eq!(start(&mut controller, other_size, &[&open(&path)]), Err(87));
+    let counter = SessionConfig { clock: 1, ..config() };
+    assert_eq!(start(&mut controller, counter, &[&open(&path)]), Err(87));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let letter = daemon.path("letter");
+    fs::write(&letter, "Dear friend").unwrap();
+    let to_letter = SessionConfig { log_file: Some(letter.clone()), ..config() };
+    assert_eq!(start(&mut controller, to_letter, &[&open(&letter)]), Err(87));
+    assert_eq!(fs::read(&letter).unwrap(), b"Dear friend");
+}
+
+#[test]
+fn a_session_starts_only_where_there_is_room_for_its_log_and_the_reserve() {
+    let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.reserve_mb = u32::MAX);
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    fs::write(&path, "old").unwrap();
+    let start_with = |controller: &mut Client, maximum_file_size, mode| {
+        let config = SessionConfig { maximum_file_size, log_file_mode: mode, ..to_file("s", &path) };
+        start(controller, config, &[&open(&path)]).map(|it| it.id)
+    };
+    assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112));
+    assert_eq!(start_with(&mut controller, u32::MAX, 0x21), Err(112));
+    let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
+    if device(&path) == device(Path::new("/")) {
+        assert_eq!(start_with(&mut controller, 0, 1), Err(112), "the reserve");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+    }
+    let daemon = Daemon::start_in(daemon.stop(), |options| options.reserve_mb = 0);
+    let mut controller = daemon.controller();
+    assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112), "no reserve, but still no room");
+    let session = start_with(&mut controller, 1, 0x21).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "reserved");
+    controller.stop(session);
+    assert_eq!(finished_events(&path), 0);
+}
+
+#[test]
+fn sixty_four_sessions_run_and_one_more_is_refused() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let small = |n: usize| SessionConfig { buffer_size: 4, ..live(&format!("session {n}")) };
+    let ids: Vec<u64> = (0..64).map(|n| controller.start(small(n)).id).collect();
+    let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
+    assert_eq!(loggers.len(), 64);
+    assert_eq!(start(&mut controller, small(64), &[]), Err(1450));
+    controller.stop(ids[7]);
+    assert!(start(&mut controller, small(64), &[]).is_ok());
+    assert_eq!(status(&controller.control(ids[7], Control::Query)), 4201, "a stale id names nothing");
+}
+
+#[test]
+fn what_is_not_for_controllers_or_this_session_is_refused() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let with_mode = |mode: u32| SessionConfig { log_file_mode: 0x100 | mode, ..live("x") };
+    assert_eq!(start(&mut controller, with_mode(0x40), &[]), Err(87), "non-stoppable");
+    assert_eq!(start(&mut controller, with_mode(0x0200_0000), &[]), Err(50), "kernel events");
+    let kernel = SessionConfig { name: "NT Kernel Logger".into(), ..live("x") };
+    assert_eq!(start(&mut controller, kernel, &[]), Err(50));
+    assert_eq!(start(&mut controller, SessionConfig { enable_flags: 1, ..live("x") }, &[]), Err(87));
+    let secure = with_mode(0x80 | 0x0100_0000 | 0x8000_0000 | 0x0030_0000 | 0x0040_0000 | 0x1200);
+    let options = SessionConfig { options: 0xE, ..secure };
+    let session = start(&mut controller, options.clone(), &[]).unwrap();
+    assert_eq!((session.config.log_file_mode, session.config.options), (options.log_file_mode, 0xE));
+    let update =
+        |enable_flags| Control::Update(Update { enable_flags: Some(enable_flags), ..Update::default() });
+    assert_eq!(status(&controller.control(session.id, update(1))), 87);
+    assert_eq!(status(&controller.control(session.id, update(0))), 0);
+}
+
+#[test]
+fn the_largest_buffers_are_to_be_had() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let config = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..to_file("s", &path) };
+    let session = controller.start(config);
+    assert_eq!(session.config.buffer_size, 16_384);
+    let (mut provider, region) = writer(&daemon, &mut controller, session.id);
+    let lost = write_events(region, 1_000);
+    stop(&mut controller, &mut provider, session.id);
+    assert_eq!(finished_events(&path), 1_000 - lost);
+}

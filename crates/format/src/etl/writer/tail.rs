@@ -1,0 +1,281 @@
+//! The end of a file that is to be gone on with.
+//!
+//! ```text
+//!   header │ 1 │ 2 │ 3            finalised: EndTime, BuffersWritten 4, flush marker on 3     ──▶ the next buffer is 4
+//!   header │ 1 │ 2 │ half, zeros  left by a crash: EndTime 0                                  ──▶ the next buffer is 3
+//! ```
+//!
+//! Only sequential files of plain buffers, which all have one size: so the end is found without a walk over the whole file, however long it is. A
+//! finalised file that is not what it says is refused, not guessed at; [`repair`](super::super::repair()) is for such files. Nothing is written here.
+
+use crate::buffer::{BufferHeader, HEADER_SIZE, MIN_BUFFER};
+use crate::etl::ReadAt;
+use crate::etl::reader::{first_event, read_head};
+use crate::header::system;
+use crate::logfile::LogFileHeader;
+use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use crate::wire::align8;
+use crate::{Error, Result};
+
+/// Buffers that are looked at for the last whole one, from the end of a file that is not finalised.
+const MAX_LOOKS: u64 = 1 << 22;
+/// Buffers that are looked at for the latest stamp, for each processor and at most.
+const LATEST: (u64, u64) = (2, 4096);
+
+/// Where the payload of the first event begins.
+const FIRST_PAYLOAD: usize = HEADER_SIZE + system::SIZE;
+
+/// Where a file ends, and what it says about itself.
+#[derive(Clone, Debug)]
+pub struct Tail {
+    /// Its log-file header.
+    pub header: LogFileHeader,
+    /// No event that it holds is later, as far as the last buffers tell.
+    pub last_time: i64,
+    /// Whether the header has the 64-bit layout.
+    pub(super) wide: bool,
+    /// Session number of its buffers.
+    pub(super) logger_id: u16,
+    /// Whole buffers, the header buffer included.
+    pub(super) buffers: u32,
+    /// Flags of the last of them.
+    pub(super) last_flags: u16,
+}
+
+fn refused<T>(offset: u64, why: &'static str) -> Result<T> {
+    Err(Error::Invalid { what: "file to be continued", offset, why })
+}
+
+impl Tail {
+    /// Finds the end of a file.
+    pub fn find<R: ReadAt>(source: &R) -> Result<Self> {
+        let head = read_head(source)?;
+        let first = first_event(&head)?;
+        let header = LogFileHeader::parse(&first)?;
+        if header.log_file_mode & (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_CIRCULAR) != 0 {
+            return refused(0, "circular or compressed: only a sequential log is continued");
+        }
+        let size = header.plausible_buffer_size().filter(|size| size.is_multiple_of(MIN_BUFFER));
+        let Some(size) = size else { return refused(0, "its buffers have no size that a session can have") };
+        let end = FIRST_PAYLOAD.saturating_add(first.payload().len());
+        if !header.has_modern_buffers() || end > size as usize {
+            return refused(0, "its header is not that of a current file");
+        }
+        let file = Plain { source, size };
+        let Some(front) = file.buffer(0)? else { return refused(0, "the header buffer is not whole") };
+        let buffers = file.count(&header)?;
+        let last = file.buffer(u64::from(buffers).saturating_sub(1))?.unwrap_or(front);
+        if buffers > 1 && !u32::try_from(last.sequence_number).is_ok_and(|number| number < buffers) {
+            return refused(file.at(u64::from(buffers)), "its buffers are not numbered one by one");
+        }
+        let last_time = file.latest(&header, u64::from(buffers))?;
+        let (wide, logger_id) = (first.pointer_size() == 8, last.logger_id.max(1));
+        Ok(Self { header, last_time, wide, logger_id, buffers, last_flags: last.flags })
+    }
+
+    /// Bytes up to the end of the last whole buffer.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        u64::from(self.buffers).saturating_mul(u64::from(self.header.buffer_size))
+    }
+
+    /// Where the last data buffer stands, if there is one.
+    pub(super) fn last_buffer(&self) -> Option<u64> {
+        (self.buffers > 1).then(|| self.length().saturating_sub(u64::from(self.header.buffer_size)))
+    }
+}
+
+/// A file of plain buffers of one size.
+struct Plain<'r, R> {
+    source: &'r R,
+    size: u32,
+}
+
+impl<R: ReadAt> Plain<'_, R> {
+    fn at(&self, number: u64) -> u64 {
+        number.saturating_mul(u64::from(self.size))
+    }
+
+    /// The header of a buffer that is whole and plain.
+    fn buffer(&self, number: u64) -> Result<Option<BufferHeader>> {
+        let mut raw = [0; HEADER_SIZE];
+        let is_there = self.at(number.saturating_add(1)) <= self.source.len();
+        if !is_there || self.source.read_at(self.at(number), &mut raw)? != HEADER_SIZE {
+            return Ok(None);
+        }
+        let head = BufferHeader::parse(&raw);
+        let filled = head.offset as usize;
+        let sound = head.buffer_size == self.size
+            && !head.is_compressed()
+            && (HEADER_SIZE..=self.size as usize).contains(&filled)
+            && filled == align8(filled);
+        Ok(sound.then_some(head))
+    }
+
+    /// How many whole buffers there are.
+    fn count(&self, header: &LogFileHeader) -> Result<u32> {
+        let length = self.source.len();
+        let whole = length.checked_div(u64::from(self.size)).unwrap_or(0);
+        let damaged = "it is not as its header says: repair it first";
+        if header.end_time.0 != 0 {
+            let said = u64::from(header.buffers_written);
+            if self.at(said) != length || self.buffer(said.saturating_sub(1))?.is_none() {
+                return refused(0, damaged);
+            }
+            return Ok(header.buffers_written);
+        }
+        let mut buffers = whole;
+        while self.buffer(buffers.saturating_sub(1))?.is_none() {
+            buffers = buffers.saturating_sub(1);
+            if whole.saturating_sub(buffers) > MAX_LOOKS {
+                return refused(self.at(buffers), damaged);
+            }
+        }
+        u32::try_from(buffers).or_else(|_| refused(0, "it has too many buffers"))
+    }
+
+    /// The latest stamp: that of the last buffers, or the end of the session where that is said in the same clock.
+    fn latest(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
+        let (each, most) = LATEST;
+        let looks = u64::from(header.processors).max(1).saturating_mul(each).min(most);
+        let mut latest = if header.clock_type == 2 { header.end_time.0 } else { 0 };
+        for number in buffers.saturating_sub(looks).max(1)..buffers {
+            latest = self.buffer(number)?.map_or(latest, |head| latest.max(head.time_stamp));
+        }
+        Ok(latest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etl::{Options, Summary, Trace, WriteAt, Writer, check};
+    use crate::header::event::EventHeader;
+    use crate::time::FileTime;
+    use alloc::vec::Vec;
+
+    const SIZE: usize = 1024;
+
+    fn options() -> Options {
+        let times = FileTime(1000);
+        Options {
+            buffer_size: 1024,
+            clock_type: 2,
+            anchor: 1000,
+            start_time: times,
+            boot_time: times,
+            logger_id: 9,
+            ..Options::default()
+        }
+    }
+
+    fn record(time: i64) -> Vec<u8> {
+        let mut out = Vec::new();
+        EventHeader { time, ..EventHeader::default() }.encode(&[7; 8], &mut out).unwrap();
+        out
+    }
+
+    fn summary(end: i64, events_lost: u32) -> Summary {
+        Summary { end_time: FileTime(end), events_lost, buffers_lost: 1 }
+    }
+
+    fn started(buffers: i64) -> (Vec<u8>, i64) {
+        let mut file = Vec::new();
+        let mut writer = Writer::create(&mut file, options()).unwrap();
+        for at in 0..buffers {
+            writer.append(0, 2000 + at, &record(2000 + at)).unwrap();
+        }
+        (file, 2000 + buffers)
+    }
+
+    fn finished(buffers: i64) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut writer = Writer::create(&mut file, options()).unwrap();
+        for at in 0..buffers {
+            writer.append(0, 2000 + at, &record(2000 + at)).unwrap();
+        }
+        writer.finish(summary(3000, 4)).unwrap();
+        file
+    }
+
+    fn times(file: &[u8]) -> Vec<i64> {
+        let trace = Trace::open(file).unwrap();
+        check(&trace, &mut |finding| panic!("{finding:?}")).unwrap();
+        let mut events = trace.events();
+        let mut all = Vec::new();
+        while let Some(event) = events.next().unwrap() {
+            all.push(event.time());
+        }
+        all
+    }
+
+    #[test]
+    fn a_file_goes_on_behind_its_last_buffer_and_stays_valid() {
+        for (old, new) in [(0, 0), (0, 2), (3, 0), (3, 2)] {
+            let mut file = finished(old);
+            let tail = Tail::find(&file).unwrap();
+            assert_eq!((tail.length(), tail.last_time), (file.len() as u64, 3000));
+            let mut writer = Writer::reopen(&mut file, &tail).unwrap();
+            for at in 0..new {
+                writer.append(1, 3000 + at, &record(3000 + at)).unwrap();
+            }
+            assert_eq!(i64::from(writer.buffers_written()), 1 + old + new);
+            writer.finish(summary(4000, 11)).unwrap();
+            let expected: Vec<i64> =
+                [1000].into_iter().chain(2000..2000 + old).chain(3000..3000 + new).collect();
+            assert_eq!(times(&file), expected, "{old} and {new}");
+            let trace = Trace::open(file.as_slice()).unwrap();
+            let h = trace.header();
+            assert_eq!((h.events_lost, h.buffers_lost, h.end_time), (11, 1, FileTime(4000)));
+            assert_eq!(h.processors, if new > 0 { 2 } else { 1 });
+        }
+    }
+
+    #[test]
+    fn while_it_goes_on_the_file_is_not_final() {
+        let mut file = finished(2);
+        let tail = Tail::find(&file).unwrap();
+        drop(Writer::reopen(&mut file, &tail).unwrap());
+        assert!(!Trace::open(file.as_slice()).unwrap().is_finalised());
+        assert_eq!(Tail::find(&file).unwrap().length(), tail.length(), "it can be continued again");
+    }
+
+    #[test]
+    fn a_file_left_by_a_crash_ends_with_its_last_whole_buffer() {
+        let (whole, _) = started(3);
+        for extra in [0, 1, 100, SIZE - 1, SIZE, 5 * SIZE + 7] {
+            let mut file = whole.clone();
+            file.resize(whole.len() + extra, 0);
+            assert_eq!(Tail::find(&file).unwrap().length(), whole.len() as u64, "{extra} zeros");
+        }
+        for cut in 1..SIZE {
+            let file = whole[..whole.len() - cut].to_vec();
+            assert_eq!(Tail::find(&file).unwrap().length(), 3 * SIZE as u64, "{cut} bytes missing");
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_refused() {
+        let file = finished(3);
+        assert!(Tail::find(&Vec::new()).is_err());
+        assert!(Tail::find(&b"not a trace at all".repeat(100)).is_err());
+        assert!(Tail::find(&file[..file.len() - 1].to_vec()).is_err(), "finalised, and cut");
+        let mut longer = file.clone();
+        longer.extend_from_slice(&[0; SIZE]);
+        assert!(Tail::find(&longer).is_err(), "finalised, and something behind");
+        let mut packed = Vec::new();
+        let compressed = Options { compressed: true, ..options() };
+        Writer::create(&mut packed, compressed).unwrap().finish(summary(3000, 0)).unwrap();
+        assert!(Tail::find(&packed).is_err());
+        // Whatever the bytes are, there is an answer.
+        for at in (0..file.len()).step_by(7) {
+            let mut spoilt = file.clone();
+            spoilt.write_at(at as u64, &[0xFF]).unwrap();
+            if let Ok(tail) = Tail::find(&spoilt) {
+                spoilt.truncate(usize::try_from(tail.length()).unwrap());
+                Writer::reopen(&mut spoilt, &tail).unwrap().finish(summary(4000, 0)).unwrap();
+                assert!(Trace::open(spoilt).is_ok(), "byte {at}");
+            }
+        }
+    }
+}

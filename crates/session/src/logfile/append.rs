@@ -1,0 +1,83 @@
+//! Going on with a file of before.
+//!
+//! It must have been written the same way: clock, buffer size, pointer size, processors. Everything is looked at before the first byte is written, so that a
+//! file that is refused is as it was.
+
+use std::fs::File;
+
+use traceweir_format::Error as FormatError;
+use traceweir_format::etl::{Tail, Writer};
+use traceweir_format::spec::status::Status;
+use traceweir_transport::clock::Anchor;
+
+use super::{Disk, Facts, Failure, LogFile};
+use crate::error::{Error, Result};
+use crate::storage::{LogStorage, Storage};
+
+/// Pointers of this machine's processes, as files tell it.
+const POINTER_SIZE: u32 = 8;
+/// How far the last event of the file may be ahead of the clock, in 100 ns: a clock is put right now and then.
+const AHEAD: i64 = 10_000_000;
+
+fn refuse<T>(why: &'static str) -> Result<T> {
+    Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
+}
+
+impl LogFile {
+    /// Goes on with a file, or begins it where it is empty.
+    pub(crate) fn append_to(
+        file: File,
+        facts: &Facts,
+        name: Option<&std::path::Path>,
+        anchor: Anchor,
+    ) -> Result<Self> {
+        if file.metadata().map_err(Error::File)?.len() == 0 {
+            return Self::create(Box::new(LogStorage::new(file)), facts, name, anchor);
+        }
+        let tail = match Tail::find(&file) {
+            Ok(tail) => tail,
+            Err(error @ FormatError::Io { .. }) => return Err(Error::Format(error)),
+            Err(_) => {
+                return refuse(
+                    "the file is no sequential trace in good order: repair it, or choose another file",
+                );
+            }
+        };
+        check(&tail, facts, &anchor)?;
+        let mut storage = LogStorage::new(file);
+        storage.truncate(tail.length()).map_err(Error::File)?;
+        let failure = Failure::default();
+        let disk = Disk { storage: Box::new(storage), failure: failure.clone() };
+        let writer = Writer::reopen(disk, &tail)
+            .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
+        let mut log = Self::new(writer, facts, anchor, failure);
+        log.carried = (tail.header.events_lost, tail.header.buffers_lost);
+        log.floor = tail.last_time;
+        let reserved = log.reserve(facts);
+        if reserved.is_err() {
+            // Nothing was added: the file gets its end back.
+            log.finalise((0, 0));
+        }
+        reserved.map(|()| log)
+    }
+}
+
+fn check(tail: &Tail, facts: &Facts, anchor: &Anchor) -> Result<()> {
+    let header = &tail.header;
+    if header.clock_type != facts.clock.kind() {
+        return refuse("the file to be continued has another clock");
+    }
+    if header.buffer_size != facts.config.buffer_size.saturating_mul(1024) {
+        return refuse("the file to be continued has another buffer size: give the session the same");
+    }
+    if header.pointer_size != POINTER_SIZE {
+        return refuse("the file to be continued has another pointer size");
+    }
+    if header.processors != facts.processors {
+        return refuse("the file to be continued was written with another number of processors");
+    }
+    if tail.last_time > anchor.wall.0.saturating_add(AHEAD) {
+        return refuse("the file to be continued ends later than now: is the system's time right?");
+    }
+    Ok(())
+}
