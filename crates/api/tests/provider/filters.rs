@@ -271,8 +271,13 @@ fn a_daemon_and_a_process_share_the_work_of_filters() {
 fn with_a_daemon(folder: &Path) {
     let runtime = folder.join("run");
     let stopper = Stopper::new().unwrap();
-    let options =
-        Options { runtime: RuntimeDir::at(&runtime), idle_exit: None, listener: None, max_sessions: 64 };
+    let options = Options {
+        runtime: RuntimeDir::at(&runtime),
+        idle_exit: None,
+        listener: None,
+        max_sessions: 64,
+        reserve_mb: 0,
+    };
     let its = stopper.clone();
     let daemon = std::thread::spawn(move || run_until(options, &its).unwrap());
     wait_for("a daemon", || Controller::find_at(&runtime).is_ok_and(|c| c.is_some()));
