@@ -147,6 +147,17 @@ impl Controller {
         )
     }
 
+    /// Sessions that have ended and are still remembered, the latest first; see [`outcome`](Self::outcome).
+    pub fn ended(&mut self) -> Result<Vec<Properties>> {
+        self.pages(
+            |from| Message::QueryEnded { from },
+            |answer| match answer {
+                Message::Sessions { total, sessions } => Ok((total, sessions)),
+                other => Err(other),
+            },
+        )
+    }
+
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
@@ -160,6 +171,16 @@ impl Controller {
         let file = file.as_deref().map(LogFile::open).transpose()?;
         let log_file = file.as_ref().map(|f| f.path().to_owned());
         self.control(session, Control::Flush { log_file }, file, LONG_PATIENCE)
+    }
+
+    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`); the one so far is finished.
+    pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::Increment, None, LONG_PATIENCE)
+    }
+
+    /// Finishes the file of a session and delivers its events live from now on.
+    pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
     }
 
     /// Stops a session: everything written before the call is in its file or counted as lost.
@@ -283,7 +304,9 @@ impl Controller {
             Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
                 Err(not_running(session))
             }
-            Message::QueryAll { .. } => Ok(Message::Sessions { total: 0, sessions: Vec::new() }),
+            Message::QueryAll { .. } | Message::QueryEnded { .. } => {
+                Ok(Message::Sessions { total: 0, sessions: Vec::new() })
+            }
             Message::QueryProviders { .. } => Ok(Message::Providers { total: 0, providers: Vec::new() }),
             _ => {
                 let socket = self.link.socket().display();
@@ -300,6 +323,7 @@ fn is_question(message: &Message) -> bool {
         message,
         Message::Control { control: Control::Query | Control::Outcome, .. }
             | Message::QueryAll { .. }
+            | Message::QueryEnded { .. }
             | Message::QueryProviders { .. }
     )
 }

@@ -16,7 +16,7 @@ use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
 
 use crate::export::plain;
-use crate::providers::Wanted;
+use crate::grammar::Wanted;
 
 /// How long a daemon that was just started may take to hear of the processes that run.
 const SETTLING: Duration = Duration::from_millis(400);
