@@ -70,6 +70,7 @@ Examples:
 #[command(
     after_help = GRAMMAR,
     after_long_help = format!("{AFTER_ENABLE}\n\n{GRAMMAR}"),
+    override_usage = "weir enable [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct Enable {
@@ -126,6 +127,7 @@ Examples:
 #[command(
     after_help = GRAMMAR,
     after_long_help = format!("{AFTER_DISABLE}\n\n{GRAMMAR}"),
+    override_usage = "weir disable [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("disabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct Disable {
@@ -135,8 +137,8 @@ pub(crate) struct Disable {
 
 const AFTER_CAPTURE: &str = "\
 Examples:
-  weir capture-state App -p MyCompany.App          it writes its state (what is open, what is configured) as events now
-  weir capture-state App MyCompany.App::info       the same; level and keywords tell it how much
+  weir capture-state App -p MyCompany.App       it writes what it has open and configured, as events
+  weir capture-state App MyCompany.App::info    level and keywords tell it how much
 
 A provider need not have anything to say.";
 
@@ -144,6 +146,7 @@ A provider need not have anything to say.";
 #[command(
     after_help = GRAMMAR,
     after_long_help = format!("{AFTER_CAPTURE}\n\n{GRAMMAR}"),
+    override_usage = "weir capture-state [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("asked").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct CaptureState {

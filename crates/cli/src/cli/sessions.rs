@@ -120,6 +120,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(
     after_help = AFTER_UPDATE,
+    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off]",
     group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time"]),
 )]
 pub(crate) struct Update {
@@ -209,6 +210,7 @@ itself fails, 130 when Ctrl-C left CMD or the file behind. Without CMD as for th
 #[derive(Debug, Args)]
 #[command(
     after_help = format!("{EXAMPLES_OF_RECORD}\n\n{GRAMMAR}\n\n{AFTER_RECORD}"),
+    override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]",
     group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file"]),
 )]
 pub(crate) struct Record {
@@ -244,6 +246,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(
     after_help = format!("{EXAMPLES_OF_WATCH}\n\n{GRAMMAR}"),
+    override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
     group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
 )]
 pub(crate) struct Watch {

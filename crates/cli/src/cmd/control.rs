@@ -122,12 +122,13 @@ fn what_holds(p: &Properties) -> String {
 pub(super) fn increment(options: &Increment) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let about = || format!("cannot go on in the next file of session {}", plain(&options.name));
+    let written = controller.query(&session).with_context(about)?.buffers_written;
     let now = controller.increment(&session).with_context(about)?;
-    let file = now.config.log_file.as_deref().map_or_else(|| "the next file".to_owned(), plain_path);
+    let (name, buffers) = (plain(&options.name), counted(written.into(), "buffer"));
+    let row =
+        now.config.log_file.as_deref().map_or_else(String::new, |file| format!(" of {}", plain_path(file)));
     eprintln!(
-        "session {}: {} so far; it goes on in the next file of {file}",
-        plain(&options.name),
-        counted(now.events, "event")
+        "session {name}: the file is finished with at least {buffers}; it goes on in the next one{row}"
     );
     Ok(Outcome::Fine)
 }
@@ -135,10 +136,11 @@ pub(super) fn increment(options: &Increment) -> Result<Outcome> {
 /// Runs `weir convert-to-realtime`.
 pub(super) fn convert(options: &ConvertToRealtime) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
-    let before = controller.query(&session).ok().and_then(|p| p.config.log_file);
-    let now = controller.convert_to_real_time(&session).with_context(|| about("convert", &options.name))?;
+    let about = || about("convert", &options.name);
+    let file = controller.query(&session).with_context(about)?.config.log_file;
+    let now = controller.convert_to_real_time(&session).with_context(about)?;
     let (name, events) = (plain(&options.name), counted(now.events, "event"));
-    let finished = before.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
+    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
     eprintln!("{finished}session {name}: {events} so far, live from now on (weir watch {name})");
     Ok(Outcome::Fine)
 }
