@@ -173,12 +173,12 @@ impl Controller {
         self.control(session, Control::Flush { log_file }, file, LONG_PATIENCE)
     }
 
-    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`); the one so far is finished.
+    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`) now. `ERROR_INVALID_FUNCTION` where the session writes none.
     pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Increment, None, LONG_PATIENCE)
     }
 
-    /// Finishes the file of a session and delivers its events live from now on.
+    /// Finishes the log file of a session, which delivers live from now on. `ERROR_INVALID_FUNCTION` where it has none.
     pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
     }
