@@ -57,7 +57,12 @@ fn a_row_of_files_goes_on_when_asked() {
     daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
     serve(&daemon, 2);
     let run = daemon.weir(["increment", "Row"]).expect(0);
-    assert!(run.stderr.contains("row-%d.etl"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("row-1.etl is finished") && run.stderr.contains("goes on in"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("row-2.etl"), "{}", run.stderr);
     serve(&daemon, 3);
     let page = daemon.weir(["query", "row"]).expect(0).text();
     assert!(
@@ -65,7 +70,7 @@ fn a_row_of_files_goes_on_when_asked() {
         "{page}"
     );
     let run = daemon.weir(["stop", "Row"]).expect(0);
-    assert!(run.stderr.contains("in 2 files"), "{}", run.stderr);
+    assert!(run.stderr.contains("row-2.etl is the last file of its row; 15 events"), "{}", run.stderr);
     assert_eq!(events_in(&file(1)).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(events_in(&file(2)).len(), 3 * EVENTS_PER_ORDER);
 }

@@ -122,14 +122,11 @@ fn what_holds(p: &Properties) -> String {
 pub(super) fn increment(options: &Increment) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let about = || format!("cannot go on in the next file of session {}", plain(&options.name));
-    let written = controller.query(&session).with_context(about)?.buffers_written;
+    let finished = controller.query(&session).with_context(about)?.config.log_file;
     let now = controller.increment(&session).with_context(about)?;
-    let (name, buffers) = (plain(&options.name), counted(written.into(), "buffer"));
-    let row =
-        now.config.log_file.as_deref().map_or_else(String::new, |file| format!(" of {}", plain_path(file)));
-    eprintln!(
-        "session {name}: the file is finished with at least {buffers}; it goes on in the next one{row}"
-    );
+    let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
+    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file));
+    eprintln!("{finished} is finished; session {name} goes on in {next}");
     Ok(Outcome::Fine)
 }
 

@@ -18,9 +18,6 @@ use crate::cmd::{counted, grouped};
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path};
 
-/// Files of a row that are looked for.
-const MAX_ROW: u64 = 1 << 20;
-
 /// How a session came to its end.
 #[derive(Debug)]
 pub(crate) enum Ended {
@@ -107,9 +104,8 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
 /// What a log file holds, which may be less than was collected.
 fn tell_file(p: &Properties, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
-    if let Some(files) = files_of_row(p, file) {
-        let buffers = counted(u64::from(p.buffers_written), "buffer");
-        eprintln!("{name}: {collected} in {}, the last of {buffers}", counted(files, "file"));
+    if has(p, NEWFILE) {
+        eprintln!("{name} is the last file of its row; {collected} collected in all");
         return Ok(());
     }
     let Ok(metadata) = file.metadata() else {
@@ -136,13 +132,6 @@ fn tell_file(p: &Properties, file: &Path) -> Result<()> {
         None => eprintln!("of {collected} collected, {name} keeps the newest: {size}"),
     }
     Ok(())
-}
-
-/// How many files a row has that were not taken away; `None` where it is one file.
-fn files_of_row(p: &Properties, pattern: &Path) -> Option<u64> {
-    let pattern = pattern.to_str().filter(|text| has(p, NEWFILE) && text.contains("%d"))?;
-    let is_there = |n: &u64| Path::new(&pattern.replace("%d", &n.to_string())).exists();
-    Some((1..=MAX_ROW).take_while(is_there).count() as u64)
 }
 
 /// Events in a file, those of the session itself left out; `None` where it cannot be read.
