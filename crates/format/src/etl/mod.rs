@@ -50,7 +50,7 @@ pub trait WriteAt {
     fn write_row_at(&mut self, mut offset: u64, pieces: &[&[u8]]) -> Result<()> {
         for piece in pieces {
             self.write_at(offset, piece)?;
-            offset = offset.saturating_add(piece.len() as u64);
+            offset = offset.saturating_add(piece.len());
         }
         Ok(())
     }
