@@ -15,6 +15,9 @@ use super::scan::Piece;
 use super::spelling::{Bits, Id, Spelled};
 use crate::traces::{manifest_files, read_schema_file};
 
+/// Names of one provider that are listed: each of 64 bits, twice.
+const MAX_NAMES: usize = 128;
+
 /// What the manifests at hand say about providers.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
@@ -77,29 +80,28 @@ impl Known {
         let found = all.find(|(_, name)| without_prefix(name).to_lowercase() == wanted);
         found
             .map(|(bits, _)| bits)
-            .ok_or_else(|| Mistake::new(text, name.at.clone(), self.unknown(guid, name)))
+            .ok_or_else(|| Mistake::new(text, name.at.clone(), self.unknown(guid, name, text)))
     }
 
     /// What is said about a keyword that nobody knows.
-    fn unknown(&self, guid: Guid, name: &Piece) -> String {
-        let listed = |names: &mut dyn Iterator<Item = (u64, &str)>| {
-            let names: Vec<_> =
-                names.map(|(bits, name)| format!("{} ({bits:#x})", without_prefix(name))).collect();
-            names.join(", ")
-        };
-        let own = listed(&mut self.keywords_of(guid));
-        let is_told = |name: &str| !name.contains("Reserved") && !name.contains("Any");
-        let common = WELL_KNOWN_KEYWORDS.iter().filter(|(name, _)| is_told(name));
-        let common = listed(&mut common.map(|(name, bits)| (*bits, *name)));
+    fn unknown(&self, guid: Guid, name: &Piece, text: &str) -> String {
+        let own = self.keywords_of(guid).map(|(bits, name)| format!("{name} ({bits:#x})"));
+        let own: Vec<_> = own.take(MAX_NAMES).collect();
         let own = if own.is_empty() {
-            "no manifest at hand (--manifest FILE) names keywords of this provider".to_owned()
+            "names of its own come from its manifest (--manifest FILE)".to_owned()
         } else {
-            format!("this provider has {own}")
+            format!("this provider has {}", own.join(", "))
         };
+        let is_told = |name: &&str| !name.contains("Reserved") && !name.contains("Any");
+        let common: Vec<_> =
+            WELL_KNOWN_KEYWORDS.iter().map(|(name, _)| without_prefix(name)).filter(is_told).collect();
+        // What was meant may be a name of two words.
+        let is_column = text.get(..name.at.start).is_some_and(|before| before.ends_with(char::is_whitespace));
+        let hint = if is_column { "; the name of a provider that has blanks stands in quotes" } else { "" };
         format!(
-            "there is no keyword {:?}: use bits (0x10) or a name; {own}; all providers have {common}. \
-             A provider's name with blanks stands in quotes",
-            name.text
+            "there is no keyword {:?}: expected bits (0x10) or a name; {own}; all providers have {}{hint}",
+            name.text,
+            common.join(", ")
         )
     }
 }
