@@ -112,6 +112,34 @@ fn only_the_processes_that_are_named_are_enabled() {
     assert_eq!(pids, [u64::from(chosen.id())].into());
 }
 
+/// Which of the six events of two orders (start, brewing, end) come through, by what is said behind the provider.
+#[test]
+fn events_are_chosen_by_name_and_processes_by_program() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    for (options, expected) in [
+        ("@names=Brew", 2),
+        ("@not-names=Brew", 4),
+        ("@names=\"Brew,Order\"", 6),
+        ("@names=Brew@names=Other", 2),
+        ("@exe=weir", 6),
+        ("@exe=\"other;WEIR\"", 6),
+        ("@exe=other", 0),
+        ("@exe=weir@names=Order", 4),
+        // Ids are not looked at where names are all there is.
+        ("@ids=77", 6),
+        ("@all=0x1", 6),
+        ("@all=0x2", 0),
+        ("::4@any=0x1@ignore-keyword-0", 6),
+    ] {
+        let provider = format!("{SHOP}{options}");
+        daemon.weir(["start", "Choosing", "-o", text(&file), "-p", &provider]).expect(0);
+        serve(&daemon, 2);
+        daemon.weir(["stop", "Choosing"]).expect(0);
+        assert_eq!(events_in(&file).len(), expected, "{options}");
+    }
+}
+
 #[test]
 fn a_provider_is_asked_for_its_state() {
     let daemon = Daemon::start();
