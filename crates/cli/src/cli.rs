@@ -25,6 +25,8 @@ Examples:
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App -o app.etl        running programs, until Ctrl-C
   weir watch -p MyCompany.App:0x10:warning       live, decoded
+  weir start App -o app.etl -p MyCompany.App     a session that runs on its own, until weir stop App
+  weir providers                                 what can be recorded now
   weir dump trace.etl                            every event, decoded, in time order
   weir dump trace.etl --provider MyCompany.App --level warning
   weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'

@@ -49,11 +49,14 @@ fn wanted(typed: &[Several], files: &[PathBuf], manifests: &[PathBuf]) -> Result
 pub(crate) fn with_long_flags(
     arguments: impl Iterator<Item = std::ffi::OsString>,
 ) -> impl Iterator<Item = std::ffi::OsString> {
-    let mut is_ours = true;
+    let (mut is_ours, mut is_text) = (true, false);
     arguments.map(move |argument| {
         // What follows belongs to the command that is run.
         is_ours &= argument != "--";
-        if is_ours && argument == "-pf" { "--provider-file".into() } else { argument }
+        let is_meant = is_ours && !is_text && argument == "-pf";
+        // The one flag whose value may look like a flag.
+        is_text = argument == "--grep";
+        if is_meant { "--provider-file".into() } else { argument }
     })
 }
 
@@ -198,4 +201,23 @@ pub(crate) struct ListProviders {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_of_logman_is_understood_where_it_is_one() {
+        for (typed, understood) in [
+            ("weir record -pf a.txt -o x", "weir record --provider-file a.txt -o x"),
+            ("weir record -p f -o x", "weir record -p f -o x"),
+            ("weir watch App --grep -pf -pf a", "weir watch App --grep -pf --provider-file a"),
+            ("weir record -o x -- ./app -pf", "weir record -o x -- ./app -pf"),
+        ] {
+            let words = with_long_flags(typed.split(' ').map(Into::into));
+            let words: Vec<_> = words.map(|word| word.into_string().unwrap()).collect();
+            assert_eq!(words.join(" "), understood);
+        }
+    }
 }
