@@ -20,7 +20,7 @@ use crate::grammar::Wanted;
 
 /// How long a daemon that was just started may take to hear of the processes that run.
 const SETTLING: Duration = Duration::from_millis(400);
-const ELSEWHERE: &str = "weir list --providers shows those there are";
+const ELSEWHERE: &str = "weir providers shows those there are";
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Says which of these providers no process has so far.
