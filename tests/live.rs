@@ -1,8 +1,11 @@
 //! What the verbs about sessions promise, with a real daemon and real processes, as any user.
 
 mod control;
+mod modes;
+mod providers;
 mod record;
 mod service;
+mod update;
 mod watch;
 
 use std::path::Path;
@@ -37,7 +40,9 @@ fn events_in(file: &Path) -> Vec<Value> {
 
 /// The sessions that run.
 fn sessions(daemon: &Daemon) -> Vec<Value> {
-    daemon.weir(["list", "--json"]).expect(0).json()
+    let mut all = daemon.weir(["list", "--json"]).expect(0).json();
+    all.retain(|session| session["status"] == "running");
+    all
 }
 
 /// Waits until a session whose name starts so has collected events, and gives its name.

@@ -63,9 +63,24 @@ fn a_typo_is_answered_with_what_was_meant() {
 #[test]
 fn the_help_of_each_verb_about_sessions_reads_as_agreed() {
     let mut wrong = 0;
-    for verb in
-        ["record", "watch", "start", "stop", "query", "list", "enable", "disable", "flush", "demo", "daemon"]
-    {
+    for verb in [
+        "record",
+        "watch",
+        "start",
+        "stop",
+        "query",
+        "list",
+        "providers",
+        "enable",
+        "disable",
+        "capture-state",
+        "update",
+        "flush",
+        "increment",
+        "convert-to-realtime",
+        "demo",
+        "daemon",
+    ] {
         let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
         wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));
     }

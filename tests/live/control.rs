@@ -1,6 +1,6 @@
-//! start, stop, query, list, enable, disable, flush.
+//! start, stop, query, list, flush, and enable and disable as a session goes on.
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, sessions, text};
+use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
 use crate::util::{Daemon, eventually, weir};
 
 #[test]
@@ -23,7 +23,19 @@ fn a_session_is_started_listed_queried_and_stopped() {
     assert_eq!(now["modes"], "SEQUENTIAL");
     assert_eq!(now["buffer_kib"], 32);
     let page = daemon.weir(["query", "Morning"]).expect(0).text();
-    for word in ["Session", "SEQUENTIAL", "of 32 KiB", "Lost         nothing"] {
+    for word in [
+        "Name:                   Morning\n",
+        "Status:                 Running\n",
+        &format!("Root Path:              {}\n", text(daemon.folder())),
+        "Buffer Size:            32 KiB\n",
+        "Clock Type:             Performance\n",
+        "(SEQUENTIAL)\n",
+        "Events:                 15\n",
+        "Events Lost:            0\n",
+        "Provider:\n",
+        "Level:                  0 (all)\n",
+        "KeywordsAny:            0x0\n",
+    ] {
         assert!(page.contains(word), "{word} in {page}");
     }
 
@@ -68,32 +80,11 @@ fn a_level_keeps_the_less_severe_out() {
 }
 
 #[test]
-fn providers_are_listed_with_their_processes_and_sessions() {
-    let daemon = Daemon::start();
-    daemon.weir(["start", "Live", "--mode", "real-time", "-p", &format!("{SHOP}:0x1:info")]).expect(0);
-    let shop = open_shop(&daemon);
-    let entry = eventually("the provider in the list", || {
-        let all = daemon.weir(["list", "--providers", "--json"]).expect(0).json();
-        all.into_iter()
-            .find(|p| p["pids"].as_array().is_some_and(|pids| pids.iter().any(|pid| pid == shop.id())))
-    });
-    assert_eq!(entry["name"], SHOP);
-    assert_eq!(entry["sessions"][0]["name"], "Live");
-    assert_eq!((&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]), (&"0x1".into(), &4.into()));
-    let table = daemon.weir(["list", "--providers"]).expect(0).text();
-    assert!(table.contains(SHOP) && table.contains("Live:0x1:4"), "{table}");
-    daemon.weir(["enable", "Live", SHOP]).expect(0);
-    let table = daemon.weir(["list", "--providers"]).expect(0).text();
-    assert!(table.contains("Live:all"), "{table}");
-}
-
-#[test]
 fn a_flight_recorder_writes_when_it_is_flushed() {
     let daemon = Daemon::start();
     let snapshot = daemon.path("snapshot.etl");
     let own = daemon.path("own.etl");
-    let run =
-        daemon.weir(["start", "Recorder", "--mode", "buffering", "-o", text(&own), "-p", SHOP]).expect(0);
+    let run = daemon.weir(["start", "Recorder", "--buffering", "-o", text(&own), "-p", SHOP]).expect(0);
     assert!(run.stderr.contains("weir flush Recorder") && !run.stderr.contains("watch"), "{}", run.stderr);
     serve(&daemon, 2);
     let run = daemon.weir(["flush", "Recorder", "-o", text(&snapshot)]).expect(0);
@@ -106,9 +97,7 @@ fn a_flight_recorder_writes_when_it_is_flushed() {
 fn the_summary_of_a_part_says_what_the_part_holds() {
     let daemon = Daemon::start();
     let (ring, recorder) = (daemon.path("ring.etl"), daemon.path("recorder.etl"));
-    daemon
-        .weir(["start", "Ring", "--mode", "circular", "--max-size", "1", "-o", text(&ring), "-p", SHOP])
-        .expect(0);
+    daemon.weir(["start", "Ring", "--circular", "--max-size", "1", "-o", text(&ring), "-p", SHOP]).expect(0);
     let small = ["--mode", "buffering", "--buffer-size", "4", "--max-buffers", "16"];
     daemon.weir([&["start", "Recorder", "-o", text(&recorder), "-p", SHOP], &small[..]].concat()).expect(0);
     serve(&daemon, 10_000);
@@ -131,9 +120,22 @@ fn a_session_that_has_ended_says_so_and_how_it_was() {
     let run = daemon.weir(["query", "full"]).expect(1);
     assert!(run.stderr.contains("session Full ended at 20"), "when: {}", run.stderr);
     assert!(run.stderr.contains("its file reached its size"), "and why: {}", run.stderr);
-    assert!(run.text().contains("Collected"), "and how it was");
+    assert!(
+        run.text().contains("Status:                 Ended: its file reached its size"),
+        "and how it was"
+    );
+    let ended = &daemon.weir(["query", "full", "--json"]).expect(1).json()[0];
+    assert_eq!((&ended["status"], &ended["end_status"]), (&"ended".into(), &0.into()));
+    let table = daemon.weir(["list"]).expect(0).text();
+    assert!(table.contains("Full") && table.contains("Ended: its file reached its size"), "{table}");
+    assert_eq!(daemon.weir(["list", "--json"]).expect(0).json()[0]["status"], "ended");
     let run = daemon.weir(["stop", "Full"]).expect(1);
     assert!(run.stderr.contains("limit of 1 MiB") && run.stderr.contains("a.etl: "), "{}", run.stderr);
+    // One of the same name takes its place, and one that was stopped is not listed.
+    daemon.weir(["start", "FULL", "-p", SHOP]).expect(0);
+    let listed = daemon.weir(["list", "--json"]).expect(0).json();
+    assert_eq!((listed.len(), &listed[0]["status"]), (1, &"running".into()));
+    daemon.weir(["stop", "Full"]).expect(0);
 }
 
 #[test]
@@ -149,25 +151,38 @@ fn a_flush_writes_out_what_is_buffered() {
     daemon.weir(["stop", "Flushed"]).expect(0);
 }
 
+/// Every verb about a session, on one that is not there.
+const ON_NOTHING: &[&[&str]] = &[
+    &["stop", "X"],
+    &["query", "X"],
+    &["flush", "X"],
+    &["update", "X", "--flush-timer", "2"],
+    &["increment", "X"],
+    &["convert-to-realtime", "X"],
+    &["enable", "X", "P"],
+    &["disable", "X", "P"],
+    &["capture-state", "X", "-p", "P"],
+    &["watch", "X"],
+];
+
 #[test]
 fn what_is_not_there_is_said_and_nothing_is_started() {
     let nobody = Daemon::absent();
-    for arguments in
-        [&["stop", "X"][..], &["query", "X"], &["flush", "X"], &["enable", "X", "P"], &["watch", "X"]]
-    {
-        let run = nobody.weir(arguments).expect(1);
+    for arguments in ON_NOTHING {
+        let run = nobody.weir(*arguments).expect(1);
         assert!(run.stderr.contains("no daemon"), "{arguments:?}: {}", run.stderr);
     }
     assert!(nobody.weir(["list"]).expect(0).stderr.contains("no daemon"));
-    assert!(nobody.weir(["list", "--providers"]).expect(0).stderr.contains("know of providers"));
+    for arguments in [&["list", "--providers"][..], &["providers"], &["providers", "X", "--json"]] {
+        assert!(nobody.weir(arguments).expect(0).stderr.contains("know of providers"));
+    }
     assert!(!nobody.answers());
 
     let daemon = Daemon::start();
-    for arguments in
-        [&["stop", "X"][..], &["query", "X"], &["flush", "X"], &["disable", "X", "P"], &["watch", "X"]]
-    {
-        let run = daemon.weir(arguments).expect(1);
+    for arguments in ON_NOTHING {
+        let run = daemon.weir(*arguments).expect(1);
         assert!(run.stderr.contains("weir list"), "{arguments:?} says where to look: {}", run.stderr);
+        assert!(run.stderr.contains("X"), "{arguments:?} names it: {}", run.stderr);
     }
 }
 
@@ -188,6 +203,14 @@ fn flags_that_make_no_session_are_refused_before_anything_happens() {
     let nobody = Daemon::absent();
     for (arguments, word) in [
         (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
+        (&["-o", "x.etl", "--circular"], "--max-size"),
+        (&["-o", "x.etl", "--preallocate"], "--max-size"),
+        (&["-o", "x-%d.etl", "--new-file"], "--max-size"),
+        (&["-o", "x.etl", "--new-file", "--max-size", "1"], "one %d"),
+        (&["-o", "x.etl", "--append", "--clock", "qpc"], "wall time"),
+        (&["--append"], "-o FILE"),
+        (&["--mode", "sideways"], "circular"),
+        (&["--guid", "12"], "--guid"),
         (&["--mode", "sequential"], "-o FILE"),
         (&["--min-buffers", "50", "--max-buffers", "3"], "more than"),
         (&["--max-size", "5G"], "whole MiB"),
@@ -208,12 +231,4 @@ fn a_file_that_may_not_be_written_is_named_once() {
     assert_ne!(run.code, 0);
     assert_eq!(run.stderr.matches("os error").count(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("/proc/a.etl") && !run.stderr.contains("--user"), "{}", run.stderr);
-}
-
-#[test]
-fn wrong_providers_are_refused_before_anything_happens() {
-    for (provider, word) in [("My*", "wildcards"), ("#12", "GUID"), ("A:1:loud", "critical")] {
-        let run = weir(["record", "-o", "x.etl", "-p", provider]).expect(2);
-        assert!(run.stderr.contains(word), "{provider}: {}", run.stderr);
-    }
 }

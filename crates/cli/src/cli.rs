@@ -1,17 +1,21 @@
 //! The flags of `weir`, as typed.
 
 mod number;
+mod providers;
 mod sessions;
+mod shape;
 
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use sessions::{
-    ClockName, Daemon, Demo, DemoShop, Disable, Enable, Flush, List, Mode, Query, Record, Shape, Start, Stop,
-    Watch, Whose,
+    ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
+    Update, Watch, Whose,
 };
+pub(crate) use shape::{ClockName, Shape};
 
 use crate::filter::{Moment, parse_level, parse_mask, parse_moment};
 
@@ -21,6 +25,8 @@ Examples:
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App -o app.etl        running programs, until Ctrl-C
   weir watch -p MyCompany.App:0x10:warning       live, decoded
+  weir start App -o app.etl -p MyCompany.App     a session that runs on its own, until weir stop App
+  weir providers                                 what can be recorded now
   weir dump trace.etl                            every event, decoded, in time order
   weir dump trace.etl --provider MyCompany.App --level warning
   weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
@@ -43,6 +49,11 @@ pub(crate) fn misuse(why: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }
 
+/// Ends the program because a value is wrong, which only another argument or a file told.
+pub(crate) fn invalid(why: &str) -> ! {
+    Cli::command().error(ErrorKind::ValueValidation, why).exit()
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Record providers to a file, while a program runs or until Ctrl-C
@@ -57,12 +68,22 @@ pub(crate) enum Command {
     Query(Query),
     /// List the sessions, or the providers
     List(List),
-    /// Enable a provider in a session
+    /// List the providers: who has registered them, which sessions enable them
+    Providers(ListProviders),
+    /// Enable providers in a session
     Enable(Box<Enable>),
-    /// Disable a provider in a session
-    Disable(Disable),
+    /// Disable providers in a session
+    Disable(Box<Disable>),
+    /// Ask providers to write their state into a session
+    CaptureState(Box<CaptureState>),
+    /// Change a session while it runs
+    Update(Update),
     /// Write out what a session has buffered
     Flush(Flush),
+    /// Go on in the next file of a row
+    Increment(Increment),
+    /// Finish the file of a session and deliver its events live
+    ConvertToRealtime(ConvertToRealtime),
     /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
     Info(Info),
     /// Print every event, decoded, in time order; several traces are merged

@@ -139,7 +139,7 @@ impl Name {
 }
 
 /// Whether a pattern with `*` and `?` covers a text.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -166,15 +166,22 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 /// A level by name or number, as typed.
 pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
-    Ok(match text.to_ascii_lowercase().as_str() {
-        "critical" => 1,
-        "error" => 2,
-        "warning" | "warn" => 3,
-        "info" | "information" | "informational" => 4,
-        "verbose" => 5,
-        number => number
-            .parse()
-            .map_err(|_| "use 0 to 255, critical, error, warning, info or verbose".to_owned())?,
+    let name = text.trim().to_ascii_lowercase();
+    let name = name.strip_prefix("win:").unwrap_or(&name);
+    Ok(match name {
+        "logalways" => 0,
+        "c" | "crit" | "critical" => 1,
+        "e" | "err" | "error" => 2,
+        "w" | "warn" | "warning" => 3,
+        "i" | "info" | "information" | "informational" => 4,
+        "v" | "verb" | "verbose" => 5,
+        number => {
+            let number = match number.strip_prefix("0x") {
+                Some(hex) => u8::from_str_radix(hex, 16),
+                None => number.parse(),
+            };
+            number.map_err(|_| "use 0 to 255, critical, error, warning, info or verbose".to_owned())?
+        }
     })
 }
 

@@ -7,20 +7,21 @@ mod event;
 mod exit;
 mod export;
 mod filter;
+mod grammar;
 mod grep;
 mod input;
 mod live;
 mod output;
 mod printer;
 mod progress;
-mod providers;
 mod sessions;
 mod signals;
+mod table;
 mod traces;
 
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::parse_from(cli::with_long_flags(std::env::args_os()));
     exit::report(cmd::run(cli))
 }

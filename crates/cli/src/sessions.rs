@@ -1,6 +1,7 @@
-//! Sessions as the verbs use them: found, made, and never left behind by accident. What is said about them is in `report`, who can be
-//! heard in `reach`.
+//! Sessions as the verbs use them: found, made, and never left behind by accident. What is said about them at their end is in
+//! `report`, the page of one in `page`, who can be heard in `reach`.
 
+mod page;
 mod reach;
 mod report;
 mod shape;
@@ -15,14 +16,13 @@ use traceweir::{Error, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 
-use crate::cli::{Mode, Whose};
+use crate::cli::Whose;
 use crate::export::{plain, plain_path};
-use crate::providers::Wanted;
+use crate::grammar::Wanted;
 
+pub(crate) use page::{Life, json, kind, named, page, status};
 pub(crate) use reach::{check_pids, seen, tell_unseen, unheard};
-pub(crate) use report::{
-    Ended, count_events, end_of, is_at_limit, json, page, summarise, tell_loss, why_ended,
-};
+pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
 pub(crate) use shape::{config, roomy};
 
 /// How long processes are waited for when a provider is enabled.
@@ -61,17 +61,6 @@ pub(crate) fn controller_of(whose: Whose, name: &str) -> Result<(Controller, Ses
             format!("session {} is not running: no daemon is (weir start begins a session)", plain(name)),
         ))),
     }
-}
-
-/// The published bit of a mode.
-pub(crate) fn mode_bit(mode: Mode) -> u32 {
-    let name = match mode {
-        Mode::Sequential => "SEQUENTIAL",
-        Mode::Circular => "CIRCULAR",
-        Mode::Buffering => "BUFFERING",
-        Mode::RealTime => "REAL_TIME",
-    };
-    LOG_FILE_MODES.iter().find(|(_, n)| *n == name).map_or(0, |(bit, _)| *bit)
 }
 
 /// The published names of the bits of a mode.

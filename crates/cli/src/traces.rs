@@ -236,7 +236,7 @@ fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
 pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
-        for file in files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])? {
+        for file in manifest_files(path)? {
             let bytes = read_schema_file(&file)?;
             match decoder.add_manifest(&bytes) {
                 Ok(_) => {}
@@ -277,6 +277,11 @@ fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
     }
 }
 
+/// The manifests that are meant by a file or a folder.
+pub(crate) fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
+    files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
+}
+
 /// The file itself, or the files of a folder with one of the endings, sorted by name.
 fn files_of(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let about = || format!("cannot open {}", path.display());
@@ -295,7 +300,8 @@ fn files_of(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
+/// The bytes of a file that is said to hold schemas.
+pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     let size = path.metadata().with_context(|| path.display().to_string())?.len();
     if size > MAX_SCHEMA_FILE {
         bail!("{} is too large to hold manifests ({size} bytes)", path.display());

@@ -291,6 +291,11 @@ impl Service {
                 self.reply(asker, page);
                 Ok(())
             }
+            Message::QueryEnded { from } => {
+                let page = Message::sessions_page(&self.sessions.ended(), from);
+                self.reply(asker, page);
+                Ok(())
+            }
             Message::QueryProviders { from } => {
                 let page = Message::providers_page(&self.registry.providers(), from);
                 self.reply(asker, page);

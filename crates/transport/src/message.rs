@@ -416,6 +416,11 @@ pub enum Message {
         /// Those that fit.
         sessions: Vec<Properties>,
     },
+    /// Controller: sessions that have ended, the latest first, from this index on. Answered by `Sessions`.
+    QueryEnded {
+        /// First index.
+        from: u32,
+    },
     /// Controller: enable, disable or ask for state.
     EnableProvider {
         /// Which session.

@@ -112,6 +112,7 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
         ("flush", control(Control::Flush { log_file: None })),
         ("properties", Message::Properties(Box::new(properties()))),
         ("query-all", Message::QueryAll { from: 0 }),
+        ("query-ended", Message::QueryEnded { from: 0 }),
         ("sessions", Message::sessions_page(&[properties(), properties()], 0)),
         (
             "enable-provider",

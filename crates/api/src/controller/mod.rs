@@ -148,6 +148,17 @@ impl Controller {
         )
     }
 
+    /// Sessions that have ended and are still remembered, the latest first; see [`outcome`](Self::outcome).
+    pub fn ended(&mut self) -> Result<Vec<Properties>> {
+        self.pages(
+            |from| Message::QueryEnded { from },
+            |answer| match answer {
+                Message::Sessions { total, sessions } => Ok((total, sessions)),
+                other => Err(other),
+            },
+        )
+    }
+
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
@@ -168,6 +179,16 @@ impl Controller {
         let log = file.as_deref().map(|path| Log::open(path, 0)).transpose()?;
         let log_file = log.as_ref().map(|log| log.name.clone());
         self.control(session, Control::Flush { log_file }, log, LONG_PATIENCE)
+    }
+
+    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`) now. `ERROR_INVALID_FUNCTION` where the session writes none.
+    pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::Increment, None, LONG_PATIENCE)
+    }
+
+    /// Finishes the log file of a session, which delivers live from now on. `ERROR_INVALID_FUNCTION` where it has none.
+    pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
+        self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
     }
 
     /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`) now. `ERROR_INVALID_FUNCTION` where the session writes none.
@@ -305,7 +326,9 @@ impl Controller {
             Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
                 Err(not_running(session))
             }
-            Message::QueryAll { .. } => Ok(Message::Sessions { total: 0, sessions: Vec::new() }),
+            Message::QueryAll { .. } | Message::QueryEnded { .. } => {
+                Ok(Message::Sessions { total: 0, sessions: Vec::new() })
+            }
             Message::QueryProviders { .. } => Ok(Message::Providers { total: 0, providers: Vec::new() }),
             _ => {
                 let socket = self.link.socket().display();
@@ -351,6 +374,7 @@ fn is_question(message: &Message) -> bool {
         message,
         Message::Control { control: Control::Query | Control::Outcome, .. }
             | Message::QueryAll { .. }
+            | Message::QueryEnded { .. }
             | Message::QueryProviders { .. }
     )
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use traceweir::controller::Scope;
 
-use super::number::{buffers, kib, mib, pid, seconds};
-use super::{EventFilters, Format, Schemas};
-use crate::filter::{parse_duration, parse_level, parse_mask};
-use crate::providers::{GRAMMAR, Wanted, parse_provider};
+use super::number::{buffers, pid, seconds};
+use super::{EventFilters, Format, Providers, Schemas, Shape};
+use crate::filter::parse_duration;
+use crate::grammar::GRAMMAR;
 
 /// Which daemon.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -35,63 +35,12 @@ impl Whose {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    /// A file that grows, up to --max-size
-    Sequential,
-    /// A file that keeps the newest events, as many as fit --max-size
-    Circular,
-    /// A flight recorder: the newest events stay in memory; flush -o FILE writes them, and so does stop where -o names a file
-    Buffering,
-    /// For live consumers (weir watch); with -o also a file
-    RealTime,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClockName {
-    /// The processor's time-stamp counter
-    Qpc,
-    /// Wall time in units of 100 ns
-    System,
-    /// Processor cycles
-    Cycles,
-}
-
-/// How a session is made.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Session")]
-pub(crate) struct Shape {
-    /// What becomes of the events [default: sequential with -o, else real-time]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
-    pub(crate) mode: Vec<Mode>,
-    /// Size of a buffer [default: 64]
-    #[arg(long, value_name = "KIB", value_parser = kib)]
-    pub(crate) buffer_size: Option<u32>,
-    /// Buffers at least [default: 4 MiB of them; a flight recorder has a fixed number, 16 MiB of them]
-    #[arg(long, value_name = "N", value_parser = buffers)]
-    pub(crate) min_buffers: Option<u32>,
-    /// Buffers at most [default: 32 MiB of them]
-    #[arg(long, value_name = "N", value_parser = buffers)]
-    pub(crate) max_buffers: Option<u32>,
-    /// Size of the file at most; one that grows ends its session there, a circular one goes round [default: no limit]
-    #[arg(long, value_name = "MIB", value_parser = mib)]
-    pub(crate) max_size: Option<u32>,
-    /// Write out buffers after so long, full or not; each takes its whole size in the file. 0: only full ones [default: 1]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) flush_timer: Option<u32>,
-    /// How events are stamped [default: qpc]
-    #[arg(long, value_enum, value_name = "CLOCK")]
-    pub(crate) clock: Option<ClockName>,
-    /// Collect each event at once instead of when room runs short
-    #[arg(long)]
-    pub(crate) low_latency: bool,
-}
-
 const AFTER_START: &str = "\
 Examples:
   weir start App -o app.etl -p MyCompany.App                 to a file, until weir stop App
-  weir start App -o app.etl --mode circular --max-size 100   a file with the newest 100 MiB
-  weir start App --mode buffering -p MyCompany.App           in memory, until weir flush App -o FILE
+  weir start App -o app.etl --circular --max-size 100        a file with the newest 100 MiB
+  weir start App -o app-%d.etl --new-file --max-size 100     a row of files of 100 MiB each
+  weir start App --buffering -p MyCompany.App                in memory, until weir flush App -o FILE
   weir start App -p MyCompany.App                            live only: weir watch App";
 
 #[derive(Debug, Args)]
@@ -99,19 +48,27 @@ Examples:
 pub(crate) struct Start {
     /// A name for the session, of your choice
     pub(crate) name: String,
-    /// The log file; one that is there is replaced
+    /// The log file; one that is there is replaced, unless --append
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Enable this provider; may be repeated
-    #[arg(short, long, value_name = "PROVIDER", value_delimiter = ',', value_parser = parse_provider)]
-    pub(crate) provider: Vec<Wanted>,
+    #[command(flatten)]
+    pub(crate) providers: Providers,
+    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) manifest: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) shape: Shape,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
 
+const AFTER_STOP: &str = "\
+Examples:
+  weir stop App                 everything written so far is in the file, or counted as lost; exit status 4 where any was
+  weir stop {b3864c38-…}        a session by its GUID";
+
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_STOP)]
 pub(crate) struct Stop {
     /// The session, by name
     pub(crate) name: String,
@@ -119,11 +76,18 @@ pub(crate) struct Stop {
     pub(crate) whose: Whose,
 }
 
+const AFTER_QUERY: &str = "\
+Examples:
+  weir query App                             what it is, what it has collected and lost, its providers
+  weir query App --json | jq .events_lost    the same for programs
+A session that has ended is shown as it was at its end, with exit status 1.";
+
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_QUERY)]
 pub(crate) struct Query {
     /// The session, by name
     pub(crate) name: String,
-    /// One JSON object
+    /// One JSON object; docs/cli-json.md has the names
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -147,65 +111,95 @@ pub(crate) struct Flush {
     pub(crate) whose: Whose,
 }
 
+const AFTER_UPDATE: &str = "\
+Examples:
+  weir update App --flush-timer 5              write out buffers each 5 seconds
+  weir update App -o next.etl                  go on in another file; the one so far is finished
+  weir update App --real-time on               weir watch App from now on, beside the file";
+
 #[derive(Debug, Args)]
+#[command(
+    after_help = AFTER_UPDATE,
+    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off]",
+    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time"]),
+)]
+pub(crate) struct Update {
+    /// The session, by name
+    pub(crate) name: String,
+    /// Write out buffers after so long, full or not; 0 leaves it as it is
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) flush_timer: Option<u32>,
+    /// Buffers at most
+    #[arg(long, value_name = "N", value_parser = buffers)]
+    pub(crate) max_buffers: Option<u32>,
+    /// Another log file; a flight recorder writes its snapshot there
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Live delivery
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    pub(crate) real_time: Option<Switch>,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+const AFTER_INCREMENT: &str = "\
+Examples:
+  weir start App -o app-%d.etl --new-file --max-size 100 -p MyCompany.App
+  weir increment App                  app-1.etl is finished and can be taken away; events go to app-2.etl";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_INCREMENT)]
+pub(crate) struct Increment {
+    /// The session, by name; it was started with --new-file
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+const AFTER_CONVERT: &str = "\
+Examples:
+  weir convert-to-realtime App        the file is finished; events are delivered live from now on
+  weir watch App                      who wants to see them";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_CONVERT)]
+pub(crate) struct ConvertToRealtime {
+    /// The session, by name; it writes a file
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+const AFTER_LIST: &str = "\
+Examples:
+  weir list                                        the sessions, also those that ended by themselves
+  weir list --json | jq -r 'select(.events_lost > 0).name'
+  weir list --providers                            as weir providers";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_LIST)]
 pub(crate) struct List {
     /// Providers that are registered or enabled, instead of sessions
     #[arg(long)]
     pub(crate) providers: bool,
-    /// One JSON object a line
+    /// One JSON object a line; docs/cli-json.md has the names
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
 
-const AFTER_ENABLE: &str = "\
+const EXAMPLES_OF_RECORD: &str = "\
 Examples:
-  weir enable App MyCompany.App                         everything, in every process that has it
-  weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
-  weir enable App MyCompany.App --level 3 --any 0x10    the same
-  weir enable App MyCompany.App --pid 1234              in one process";
-
-#[derive(Debug, Args)]
-#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_ENABLE}\n\n{GRAMMAR}"))]
-pub(crate) struct Enable {
-    /// The session, by name
-    pub(crate) name: String,
-    /// The provider
-    #[arg(value_parser = parse_provider)]
-    pub(crate) provider: Wanted,
-    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose [default: all]
-    #[arg(long, value_parser = parse_level)]
-    pub(crate) level: Option<u8>,
-    /// Only events with any of these keyword bits [default: all]
-    #[arg(long, visible_alias = "any", value_name = "MASK", value_parser = parse_mask)]
-    pub(crate) keywords: Option<u64>,
-    /// Only events with all of these keyword bits
-    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
-    pub(crate) all: Option<u64>,
-    /// Only in these processes
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
-    pub(crate) pid: Vec<u32>,
-    /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) whose: Whose,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Disable {
-    /// The session, by name
-    pub(crate) name: String,
-    /// The provider
-    #[arg(value_parser = parse_provider)]
-    pub(crate) provider: Wanted,
-    /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) whose: Whose,
-}
+  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
+  weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
+  weir record -pf providers.txt -o app.etl --circular --max-size 100";
 
 const AFTER_RECORD: &str = "\
 Ctrl-C once ends the recording and finalises the file; twice leaves at once, and the daemon finalises the file.
@@ -214,11 +208,17 @@ Exit status: that of CMD; 126 where it cannot be run, 127 where it is not found,
 itself fails, 130 when Ctrl-C left CMD or the file behind. Without CMD as for the other commands, so 4 when events were lost.";
 
 #[derive(Debug, Args)]
-#[command(after_help = format!("{GRAMMAR}\n\n{AFTER_RECORD}"))]
+#[command(
+    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{GRAMMAR}\n\n{AFTER_RECORD}"),
+    override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]",
+    group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file"]),
+)]
 pub(crate) struct Record {
-    /// Record this provider, in every process that has it; may be repeated
-    #[arg(short, long, required = true, value_name = "PROVIDER", value_delimiter = ',', value_parser = parse_provider)]
-    pub(crate) provider: Vec<Wanted>,
+    #[command(flatten)]
+    pub(crate) providers: Providers,
+    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) manifest: Vec<PathBuf>,
     /// The trace; a file that is there is replaced
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
@@ -237,14 +237,24 @@ pub(crate) struct Record {
     pub(crate) whose: Whose,
 }
 
+const EXAMPLES_OF_WATCH: &str = "\
+Examples:
+  weir watch -p MyCompany.App:0x10:warning     in a session of its own, until Ctrl-C
+  weir watch App                               a session that runs (weir start App)
+  weir watch -p MyCompany.App --format jsonl | jq .fields";
+
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR, group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider"]))]
+#[command(
+    after_help = format!("{EXAMPLES_OF_WATCH}\n\n{GRAMMAR}"),
+    override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
+    group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
+)]
 pub(crate) struct Watch {
-    /// A running real-time session, by name
+    /// A running real-time session, by name; with -p only what these providers wrote. Without it a session is made for this and
+    /// removed at the end
     pub(crate) session: Option<String>,
-    /// Watch this provider, in a session made for this and removed at the end; with SESSION: show only what it wrote. May be repeated
-    #[arg(short, long, value_name = "PROVIDER", value_delimiter = ',', value_parser = parse_provider)]
-    pub(crate) provider: Vec<Wanted>,
+    #[command(flatten)]
+    pub(crate) providers: Providers,
     /// Watch for so long: 10s, 500ms, 2min [default: until Ctrl-C or the end of the session]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,

@@ -1,18 +1,19 @@
-//! `weir stop`, `query`, `flush`, `enable`, `disable`: one request about a session that runs.
+//! `weir stop`, `query`, `update`, `flush`, `increment`, `convert-to-realtime`: one request about a session that runs.
 
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionRef};
+use traceweir::controller::{Controller, Properties, ProviderEntry, SessionRef, Update as Change};
 use traceweir::{Error, Status};
+use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 
 use super::counted;
-use crate::cli::{Disable, Enable, Flush, Query, Stop};
+use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path};
 use crate::output::Output;
-use crate::sessions::{self, controller_of, tell_of_delay};
+use crate::sessions::{self, Life, controller_of};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &Stop) -> Result<Outcome> {
@@ -36,12 +37,13 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     match controller.query(&session) {
         Ok(properties) => {
-            show(&properties, options.json)?;
+            let providers = controller.providers()?;
+            show(&properties, Life::Running, &providers, options.json)?;
             Ok(Outcome::Fine)
         }
         Err(error) => {
             if let Some(ended) = outcome(&mut controller, &session, &error) {
-                show(&ended, options.json)?;
+                show(&ended, Life::Ended, &[], options.json)?;
                 return Err(already_ended(&ended));
             }
             Err(error).with_context(|| about("query", &options.name))
@@ -49,8 +51,9 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
     }
 }
 
-fn show(properties: &Properties, as_json: bool) -> Result<()> {
-    let text = if as_json { sessions::json(properties) + "\n" } else { sessions::page(properties) };
+fn show(p: &Properties, life: Life, providers: &[ProviderEntry], as_json: bool) -> Result<()> {
+    let text =
+        if as_json { sessions::json(p, life, providers) + "\n" } else { sessions::page(p, life, providers) };
     let mut output = Output::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()
@@ -68,8 +71,7 @@ fn already_ended(ended: &Properties) -> anyhow::Error {
 /// Runs `weir flush`.
 pub(super) fn flush(options: &Flush) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
-    let file =
-        options.output.as_ref().map(std::path::absolute).transpose().context("the working folder is gone")?;
+    let file = absolute(options.output.as_ref())?;
     let flushed = controller.flush(&session, file).with_context(|| about("flush", &options.name))?;
     let (name, events) = (plain(&options.name), counted(flushed.events, "event"));
     match &options.output {
@@ -86,43 +88,64 @@ pub(super) fn flush(options: &Flush) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-/// Runs `weir enable`.
-pub(super) fn enable(options: &Enable) -> Result<Outcome> {
-    let mut wanted = options.provider.clone();
-    wanted.level = options.level.unwrap_or(wanted.level);
-    wanted.keywords = options.keywords.unwrap_or(wanted.keywords);
-    let params = EnableParams { match_all: options.all.unwrap_or(0), ..wanted.params(&options.pid) };
+/// Runs `weir update`.
+pub(super) fn update(options: &Update) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
-    let timeout = milliseconds(options.timeout);
-    let done = controller.enable(&session, wanted.guid, EnableCode::Enable, &params, timeout);
-    tell_of_delay(done).with_context(|| enabling("enable", &wanted.name, &options.name))?;
-    let wanted = std::slice::from_ref(&wanted);
-    if options.pid.is_empty() {
-        sessions::tell_unseen(&mut controller, wanted)?;
-    } else {
-        sessions::check_pids(&mut controller, wanted, &options.pid)?;
-    }
+    let update = Change {
+        flush_timer: options.flush_timer.filter(|seconds| *seconds != 0),
+        maximum_buffers: options.max_buffers,
+        real_time: options.real_time.map(|switch| switch == Switch::On),
+        log_file: absolute(options.output.as_ref())?,
+        enable_flags: None,
+    };
+    let now = controller.update(&session, &update).with_context(|| about("update", &options.name))?;
+    eprintln!("session {} now: {}", plain(&options.name), what_holds(&now));
     Ok(Outcome::Fine)
 }
 
-/// Runs `weir disable`.
-pub(super) fn disable(options: &Disable) -> Result<Outcome> {
-    let wanted = &options.provider;
+/// What an update can change, as it is now.
+fn what_holds(p: &Properties) -> String {
+    let c = &p.config;
+    let live = if c.log_file_mode & EVENT_TRACE_REAL_TIME_MODE != 0 { "on" } else { "off" };
+    let mut holds = format!(
+        "flush timer {} s, at most {}, real-time {live}",
+        c.flush_timer,
+        counted(c.maximum_buffers.into(), "buffer")
+    );
+    if let Some(file) = &c.log_file {
+        holds = format!("{holds}, writes {}", plain_path(file));
+    }
+    holds
+}
+
+/// Runs `weir increment`.
+pub(super) fn increment(options: &Increment) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
-    let (params, timeout) = (EnableParams::default(), milliseconds(options.timeout));
-    let done = controller.enable(&session, wanted.guid, EnableCode::Disable, &params, timeout);
-    tell_of_delay(done).with_context(|| enabling("disable", &wanted.name, &options.name))?;
+    let about = || format!("cannot go on in the next file of session {}", plain(&options.name));
+    let finished = controller.query(&session).with_context(about)?.config.log_file;
+    let now = controller.increment(&session).with_context(about)?;
+    let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
+    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file));
+    eprintln!("{finished} is finished; session {name} goes on in {next}");
     Ok(Outcome::Fine)
+}
+
+/// Runs `weir convert-to-realtime`.
+pub(super) fn convert(options: &ConvertToRealtime) -> Result<Outcome> {
+    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let about = || about("convert", &options.name);
+    let file = controller.query(&session).with_context(about)?.config.log_file;
+    let now = controller.convert_to_real_time(&session).with_context(about)?;
+    let (name, events) = (plain(&options.name), counted(now.events, "event"));
+    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
+    eprintln!("{finished}session {name}: {events} so far, live from now on (weir watch {name})");
+    Ok(Outcome::Fine)
+}
+
+fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
+    path.map(std::path::absolute).transpose().context("the working folder is gone")
 }
 
 fn about(verb: &str, session: &str) -> String {
     format!("cannot {verb} session {}", plain(session))
-}
-
-fn enabling(verb: &str, provider: &str, session: &str) -> String {
-    format!("cannot {verb} {} in session {}", plain(provider), plain(session))
-}
-
-fn milliseconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

@@ -21,17 +21,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, Properties, SessionConfig};
 use traceweir_decode::format::Style;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 
 pub(super) use shop::serve;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{Demo, Format, Mode, Schemas, Whose};
+use crate::cli::{Demo, Format, Schemas, Whose};
 use crate::event::Flow;
 use crate::exit::Outcome;
 use crate::filter::Filter;
+use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::providers::parse_provider;
 use crate::sessions::{self, Ended, Own};
 use crate::signals;
 use crate::traces::Traces;
@@ -118,7 +119,7 @@ fn stage(options: &Demo) -> Result<Outcome> {
     await_daemon()?;
     let config = SessionConfig {
         name: "weir-demo".to_owned(),
-        log_file_mode: sessions::mode_bit(Mode::Sequential) | sessions::mode_bit(Mode::RealTime),
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE,
         flush_timer: 1,
         log_file: Some(path.clone()),
         low_latency: true,

@@ -5,8 +5,10 @@ mod control;
 mod daemon;
 mod demo;
 mod dump;
+mod enable;
 mod info;
 mod list;
+mod providers;
 mod record;
 mod repair;
 mod start;
@@ -29,9 +31,14 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Stop(options) => control::stop(&options),
         Command::Query(options) => control::query(&options),
         Command::List(options) => list::run(&options),
-        Command::Enable(options) => control::enable(&options),
-        Command::Disable(options) => control::disable(&options),
+        Command::Providers(options) => providers::run(&options),
+        Command::Enable(options) => enable::enable(&options),
+        Command::Disable(options) => enable::disable(&options.which),
+        Command::CaptureState(options) => enable::capture_state(&options.which),
+        Command::Update(options) => control::update(&options),
         Command::Flush(options) => control::flush(&options),
+        Command::Increment(options) => control::increment(&options),
+        Command::ConvertToRealtime(options) => control::convert(&options),
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Stats(options) => stats::run(&options),

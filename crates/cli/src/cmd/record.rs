@@ -27,6 +27,7 @@ use super::counted;
 use crate::cli::Record;
 use crate::exit::{self, Outcome};
 use crate::export::plain_path;
+use crate::grammar::Wanted;
 use crate::progress::Counter;
 use crate::sessions::{self, Ended, Own};
 use crate::signals::{self, INTERRUPTED};
@@ -73,6 +74,7 @@ pub(super) fn run(options: &Record) -> Result<Outcome> {
 }
 
 fn record(options: &Record) -> Result<Outcome> {
+    let wanted = options.providers.wanted(&options.manifest)?;
     if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {gone}");
     }
@@ -90,19 +92,27 @@ fn record(options: &Record) -> Result<Outcome> {
     // However this program ends, the file is finalised.
     config.tied = true;
     let (mut session, first) = Own::start(options.whose, &config)?;
-    session.enable(&options.provider, &options.pid)?;
+    session.enable(&wanted, &options.pid)?;
     if !options.pid.is_empty() {
-        sessions::check_pids(session.controller(), &options.provider, &options.pid)?;
+        sessions::check_pids(session.controller(), &wanted, &options.pid)?;
     } else if options.command.is_empty() {
-        sessions::tell_unseen(session.controller(), &options.provider)?;
+        sessions::tell_unseen(session.controller(), &wanted)?;
     }
     let has_command = match spawn(options, &notes) {
         Ok(has_command) => has_command,
         Err(status) => return Ok(Outcome::Status(status)),
     };
     let seen = BTreeSet::new();
-    let mut recording =
-        Recording { options, inbox, session: Some(session), last: first, seen, status: None, has_command };
+    let mut recording = Recording {
+        options,
+        wanted,
+        inbox,
+        session: Some(session),
+        last: first,
+        seen,
+        status: None,
+        has_command,
+    };
     let end = recording.wait()?;
     recording.finish(end, notes)
 }
@@ -123,6 +133,8 @@ fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
 
 struct Recording<'o> {
     options: &'o Record,
+    /// What is recorded.
+    wanted: Vec<Wanted>,
     inbox: Receiver<Note>,
     /// Until it is stopped.
     session: Option<Own>,
@@ -179,7 +191,7 @@ impl Recording<'_> {
             return Ok(self.has_command);
         };
         self.last = now;
-        if self.options.provider.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
+        if self.wanted.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
             self.seen.extend(sessions::seen(session.controller())?);
         }
         let pids = &self.options.pid;
@@ -225,7 +237,7 @@ impl Recording<'_> {
             }
             Ended::WithDaemon(socket) => bail!("{}", without_daemon(socket, file)),
         };
-        sessions::unheard(&self.options.provider, &self.seen, file);
+        sessions::unheard(&self.wanted, &self.seen, file);
         Ok(outcome)
     }
 

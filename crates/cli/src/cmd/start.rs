@@ -3,33 +3,35 @@
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::controller::Properties;
+use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use super::grouped;
-use crate::cli::{Mode, Start};
+use crate::cli::Start;
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path};
-use crate::sessions::{self, Own, mode_bit};
+use crate::sessions::{self, Own};
 
 /// Runs the command.
 pub(super) fn run(options: &Start) -> Result<Outcome> {
+    let wanted = options.providers.wanted(&options.manifest)?;
     let config = sessions::config(&options.name, options.output.as_deref(), &options.shape)?;
     let (mut session, properties) = Own::start(options.whose, &config)?;
-    session.enable(&options.provider, &[])?;
+    session.enable(&wanted, &[])?;
     session.leave_running();
     eprintln!("{}", what_next(&properties));
-    if options.provider.is_empty() {
+    if wanted.is_empty() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", plain(&options.name));
     }
-    sessions::tell_unseen(session.controller(), &options.provider)?;
+    sessions::tell_unseen(session.controller(), &wanted)?;
     Ok(Outcome::Fine)
 }
 
 /// What it does, and how one gets at its events.
 fn what_next(p: &Properties) -> String {
     let name = plain(&p.config.name);
-    let has = |mode| p.config.log_file_mode & mode_bit(mode) != 0;
+    let has = |mode| p.config.log_file_mode & mode != 0;
     let file = p.config.log_file.as_deref().map(plain_path);
-    if has(Mode::Buffering) {
+    if has(EVENT_TRACE_BUFFERING_MODE) {
         let kib = u64::from(p.config.minimum_buffers) * u64::from(p.config.buffer_size);
         let memory =
             format!("session {name} runs and keeps the newest {} KiB of events in memory", grouped(kib));
@@ -40,7 +42,7 @@ fn what_next(p: &Properties) -> String {
             None => format!("{memory}; weir flush {name} -o FILE writes them, weir stop {name} drops them"),
         };
     }
-    let watch = has(Mode::RealTime).then(|| format!("can be watched (weir watch {name})"));
+    let watch = has(EVENT_TRACE_REAL_TIME_MODE).then(|| format!("can be watched (weir watch {name})"));
     let does: Vec<_> = file.map(|file| format!("writes {file}")).into_iter().chain(watch).collect();
     format!("session {name} runs and {}; weir stop {name} ends it", does.join(" and "))
 }

@@ -14,12 +14,14 @@ use anyhow::{Context, Result, anyhow};
 use traceweir::consumer::{Closer, Trace};
 use traceweir::controller::{SessionConfig, SessionRef};
 use traceweir_decode::format::Style;
+use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 
 use super::counted;
-use crate::cli::{Mode, Watch};
+use crate::cli::{self, Watch};
 use crate::exit::{self, Outcome};
 use crate::export::{plain, plain_path};
 use crate::filter::Filter;
+use crate::grammar::Wanted;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
 use crate::sessions::{self, Ended, Own};
@@ -27,7 +29,14 @@ use crate::signals::{self, INTERRUPTED};
 
 /// Runs the command.
 pub(super) fn run(options: &Watch) -> Result<Outcome> {
-    let source = Source::open(options)?;
+    let wanted = options.providers.wanted(&options.schemas.manifest)?;
+    if options.session.is_some() && wanted.iter().any(|w| !w.is_told_by_events()) {
+        cli::misuse(
+            "events do not tell program, package, application and container, and names come with --event: \
+             a running session is not filtered by them",
+        );
+    }
+    let source = Source::open(options, &wanted)?;
     let Source { trace, ender } = source;
     let hurry = ender.clone();
     signals::on_interrupt(move |count| {
@@ -37,7 +46,7 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
         hurry.end();
     })?;
     let timer = options.duration.map(|duration| end_after(duration, ender.clone()));
-    let watched = print(options, trace);
+    let watched = print(options, &wanted, trace);
     drop(timer);
     let is_asked = ender.is_asked();
     let last = ender.finish();
@@ -96,11 +105,11 @@ fn daemon_gone(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &Watch, trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print(options: &Watch, wanted: &[Wanted], trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
     let filter = Filter::of(&options.filters, trace.header().start_time);
     // In a session of our own everything is of these providers.
-    let only = if options.session.is_some() { &options.provider[..] } else { &[] };
+    let only = if options.session.is_some() { wanted } else { &[] };
     let style = Style { numeric: options.numeric };
     let mut printer = Printer::new(&filter, options.format, style, screen.is_colourful());
     screen.write(|out| printer.begin(out))?;
@@ -125,7 +134,7 @@ struct Source {
 }
 
 impl Source {
-    fn open(options: &Watch) -> Result<Self> {
+    fn open(options: &Watch, wanted: &[Wanted]) -> Result<Self> {
         if let Some(name) = &options.session {
             let session = SessionRef::Name(name.clone());
             // Finds the daemon first, for the words about it.
@@ -137,7 +146,7 @@ impl Source {
         }
         let mut config = SessionConfig {
             name: format!("weir-watch-{}", std::process::id()),
-            log_file_mode: sessions::mode_bit(Mode::RealTime),
+            log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
             low_latency: true,
             tied: true,
             ..SessionConfig::default()
@@ -145,11 +154,11 @@ impl Source {
         sessions::roomy(&mut config);
         let (mut session, _) = Own::start(options.whose, &config)?;
         let trace = Trace::open_live(options.whose.scope(), session.session())?;
-        session.enable(&options.provider, &options.filters.pid)?;
+        session.enable(wanted, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
-            sessions::tell_unseen(session.controller(), &options.provider)?;
+            sessions::tell_unseen(session.controller(), wanted)?;
         } else {
-            sessions::check_pids(session.controller(), &options.provider, &options.filters.pid)?;
+            sessions::check_pids(session.controller(), wanted, &options.filters.pid)?;
         }
         let ender = Ender::new(trace.closer(), Some(session));
         Ok(Self { trace, ender })

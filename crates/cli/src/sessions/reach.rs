@@ -16,11 +16,11 @@ use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
 
 use crate::export::plain;
-use crate::providers::Wanted;
+use crate::grammar::Wanted;
 
 /// How long a daemon that was just started may take to hear of the processes that run.
 const SETTLING: Duration = Duration::from_millis(400);
-const ELSEWHERE: &str = "weir list --providers shows those there are";
+const ELSEWHERE: &str = "weir providers shows those there are";
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Says which of these providers no process has so far.

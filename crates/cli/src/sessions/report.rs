@@ -1,6 +1,5 @@
-//! What is said about a session: how it ended, what its file holds, what was lost; the page and the object of `weir query`.
+//! What is said about a session: how it ended, what its file holds, what was lost.
 
-use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -10,13 +9,14 @@ use traceweir::controller::Properties;
 use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::spec::event::class;
-use traceweir_format::spec::session::EVENT_TRACE_USE_KBYTES_FOR_SIZE;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR,
+    EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+};
 
-use super::{mode_bit, mode_names};
-use crate::cli::Mode;
 use crate::cmd::{counted, grouped};
 use crate::exit::Outcome;
-use crate::export::{Object, plain, plain_path};
+use crate::export::{plain, plain_path};
 
 /// How a session came to its end.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
 pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
     match &p.config.log_file {
         Some(file) => tell_file(p, file)?,
-        None if has(p, Mode::Buffering) => {
+        None if has(p, BUFFERING) => {
             let events = counted(p.events, "event");
             eprintln!(
                 "session {}: {events} collected; without a file they are gone with it",
@@ -104,6 +104,10 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
 /// What a log file holds, which may be less than was collected.
 fn tell_file(p: &Properties, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
+    if has(p, NEWFILE) {
+        eprintln!("{name} is the last file of its row; {collected} collected in all");
+        return Ok(());
+    }
     let Ok(metadata) = file.metadata() else {
         let why = format!(
             "{name} is not there any more: it was removed or renamed while {collected} were recorded"
@@ -112,7 +116,7 @@ fn tell_file(p: &Properties, file: &Path) -> Result<()> {
     };
     let buffer = u64::from(p.config.buffer_size) << 10;
     let there = metadata.len() / buffer.max(1);
-    let is_part = has(p, Mode::Buffering) || (has(p, Mode::Circular) && there < u64::from(p.buffers_written));
+    let is_part = has(p, BUFFERING) || (has(p, CIRCULAR) && there < u64::from(p.buffers_written));
     let buffers = if is_part { there } else { u64::from(p.buffers_written) };
     let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
     if !is_part {
@@ -141,19 +145,21 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     Some(count)
 }
 
-fn has(p: &Properties, mode: Mode) -> bool {
-    p.config.log_file_mode & mode_bit(mode) != 0
+/// Whether the session has this bit of LogFileMode.
+pub(super) fn has(p: &Properties, mode: u32) -> bool {
+    p.config.log_file_mode & mode != 0
 }
 
-fn counts_kib(p: &Properties) -> bool {
-    p.config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0
+/// Whether its size limit is in KiB.
+pub(super) fn counts_kib(p: &Properties) -> bool {
+    has(p, KBYTES)
 }
 
 /// Whether one more buffer would have been too much for the file.
 pub(crate) fn is_at_limit(p: &Properties) -> bool {
     let limit = u64::from(p.config.maximum_file_size) << if counts_kib(p) { 0 } else { 10 };
     let next = (u64::from(p.buffers_written) + 1) * u64::from(p.config.buffer_size);
-    limit > 0 && next > limit && p.end_status == 0 && !has(p, Mode::Circular) && !has(p, Mode::Buffering)
+    limit > 0 && next > limit && p.end_status == 0 && !has(p, CIRCULAR | BUFFERING | NEWFILE)
 }
 
 /// Why a session is no longer there that nobody here has stopped.
@@ -175,93 +181,4 @@ pub(crate) fn end_of(file: &Path) -> Option<String> {
     let trace = Trace::open(File::open(file).ok()?).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
-}
-
-/// A session for people.
-pub(crate) fn page(p: &Properties) -> String {
-    let c = &p.config;
-    let mut page = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(page, "{name:<12} {value}");
-    };
-    line("Session", format!("{} (id {:#x}, {})", plain(&c.name), p.id, c.guid));
-    line("Mode", format!("{:#x} {}", c.log_file_mode, mode_names(c.log_file_mode)));
-    if let Some(file) = &c.log_file {
-        line("File", plain_path(file));
-    }
-    line("Clock", clock_name(c.clock).to_owned());
-    let (size, fewest, most) = (c.buffer_size, c.minimum_buffers, c.maximum_buffers);
-    let (there, free) = (p.number_of_buffers, p.free_buffers);
-    line("Buffers", format!("{there} of {size} KiB ({fewest} to {most}), {free} free"));
-    line("Flush timer", if c.flush_timer == 0 { "none".to_owned() } else { format!("{} s", c.flush_timer) });
-    line("Collected", counted(p.events, "event"));
-    if c.log_file.is_some() {
-        line(
-            "Written",
-            format!("{} to the file, its header included", counted(u64::from(p.buffers_written), "buffer")),
-        );
-    }
-    line("Lost", losses(p).unwrap_or_else(|| "nothing".to_owned()));
-    let (processes, consumers) =
-        (counted(p.processes.into(), "process"), counted(p.consumers.into(), "consumer"));
-    line("Attached", format!("{processes}, {consumers}"));
-    if p.damaged_regions > 0 {
-        line("Damaged", format!("memory of {}", counted(p.damaged_regions.into(), "process")));
-    }
-    line(
-        "Collector",
-        format!("thread {}, {:.3} s of processor time", p.logger_thread_id, p.collector_ns as f64 / 1e9),
-    );
-    page
-}
-
-fn clock_name(clock: u32) -> &'static str {
-    match clock {
-        2 => "system",
-        3 => "cycles",
-        _ => "qpc",
-    }
-}
-
-/// A session for programs: one JSON object.
-pub(crate) fn json(p: &Properties) -> String {
-    let c = &p.config;
-    let cause = &p.lost_by_cause;
-    let mut lost = Object::new();
-    lost.number("no_room", cause.no_room)
-        .number("not_written", cause.not_written)
-        .number("damaged", cause.damaged)
-        .number("no_region", cause.no_region);
-    let file = c.log_file.as_ref().map(|f| f.display().to_string());
-    let mut object = Object::new();
-    object
-        .text("name", &c.name)
-        .number("id", p.id)
-        .text("guid", &c.guid.to_string())
-        .mask("mode", c.log_file_mode)
-        .text("modes", &mode_names(c.log_file_mode))
-        .text("clock", clock_name(c.clock))
-        .optional("file", file.as_deref())
-        .number("buffer_kib", c.buffer_size)
-        .number("minimum_buffers", c.minimum_buffers)
-        .number("maximum_buffers", c.maximum_buffers)
-        .number("maximum_file_mib", c.maximum_file_size)
-        .number("flush_timer", c.flush_timer)
-        .raw("low_latency", if c.low_latency { "true" } else { "false" })
-        .number("buffers", p.number_of_buffers)
-        .number("free_buffers", p.free_buffers)
-        .number("events", p.events)
-        .number("buffers_written", p.buffers_written)
-        .number("events_lost", p.events_lost)
-        .raw("lost_by_cause", &lost.finish())
-        .number("log_buffers_lost", p.log_buffers_lost)
-        .number("real_time_buffers_lost", p.real_time_buffers_lost)
-        .number("real_time_events_lost", p.real_time_events_lost)
-        .number("processes", p.processes)
-        .number("consumers", p.consumers)
-        .number("damaged_regions", p.damaged_regions)
-        .number("collector_thread", p.logger_thread_id)
-        .number("collector_ns", p.collector_ns)
-        .number("end_status", p.end_status);
-    object.finish()
 }

@@ -11,9 +11,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use traceweir::controller::SessionConfig;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
+    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
+    EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
+};
 
-use super::mode_bit;
-use crate::cli::{self, ClockName, Mode, Shape};
+use crate::cli::{self, ClockName, Shape};
 
 const BUFFER_KIB: u32 = 64;
 const LEAST_KIB: u32 = 4 << 10;
@@ -21,24 +26,37 @@ const MOST_KIB: u32 = 32 << 10;
 const RECORDER_KIB: u32 = 16 << 10;
 const FLUSH_SECONDS: u32 = 1;
 
+/// Modes that write a file.
+const FILE_MODES: u32 = SEQUENTIAL | CIRCULAR | APPEND | NEWFILE;
+
 /// A session to be started, from flags; those that contradict each other end the program.
 pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<SessionConfig> {
-    let usual = if file.is_some() { Mode::Sequential } else { Mode::RealTime };
-    let modes = if shape.mode.is_empty() { std::slice::from_ref(&usual) } else { &shape.mode };
-    check(modes, file, shape);
+    let asked = shape.mode_bits();
+    let usual = match file {
+        _ if asked & (FILE_MODES | BUFFERING | REAL_TIME) != 0 => 0,
+        Some(_) => SEQUENTIAL,
+        None => REAL_TIME,
+    };
+    let mode = asked | usual;
+    check(mode, file, shape);
     let log_file = file.map(std::path::absolute).transpose().context("the working folder is gone")?;
     let mut config = SessionConfig {
         name: name.to_owned(),
-        log_file_mode: modes.iter().fold(0, |mode, m| mode | mode_bit(*m)),
-        clock: shape.clock.map_or(0, |clock| match clock {
-            ClockName::Qpc => 1,
-            ClockName::System => 2,
-            ClockName::Cycles => 3,
-        }),
+        guid: shape.guid.unwrap_or_default(),
+        log_file_mode: mode,
+        clock: match shape.clock {
+            // Only wall time means the same in two sessions.
+            None if mode & APPEND != 0 => 2,
+            None => 0,
+            Some(ClockName::Qpc) => 1,
+            Some(ClockName::System) => 2,
+            Some(ClockName::Cycles) => 3,
+        },
         buffer_size: shape.buffer_size.unwrap_or(0),
         minimum_buffers: shape.min_buffers.unwrap_or(0),
         maximum_buffers: shape.max_buffers.unwrap_or(0),
         maximum_file_size: shape.max_size.unwrap_or(0),
+        flush_threshold: shape.flush_threshold.unwrap_or(0),
         log_file,
         low_latency: shape.low_latency,
         ..SessionConfig::default()
@@ -54,7 +72,7 @@ pub(crate) fn roomy(config: &mut SessionConfig) {
     let size = if config.buffer_size == 0 { BUFFER_KIB } else { config.buffer_size };
     let (least, most) = (config.minimum_buffers, config.maximum_buffers);
     config.buffer_size = size;
-    if config.log_file_mode & mode_bit(Mode::Buffering) != 0 {
+    if config.log_file_mode & BUFFERING != 0 {
         let given = least.max(most);
         config.minimum_buffers = if given == 0 { of_size(RECORDER_KIB, size) } else { given };
         config.maximum_buffers = config.minimum_buffers;
@@ -70,13 +88,22 @@ pub(crate) fn roomy(config: &mut SessionConfig) {
     config.maximum_buffers = if most == 0 { usual_most.max(config.minimum_buffers) } else { most };
 }
 
-fn check(modes: &[Mode], file: Option<&Path>, shape: &Shape) {
-    if modes.contains(&Mode::Circular) && shape.max_size.is_none() {
+fn check(mode: u32, file: Option<&Path>, shape: &Shape) {
+    if mode & CIRCULAR != 0 && shape.max_size.is_none() {
         cli::misuse("a circular log keeps the newest part of a size: give it with --max-size MIB");
     }
-    let to_file = modes.iter().find(|mode| matches!(mode, Mode::Sequential | Mode::Circular));
-    if to_file.is_some() && file.is_none() {
+    if mode & (NEWFILE | PREALLOCATE) != 0 && shape.max_size.is_none() {
+        cli::misuse("this kind of log needs the size of a file: give it with --max-size MIB");
+    }
+    if mode & FILE_MODES != 0 && file.is_none() {
         cli::misuse("this mode writes a log file: name it with -o FILE");
+    }
+    let numbers = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
+    if mode & NEWFILE != 0 && numbers != 1 {
+        cli::misuse("the files of a row are numbered: their name has one %d, such as -o app-%d.etl");
+    }
+    if mode & APPEND != 0 && shape.clock.is_some_and(|clock| clock != ClockName::System) {
+        cli::misuse("sessions that share a file share wall time: leave --clock out, or give --clock system");
     }
     if let (Some(least), Some(most)) = (shape.min_buffers, shape.max_buffers)
         && least > most
@@ -103,8 +130,22 @@ mod tests {
         assert_eq!(buffers(&Shape { max_buffers: Some(8), ..Shape::default() }), (64, 8, 8, 1));
         assert_eq!(buffers(&Shape { min_buffers: Some(999), ..Shape::default() }), (64, 999, 999, 1));
         assert_eq!(buffers(&Shape { flush_timer: Some(0), ..Shape::default() }), (64, 64, 512, 0));
-        let recorder = Shape { mode: vec![Mode::Buffering], ..Shape::default() };
+        let recorder = Shape { buffering: true, ..Shape::default() };
         assert_eq!(buffers(&recorder), (64, 256, 256, 0), "16 MiB");
         assert_eq!(buffers(&Shape { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
+    }
+
+    #[test]
+    fn a_kind_of_log_is_chosen_where_none_is_asked_for() {
+        let mode = |file: Option<&str>, shape: &Shape| {
+            let c = config("a", file.map(Path::new), shape).unwrap();
+            (c.log_file_mode, c.clock)
+        };
+        let file = Some("/a.etl");
+        assert_eq!(mode(file, &Shape::default()), (SEQUENTIAL, 0));
+        assert_eq!(mode(None, &Shape::default()), (REAL_TIME, 0));
+        assert_eq!(mode(file, &Shape { real_time: true, ..Shape::default() }), (REAL_TIME, 0));
+        assert_eq!(mode(file, &Shape { mode: vec![0x8000], ..Shape::default() }), (SEQUENTIAL | 0x8000, 0));
+        assert_eq!(mode(file, &Shape { append: true, ..Shape::default() }), (APPEND, 2));
     }
 }

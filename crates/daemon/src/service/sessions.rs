@@ -160,6 +160,11 @@ impl Sessions {
         self.remembered(reference).ok_or_else(not_running)
     }
 
+    /// The sessions that have ended and are remembered, the latest first.
+    pub(super) fn ended(&self) -> Vec<Properties> {
+        self.outcomes.iter().cloned().collect()
+    }
+
     fn remembered(&self, reference: &SessionRef) -> Option<&Properties> {
         let is_meant = |outcome: &&Properties| match reference {
             SessionRef::Id(id) => outcome.id == *id,

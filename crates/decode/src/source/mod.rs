@@ -78,6 +78,14 @@ pub struct Found<'d, 'p> {
     pub payload: &'p [u8],
 }
 
+/// What a manifest says: XML, or a PE or ELF file with a compiled one.
+pub fn read_manifest(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
+    match binary::provider_binary_kind(bytes) {
+        binary::Kind::Pe | binary::Kind::Elf => binary::load(bytes),
+        _ => manifest::parse(bytes),
+    }
+}
+
 /// What a file of message formats gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Added {
@@ -129,10 +137,7 @@ impl Decoder {
 
     /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the number of events.
     pub fn add_manifest(&mut self, bytes: &[u8]) -> Result<usize> {
-        let providers = match binary::provider_binary_kind(bytes) {
-            binary::Kind::Pe | binary::Kind::Elf => binary::load(bytes)?,
-            _ => manifest::parse(bytes)?,
-        };
+        let providers = read_manifest(bytes)?;
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
             self.add_provider(provider, Rank::Given)?;

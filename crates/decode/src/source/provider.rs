@@ -14,6 +14,8 @@ pub struct ProviderSchemas {
     pub id: Guid,
     /// Its name.
     pub name: Option<Arc<str>>,
+    /// Its keywords: bits and a name for them; one that has a name for people beside its own stands twice.
+    pub keywords: Vec<(u64, Arc<str>)>,
     /// Its events.
     pub events: Vec<EventSchema>,
 }

@@ -159,7 +159,8 @@ impl<'a> Reader<'a> {
                 signature => self.name_table(signature, element, &mut tables)?,
             }
         }
-        let mut provider = ProviderSchemas { id, name, events: Vec::new() };
+        let keywords = tables.keywords.all();
+        let mut provider = ProviderSchemas { id, name, keywords, events: Vec::new() };
         for offset in event_lists {
             self.events(offset, &tables, &mut provider)?;
         }

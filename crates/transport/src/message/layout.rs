@@ -135,6 +135,7 @@ messages! {
     0x29 QueryAccess { object },
     0x2A Access { descriptor },
     0x2B RemoveAccess { object },
+    0x2E QueryEnded { from },
 
     0x30 OpenConsumer { session },
     0x31 Consumer { properties, slots, buffer_bytes, header },

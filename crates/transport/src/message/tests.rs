@@ -169,6 +169,7 @@ fn of_controllers() -> impl Strategy<Value = Message> {
         (session(), control()).prop_map(|(session, control)| Message::Control { session, control }),
         properties().prop_map(|properties| Message::Properties(Box::new(properties))),
         any::<u32>().prop_map(|from| Message::QueryAll { from }),
+        any::<u32>().prop_map(|from| Message::QueryEnded { from }),
         (any::<u32>(), vec(properties(), 0..5))
             .prop_map(|(total, sessions)| Message::Sessions { total, sessions }),
         (session(), guid(), code(), params(), any::<u32>()).prop_map(

@@ -1,10 +1,14 @@
 //! The sample provider of the demo: a coffee shop whose every order is an activity that starts, brews and ends.
 //!
-//! Its events are TraceLogging ones, which carry their own schema.
+//! Its events are TraceLogging ones, which carry their own schema. Asked for its state (`weir capture-state`), it tells how many orders it
+//! has served: not in the callback, which should be quick, but when the shop comes to it.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use traceweir::provider::EnableNotice;
 use traceweir::{EventDescriptor, Guid, Provider};
 use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
 use traceweir_format::spec::types::InType;
@@ -23,6 +27,10 @@ const INFO: u8 = 4;
 const WARNING: u8 = 3;
 const OPCODE_START: u8 = 1;
 const OPCODE_STOP: u8 = 2;
+/// EVENT_CONTROL_CODE_CAPTURE_STATE.
+const CAPTURE_STATE: u32 = 2;
+/// How often a shop without orders looks whether it is asked.
+const TICK: Duration = Duration::from_millis(20);
 
 /// TlgInBOOL8 and UTF-8, as out types.
 const OUT_BOOLEAN: u8 = 3;
@@ -31,22 +39,52 @@ const OUT_UTF8: u8 = 35;
 /// Serves orders, as the sample program in a process of its own.
 pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
     let traits = TraitsBuilder::new(PROVIDER).finish()?.to_vec();
-    let provider = Provider::register_with_traits(Guid::from_provider_name(PROVIDER), &traits, None);
+    let is_asked = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&is_asked);
+    let callback = Box::new(move |notice: &EnableNotice<'_>| {
+        if notice.code == CAPTURE_STATE {
+            asked.store(true, Ordering::Relaxed);
+        }
+    });
+    let id = Guid::from_provider_name(PROVIDER);
+    let provider = Provider::register_with_traits(id, &traits, Some(callback));
     let provider = provider.context("cannot register the sample provider")?;
-    let shop = Shop { provider, pause: Duration::from_millis(options.pause) };
+    let shop = Shop { provider, pause: Duration::from_millis(options.pause), is_asked };
     for order in 0..options.orders {
+        shop.tell_state(order)?;
         shop.order(options.first.wrapping_add(order))?;
     }
-    std::thread::sleep(Duration::from_millis(options.linger));
+    let last = Instant::now();
+    let linger = Duration::from_millis(options.linger);
+    loop {
+        shop.tell_state(options.orders)?;
+        let left = linger.saturating_sub(last.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::sleep(left.min(TICK));
+    }
     Ok(Outcome::Status(options.exit))
 }
 
 struct Shop {
     provider: Provider,
     pause: Duration,
+    /// Whether a session wants to know how things are.
+    is_asked: Arc<AtomicBool>,
 }
 
 impl Shop {
+    /// Answers, where somebody has asked since.
+    fn tell_state(&self, served: u32) -> Result<()> {
+        if !self.is_asked.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut metadata = MetadataBuilder::new("State", 0);
+        metadata.add_field("served", InType::UINT32.0 as u8, 0, 0);
+        self.event(INFO, 0, &Guid::default(), &mut metadata, &served.to_le_bytes())
+    }
+
     fn order(&self, number: u32) -> Result<()> {
         let (drink, shots, grams, celsius) = match number % 4 {
             1 => ("espresso", 1_u8, 18.2_f64, 93.0_f32),

@@ -52,6 +52,9 @@ use self::encoding::{Document, as_offset};
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};
 
+/// Keywords that every provider has without declaring them, with their bits.
+pub const WELL_KNOWN_KEYWORDS: &[(&str, u64)] = winmeta::KEYWORDS;
+
 /// The most bytes of a manifest. One of 187 events has 170 KiB.
 const MAX_BYTES: usize = 64 << 20;
 

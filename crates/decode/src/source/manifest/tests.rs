@@ -440,3 +440,10 @@ proptest! {
         let _ = parse(xml.as_bytes());
     }
 }
+
+#[test]
+fn keywords_are_named_as_declared_and_as_people_read_them() {
+    let provider = everything();
+    let names: Vec<_> = provider.keywords.iter().map(|(bits, name)| (*bits, &**name)).collect();
+    assert_eq!(names, [(1, "Network"), (1, "Network & more"), (8, "Disk")]);
+}

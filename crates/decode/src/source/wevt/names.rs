@@ -88,6 +88,13 @@ impl Table {
     pub(super) fn entry(&self, offset: u32) -> Option<(u64, Arc<str>)> {
         self.entries.get(&offset).cloned()
     }
+
+    /// All entries, by value.
+    pub(super) fn all(&self) -> Vec<(u64, Arc<str>)> {
+        let mut all: Vec<_> = self.entries.values().cloned().collect();
+        all.sort();
+        all
+    }
 }
 
 impl Reader<'_> {

@@ -1,0 +1,223 @@
+//! Providers as typed, and the flags of the verbs that are about them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{ArgGroup, Args};
+
+use super::number::pid;
+use super::{Whose, invalid};
+use crate::filter::{parse_duration, parse_level, parse_mask};
+use crate::grammar::{GRAMMAR, Known, Several, Unusable, Wanted, parse_providers, read_file};
+
+/// Providers that a verb is given.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Providers {
+    /// This provider, in every process that has it; may be repeated, and may be a list
+    #[arg(short, long, value_name = "PROVIDER", value_parser = parse_providers)]
+    pub(crate) provider: Vec<Several>,
+    /// The providers of a file, one a line (-pf FILE, as logman has it); # begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub(crate) provider_file: Vec<PathBuf>,
+}
+
+impl Providers {
+    /// What is wanted, with the names that these manifests give; what is wrong ends the program.
+    pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
+        wanted(&self.provider, &self.provider_file, manifests)
+    }
+}
+
+fn wanted(typed: &[Several], files: &[PathBuf], manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
+    let known = Known::load(manifests)?;
+    let mut all = Vec::new();
+    for spelled in typed.iter().flat_map(|Several(list)| list) {
+        all.push(spelled.resolve(&known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
+    }
+    for file in files {
+        match read_file(file, &known) {
+            Ok(wanted) => all.extend(wanted),
+            Err(Unusable::Wrong(why)) => invalid(&why),
+            Err(Unusable::Unread(error)) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// The arguments, with `-pf` as logman users write it in the spelling that is understood.
+pub(crate) fn with_long_flags(
+    arguments: impl Iterator<Item = std::ffi::OsString>,
+) -> impl Iterator<Item = std::ffi::OsString> {
+    let (mut is_ours, mut is_text) = (true, false);
+    arguments.map(move |argument| {
+        // What follows belongs to the command that is run.
+        is_ours &= argument != "--";
+        let is_meant = is_ours && !is_text && argument == "-pf";
+        // The one flag whose value may look like a flag.
+        is_text = argument == "--grep";
+        if is_meant { "--provider-file".into() } else { argument }
+    })
+}
+
+const AFTER_ENABLE: &str = "\
+Examples:
+  weir enable App MyCompany.App                         everything, in every process that has it
+  weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
+  weir enable App MyCompany.App --level 3 --any 0x10    the same
+  weir enable App MyCompany.App --pid 1234              in one process
+  weir enable App 'MyCompany.App@ids=1,2-5@stack'       some events, with call stacks
+  weir enable App -pf providers.txt                     all that a file lists";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = GRAMMAR,
+    after_long_help = format!("{AFTER_ENABLE}\n\n{GRAMMAR}"),
+    override_usage = "weir enable [OPTIONS] <NAME> <PROVIDER>...",
+    group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
+)]
+pub(crate) struct Enable {
+    /// The session, by name
+    pub(crate) name: String,
+    /// The provider; -p PROVIDER does the same
+    #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
+    pub(crate) named: Vec<Several>,
+    #[command(flatten)]
+    pub(crate) providers: Providers,
+    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose [default: all]
+    #[arg(long, value_parser = parse_level)]
+    pub(crate) level: Option<u8>,
+    /// Only events with any of these keyword bits [default: all]
+    #[arg(long, visible_alias = "any", value_name = "MASK", value_parser = parse_mask)]
+    pub(crate) keywords: Option<u64>,
+    /// Only events with all of these keyword bits
+    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
+    pub(crate) all: Option<u64>,
+    /// Only in these processes
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
+    pub(crate) pid: Vec<u32>,
+    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) manifest: Vec<PathBuf>,
+    /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+impl Enable {
+    /// What is wanted; flags go before what the providers say themselves.
+    pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
+        let mut all = wanted(&self.named, &[], &self.manifest)?;
+        all.extend(self.providers.wanted(&self.manifest)?);
+        for wanted in &mut all {
+            wanted.level = self.level.unwrap_or(wanted.level);
+            wanted.keywords = self.keywords.unwrap_or(wanted.keywords);
+            wanted.all = self.all.unwrap_or(wanted.all);
+        }
+        Ok(all)
+    }
+}
+
+const AFTER_DISABLE: &str = "\
+Examples:
+  weir disable App MyCompany.App           its events go to the session no more
+  weir disable App -p A,B -p C             several at once";
+
+/// Which providers of a session; what is wanted of them has been said before, or does not matter.
+#[derive(Debug, Args)]
+#[command(
+    after_help = GRAMMAR,
+    after_long_help = format!("{AFTER_DISABLE}\n\n{GRAMMAR}"),
+    override_usage = "weir disable [OPTIONS] <NAME> <PROVIDER>...",
+    group = ArgGroup::new("disabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
+)]
+pub(crate) struct Disable {
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+const AFTER_CAPTURE: &str = "\
+Examples:
+  weir capture-state App -p MyCompany.App       it writes what it has open and configured, as events
+  weir capture-state App MyCompany.App::info    level and keywords tell it how much
+
+A provider need not have anything to say.";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = GRAMMAR,
+    after_long_help = format!("{AFTER_CAPTURE}\n\n{GRAMMAR}"),
+    override_usage = "weir capture-state [OPTIONS] <NAME> <PROVIDER>...",
+    group = ArgGroup::new("asked").required(true).multiple(true).args(["named", "provider", "provider_file"]),
+)]
+pub(crate) struct CaptureState {
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// Providers in a session.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The session, by name
+    pub(crate) name: String,
+    /// The provider; -p PROVIDER does the same
+    #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
+    pub(crate) named: Vec<Several>,
+    #[command(flatten)]
+    pub(crate) providers: Providers,
+    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) manifest: Vec<PathBuf>,
+    /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+impl Which {
+    pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
+        let mut all = wanted(&self.named, &[], &self.manifest)?;
+        all.extend(self.providers.wanted(&self.manifest)?);
+        Ok(all)
+    }
+}
+
+const AFTER_PROVIDERS: &str = "\
+Examples:
+  weir providers                     all that running programs have registered, or sessions have enabled
+  weir providers 'MyCompany.*'       by name (* and ? as wildcards), or by GUID
+  weir providers --json | jq -r 'select(.pids != []).name'";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_PROVIDERS)]
+pub(crate) struct ListProviders {
+    /// Only those of this name (without regard to case, * and ? as wildcards) or GUID
+    pub(crate) pattern: Option<String>,
+    /// One JSON object a line; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) whose: Whose,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_of_logman_is_understood_where_it_is_one() {
+        for (typed, understood) in [
+            ("weir record -pf a.txt -o x", "weir record --provider-file a.txt -o x"),
+            ("weir record -p f -o x", "weir record -p f -o x"),
+            ("weir watch App --grep -pf -pf a", "weir watch App --grep -pf --provider-file a"),
+            ("weir record -o x -- ./app -pf", "weir record -o x -- ./app -pf"),
+        ] {
+            let words = with_long_flags(typed.split(' ').map(Into::into));
+            let words: Vec<_> = words.map(|word| word.into_string().unwrap()).collect();
+            assert_eq!(words.join(" "), understood);
+        }
+    }
+}

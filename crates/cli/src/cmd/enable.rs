@@ -1,0 +1,66 @@
+//! `weir enable`, `disable`, `capture-state`: providers in a session that runs.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use traceweir::controller::{EnableCode, EnableParams};
+
+use crate::cli::{Enable, Which};
+use crate::exit::Outcome;
+use crate::export::plain;
+use crate::grammar::Wanted;
+use crate::sessions::{self, controller_of, tell_of_delay};
+
+/// Runs `weir enable`.
+pub(super) fn enable(options: &Enable) -> Result<Outcome> {
+    let all = options.wanted()?;
+    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    for wanted in &all {
+        let (params, timeout) = (wanted.params(&options.pid), milliseconds(options.timeout));
+        let done = controller.enable(&session, wanted.guid, EnableCode::Enable, &params, timeout);
+        tell_of_delay(done).with_context(|| cannot("enable", wanted, &options.name))?;
+    }
+    if options.pid.is_empty() {
+        sessions::tell_unseen(&mut controller, &all)?;
+    } else {
+        sessions::check_pids(&mut controller, &all, &options.pid)?;
+    }
+    Ok(Outcome::Fine)
+}
+
+/// Runs `weir disable`.
+pub(super) fn disable(options: &Which) -> Result<Outcome> {
+    ask(options, "disable", EnableCode::Disable, |wanted| {
+        // Whether a group is meant is all that matters.
+        EnableParams { property: wanted.property, ..EnableParams::default() }
+    })
+}
+
+/// Runs `weir capture-state`.
+pub(super) fn capture_state(options: &Which) -> Result<Outcome> {
+    ask(options, "capture the state of", EnableCode::CaptureState, |wanted| wanted.params(&[]))
+}
+
+fn ask(
+    options: &Which,
+    verb: &str,
+    code: EnableCode,
+    params: impl Fn(&Wanted) -> EnableParams,
+) -> Result<Outcome> {
+    let all = options.wanted()?;
+    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    for wanted in &all {
+        let timeout = milliseconds(options.timeout);
+        let done = controller.enable(&session, wanted.guid, code, &params(wanted), timeout);
+        tell_of_delay(done).with_context(|| cannot(verb, wanted, &options.name))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn cannot(verb: &str, provider: &Wanted, session: &str) -> String {
+    format!("cannot {verb} {} in session {}", plain(&provider.name), plain(session))
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,190 @@
+//! `weir providers`: who has registered what, and which sessions enable it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anstream::eprintln;
+use anyhow::Result;
+use traceweir::Guid;
+use traceweir::controller::{Properties, ProviderEntry};
+
+use super::list::nobody;
+use crate::cli::ListProviders;
+use crate::exit::Outcome;
+use crate::export::{Object, array, plain};
+use crate::filter::matches;
+use crate::output::Output;
+use crate::sessions;
+use crate::table::{lines, table};
+
+/// Process ids that are shown for one provider; JSON has all.
+const SHOWN: usize = 8;
+
+/// Runs the command.
+pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
+    let Some(mut controller) = sessions::find(options.whose)? else {
+        let idle = "no daemon is running that could know of providers; weir start, weir record and weir watch start one, \
+                    and running programs are found then";
+        eprintln!("{}", nobody(options.whose, idle));
+        return Ok(Outcome::Fine);
+    };
+    let sessions = controller.query_all()?;
+    let mut providers = controller.providers()?;
+    if let Some(pattern) = &options.pattern {
+        providers.retain(|p| is_meant(p, pattern));
+    }
+    let names = names(&sessions);
+    let text = if options.json {
+        lines(providers.iter().map(|p| provider_json(p, &names)))
+    } else {
+        provider_table(&providers, &names, options.pattern.as_deref())
+    };
+    let mut output = Output::open(None)?;
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.flush()?;
+    Ok(Outcome::Fine)
+}
+
+/// Whether a pattern covers the name, or is the GUID of the provider or of its group.
+fn is_meant(p: &ProviderEntry, pattern: &str) -> bool {
+    match pattern.trim_start_matches('#').parse::<Guid>() {
+        Ok(guid) => p.provider == guid || p.groups.contains(&guid),
+        Err(_) => matches(&pattern.to_lowercase(), &p.name.to_lowercase()),
+    }
+}
+
+fn names(sessions: &[Properties]) -> BTreeMap<u64, &str> {
+    sessions.iter().map(|p| (p.id, p.config.name.as_str())).collect()
+}
+
+fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, pattern: Option<&str>) -> String {
+    if providers.is_empty() {
+        match pattern {
+            Some(pattern) => eprintln!("no provider is registered or enabled that {} means", plain(pattern)),
+            None => eprintln!("no provider is registered or enabled"),
+        }
+        return String::new();
+    }
+    const HEAD: [&str; 6] = ["Provider", "GUID", "Kind", "Groups", "Processes", "Enabled by"];
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(providers.iter().map(|p| {
+        let mut pids: Vec<_> = p.pids.iter().take(SHOWN).map(ToString::to_string).collect();
+        if p.pids.len() > SHOWN {
+            pids.push(format!("and {} more", p.pids.len().saturating_sub(SHOWN)));
+        }
+        let by = p.sessions.iter().map(|(id, level, any, all)| {
+            let name = names.get(id).map_or_else(|| format!("{id:#x}"), |n| plain(n));
+            format!("{name}:{}", what_of(*level, *any, *all))
+        });
+        let by: Vec<_> = by.collect();
+        let groups: Vec<_> = p.groups.iter().map(|group| format!("{{{group}}}")).collect();
+        let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+        [
+            or_dash(plain(&p.name)),
+            format!("{{{}}}", p.provider),
+            sessions::kind(p).to_owned(),
+            or_dash(groups.join(" ")),
+            or_dash(pids.join(" ")),
+            or_dash(by.join(", ")),
+        ]
+    }));
+    table(&rows, &[false; 6])
+}
+
+/// What a session wants of a provider, as it is typed.
+fn what_of(level: u8, any: u64, all: u64) -> String {
+    let mut what = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
+    if all != 0 {
+        let _ = write!(what, " and all of {all:#x}");
+    }
+    if level != 0 {
+        let _ = write!(what, ":{level}");
+    }
+    what
+}
+
+fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
+    let sessions = p.sessions.iter().map(|(id, level, any, all)| {
+        let mut object = Object::new();
+        object.optional("name", names.get(id).copied()).number("id", *id).number("level", *level);
+        object.mask("any", *any).mask("all", *all);
+        object.finish()
+    });
+    let groups = p.groups.iter().map(|group| format!("\"{group}\""));
+    let mut object = Object::new();
+    object
+        .text("guid", &p.provider.to_string())
+        .optional("name", sessions::named(p))
+        .text("kind", sessions::kind(p))
+        .raw("groups", &array(groups))
+        .raw("pids", &array(p.pids.iter().map(ToString::to_string)))
+        .raw("sessions", &array(sessions));
+    object.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> ProviderEntry {
+        ProviderEntry {
+            provider: Guid::from_u128(1),
+            name: "MyCompany.App".to_owned(),
+            pids: (1..=10).collect(),
+            sessions: vec![(5, 4, 1, 0), (6, 0, 0, 0)],
+            groups: vec![Guid::from_u128(9)],
+            ..ProviderEntry::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_of_a_provider_is_said_as_it_is_typed() {
+        assert_eq!(what_of(0, 0, 0), "all");
+        assert_eq!(what_of(4, 0, 0), "all:4");
+        assert_eq!(what_of(0, 0x10, 0), "0x10");
+        assert_eq!(what_of(3, 1, 6), "0x1 and all of 0x6:3");
+    }
+
+    #[test]
+    fn a_pattern_means_names_ids_and_members_of_a_group() {
+        let p = entry();
+        for (pattern, is_so) in [
+            ("mycompany.*", true),
+            ("MyCompany.App", true),
+            ("MyCompany", false),
+            ("{00000000-0000-0000-0000-000000000001}", true),
+            ("#00000000-0000-0000-0000-000000000009", true),
+            ("{00000000-0000-0000-0000-000000000002}", false),
+        ] {
+            assert_eq!(is_meant(&p, pattern), is_so, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn the_table_reads_as_agreed() {
+        let group =
+            ProviderEntry { provider: Guid::from_u128(9), is_group: true, ..ProviderEntry::default() };
+        let names = BTreeMap::from([(5, "Morning")]);
+        let expected = "\
+Provider       GUID                                    Kind    Groups                                  Processes                   Enabled by
+---------------------------------------------------------------------------------------------------------------------------------------------------------
+MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-0000-0000-000000000009}  1 2 3 4 5 6 7 8 and 2 more  Morning:0x1:4, 0x6:all
+-              {00000000-0000-0000-0000-000000000009}  group   -                                       -                           -
+";
+        assert_eq!(provider_table(&[entry(), group], &names, None), expected);
+    }
+
+    #[test]
+    fn the_object_has_the_names_that_are_documented() {
+        let object = provider_json(&entry(), &BTreeMap::from([(5, "Morning")]));
+        let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+        let documented = include_str!("../../../../docs/cli-json.md");
+        for name in
+            object.as_object().unwrap().keys().chain(object["sessions"][0].as_object().unwrap().keys())
+        {
+            assert!(documented.contains(&format!("| `{name}` |")), "{name} is not documented");
+        }
+        assert_eq!(object["groups"][0], "00000000-0000-0000-0000-000000000009");
+        assert_eq!(object["sessions"][1]["name"], serde_json::Value::Null);
+    }
+}

@@ -1,0 +1,88 @@
+//! Files of providers: one a line, in any spelling of the grammar; `#` begins a comment.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use traceweir::Guid;
+
+/// The most bytes of such a file.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The lines of a file that hold something, with their numbers.
+pub(super) fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
+    let about = || format!("cannot read {}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(about)?;
+    file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes).with_context(about)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("{} is too large for a list of providers", path.display());
+    }
+    let text = decoded(&bytes).with_context(|| format!("{} is neither UTF-8 nor UTF-16", path.display()))?;
+    let lines = text.lines().map(without_comment).map(str::trim).enumerate();
+    Ok(lines
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(i, line)| (i.saturating_add(1), line.to_owned()))
+        .collect())
+}
+
+/// Text as editors here and on Windows write it.
+fn decoded(bytes: &[u8]) -> Option<String> {
+    if let Some(rest) = bytes.strip_prefix(&[0xFF, 0xFE]) {
+        let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
+        return String::from_utf16(&units).ok();
+    }
+    let bytes = bytes.strip_prefix(&[0xEF, 0xBB, 0xBF]).unwrap_or(bytes);
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
+
+/// A line up to its comment. A `#` begins one at the start of a line or behind a blank, unless a GUID follows it at once.
+fn without_comment(line: &str) -> &str {
+    let mut is_quoted = false;
+    let mut before = ' ';
+    for (at, c) in line.char_indices() {
+        let begins = c == '#' && !is_quoted && before.is_whitespace();
+        if begins && !is_guid(line.get(at..).unwrap_or_default()) {
+            return line.get(..at).unwrap_or_default();
+        }
+        is_quoted ^= c == '"' && before != '\\';
+        before = c;
+    }
+    line
+}
+
+fn is_guid(text: &str) -> bool {
+    let text = text.trim_start_matches('#');
+    let end =
+        text.find(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '-' | '{' | '}')).unwrap_or(text.len());
+    text.get(..end).is_some_and(|id| id.parse::<Guid>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_are_left_out_and_ids_are_none() {
+        for (line, left) in [
+            ("# all of it", ""),
+            ("#", ""),
+            ("A:1 # some", "A:1 "),
+            ("A#B", "A#B"),
+            ("\"a # b\" # c", "\"a # b\" "),
+            ("#b3864c38-4273-58c5-545b-8b3608343471:1", "#b3864c38-4273-58c5-545b-8b3608343471:1"),
+            ("#{b3864c38-4273-58c5-545b-8b3608343471} # x", "#{b3864c38-4273-58c5-545b-8b3608343471} "),
+            ("#b3864c38", ""),
+        ] {
+            assert_eq!(without_comment(line), left, "{line}");
+        }
+    }
+
+    #[test]
+    fn both_encodings_of_unicode_are_read() {
+        assert_eq!(decoded(b"\xEF\xBB\xBFA").as_deref(), Some("A"));
+        assert_eq!(decoded(b"\xFF\xFEA\0\n\0").as_deref(), Some("A\n"));
+        assert_eq!(decoded(&[0x41, 0xFF]), None);
+    }
+}

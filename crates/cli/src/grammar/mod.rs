@@ -1,0 +1,167 @@
+//! How providers are named on the command line, and what is wanted of them.
+//!
+//! ```text
+//!   PROVIDERS =  PROVIDER { ("+" | "," | ";") PROVIDER }
+//!   PROVIDER  =  id [ ":" keywords [ ":" level ] ] { "@" option }
+//!             |  id blanks keywords [ blanks level ] { "@" option }          the columns of logman
+//!   id        =  NAME            that of a manifest at hand, else the hash of the name, as EventSource and TraceLogging make it
+//!             |  *NAME           the hash, said outright
+//!             |  {GUID} | GUID | #GUID
+//!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
+//!   term      =  0x… | decimal | name of a keyword
+//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms; empty: all
+//!   option    =  word [ "=" value ]                                          see `option`
+//! ```
+//!
+//! ```text
+//!   text ──spelling, option──▶ Spelled ──known: names of manifests──▶ Wanted ──filters──▶ EnableParams
+//!                                                                       └──print──▶ text that parses to the same
+//! ```
+//!
+//! 1. Quotes take the meaning from everything between them; behind a backslash the next character is plain. A list in quotes is separated by
+//!    commas or semicolons.
+//! 2. Behind an option that takes numbers a comma goes on with the list while numbers follow. Behind one that takes names it is an error: it could
+//!    mean either, and neither guess would show.
+//! 3. A mistake is told with its place.
+
+mod file;
+mod filters;
+mod known;
+mod mistake;
+mod option;
+mod print;
+mod scan;
+mod spelling;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use traceweir::Guid;
+use traceweir::controller::EnableParams;
+use traceweir_format::header::Record;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
+use traceweir_format::spec::event::ExtType;
+
+pub(crate) use filters::Filters;
+pub(crate) use known::Known;
+pub(crate) use spelling::Spelled;
+
+/// The grammar, for help pages.
+pub(crate) const GRAMMAR: &str = "\
+PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
+  MyCompany.App               by name; the id is that of a manifest, else the hash of the name
+  *MyCompany.App              the hash, as EventSource and TraceLogging make it
+  {b3864c38-…}, #b3864c38-…   by id
+  MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
+  MyCompany.App:Net|Disk      keywords by name, with --manifest FILE
+  MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, or critical, error,
+                              warning, info, verbose
+  MyCompany.App@ids=1,2-5     only these events; not-ids, and names, not-names for TraceLogging
+  MyCompany.App@exe=app       only in these programs; pid, package, app, container
+  MyCompany.App@stack         with call stacks; stack-ids, stack-names, stack-level choose which
+  @sid @tsid @key @start-key @event-key @container      more about who wrote the event
+  @level= @any= @all= @ignore-keyword-0 @group @source=GUID
+  @names=\"Start,Stop\"         a list of names stands in quotes, or the option is repeated";
+
+/// A provider and what is wanted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Its name, or its id in braces.
+    pub(crate) name: String,
+    pub(crate) guid: Guid,
+    /// Any of these bits; 0: all.
+    pub(crate) keywords: u64,
+    /// All of these bits.
+    pub(crate) all: u64,
+    /// Highest level; 0: all.
+    pub(crate) level: u8,
+    /// `EVENT_ENABLE_PROPERTY_…`.
+    pub(crate) property: u32,
+    /// Who asks; null: nobody in particular.
+    pub(crate) source: Guid,
+    pub(crate) filters: Filters,
+}
+
+impl Wanted {
+    /// What an enable call is given; only these processes, where any are named here or were typed.
+    pub(crate) fn params(&self, pids: &[u32]) -> EnableParams {
+        let mut filters = self.filters.clone();
+        filters.pids.extend(pids);
+        filters.pids.sort_unstable();
+        filters.pids.dedup();
+        EnableParams {
+            level: self.level,
+            match_any: self.keywords,
+            match_all: self.all,
+            property: self.property,
+            source: self.source,
+            filters: filters.encode(),
+        }
+    }
+
+    /// Whether an event is one that an enable call like this would have let through, as far as the event itself tells.
+    pub(crate) fn covers(&self, record: &Record<'_>) -> bool {
+        let d = record.descriptor();
+        let level = self.level == 0 || d.level <= self.level;
+        let any = if self.keywords == 0 { u64::MAX } else { self.keywords };
+        let keywords = match d.keyword {
+            0 => self.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
+            bits => bits & any != 0 && bits & self.all == self.all,
+        };
+        let pids = &self.filters.pids;
+        let process = pids.is_empty() || pids.contains(&record.process_id());
+        record.provider() == self.guid && level && keywords && process && self.covers_id(record, d.id)
+    }
+
+    /// Whether [`covers`](Self::covers) can tell: an event does not say which program, package or container it came from.
+    pub(crate) fn is_told_by_events(&self) -> bool {
+        let Filters { names, exes, packages, apps, containers, .. } = &self.filters;
+        names.is_none() && [exes, packages, apps, containers].iter().all(|list| list.is_empty())
+    }
+
+    /// Ids say nothing about events that describe themselves.
+    fn covers_id(&self, record: &Record<'_>, id: u16) -> bool {
+        let is_chosen = |ids: &filters::Choice<u16>| ids.list.contains(&id) == ids.is_in;
+        self.filters.ids.as_ref().is_none_or(is_chosen)
+            || record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_some()
+    }
+}
+
+/// Providers that one argument names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Several(pub(crate) Vec<Spelled>);
+
+/// Providers as typed, separated by `+`, `,` or `;`.
+pub(crate) fn parse_providers(text: &str) -> Result<Several, String> {
+    spelling::providers(text).map(Several).map_err(|mistake| mistake.to_string())
+}
+
+/// One provider as typed, without the help of manifests.
+pub(crate) fn parse_provider(text: &str) -> Result<Wanted, String> {
+    let all = spelling::providers(text).map_err(|mistake| mistake.to_string())?;
+    let [one] = &all[..] else {
+        return Err("expected one provider; a name that holds + , or ; stands in quotes".to_owned());
+    };
+    one.resolve(&Known::default()).map_err(|mistake| mistake.to_string())
+}
+
+/// Why a file of providers cannot be used.
+pub(crate) enum Unusable {
+    /// It cannot be read.
+    Unread(anyhow::Error),
+    /// What it says is wrong.
+    Wrong(String),
+}
+
+/// The providers of a file, one a line.
+pub(crate) fn read_file(path: &Path, known: &Known) -> Result<Vec<Wanted>, Unusable> {
+    let mut all = Vec::new();
+    for (number, line) in file::lines(path).map_err(Unusable::Unread)? {
+        let wrong = |mistake| Unusable::Wrong(format!("{}:{number}: {mistake}", path.display()));
+        for spelled in spelling::providers(&line).map_err(wrong)? {
+            all.push(spelled.resolve(known).map_err(wrong)?);
+        }
+    }
+    Ok(all)
+}

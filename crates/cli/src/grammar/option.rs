@@ -1,0 +1,285 @@
+//! `@option` and `@option=value`.
+
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0, EVENT_ENABLE_PROPERTY_ENABLE_SILOS,
+    EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
+    EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_PROCESS_START_KEY,
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_ENABLE_PROPERTY_PSM_KEY, EVENT_ENABLE_PROPERTY_SID,
+    EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING, EVENT_ENABLE_PROPERTY_STACK_TRACE,
+    EVENT_ENABLE_PROPERTY_TS_ID, MAX_EVENT_FILTER_EVENT_ID_COUNT, MAX_EVENT_FILTER_PID_COUNT,
+};
+
+use super::filters::Choice;
+use super::mistake::Mistake;
+use super::scan::{Piece, Scanner};
+use super::spelling::{Spelled, bits, guid, level, since};
+
+/// Options that are said and have no value, and what each asks for.
+pub(super) const FLAGS: [(&str, u32); 12] = [
+    ("sid", EVENT_ENABLE_PROPERTY_SID),
+    ("tsid", EVENT_ENABLE_PROPERTY_TS_ID),
+    ("stack", EVENT_ENABLE_PROPERTY_STACK_TRACE),
+    ("key", EVENT_ENABLE_PROPERTY_PSM_KEY),
+    ("ignore-keyword-0", EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0),
+    ("group", EVENT_ENABLE_PROPERTY_PROVIDER_GROUP),
+    ("enable-keyword-0", EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0),
+    ("start-key", EVENT_ENABLE_PROPERTY_PROCESS_START_KEY),
+    ("event-key", EVENT_ENABLE_PROPERTY_EVENT_KEY),
+    ("exclude-inprivate", EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE),
+    ("silos", EVENT_ENABLE_PROPERTY_ENABLE_SILOS),
+    ("container", EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING),
+];
+
+/// Options that have a value; `container` is one of both kinds.
+const VALUED: [&str; 18] = [
+    "level",
+    "any",
+    "all",
+    "keywords",
+    "source",
+    "ids",
+    "not-ids",
+    "names",
+    "not-names",
+    "pid",
+    "exe",
+    "package",
+    "app",
+    "container",
+    "stack-ids",
+    "stack-names",
+    "stack-level",
+    "stack-keywords",
+];
+
+/// Reads one option; `start` is where its `@` stands.
+pub(super) fn read(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
+    let name = scanner.run(&['=', '@', '+', ',', ';', ':']);
+    let key = name.text.to_ascii_lowercase();
+    if !scanner.take('=') {
+        if let Some((_, bit)) = FLAGS.iter().find(|(flag, _)| *flag == key) {
+            to.property |= bit;
+            return Ok(());
+        }
+        let why = if VALUED.contains(&key.as_str()) {
+            format!("@{key} needs a value: @{key}=…")
+        } else {
+            format!("there is no option {:?}: expected one of {}", name.text, all_names())
+        };
+        return Err(scanner.wrong(start..name.at.end, why));
+    }
+    match key.as_str() {
+        "level" => once(scanner, start, &mut to.level, |scanner| {
+            let piece = scanner.run(&['@', '+', ',', ';']);
+            level(scanner, &piece)
+        }),
+        "any" | "keywords" => once(scanner, start, &mut to.any, |scanner| bits(scanner, false)),
+        "all" => once(scanner, start, &mut to.all, |scanner| bits(scanner, false)),
+        "source" => once(scanner, start, &mut to.source, |scanner| {
+            let piece = if scanner.peek() == Some('{') {
+                scanner.through('}')
+            } else {
+                scanner.run(&['@', '+', ',', ';'])
+            };
+            guid(scanner, &piece)
+        }),
+        key if key.starts_with("stack-") => stack_option(scanner, start, key, to),
+        key if VALUED.contains(&key) => filter_option(scanner, start, key, to),
+        key if FLAGS.iter().any(|(flag, _)| *flag == key) => {
+            Err(scanner.wrong(name.at, format!("@{key} has no value")))
+        }
+        _ => {
+            let why = format!("there is no option {:?}: expected one of {}", name.text, all_names());
+            Err(scanner.wrong(name.at, why))
+        }
+    }
+}
+
+fn all_names() -> String {
+    let flags = FLAGS.iter().map(|(name, _)| *name).filter(|name| !VALUED.contains(name));
+    let valued = VALUED.iter().map(|name| format!("{name}="));
+    let mut names: Vec<String> = flags.map(str::to_owned).chain(valued).collect();
+    names.sort_unstable();
+    names.join(", ")
+}
+
+/// A value that there is only one of.
+fn once<'t, T>(
+    scanner: &mut Scanner<'t>,
+    start: usize,
+    place: &mut Option<T>,
+    read: impl FnOnce(&mut Scanner<'t>) -> Result<T, Mistake>,
+) -> Result<(), Mistake> {
+    let value = read(scanner)?;
+    if place.is_some() {
+        return Err(scanner.wrong(since(scanner, start), "this is said twice"));
+    }
+    *place = Some(value);
+    Ok(())
+}
+
+/// Which stacks are taken; asking for some asks for stacks.
+fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spelled) -> Result<(), Mistake> {
+    match key {
+        "stack-ids" => {
+            to.filters.stack_ids.extend(ids(scanner)?);
+            settle(scanner, start, &mut to.filters.stack_ids, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
+        }
+        "stack-names" => extend_names(&mut to.filters.stack_names, strings(scanner)?),
+        "stack-level" => once(scanner, start, &mut to.filters.stack_level, |scanner| {
+            let piece = scanner.run(&['@', '+', ',', ';']);
+            level(scanner, &piece)
+        })?,
+        "stack-keywords" => {
+            once(scanner, start, &mut to.stack_keywords, |scanner| bits(scanner, false))?;
+        }
+        _ => {
+            let why = format!("there is no option {key:?}: expected one of {}", all_names());
+            return Err(scanner.wrong(since(scanner, start), why));
+        }
+    }
+    to.property |= EVENT_ENABLE_PROPERTY_STACK_TRACE;
+    to.filters.check_sizes().map_err(|why| scanner.wrong(since(scanner, start), why))
+}
+
+/// Which processes, and which events.
+fn filter_option(
+    scanner: &mut Scanner<'_>,
+    start: usize,
+    key: &str,
+    to: &mut Spelled,
+) -> Result<(), Mistake> {
+    let filters = &mut to.filters;
+    match key {
+        "ids" | "not-ids" => {
+            let list = ids(scanner)?;
+            let chosen = choose(scanner, start, &mut filters.ids, key == "ids")?;
+            chosen.extend(list);
+            settle(scanner, start, chosen, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
+        }
+        "names" | "not-names" => {
+            let list = strings(scanner)?;
+            extend_names(choose(scanner, start, &mut filters.names, key == "names")?, list);
+        }
+        "pid" => {
+            let pids = numbers(scanner, "the id of a process, such as 1234")?;
+            filters.pids.extend(pids.iter().map(|(first, _)| *first));
+            settle(scanner, start, &mut filters.pids, MAX_EVENT_FILTER_PID_COUNT, "processes")?;
+        }
+        "exe" => extend_names(&mut filters.exes, strings(scanner)?),
+        "package" => extend_names(&mut filters.packages, strings(scanner)?),
+        "app" => extend_names(&mut filters.apps, strings(scanner)?),
+        _ => extend_names(&mut filters.containers, strings(scanner)?),
+    }
+    filters.check_sizes().map_err(|why| scanner.wrong(since(scanner, start), why))
+}
+
+/// The list that is meant; a filter lets in or keeps out, not both.
+fn choose<'f, T>(
+    scanner: &Scanner<'_>,
+    start: usize,
+    place: &'f mut Option<Choice<T>>,
+    is_in: bool,
+) -> Result<&'f mut Vec<T>, Mistake> {
+    let choice = place.get_or_insert_with(|| Choice { is_in, list: Vec::new() });
+    if choice.is_in != is_in {
+        let why = "a list lets in or keeps out: there cannot be one of each";
+        return Err(scanner.wrong(since(scanner, start), why));
+    }
+    Ok(&mut choice.list)
+}
+
+/// Each once, in order, and not too many.
+fn settle<T: Ord>(
+    scanner: &Scanner<'_>,
+    start: usize,
+    list: &mut Vec<T>,
+    most: usize,
+    what: &str,
+) -> Result<(), Mistake> {
+    list.sort_unstable();
+    list.dedup();
+    if list.len() > most {
+        let why = format!("{} {what} are more than the {most} that one filter holds", list.len());
+        return Err(scanner.wrong(since(scanner, start), why));
+    }
+    Ok(())
+}
+
+fn extend_names(list: &mut Vec<String>, more: Vec<String>) {
+    for name in more {
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    }
+}
+
+/// A list of texts: one, or several in quotes.
+fn strings(scanner: &mut Scanner<'_>) -> Result<Vec<String>, Mistake> {
+    let items = if scanner.peek() == Some('"') {
+        scanner.quoted_list()?
+    } else {
+        let item = scanner.run(&['@', '+', ',', ';']);
+        if matches!(scanner.peek(), Some(',' | ';')) {
+            let why = "a list stands in quotes (names=\"A,B\") or the option is repeated; + begins another provider";
+            return Err(scanner.wrong_here(why));
+        }
+        vec![item]
+    };
+    let is_wrong = |item: &&Piece| item.text.is_empty() || item.text.contains(['\0', ';']);
+    match items.iter().find(is_wrong) {
+        Some(item) => Err(scanner.wrong(item.at.clone(), "expected a name, and none that holds a semicolon")),
+        None => Ok(items.into_iter().map(|item| item.text).collect()),
+    }
+}
+
+/// Event ids: `1,2-5`.
+fn ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, Mistake> {
+    let start = scanner.at();
+    let mut ids = Vec::new();
+    for (first, last) in numbers(scanner, "event ids from 0 to 65535, such as 1,2-5")? {
+        let ends = u16::try_from(first).ok().zip(u16::try_from(last).ok()).filter(|(f, l)| f <= l);
+        let Some((first, last)) = ends else {
+            let why = "expected event ids from 0 to 65535, such as 1,2-5";
+            return Err(scanner.wrong(since(scanner, start), why));
+        };
+        // One more than fits is enough to be told so.
+        ids.extend((first..=last).take(MAX_EVENT_FILTER_EVENT_ID_COUNT.saturating_add(1)));
+    }
+    Ok(ids)
+}
+
+/// A list of numbers and ranges, in quotes or not; what is no number behind a comma is another provider.
+fn numbers(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(u32, u32)>, Mistake> {
+    const ENDS: &[char] = &['@', '+', ',', ';'];
+    let items = if scanner.peek() == Some('"') {
+        scanner.quoted_list()?
+    } else {
+        let mut items = vec![scanner.run(ENDS)];
+        while is_number_next(scanner) {
+            scanner.take(',');
+            items.push(scanner.run(ENDS));
+        }
+        items
+    };
+    let wrong = |item: &Piece| scanner.wrong(item.at.clone(), format!("expected {expected}"));
+    items.iter().map(|item| range(&item.text).ok_or_else(|| wrong(item))).collect()
+}
+
+fn is_number_next(scanner: &Scanner<'_>) -> bool {
+    let Some(rest) = scanner.rest().strip_prefix(',') else { return false };
+    let item = rest.split(['@', '+', ',', ';', ' ', '\t']).next().unwrap_or_default();
+    range(item).is_some()
+}
+
+/// A number, or two with a hyphen between them.
+fn range(text: &str) -> Option<(u32, u32)> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    match text.split_once('-') {
+        Some((first, last)) => number(first).zip(number(last)),
+        None => number(text).map(|one| (one, one)),
+    }
+}

@@ -1,0 +1,112 @@
+//! A provider as it is typed: what is printed here parses to the same.
+
+use std::fmt::{self, Display, Formatter};
+
+use traceweir::Guid;
+
+use super::Wanted;
+use super::filters::Choice;
+use super::option::FLAGS;
+
+impl Display for Wanted {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.is_named() {
+            f.write_str(&quoted(&self.name))?
+        } else {
+            write!(f, "{{{}}}", self.guid)?
+        }
+        match (self.keywords, self.level) {
+            (0, 0) => {}
+            (0, level) => write!(f, "::{level}")?,
+            (any, 0) => write!(f, ":{any:#x}")?,
+            (any, level) => write!(f, ":{any:#x}:{level}")?,
+        }
+        if self.all != 0 {
+            write!(f, "@all={:#x}", self.all)?;
+        }
+        for (name, _) in FLAGS.iter().filter(|(_, bit)| self.property & bit != 0) {
+            write!(f, "@{name}")?;
+        }
+        if !self.source.is_null() {
+            write!(f, "@source={}", self.source)?;
+        }
+        self.write_filters(f)
+    }
+}
+
+impl Wanted {
+    /// Whether the name leads to the id.
+    fn is_named(&self) -> bool {
+        Guid::from_provider_name(&self.name) == self.guid
+    }
+
+    fn write_filters(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let filters = &self.filters;
+        let pids: Vec<_> = filters.pids.iter().map(ToString::to_string).collect();
+        write_numbers(f, "pid", &pids)?;
+        for (option, list) in [
+            ("exe", &filters.exes),
+            ("package", &filters.packages),
+            ("app", &filters.apps),
+            ("container", &filters.containers),
+        ] {
+            write_texts(f, option, list)?;
+        }
+        if let Some(Choice { is_in, list }) = &filters.ids {
+            write_numbers(f, if *is_in { "ids" } else { "not-ids" }, &ranges(list))?;
+        }
+        if let Some(Choice { is_in, list }) = &filters.names {
+            write_texts(f, if *is_in { "names" } else { "not-names" }, list)?;
+        }
+        write_numbers(f, "stack-ids", &ranges(&filters.stack_ids))?;
+        write_texts(f, "stack-names", &filters.stack_names)?;
+        if let Some(level) = filters.stack_level {
+            write!(f, "@stack-level={level}")?;
+        }
+        if let Some(bits) = filters.stack_keywords {
+            write!(f, "@stack-keywords={bits:#x}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_numbers(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Result {
+    if list.is_empty() { Ok(()) } else { write!(f, "@{option}={}", list.join(",")) }
+}
+
+fn write_texts(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Result {
+    list.iter().try_for_each(|text| write!(f, "@{option}={}", quoted(text)))
+}
+
+/// A text as it is, where nothing in it means anything; else in quotes.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    // A name that reads as an id is none only in quotes.
+    if !text.is_empty() && text.chars().all(is_plain) && text.parse::<Guid>().is_err() {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        if matches!(c, '"' | '\\' | ',' | ';') || c.is_whitespace() {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Sorted ids, neighbours as ranges.
+fn ranges(ids: &[u16]) -> Vec<String> {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
+            _ => ranges.push((*id, *id)),
+        }
+    }
+    let text = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(text).collect()
+}

@@ -1,0 +1,327 @@
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use traceweir::controller::Filter;
+use traceweir_format::spec::enable::*;
+
+use super::filters::{Choice, Filters};
+use super::*;
+
+const HASHED: Guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
+
+#[test]
+fn names_are_hashed_and_guids_taken_as_they_are() {
+    for text in [
+        "MyProvider",
+        "*MyProvider",
+        "myprovider",
+        " MyProvider ",
+        "\"MyProvider\"",
+        "*\"MyProvider\"",
+        "b3864c38-4273-58c5-545b-8b3608343471",
+        "{B3864C38-4273-58C5-545B-8B3608343471}",
+        "#b3864c38-4273-58c5-545b-8b3608343471",
+        "#{b3864c38-4273-58c5-545b-8b3608343471}",
+    ] {
+        assert_eq!(parse_provider(text).unwrap().guid, HASHED, "{text}");
+    }
+}
+
+#[test]
+fn keywords_and_level_may_follow_and_may_be_empty() {
+    for (text, keywords, level) in [
+        ("A", 0, 0),
+        ("A:", 0, 0),
+        ("A::", 0, 0),
+        ("A:0x1F", 0x1F, 0),
+        ("A:0X1f:", 0x1F, 0),
+        ("A:0x1|0x10|2", 0x13, 0),
+        ("A:(0x1,0x10 , 2)", 0x13, 0),
+        ("A:12:3", 12, 3),
+        ("A:12:0x3", 12, 3),
+        ("A::verbose", 0, 5),
+        ("A::V", 0, 5),
+        ("A::crit", 0, 1),
+        ("A::e", 0, 2),
+        ("A::warn", 0, 3),
+        ("A::Information", 0, 4),
+        ("A:AuditFailure:1", 1 << 52, 1),
+        ("A:(win:AuditFailure,1)", 1 << 52 | 1, 0),
+        ("A@any=win:AuditFailure|1", 1 << 52 | 1, 0),
+        ("A@level=4@keywords=0x8", 8, 4),
+        ("A::4@any=0x8", 8, 4),
+        ("A @level=4", 0, 4),
+        ("{b3864c38-4273-58c5-545b-8b3608343471}:0x8000000000000000:Warning", 1 << 63, 3),
+        // The columns of logman.
+        ("A 0x10", 0x10, 0),
+        ("A 0x10 5", 0x10, 5),
+        ("A\t0x10\t0xff", 0x10, 255),
+        ("\"A\" 0x10 error", 0x10, 2),
+        ("A (0x10,0x1) 0x5", 0x11, 5),
+        ("{b3864c38-4273-58c5-545b-8b3608343471} (AuditFailure, AuditSuccess) 0x5", 3 << 52, 5),
+        ("{b3864c38-4273-58c5-545b-8b3608343471} 0xffffffff win:Error", 0xffff_ffff, 2),
+        ("b3864c38-4273-58c5-545b-8b3608343471 0x1 0x5 @stack", 1, 5),
+    ] {
+        let wanted = parse_provider(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!((wanted.keywords, wanted.level), (keywords, level), "{text}");
+    }
+}
+
+#[test]
+fn options_say_more() {
+    let ids = |is_in, list: &[u16]| Some(Choice { is_in, list: list.to_vec() });
+    let names =
+        |is_in, list: &[&str]| Some(Choice { is_in, list: list.iter().map(ToString::to_string).collect() });
+    let none = Filters::default;
+    let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
+    for (options, property, filters) in [
+        ("@stack", STACK, none()),
+        ("@STACK", STACK, none()),
+        ("@sid@tsid@key", 0x1 | 0x2 | 0x8, none()),
+        ("@start-key@event-key@container", 0x80 | 0x100 | 0x800, none()),
+        ("@ignore-keyword-0@enable-keyword-0", 0x10 | 0x40, none()),
+        ("@group@exclude-inprivate@silos", 0x20 | 0x200 | 0x400, none()),
+        ("@ids=7", 0, Filters { ids: ids(true, &[7]), ..none() }),
+        ("@ids=1,2-5,0x10", 0, Filters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..none() }),
+        ("@ids=\"5, 2-3\"", 0, Filters { ids: ids(true, &[2, 3, 5]), ..none() }),
+        ("@ids=5@ids=5@ids=4", 0, Filters { ids: ids(true, &[4, 5]), ..none() }),
+        ("@not-ids=9", 0, Filters { ids: ids(false, &[9]), ..none() }),
+        ("@names=Start", 0, Filters { names: names(true, &["Start"]), ..none() }),
+        ("@names=\"Start, Stop\"", 0, Filters { names: names(true, &["Start", "Stop"]), ..none() }),
+        ("@names=a@names=b", 0, Filters { names: names(true, &["a", "b"]), ..none() }),
+        ("@not-names=\"a\\,b\"", 0, Filters { names: names(false, &["a,b"]), ..none() }),
+        ("@pid=12,7", 0, Filters { pids: vec![7, 12], ..none() }),
+        ("@exe=bash", 0, Filters { exes: texts(&["bash"]), ..none() }),
+        ("@exe=\"a;b\"", 0, Filters { exes: texts(&["a", "b"]), ..none() }),
+        (
+            "@package=x.service@app=y",
+            0,
+            Filters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
+        ),
+        ("@container=abc", 0, Filters { containers: texts(&["abc"]), ..none() }),
+        ("@stack-ids=1-2", STACK, Filters { stack_ids: vec![1, 2], ..none() }),
+        ("@stack-names=Start", STACK, Filters { stack_names: texts(&["Start"]), ..none() }),
+        ("@stack-level=error", STACK, Filters { stack_level: Some(2), ..none() }),
+        (
+            "@stack-level=2@stack-keywords=0x4",
+            STACK,
+            Filters { stack_level: Some(2), stack_keywords: Some(4), ..none() },
+        ),
+    ] {
+        let text = format!("A{options}");
+        let wanted = parse_provider(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!((wanted.property, wanted.filters), (property, filters), "{text}");
+    }
+    let source = parse_provider("A@all=0x6@source={b3864c38-4273-58c5-545b-8b3608343471}").unwrap();
+    assert_eq!((source.all, source.source), (6, HASHED));
+}
+
+#[test]
+fn lists_are_joined_in_three_ways() {
+    for (text, names) in [
+        ("A+B,C;D", &["A", "B", "C", "D"][..]),
+        ("A:1:2, B::3 + C", &["A", "B", "C"]),
+        ("A@ids=1,2,B", &["A", "B"]),
+        ("A@ids=1,22e0e3a4-0000-0000-0000-000000000000", &["A", "{22e0e3a4-0000-0000-0000-000000000000}"]),
+        ("A@names=x+B", &["A", "B"]),
+        ("\"A,B\",C", &["A,B", "C"]),
+        ("A:(1,2),B", &["A", "B"]),
+        ("A 0x1 5,B", &["A", "B"]),
+    ] {
+        let Several(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let all: Vec<_> = all.iter().map(|s| s.resolve(&Known::default()).unwrap().name).collect();
+        assert_eq!(all, names, "{text}");
+    }
+}
+
+/// What is wrong, its place and a word of what is said.
+#[test]
+fn what_is_wrong_is_said_and_shown() {
+    for (text, marked, word) in [
+        ("", "", "name"),
+        ("*", "*", "name"),
+        (":1", ":", "name"),
+        ("A,", "", "name"),
+        ("A,,B", ",", "name"),
+        ("My*", "My*", "wildcards"),
+        ("#12", "12", "GUID"),
+        ("{12}", "{12}", "GUID"),
+        ("{b3864c38-4273", "{b3864c38-4273", "GUID"),
+        ("A:zz", "zz", "0x"),
+        ("A:0xzz", "0xzz", "keyword"),
+        ("A:1|", "", "keyword"),
+        ("A:(1,2", "", "closing"),
+        ("A:1:loud", "loud", "critical"),
+        ("A:1:256", "256", "255"),
+        ("A:1:2:3", ":", "more than"),
+        ("A:1:2 x", "x", "separator"),
+        ("My Provider", "Provider", "quotes"),
+        ("\"A", "\"A", "not closed"),
+        ("A@", "@", "no option"),
+        ("A@stak", "@stak", "stack"),
+        ("A@stak=1", "stak", "stack"),
+        ("A@stack=1", "stack", "no value"),
+        ("A@ids", "@ids", "needs a value"),
+        ("A@ids=", "", "event ids"),
+        ("A@ids=x", "x", "event ids"),
+        ("A@ids=5-2", "5-2", "65535"),
+        ("A@ids=70000", "70000", "65535"),
+        ("A@ids=1-65", "@ids=1-65", "64"),
+        ("A@ids=1@not-ids=2", "@not-ids=2", "one of each"),
+        ("A@pid=1,2,3,4,5,6,7,8,9", "@pid=1,2,3,4,5,6,7,8,9", "8"),
+        ("A@names=Start,Stop", ",", "quotes"),
+        ("A@names=", "", "name"),
+        ("A::4@level=5", "@level=5", "twice"),
+        ("A@source=12", "12", "GUID"),
+        ("A@stack-nothing=1", "@stack-nothing=", "no option"),
+    ] {
+        let error = parse_provider(text).expect_err(text);
+        assert!(error.contains(word), "{text}: {error}");
+        let mut lines = error.lines().rev();
+        let (carets, shown) = (lines.next().unwrap(), lines.next().unwrap());
+        assert_eq!(shown.trim_start(), text.trim_start(), "{error}");
+        let at = carets.find('^').unwrap();
+        let under: String = shown.chars().skip(at).take(carets.trim().len()).collect();
+        assert_eq!(under, marked, "{text}: {error}");
+    }
+    let long = format!("A@exe={}", "x".repeat(513));
+    assert!(parse_provider(&long).unwrap_err().contains("1024"));
+    let long = format!("A@names={}", "x".repeat(4076));
+    assert!(parse_provider(&long).unwrap_err().contains("4096"));
+    assert!(parse_provider("A+B").unwrap_err().contains("one provider"));
+}
+
+#[test]
+fn names_of_a_manifest_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.man");
+    let manifest = br#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>
+        <provider name="Net Company" guid="{b3864c38-4273-58c5-545b-8b3608343471}">
+          <keywords><keyword name="Network" mask="0x10"/><keyword name="Disk" mask="0x4"/></keywords>
+          <events><event value="7"/></events></provider></events></instrumentation></instrumentationManifest>"#;
+    std::fs::write(&file, manifest).unwrap();
+    let known = Known::load(&[file]).unwrap();
+    let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&known);
+    let wanted = resolve("\"net company\":network|disk:4@all=Disk@stack-keywords=(Network)").unwrap();
+    assert_eq!((wanted.guid, wanted.keywords, wanted.all), (HASHED, 0x14, 4));
+    assert_eq!(wanted.filters.stack_keywords, Some(0x10));
+    assert_ne!(resolve("*\"Net Company\"").unwrap().guid, HASHED, "the hash is said outright");
+    let unknown = resolve("{b3864c38-4273-58c5-545b-8b3608343471}:Nett").unwrap_err().to_string();
+    assert!(unknown.contains("Network (0x10), Disk (0x4)"), "{unknown}");
+}
+
+#[test]
+fn a_file_has_a_provider_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("providers.txt");
+    let read = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        read_file(&file, &Known::default())
+    };
+    let text =
+        "# ours\r\nA:0x1:4\r\n\r\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\r\nC+D\r\n";
+    let names: Vec<_> = read(text).ok().unwrap().into_iter().map(|w| w.name).collect();
+    assert_eq!(names, ["A", "{b3864c38-4273-58c5-545b-8b3608343471}", "C", "D"]);
+    let Err(Unusable::Wrong(why)) = read("A\nB:zz\n") else { panic!() };
+    assert!(why.contains("providers.txt:2: ") && why.contains("      ^^"), "{why}");
+    assert!(matches!(read_file(folder.path(), &Known::default()), Err(Unusable::Unread(_))));
+}
+
+#[test]
+fn filters_have_the_published_bytes() {
+    let bytes = |text: &str| parse_provider(text).unwrap().params(&[]).filters;
+    let filter = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
+    assert_eq!(bytes("A"), []);
+    assert_eq!(bytes("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
+    assert_eq!(bytes("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
+    let names = [&[0; 16][..], &[0, 1, 2, 0], b"ab\0c\0"].concat();
+    assert_eq!(bytes("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
+    let names = [&[0; 16][..], &[0, 0, 1, 0], b"ab\0"].concat();
+    assert_eq!(bytes("A@not-names=ab"), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
+    let exe = b"a\0;\0b\0";
+    for (option, kind) in [
+        ("exe", EVENT_FILTER_TYPE_EXECUTABLE_NAME),
+        ("package", EVENT_FILTER_TYPE_PACKAGE_ID),
+        ("app", EVENT_FILTER_TYPE_PACKAGE_APP_ID),
+        ("container", EVENT_FILTER_TYPE_CONTAINER),
+    ] {
+        assert_eq!(bytes(&format!("A@{option}=\"a,b\"")), [filter(kind, exe)]);
+    }
+    assert_eq!(bytes("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
+    let level = [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8], &[2, 1], &[0; 6]].concat();
+    assert_eq!(
+        bytes("A@stack-level=2@stack-keywords=4"),
+        [filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, &level)]
+    );
+    let all =
+        "A@pid=1@exe=a@package=b@app=c@container=d@ids=1@names=n@stack-ids=1@stack-names=n@stack-level=1";
+    let kinds: std::collections::BTreeSet<u32> = bytes(all).iter().map(|f| f.kind).collect();
+    assert_eq!(kinds.len(), 10, "one of each type");
+}
+
+#[test]
+fn a_process_filter_holds_little_endian_ids() {
+    let wanted = parse_provider("A:1:2").unwrap();
+    let params = wanted.params(&[0x102, 1]);
+    assert_eq!((params.level, params.match_any), (2, 1));
+    assert_eq!(params.filters, [Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0, 2, 1, 0, 0] }]);
+}
+
+fn texts() -> impl Strategy<Value = Vec<String>> {
+    // Whatever people call their things, but for what no list of names can hold.
+    btree_set("[^;\\x00]{1,12}", 0..4).prop_map(|set| set.into_iter().collect())
+}
+
+fn ids() -> impl Strategy<Value = Vec<u16>> {
+    btree_set(any::<u16>(), 0..=64).prop_map(|set| set.into_iter().collect())
+}
+
+fn choice<T: std::fmt::Debug>(
+    list: impl Strategy<Value = Vec<T>>,
+) -> impl Strategy<Value = Option<Choice<T>>> {
+    (any::<bool>(), list).prop_map(|(is_in, list)| (!list.is_empty()).then_some(Choice { is_in, list }))
+}
+
+prop_compose! {
+    fn filters()(
+        ids_in in choice(ids()), names in choice(texts()), pids in btree_set(any::<u32>(), 0..=8),
+        scopes in vec(texts(), 4), stack_ids in ids(), stack_names in texts(),
+        stack_level in any::<Option<u8>>(), stack_keywords in any::<Option<u64>>(),
+    ) -> Filters {
+        let mut scopes = scopes.into_iter();
+        let mut scope = || scopes.next().unwrap_or_default();
+        Filters {
+            ids: ids_in, names, pids: pids.into_iter().collect(), exes: scope(), packages: scope(), apps: scope(),
+            containers: scope(), stack_ids, stack_names, stack_level, stack_keywords,
+        }
+    }
+}
+
+prop_compose! {
+    fn wanted()(
+        name in proptest::option::of(".{1,20}"), guid in any::<u128>(), keywords: u64, all: u64, level: u8,
+        property in 0_u32..0x1000, source in any::<u128>(), filters in filters(),
+    ) -> Wanted {
+        let id = Guid::from_u128(guid);
+        let name = name.filter(|name| !name.is_empty());
+        let guid = name.as_deref().map_or(id, Guid::from_provider_name);
+        let f = &filters;
+        let stacks = !f.stack_ids.is_empty() || !f.stack_names.is_empty() || f.stack_level.is_some() || f.stack_keywords.is_some();
+        let property = if stacks { property | EVENT_ENABLE_PROPERTY_STACK_TRACE } else { property };
+        let name = name.unwrap_or_else(|| format!("{{{guid}}}"));
+        Wanted { name, guid, keywords, all, level, property, source: Guid::from_u128(source), filters }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_parses_to_the_same(wanted in wanted()) {
+        let text = wanted.to_string();
+        prop_assert_eq!(parse_provider(&text).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?, wanted);
+    }
+
+    #[test]
+    fn nothing_that_is_typed_panics(text in "[A-c:@,;+#*{}()|\"\\\\ =0-9é]{0,40}") {
+        let _ = parse_providers(&text);
+    }
+}

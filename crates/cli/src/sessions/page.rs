@@ -1,0 +1,295 @@
+//! A session as `weir query` and `weir list` show it: a page that users of logman recognise, and an object for programs.
+//!
+//! ```text
+//!   Name, Status, Root Path, Segment         the collection
+//!   Name\Name, Type, … File Mode             the trace: how it was made
+//!   Events Lost …                            what it has collected, and every counter of loss with its causes
+//!   Provider: …                              one block for each provider that it enables
+//! ```
+//!
+//! The names of the object are in `docs/cli-json.md` and do not change their meaning.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use traceweir::Status;
+use traceweir::controller::{Properties, ProviderEntry};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
+    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
+};
+
+use super::mode_names;
+use super::report::{counts_kib, has, is_at_limit};
+use crate::cmd::grouped;
+use crate::export::{Object, array, plain, plain_path};
+
+/// Whether a session still is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Running,
+    /// It was like this at its end.
+    Ended,
+}
+
+/// How a session is, in a word or a few.
+pub(crate) fn status(p: &Properties, life: Life) -> String {
+    match (life, Status(p.end_status)) {
+        (Life::Running, _) => "Running".to_owned(),
+        (Life::Ended, Status::ERROR_SUCCESS) if is_at_limit(p) => {
+            "Ended: its file reached its size".to_owned()
+        }
+        (Life::Ended, Status::ERROR_SUCCESS) => "Stopped".to_owned(),
+        (Life::Ended, status) => format!("Ended: {status} ({})", status.0),
+    }
+}
+
+/// What a session wants of a provider.
+struct Enabled<'p> {
+    provider: &'p ProviderEntry,
+    level: u8,
+    any: u64,
+    all: u64,
+}
+
+/// The providers that a session enables.
+fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
+    let wishes =
+        providers.iter().flat_map(|provider| provider.sessions.iter().map(move |wish| (provider, wish)));
+    let own = wishes.filter(|(_, (session, ..))| *session == id);
+    own.map(|(provider, (_, level, any, all))| Enabled { provider, level: *level, any: *any, all: *all })
+        .collect()
+}
+
+/// Lines of a name and a value.
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
+        let _ = writeln!(self.0, "{:<23} {value}", format!("{name}:"));
+        self
+    }
+
+    fn blank(&mut self) -> &mut Self {
+        self.0.push('\n');
+        self
+    }
+}
+
+/// A session for people.
+pub(crate) fn page(p: &Properties, life: Life, providers: &[ProviderEntry]) -> String {
+    let mut lines = Lines(String::new());
+    collection(&mut lines, p, life);
+    trace(lines.blank(), p);
+    counters(lines.blank(), p);
+    for enabled in enabled(p.id, providers) {
+        provider(lines.blank(), &enabled);
+    }
+    lines.0
+}
+
+fn collection(lines: &mut Lines, p: &Properties, life: Life) {
+    lines.line("Name", plain(&p.config.name)).line("Status", status(p, life));
+    if let Some(folder) = p.config.log_file.as_deref().and_then(Path::parent) {
+        lines.line("Root Path", plain_path(folder));
+    }
+    lines.line("Segment", on_off(has(p, NEWFILE))).line("Segment Max Size", most_bytes(p));
+}
+
+fn on_off(is_on: bool) -> &'static str {
+    if is_on { "On" } else { "Off" }
+}
+
+fn most_bytes(p: &Properties) -> String {
+    match p.config.maximum_file_size {
+        0 => "no limit".to_owned(),
+        most => format!("{most} {}", if counts_kib(p) { "KiB" } else { "MiB" }),
+    }
+}
+
+fn trace(lines: &mut Lines, p: &Properties) {
+    let c = &p.config;
+    let name = plain(&c.name);
+    lines.line("Name", format!("{name}\\{name}")).line("Type", "Trace");
+    lines.line("Session Id", format!("{:#x}", p.id)).line("Session Guid", format!("{{{}}}", c.guid));
+    if let Some(file) = &c.log_file {
+        lines.line("Output Location", plain_path(file));
+    }
+    lines.line("Append", on_off(has(p, APPEND))).line("Circular", on_off(has(p, CIRCULAR)));
+    lines.line("Buffer Size", format!("{} KiB", c.buffer_size));
+    let (there, free) = (p.number_of_buffers, p.free_buffers);
+    lines.line("Buffers", format!("{there} ({} to {}), {free} free", c.minimum_buffers, c.maximum_buffers));
+    let timer = if c.flush_timer == 0 { "none".to_owned() } else { format!("{} s", c.flush_timer) };
+    lines.line("Buffer Flush Timer", timer);
+    if c.flush_threshold > 0 {
+        lines.line("Flush Threshold", format!("{} buffers", c.flush_threshold));
+    }
+    lines.line("Clock Type", clock_type(c.clock)).line("File Mode", file_mode(p));
+    lines.line("Log Mode", format!("{:#x} ({})", c.log_file_mode, mode_names(c.log_file_mode)));
+    if c.low_latency {
+        lines.line("Low Latency", "On");
+    }
+}
+
+fn file_mode(p: &Properties) -> &'static str {
+    match (p.config.log_file.is_some(), has(p, REAL_TIME)) {
+        _ if has(p, BUFFERING) => "Buffered",
+        (true, true) => "File and Real-time",
+        (false, true) => "Real-time",
+        (_, false) => "File",
+    }
+}
+
+fn counters(lines: &mut Lines, p: &Properties) {
+    let cause = &p.lost_by_cause;
+    lines
+        .line("Events", grouped(p.events))
+        .line("Buffers Written", grouped(p.buffers_written.into()))
+        .line("Events Lost", grouped(p.events_lost))
+        .line("  No Room", grouped(cause.no_room))
+        .line("  Not Written", grouped(cause.not_written))
+        .line("  Damaged", grouped(cause.damaged))
+        .line("  No Region", grouped(cause.no_region))
+        .line("Buffers Lost", grouped(p.log_buffers_lost.into()))
+        .line("Real-time Events Lost", grouped(p.real_time_events_lost))
+        .line("Real-time Buffers Lost", grouped(p.real_time_buffers_lost.into()))
+        .line("Damaged Regions", grouped(p.damaged_regions.into()))
+        .line("Processes", grouped(p.processes.into()))
+        .line("Consumers", grouped(p.consumers.into()))
+        .line("Collector Thread", p.logger_thread_id)
+        .line("Collector Time", format!("{:.3} s", p.collector_ns as f64 / 1e9));
+}
+
+fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
+    let Enabled { provider, level, any, all } = enabled;
+    lines.0.push_str("Provider:\n");
+    let name = if provider.name.is_empty() { "-".to_owned() } else { plain(&provider.name) };
+    lines.line("Name", name).line("Provider Guid", format!("{{{}}}", provider.provider));
+    lines.line("Level", level_name(*level));
+    lines.line("KeywordsAll", format!("{all:#x}")).line("KeywordsAny", format!("{any:#x}"));
+    lines.line("Kind", kind(provider)).line("Processes", grouped(provider.pids.len() as u64));
+}
+
+/// What sort of provider it is.
+pub(crate) fn kind(provider: &ProviderEntry) -> &'static str {
+    match provider {
+        ProviderEntry { is_group: true, .. } => "group",
+        ProviderEntry { is_classic: true, .. } => "classic",
+        _ => "modern",
+    }
+}
+
+fn level_name(level: u8) -> String {
+    let name = match level {
+        0 => "all",
+        1 => "Critical",
+        2 => "Error",
+        3 => "Warning",
+        4 => "Information",
+        5 => "Verbose",
+        _ => return level.to_string(),
+    };
+    format!("{level} ({name})")
+}
+
+fn clock_type(clock: u32) -> &'static str {
+    match clock {
+        2 => "System",
+        3 => "Cycle",
+        _ => "Performance",
+    }
+}
+
+fn clock_name(clock: u32) -> &'static str {
+    match clock {
+        2 => "system",
+        3 => "cycles",
+        _ => "qpc",
+    }
+}
+
+/// A session for programs: one JSON object.
+pub(crate) fn json(p: &Properties, life: Life, providers: &[ProviderEntry]) -> String {
+    let mut object = Object::new();
+    object
+        .text("name", &p.config.name)
+        .text("status", life_name(p, life))
+        .text("status_text", &status(p, life));
+    configuration(&mut object, p);
+    measured(&mut object, p);
+    let providers = enabled(p.id, providers).into_iter().map(|enabled| {
+        let Enabled { provider, level, any, all } = enabled;
+        let mut object = Object::new();
+        object.text("guid", &provider.provider.to_string()).optional("name", named(provider));
+        object.number("level", level).mask("any", any).mask("all", all).text("kind", kind(provider));
+        object.raw("pids", &array(provider.pids.iter().map(ToString::to_string)));
+        object.finish()
+    });
+    object.raw("providers", &array(providers));
+    object.finish()
+}
+
+/// The name of a provider, where it is known.
+pub(crate) fn named(provider: &ProviderEntry) -> Option<&str> {
+    Some(provider.name.as_str()).filter(|name| !name.is_empty())
+}
+
+fn life_name(p: &Properties, life: Life) -> &'static str {
+    match life {
+        Life::Running => "running",
+        Life::Ended if p.end_status == 0 && !is_at_limit(p) => "stopped",
+        Life::Ended => "ended",
+    }
+}
+
+fn configuration(object: &mut Object, p: &Properties) {
+    let c = &p.config;
+    let file = c.log_file.as_ref().map(|f| f.display().to_string());
+    let most = u64::from(c.maximum_file_size);
+    let kib = if counts_kib(p) { most } else { most << 10 };
+    object
+        .number("id", p.id)
+        .text("guid", &c.guid.to_string())
+        .mask("mode", c.log_file_mode)
+        .text("modes", &mode_names(c.log_file_mode))
+        .text("clock", clock_name(c.clock))
+        .optional("file", file.as_deref())
+        .number("buffer_kib", c.buffer_size)
+        .number("minimum_buffers", c.minimum_buffers)
+        .number("maximum_buffers", c.maximum_buffers)
+        .number("maximum_file_kib", kib)
+        .number("maximum_file_mib", kib >> 10)
+        .number("flush_timer", c.flush_timer)
+        .number("flush_threshold", c.flush_threshold)
+        .mask("enable_flags", c.enable_flags)
+        .raw("low_latency", if c.low_latency { "true" } else { "false" });
+}
+
+fn measured(object: &mut Object, p: &Properties) {
+    let cause = &p.lost_by_cause;
+    let mut lost = Object::new();
+    lost.number("no_room", cause.no_room)
+        .number("not_written", cause.not_written)
+        .number("damaged", cause.damaged)
+        .number("no_region", cause.no_region);
+    object
+        .number("buffers", p.number_of_buffers)
+        .number("free_buffers", p.free_buffers)
+        .number("events", p.events)
+        .number("buffers_written", p.buffers_written)
+        .number("events_lost", p.events_lost)
+        .raw("lost_by_cause", &lost.finish())
+        .number("log_buffers_lost", p.log_buffers_lost)
+        .number("real_time_buffers_lost", p.real_time_buffers_lost)
+        .number("real_time_events_lost", p.real_time_events_lost)
+        .number("processes", p.processes)
+        .number("consumers", p.consumers)
+        .number("damaged_regions", p.damaged_regions)
+        .number("collector_thread", p.logger_thread_id)
+        .number("collector_ns", p.collector_ns)
+        .number("end_status", p.end_status);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use traceweir::Guid;
+use traceweir::controller::{LostByCause, SessionConfig};
+
+use super::*;
+
+fn session() -> Properties {
+    let config = SessionConfig {
+        name: "Morning".to_owned(),
+        guid: Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471),
+        log_file_mode: 0x101,
+        clock: 1,
+        buffer_size: 64,
+        minimum_buffers: 4,
+        maximum_buffers: 24,
+        maximum_file_size: 100,
+        flush_timer: 1,
+        log_file: Some("/var/log/a.etl".into()),
+        ..SessionConfig::default()
+    };
+    Properties {
+        id: 0x1_0001,
+        config,
+        number_of_buffers: 5,
+        free_buffers: 3,
+        buffers_written: 1234,
+        events_lost: 10,
+        log_buffers_lost: 2,
+        real_time_buffers_lost: 3,
+        real_time_events_lost: 30,
+        logger_thread_id: 77,
+        events: 1_000_000,
+        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4 },
+        processes: 6,
+        consumers: 1,
+        damaged_regions: 1,
+        collector_ns: 1_500_000_000,
+        end_status: 0,
+    }
+}
+
+fn providers() -> Vec<ProviderEntry> {
+    let shop = ProviderEntry {
+        provider: Guid::from_provider_name("MyCompany.App"),
+        name: "MyCompany.App".to_owned(),
+        pids: vec![12, 13],
+        sessions: vec![(0x1_0001, 4, 0x10, 0), (0x1_0002, 0, 0, 0)],
+        ..ProviderEntry::default()
+    };
+    let ahead = ProviderEntry {
+        provider: Guid::from_u128(7),
+        sessions: vec![(0x1_0001, 0, 0, 3)],
+        is_group: true,
+        ..ProviderEntry::default()
+    };
+    vec![shop, ahead]
+}
+
+const PAGE: &str = r"Name:                   Morning
+Status:                 Running
+Root Path:              /var/log
+Segment:                Off
+Segment Max Size:       100 MiB
+
+Name:                   Morning\Morning
+Type:                   Trace
+Session Id:             0x10001
+Session Guid:           {b3864c38-4273-58c5-545b-8b3608343471}
+Output Location:        /var/log/a.etl
+Append:                 Off
+Circular:               Off
+Buffer Size:            64 KiB
+Buffers:                5 (4 to 24), 3 free
+Buffer Flush Timer:     1 s
+Clock Type:             Performance
+File Mode:              File and Real-time
+Log Mode:               0x101 (SEQUENTIAL REAL_TIME)
+
+Events:                 1,000,000
+Buffers Written:        1,234
+Events Lost:            10
+  No Room:              1
+  Not Written:          2
+  Damaged:              3
+  No Region:            4
+Buffers Lost:           2
+Real-time Events Lost:  30
+Real-time Buffers Lost: 3
+Damaged Regions:        1
+Processes:              6
+Consumers:              1
+Collector Thread:       77
+Collector Time:         1.500 s
+
+Provider:
+Name:                   MyCompany.App
+Provider Guid:          {35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5}
+Level:                  4 (Information)
+KeywordsAll:            0x0
+KeywordsAny:            0x10
+Kind:                   modern
+Processes:              2
+
+Provider:
+Name:                   -
+Provider Guid:          {00000000-0000-0000-0000-000000000007}
+Level:                  0 (all)
+KeywordsAll:            0x3
+KeywordsAny:            0x0
+Kind:                   group
+Processes:              0
+";
+
+#[test]
+fn the_page_reads_as_agreed() {
+    let guid = Guid::from_provider_name("MyCompany.App").to_string();
+    let expected = PAGE.replace("35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5", &guid);
+    assert_eq!(page(&session(), Life::Running, &providers()), expected);
+}
+
+#[test]
+fn the_end_of_a_session_is_told_in_its_status() {
+    let mut p = session();
+    assert_eq!(status(&p, Life::Running), "Running");
+    assert_eq!(status(&p, Life::Ended), "Stopped");
+    p.buffers_written = 1600;
+    assert_eq!(status(&p, Life::Ended), "Ended: its file reached its size");
+    p.end_status = Status::ERROR_DISK_FULL.0;
+    assert_eq!(status(&p, Life::Ended), format!("Ended: {} (112)", Status::ERROR_DISK_FULL));
+}
+
+#[test]
+fn the_object_has_the_names_that_are_documented() {
+    let text = json(&session(), Life::Running, &providers());
+    let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let documented = include_str!("../../../../../docs/cli-json.md");
+    for (name, value) in object.as_object().unwrap() {
+        assert!(documented.contains(&format!("| `{name}` |")), "{name} is not documented");
+        for inner in value.as_array().and_then(|list| list.first()).and_then(|v| v.as_object()).into_iter() {
+            for name in inner.keys() {
+                assert!(documented.contains(&format!("`{name}`")), "{name} of a provider is not documented");
+            }
+        }
+    }
+    assert_eq!(object["status"], "running");
+    assert_eq!(object["maximum_file_kib"], 102_400);
+    assert_eq!(object["lost_by_cause"]["no_region"], 4);
+    assert_eq!(object["providers"][0]["any"], "0x10");
+    assert_eq!(object["providers"][1]["name"], serde_json::Value::Null);
+}

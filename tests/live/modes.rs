@@ -1,0 +1,128 @@
+//! Kinds of log files and of sessions, as flags ask for them.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
+use crate::util::{Daemon, eventually, weir};
+
+fn query(daemon: &Daemon, name: &str) -> Value {
+    daemon.weir(["query", name, "--json"]).expect(0).json().remove(0)
+}
+
+/// Each kind of session by its flag, with the names of its mode.
+#[test]
+fn flags_become_modes() {
+    let daemon = Daemon::start();
+    for (number, (flags, modes)) in [
+        (&["--compressed"][..], "SEQUENTIAL COMPRESSED"),
+        (&["--independent"], "SEQUENTIAL INDEPENDENT_SESSION"),
+        (&["--no-per-processor"], "SEQUENTIAL NO_PER_PROCESSOR_BUFFERING"),
+        (&["--sequential", "--real-time"], "SEQUENTIAL REAL_TIME"),
+        (&["--secure"], "SEQUENTIAL SECURE"),
+        (&["--preallocate", "--max-size", "1"], "SEQUENTIAL PREALLOCATE"),
+        (&["--circular", "--max-size", "1"], "CIRCULAR"),
+        (&["--append"], "APPEND"),
+        (&["--buffering"], "BUFFERING"),
+        (&["--mode", "0x8001"], "SEQUENTIAL USE_LOCAL_SEQUENCE"),
+        (
+            &["--mode", "use-local-sequence,use-paged-memory"],
+            "SEQUENTIAL USE_LOCAL_SEQUENCE USE_PAGED_MEMORY",
+        ),
+        (&["--flush-threshold", "3", "--clock", "system"], "SEQUENTIAL"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, file) = (format!("Kind{number}"), daemon.path(&format!("{number}.etl")));
+        let arguments = [&["start", &name, "-o", text(&file), "-p", SHOP], flags].concat();
+        daemon.weir(arguments).expect(0);
+        let session = query(&daemon, &name);
+        assert_eq!(session["modes"], modes, "{flags:?}");
+        let page = daemon.weir(["query", &name]).expect(0).text();
+        assert!(page.contains(&format!("({modes})")), "{page}");
+        daemon.weir(["stop", &name]).expect(0);
+    }
+    let guid = "b3864c38-4273-58c5-545b-8b3608343471";
+    daemon.weir(["start", "Known", "--guid", guid]).expect(0);
+    assert_eq!(query(&daemon, &format!("{{{guid}}}"))["name"], "Known", "a session is found by its id too");
+    daemon.weir(["start", "Twice", "--guid", guid]).expect(1);
+}
+
+#[test]
+fn a_row_of_files_goes_on_when_asked() {
+    let daemon = Daemon::start();
+    let (row, file) = (daemon.path("row-%d.etl"), |n: u32| daemon.path(&format!("row-{n}.etl")));
+    daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
+    serve(&daemon, 2);
+    let run = daemon.weir(["increment", "Row"]).expect(0);
+    assert!(
+        run.stderr.contains("row-1.etl is finished") && run.stderr.contains("goes on in"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("row-2.etl"), "{}", run.stderr);
+    serve(&daemon, 3);
+    let page = daemon.weir(["query", "row"]).expect(0).text();
+    assert!(
+        page.contains("Segment:                On") && page.contains("Segment Max Size:       1 MiB"),
+        "{page}"
+    );
+    let run = daemon.weir(["stop", "Row"]).expect(0);
+    assert!(run.stderr.contains("row-2.etl is the last file of its row; 15 events"), "{}", run.stderr);
+    assert_eq!(events_in(&file(1)).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(events_in(&file(2)).len(), 3 * EVENTS_PER_ORDER);
+}
+
+#[test]
+fn a_file_is_continued_by_a_second_session() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    for orders in [2, 3] {
+        daemon.weir(["start", "More", "-o", text(&file), "--append", "-p", SHOP]).expect(0);
+        serve(&daemon, orders);
+        daemon.weir(["stop", "More"]).expect(0);
+    }
+    assert_eq!(events_in(&file).len(), 5 * EVENTS_PER_ORDER);
+    let run = daemon.weir(["start", "Odd", "-o", text(&file), "--append", "--buffer-size", "128"]).expect(1);
+    assert!(run.stderr.contains("cannot start session Odd"), "{}", run.stderr);
+    assert_eq!(events_in(&file).len(), 5 * EVENTS_PER_ORDER, "the file is as it was");
+}
+
+#[test]
+fn a_file_is_finished_and_the_session_goes_live() {
+    let daemon = Daemon::start();
+    let file: PathBuf = daemon.path("a.etl");
+    daemon.weir(["start", "Turning", "-o", text(&file), "-p", SHOP, "--low-latency"]).expect(0);
+    serve(&daemon, 2);
+    let run = daemon.weir(["convert-to-realtime", "Turning"]).expect(0);
+    assert!(
+        run.stderr.contains("a.etl is finished") && run.stderr.contains("weir watch Turning"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    let _shop = open_shop(&daemon);
+    daemon.weir(["watch", "Turning", "--head", "1"]).expect(0);
+    let session = query(&daemon, "Turning");
+    assert!(session["modes"].as_str().unwrap().contains("REAL_TIME"), "{session}");
+    daemon.weir(["convert-to-realtime", "Turning"]).expect(1);
+    daemon.weir(["stop", "Turning"]);
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER, "nothing is added to it");
+}
+
+#[test]
+fn preallocated_files_are_cut_to_what_they_hold() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    daemon
+        .weir(["start", "Reserved", "-o", text(&file), "--preallocate", "--max-size", "8", "-p", SHOP])
+        .expect(0);
+    serve(&daemon, 2);
+    eventually("events", || (query(&daemon, "Reserved")["events"] == 2 * EVENTS_PER_ORDER).then_some(()));
+    daemon.weir(["stop", "Reserved"]).expect(0);
+    assert!(file.metadata().unwrap().len() < 8 << 20);
+    assert_eq!(weir(["info", text(&file), "--json"]).expect(0).json().len(), 1);
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+}

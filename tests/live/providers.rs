@@ -1,0 +1,206 @@
+//! Providers as they are named, enabled, asked and listed.
+
+use serde_json::Value;
+
+use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
+use crate::util::{Daemon, Process, eventually, root, weir};
+
+/// The entry of a provider once this process has it.
+fn entry_with(daemon: &Daemon, arguments: &[&str], process: &Process) -> Value {
+    eventually("the provider in the list", || {
+        let all = daemon.weir(arguments).expect(0).json();
+        let has_it =
+            |p: &Value| p["pids"].as_array().is_some_and(|pids| pids.iter().any(|pid| pid == process.id()));
+        all.into_iter().find(has_it)
+    })
+}
+
+#[test]
+fn providers_are_listed_with_their_processes_and_sessions() {
+    let daemon = Daemon::start();
+    assert!(daemon.weir(["providers"]).expect(0).stderr.contains("no provider"));
+    daemon.weir(["start", "Live", "--real-time", "-p", &format!("{SHOP}:0x1:info")]).expect(0);
+    let shop = open_shop(&daemon);
+    for arguments in [
+        &["list", "--providers", "--json"][..],
+        &["providers", "--json"],
+        &["providers", "*coffee*", "--json"],
+    ] {
+        let entry = entry_with(&daemon, arguments, &shop);
+        assert_eq!((&entry["name"], &entry["kind"]), (&SHOP.into(), &"modern".into()));
+        assert_eq!(entry["sessions"][0]["name"], "Live");
+        let wanted = (&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]);
+        assert_eq!(wanted, (&"0x1".into(), &4.into()));
+    }
+    let run = daemon.weir(["providers", "Tea.*"]).expect(0);
+    assert!(run.stdout.is_empty() && run.stderr.contains("Tea.*"), "{}", run.stderr);
+    let table = daemon.weir(["providers"]).expect(0).text();
+    assert!(table.contains(SHOP) && table.contains("Live:0x1:4"), "{table}");
+    assert_eq!(daemon.weir(["list", "--providers"]).expect(0).text(), table);
+    let page = daemon.weir(["query", "Live"]).expect(0).text();
+    assert!(page.contains(SHOP) && page.contains("Level:                  4 (Information)"), "{page}");
+    let session = &daemon.weir(["query", "Live", "--json"]).expect(0).json()[0];
+    assert_eq!(
+        (&session["providers"][0]["name"], &session["providers"][0]["any"]),
+        (&SHOP.into(), &"0x1".into())
+    );
+    daemon.weir(["enable", "Live", SHOP]).expect(0);
+    let table = daemon.weir(["providers"]).expect(0).text();
+    assert!(table.contains("Live:all"), "{table}");
+}
+
+#[test]
+fn several_providers_come_from_lists_files_and_repeated_flags() {
+    let daemon = Daemon::start();
+    let list = daemon.path("providers.txt");
+    let text_of_it =
+        "# ours\nOne:0x1:warning\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\n";
+    std::fs::write(&list, text_of_it).unwrap();
+    daemon.weir(["start", "Many", "-pf", text(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
+    let enabled = |name: &str| {
+        let all = daemon.weir(["query", name, "--json"]).expect(0).json();
+        let of = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
+        let mut wishes: Vec<_> = all[0]["providers"].as_array().unwrap().iter().map(of).collect();
+        wishes.sort();
+        wishes
+    };
+    let wish = |level, any: &str, all: &str| (level, format!("\"{any}\""), format!("\"{all}\""));
+    let all = [
+        wish(0, "0x0", "0x0"),
+        wish(0, "0x0", "0x3"),
+        wish(3, "0x1", "0x0"),
+        wish(4, "0x0", "0x0"),
+        wish(5, "0x3", "0x0"),
+    ];
+    assert_eq!(enabled("Many"), all);
+    daemon.weir(["disable", "Many", "-pf", text(&list), "-p", "Two;Three"]).expect(0);
+    assert_eq!(enabled("Many"), [wish(0, "0x0", "0x3")]);
+    daemon.weir(["enable", "Many", "Four", "Five", "--level", "2"]).expect(0);
+    assert_eq!(enabled("Many"), [wish(2, "0x0", "0x0"), wish(2, "0x0", "0x0")], "an enable replaces");
+}
+
+#[test]
+fn a_manifest_gives_names_to_providers_and_keywords() {
+    let daemon = Daemon::start();
+    let manifest = root().join("fixtures/manifests/everything.man");
+    daemon.weir(["start", "Named"]).expect(0);
+    let provider = "Traceweir-Example-Everything:Network|disk:4";
+    daemon.weir(["enable", "Named", provider, "--manifest", text(&manifest)]).expect(0);
+    let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
+    assert_eq!(session["providers"][0]["any"], "0x9");
+    let guid = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
+    assert_eq!(session["providers"][0]["guid"], guid, "that of the manifest");
+    let run = daemon
+        .weir(["enable", "Named", &format!("{{{guid}}}:Nett"), "--manifest", text(&manifest)])
+        .expect(2);
+    assert!(run.stderr.contains("Network (0x1)") && run.stderr.contains("^^^^"), "{}", run.stderr);
+}
+
+#[test]
+fn only_the_processes_that_are_named_are_enabled() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let (chosen, _other) = (open_shop(&daemon), open_shop(&daemon));
+    entry_with(&daemon, &["providers", "--json"], &chosen);
+    daemon.weir(["start", "Some", "-o", text(&file), "-p", &format!("{SHOP}@pid={}", chosen.id())]).expect(0);
+    eventually("events", || {
+        (daemon.weir(["query", "Some", "--json"]).json()[0]["events"] != 0).then_some(())
+    });
+    daemon.weir(["stop", "Some"]).expect(0);
+    let pids: std::collections::BTreeSet<_> =
+        events_in(&file).iter().map(|e| e["pid"].as_u64().unwrap()).collect();
+    assert_eq!(pids, [u64::from(chosen.id())].into());
+}
+
+/// Which of the six events of two orders (start, brewing, end) come through, by what is said behind the provider.
+#[test]
+fn events_are_chosen_by_name_and_processes_by_program() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    for (options, expected) in [
+        ("@names=Brew", 2),
+        ("@not-names=Brew", 4),
+        ("@names=\"Brew,Order\"", 6),
+        ("@names=Brew@names=Other", 2),
+        ("@exe=weir", 6),
+        ("@exe=\"other;WEIR\"", 6),
+        ("@exe=other", 0),
+        ("@exe=weir@names=Order", 4),
+        // Ids are not looked at where names are all there is.
+        ("@ids=77", 6),
+        ("@all=0x1", 6),
+        ("@all=0x2", 0),
+        ("::4@any=0x1@ignore-keyword-0", 6),
+    ] {
+        let provider = format!("{SHOP}{options}");
+        daemon.weir(["start", "Choosing", "-o", text(&file), "-p", &provider]).expect(0);
+        serve(&daemon, 2);
+        daemon.weir(["stop", "Choosing"]).expect(0);
+        assert_eq!(events_in(&file).len(), expected, "{options}");
+    }
+}
+
+#[test]
+fn a_provider_is_asked_for_its_state() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    daemon.weir(["start", "Asking", "-o", text(&file), "-p", SHOP]).expect(0);
+    let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
+    entry_with(&daemon, &["providers", "--json"], &shop);
+    let served = |session: &Value| session["events"] == 2 * EVENTS_PER_ORDER;
+    eventually("all orders", || {
+        daemon.weir(["flush", "Asking"]).expect(0);
+        served(&daemon.weir(["query", "Asking", "--json"]).expect(0).json()[0]).then_some(())
+    });
+    daemon.weir(["capture-state", "Asking", "-p", SHOP]).expect(0);
+    let state = eventually("the state", || {
+        daemon.weir(["flush", "Asking"]).expect(0);
+        let events = weir(["dump", "--format", "jsonl", "--event", "State", text(&file)]).json();
+        events.into_iter().next()
+    });
+    assert_eq!(state["fields"]["served"], 2);
+    daemon.weir(["stop", "Asking"]).expect(0);
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER + 1);
+}
+
+#[test]
+fn a_provider_nobody_knows_cannot_be_asked() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Asking"]).expect(0);
+    let run = daemon.weir(["capture-state", "Asking", "Nobody.Has.It"]).expect(1);
+    assert!(run.stderr.contains("Nobody.Has.It"), "{}", run.stderr);
+}
+
+#[test]
+fn wrong_providers_are_refused_before_anything_happens() {
+    let nobody = Daemon::absent();
+    for (provider, word) in [
+        ("My*", "wildcards"),
+        ("#12", "GUID"),
+        ("A:1:loud", "critical"),
+        ("A@names=B,C", "quotes"),
+        ("A:Net", "--manifest"),
+    ] {
+        for arguments in [
+            &["record", "-o", "x.etl", "-p", provider][..],
+            &["enable", "X", provider],
+            &["watch", "-p", provider],
+        ] {
+            let run = nobody.weir(arguments).expect(2);
+            assert!(run.stderr.contains(word) && run.stderr.contains('^'), "{provider}: {}", run.stderr);
+        }
+    }
+    let list = nobody.path("providers.txt");
+    std::fs::write(&list, "A\nB:1:loud\n").unwrap();
+    let run = nobody.weir(["start", "X", "-pf", text(&list)]).expect(2);
+    assert!(run.stderr.contains("providers.txt:2: ") && run.stderr.contains("^^^^"), "{}", run.stderr);
+    let run = nobody.weir(["start", "X", "-pf", text(&nobody.path("missing.txt"))]).expect(1);
+    assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
+    let run = nobody.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
+    assert!(run.stderr.contains("events do not tell"), "{}", run.stderr);
+    for verb in ["enable", "disable", "capture-state"] {
+        assert!(nobody.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
+    }
+    assert!(!nobody.answers());
+    serve(&nobody, 1);
+}

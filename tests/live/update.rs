@@ -1,0 +1,69 @@
+//! update, increment, convert-to-realtime: sessions change while they run.
+
+use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
+use crate::util::Daemon;
+
+#[test]
+fn timer_and_buffers_change_and_the_rest_stays() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Changing", "-o", text(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
+    let before = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
+    let run = daemon.weir(["update", "changing", "--flush-timer", "7"]).expect(0);
+    assert!(run.stderr.contains("flush timer 7 s") && run.stderr.contains("real-time off"), "{}", run.stderr);
+    let now = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
+    assert_eq!((&now["flush_timer"], &now["maximum_buffers"]), (&7.into(), &before["maximum_buffers"]));
+    daemon.weir(["update", "Changing", "--max-buffers", "600"]).expect(0);
+    let now = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
+    assert_eq!((&now["flush_timer"], &now["maximum_buffers"]), (&7.into(), &600.into()));
+    daemon.weir(["stop", "Changing"]).expect(0);
+}
+
+#[test]
+fn a_session_goes_on_in_another_file() {
+    let daemon = Daemon::start();
+    let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));
+    daemon.weir(["start", "Moving", "-o", text(&one), "-p", SHOP]).expect(0);
+    serve(&daemon, 2);
+    let run = daemon.weir(["update", "Moving", "-o", text(&two)]).expect(0);
+    assert!(run.stderr.contains("2.etl"), "{}", run.stderr);
+    serve(&daemon, 3);
+    let run = daemon.weir(["update", "Moving", "-o", text(&two)]).expect(1);
+    assert!(run.stderr.contains("cannot update session Moving"), "the same name again: {}", run.stderr);
+    daemon.weir(["stop", "Moving"]).expect(0);
+    assert_eq!(events_in(&one).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(events_in(&two).len(), 3 * EVENTS_PER_ORDER);
+}
+
+#[test]
+fn live_delivery_is_switched_on_and_off() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Both", "-o", text(&daemon.path("a.etl")), "-p", SHOP, "--low-latency"]).expect(0);
+    daemon.weir(["watch", "Both", "--head", "1"]).expect(1);
+    let run = daemon.weir(["update", "Both", "--real-time", "on"]).expect(0);
+    assert!(run.stderr.contains("real-time on"), "{}", run.stderr);
+    let _shop = open_shop(&daemon);
+    daemon.weir(["watch", "Both", "--head", "1"]).expect(0);
+    daemon.weir(["update", "Both", "--real-time", "off"]).expect(0);
+    daemon.weir(["watch", "Both", "--head", "1"]).expect(1);
+}
+
+#[test]
+fn an_update_says_what_to_change() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Same"]).expect(0);
+    let run = daemon.weir(["update", "Same"]).expect(2);
+    assert!(run.stderr.contains("--flush-timer"), "{}", run.stderr);
+    daemon.weir(["update", "Same", "--real-time", "perhaps"]).expect(2);
+    daemon.weir(["update", "Same", "--max-buffers", "few"]).expect(2);
+}
+
+#[test]
+fn only_a_row_of_files_has_a_next_one_and_only_a_file_is_converted() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Plain", "-o", text(&daemon.path("a.etl"))]).expect(0);
+    let run = daemon.weir(["increment", "Plain"]).expect(1);
+    assert!(run.stderr.contains("next file of session Plain"), "{}", run.stderr);
+    daemon.weir(["start", "Live"]).expect(0);
+    let run = daemon.weir(["convert-to-realtime", "Live"]).expect(1);
+    assert!(run.stderr.contains("cannot convert session Live"), "{}", run.stderr);
+}
