@@ -1,5 +1,6 @@
 //! Documented constants under their published names, without logic.
 
+pub mod access;
 pub mod enable;
 pub mod event;
 pub mod session;

@@ -1,0 +1,137 @@
+//! Rights on sessions, providers and groups, and the operations that change who has them.
+//!
+//! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values from evntcons.h and wmistr.h.
+
+use core::fmt;
+use core::ops::BitOr;
+
+use crate::guid::Guid;
+
+/// The GUID whose list holds for all that have none of their own (`DefaultTraceSecurityGuid`).
+pub const DEFAULT_TRACE_SECURITY: Guid = Guid::from_u128(0x0811c1af_7a07_4a06_82ed_869455cdf713);
+
+/// Rights, one bit each. Bits that have no name here are kept as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rights(pub u32);
+
+macro_rules! rights {
+    ($($bit:literal $name:ident $text:literal,)*) => {
+        impl Rights {
+            $(#[doc = $text] pub const $name: Self = Self($bit);)*
+
+            /// The rights that have a published name, low bit first.
+            pub const NAMED: [(Self, &'static str); 13] = [$((Self($bit), stringify!($name)),)*];
+        }
+    };
+}
+
+rights! {
+    0x0001 WMIGUID_QUERY "Query a session.",
+    0x0002 WMIGUID_SET "Change who may do what with the object.",
+    0x0004 WMIGUID_NOTIFICATION "Not used by event tracing.",
+    0x0008 WMIGUID_READ_DESCRIPTION "Not used by event tracing.",
+    0x0010 WMIGUID_EXECUTE "Not used by event tracing.",
+    0x0020 TRACELOG_CREATE_REALTIME "Start or change a session that delivers live.",
+    0x0040 TRACELOG_CREATE_ONDISK "Start or change a session that writes a file.",
+    0x0080 TRACELOG_GUID_ENABLE "Enable a provider.",
+    0x0100 TRACELOG_ACCESS_KERNEL_LOGGER "Not used any more.",
+    0x0200 TRACELOG_LOG_EVENT "Write events to a session in secure mode.",
+    0x0400 TRACELOG_ACCESS_REALTIME "Read a live session.",
+    0x0800 TRACELOG_REGISTER_GUIDS "Register a provider.",
+    0x1000 TRACELOG_JOIN_GROUP "Join a group of providers.",
+}
+
+impl Rights {
+    /// No right.
+    pub const NONE: Self = Self(0);
+    /// Every right that has a name, with those that the published `WMIGUID_ALL_ACCESS` adds (read the list, wait).
+    pub const WMIGUID_ALL_ACCESS: Self = Self(0x0012_1FFF);
+
+    /// Whether all of these are among them.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of these is among them.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// These without those.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<u32> for Rights {
+    fn from(bits: u32) -> Self {
+        Self(bits)
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Display for Rights {
+    /// The published names, joined by `|`, and the rest in hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut rest, mut separator) = (*self, "");
+        for (right, name) in Self::NAMED {
+            if self.contains(right) {
+                write!(f, "{separator}{name}")?;
+                (rest, separator) = (rest.without(right), " | ");
+            }
+        }
+        match rest {
+            Self::NONE if !separator.is_empty() => Ok(()),
+            rest => write!(f, "{separator}{:#x}", rest.0),
+        }
+    }
+}
+
+/// What EventAccessControl does (EVENTSECURITYOPERATION).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SecurityOperation(pub u32);
+
+impl SecurityOperation {
+    /// `EventSecuritySetDACL`: one entry instead of all that say who may.
+    pub const SET_DACL: Self = Self(0);
+    /// `EventSecuritySetSACL`: one entry instead of all that say what is audited.
+    pub const SET_SACL: Self = Self(1);
+    /// `EventSecurityAddDACL`: one more entry that says who may.
+    pub const ADD_DACL: Self = Self(2);
+    /// `EventSecurityAddSACL`: one more entry that says what is audited.
+    pub const ADD_SACL: Self = Self(3);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn rights_are_told_by_their_published_names_and_the_rest_in_digits() {
+        let both = Rights::WMIGUID_QUERY | Rights::TRACELOG_GUID_ENABLE;
+        assert_eq!(both.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE");
+        let more = both | Rights(0x8000_0000);
+        assert_eq!(more.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE | 0x80000000");
+        assert_eq!(Rights::NONE.to_string(), "0x0");
+        let named = Rights::NAMED.iter().fold(Rights::NONE, |all, (right, _)| all | *right);
+        assert_eq!(named, Rights(0x1FFF));
+        assert!(Rights::WMIGUID_ALL_ACCESS.contains(named));
+    }
+}
