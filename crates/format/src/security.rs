@@ -91,7 +91,7 @@ impl AceKind {
 pub struct Ace {
     /// What it does.
     pub kind: AceKind,
-    /// AceFlags: inheritance and, of audits, whether success or failure counts. Kept, and without meaning here.
+    /// AceFlags: inheritance and, of audits, whether success or failure counts.
     pub flags: u8,
     /// Which rights.
     pub rights: Rights,
@@ -104,6 +104,12 @@ impl Ace {
     #[must_use]
     pub const fn new(kind: AceKind, sid: Sid, rights: Rights) -> Self {
         Self { kind, flags: 0, rights, sid }
+    }
+
+    /// Whether it is there for what is made below the object only, and says nothing of the object itself (INHERIT_ONLY_ACE).
+    #[must_use]
+    pub const fn is_inherit_only(&self) -> bool {
+        self.flags & 0x08 != 0
     }
 
     const fn size(&self) -> usize {

@@ -15,6 +15,7 @@ use traceweir_session::{Config, Place, Session};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
+use super::access::rights_to_run;
 use super::notice::{Notice, Promise};
 use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
@@ -42,6 +43,7 @@ impl Service {
         passed.check(raw.log_file.is_some())?;
         let (name, guid) = (raw.name.clone(), raw.guid);
         self.sessions.check(&name, &guid)?;
+        self.check_right(asker.link, guid, rights_to_run(raw))?;
         let config = self.fit(config)?;
         let raw = config.properties();
         let id = self.sessions.next_id();
@@ -93,6 +95,7 @@ impl Service {
         control: Control,
         passed: Passed,
     ) -> Result<(), Refusal> {
+        self.check_control(asker.link, session, &control)?;
         match control {
             Control::Query => {
                 let id = self.sessions.find(session)?;
@@ -255,6 +258,7 @@ impl Service {
             }
             Notice::Stopped { id, outcome } => self.stopped(id, outcome),
             Notice::Opened { id, asker, outcome } => self.opened(id, asker, outcome),
+            Notice::AccessSaved { outcome } => self.access_saved(outcome),
         }
     }
 
@@ -340,7 +344,7 @@ impl Service {
 }
 
 /// Runs what may wait for a disk on a thread of its own. Where none can be had the closure is dropped, and its promise with it.
-fn apart(work: impl FnOnce() + Send + 'static) {
+pub(super) fn apart(work: impl FnOnce() + Send + 'static) {
     if let Err(e) = std::thread::Builder::new().name("weir-file".into()).spawn(work) {
         warning!("no thread for a file: {e}");
     }

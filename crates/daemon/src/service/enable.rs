@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
 
@@ -36,6 +37,7 @@ impl Service {
         if provider.is_null() {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
         }
+        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }

@@ -12,6 +12,7 @@
 
 use std::time::{Duration, Instant};
 
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::status::Status;
 use traceweir_session::SourceId;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
@@ -31,7 +32,9 @@ impl Service {
     pub(super) fn provider_says(&mut self, asker: Asker, message: Message) {
         match message {
             Message::Register { registration, provider, traits, .. } => {
-                match self.registry.register(asker.link, registration, provider, &traits) {
+                let may = self.check_right(asker.link, provider, Rights::TRACELOG_REGISTER_GUIDS);
+                let register = |()| self.registry.register(asker.link, registration, provider, &traits);
+                match may.and_then(register) {
                     Ok(()) => {
                         self.enable_registered(asker.link, registration);
                         self.reply(asker, Message::Registered { registration });
@@ -148,8 +151,11 @@ impl Service {
         self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
     }
 
-    /// Makes sure that the process has a region for the session. `false`: process or session are gone.
+    /// Makes sure that the process has a region for the session. `false`: process or session are gone, or the session is not for it.
     fn open_region(&mut self, link: LinkId, id: u64) -> Result<bool, Refusal> {
+        if !self.may_log(link, id) {
+            return Ok(false);
+        }
         let Some(process) = self.registry.processes.get_mut(&link) else { return Ok(false) };
         if process.regions.contains_key(&id) {
             return Ok(true);

@@ -3,7 +3,7 @@
 //! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values from evntcons.h and wmistr.h.
 
 use core::fmt;
-use core::ops::BitOr;
+use core::ops::{BitAnd, BitOr, Sub};
 
 use crate::guid::Guid;
 
@@ -15,30 +15,31 @@ pub const DEFAULT_TRACE_SECURITY: Guid = Guid::from_u128(0x0811c1af_7a07_4a06_82
 pub struct Rights(pub u32);
 
 macro_rules! rights {
-    ($($bit:literal $name:ident $text:literal,)*) => {
+    ($($bit:literal $name:ident $short:literal $text:literal,)*) => {
         impl Rights {
             $(#[doc = $text] pub const $name: Self = Self($bit);)*
 
-            /// The rights that have a published name, low bit first.
-            pub const NAMED: [(Self, &'static str); 13] = [$((Self($bit), stringify!($name)),)*];
+            /// The rights that have a name, low bit first: the published one, and the one that people type.
+            pub const NAMED: [(Self, &'static str, &'static str); 13] =
+                [$((Self($bit), stringify!($name), $short),)*];
         }
     };
 }
 
 rights! {
-    0x0001 WMIGUID_QUERY "Query a session.",
-    0x0002 WMIGUID_SET "Change who may do what with the object.",
-    0x0004 WMIGUID_NOTIFICATION "Not used by event tracing.",
-    0x0008 WMIGUID_READ_DESCRIPTION "Not used by event tracing.",
-    0x0010 WMIGUID_EXECUTE "Not used by event tracing.",
-    0x0020 TRACELOG_CREATE_REALTIME "Start or change a session that delivers live.",
-    0x0040 TRACELOG_CREATE_ONDISK "Start or change a session that writes a file.",
-    0x0080 TRACELOG_GUID_ENABLE "Enable a provider.",
-    0x0100 TRACELOG_ACCESS_KERNEL_LOGGER "Not used any more.",
-    0x0200 TRACELOG_LOG_EVENT "Write events to a session in secure mode.",
-    0x0400 TRACELOG_ACCESS_REALTIME "Read a live session.",
-    0x0800 TRACELOG_REGISTER_GUIDS "Register a provider.",
-    0x1000 TRACELOG_JOIN_GROUP "Join a group of providers.",
+    0x0001 WMIGUID_QUERY "query" "Query a session.",
+    0x0002 WMIGUID_SET "change-access" "Change who may do what with the object.",
+    0x0004 WMIGUID_NOTIFICATION "notification" "Not used by event tracing.",
+    0x0008 WMIGUID_READ_DESCRIPTION "read-description" "Not used by event tracing.",
+    0x0010 WMIGUID_EXECUTE "execute" "Not used by event tracing.",
+    0x0020 TRACELOG_CREATE_REALTIME "create-realtime" "Start or change a session that delivers live.",
+    0x0040 TRACELOG_CREATE_ONDISK "create-file" "Start or change a session that writes a file.",
+    0x0080 TRACELOG_GUID_ENABLE "enable" "Enable a provider.",
+    0x0100 TRACELOG_ACCESS_KERNEL_LOGGER "kernel-logger" "Not used any more.",
+    0x0200 TRACELOG_LOG_EVENT "log" "Write events to a session in secure mode.",
+    0x0400 TRACELOG_ACCESS_REALTIME "consume" "Read a live session.",
+    0x0800 TRACELOG_REGISTER_GUIDS "register" "Register a provider.",
+    0x1000 TRACELOG_JOIN_GROUP "join-group" "Join a group of providers.",
 }
 
 impl Rights {
@@ -57,12 +58,6 @@ impl Rights {
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
-    }
-
-    /// These without those.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
     }
 
     /// Whether none is left.
@@ -86,14 +81,30 @@ impl BitOr for Rights {
     }
 }
 
+impl Sub for Rights {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitAnd for Rights {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
 impl fmt::Display for Rights {
     /// The published names, joined by `|`, and the rest in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut rest, mut separator) = (*self, "");
-        for (right, name) in Self::NAMED {
+        for (right, name, _) in Self::NAMED {
             if self.contains(right) {
                 write!(f, "{separator}{name}")?;
-                (rest, separator) = (rest.without(right), " | ");
+                (rest, separator) = (rest - right, " | ");
             }
         }
         match rest {
@@ -130,7 +141,7 @@ mod tests {
         let more = both | Rights(0x8000_0000);
         assert_eq!(more.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE | 0x80000000");
         assert_eq!(Rights::NONE.to_string(), "0x0");
-        let named = Rights::NAMED.iter().fold(Rights::NONE, |all, (right, _)| all | *right);
+        let named = Rights::NAMED.iter().fold(Rights::NONE, |all, (right, ..)| all | *right);
         assert_eq!(named, Rights(0x1FFF));
         assert!(Rights::WMIGUID_ALL_ACCESS.contains(named));
     }

@@ -10,7 +10,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_NONSTOPPABLE_MODE as NONSTOPPABLE,
     EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN as PERSIST_ON_SHUTDOWN, EVENT_TRACE_PRIVATE_IN_PROC as IN_PROC,
     EVENT_TRACE_PRIVATE_LOGGER_MODE as PRIVATE, EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
-    EVENT_TRACE_RELOG_MODE as RELOG, EVENT_TRACE_SECURE_MODE as SECURE,
+    EVENT_TRACE_RELOG_MODE as RELOG,
     EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN as STOP_ON_SHUTDOWN, EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
     EVENT_TRACE_USE_GLOBAL_SEQUENCE as GLOBAL_SEQUENCE, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
     EVENT_TRACE_USE_LOCAL_SEQUENCE as LOCAL_SEQUENCE, EVENT_TRACE_USE_MS_FLUSH_TIMER as MS_FLUSH_TIMER,
@@ -51,12 +51,11 @@ const EXCLUSIVE: [(u32, u32, &str); 15] = [
 const INTERNAL: u32 = MS_FLUSH_TIMER | RELOG | BUFFER_INTERFACE | KD_FILTER | BLOCKING | UNDEFINED;
 
 /// Flags that are legal and not served, with the reason.
-const NOT_SERVED: [(u32, &str); 5] = [
+const NOT_SERVED: [(u32, &str); 4] = [
     (APPEND, "appending to a log file is not supported"),
     (NEWFILE, "starting a new file at the size limit is not supported"),
     (PREALLOCATE, "preallocating the log file is not supported"),
     (SYSTEM_LOGGER, "sessions that receive kernel events are not supported"),
-    (SECURE, "sessions that only some may write to are not supported"),
 ];
 
 /// The flags of a session.
