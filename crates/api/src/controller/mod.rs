@@ -34,6 +34,7 @@
 //!
 //! Private sessions need none of this: they are in [`private`](crate::private).
 
+pub mod access;
 mod find;
 mod launch;
 pub(crate) mod logfile;
@@ -258,7 +259,7 @@ impl Controller {
         }
         match first_of(&self.folders, Role::Controller)? {
             Some(link) => self.link = link,
-            None if self.starts && matches!(message, Message::Start(_)) => {
+            None if self.starts && begins_something(message) => {
                 self.link = launch::start(&self.folders, &launch::Search::usual())?;
             }
             None => return self.answer_of_nobody(message),
@@ -301,7 +302,14 @@ fn is_question(message: &Message) -> bool {
         Message::Control { control: Control::Query | Control::Outcome, .. }
             | Message::QueryAll { .. }
             | Message::QueryProviders { .. }
+            | Message::QueryAccess { .. }
+            | Message::QueryAccessLists { .. }
     )
+}
+
+/// Whether a request changes something that needs nothing to be there already.
+fn begins_something(message: &Message) -> bool {
+    matches!(message, Message::Start(_) | Message::SetAccess { .. } | Message::RemoveAccess { .. })
 }
 
 /// The answer of an idle system to a question about a session.
