@@ -1,5 +1,6 @@
 //! The flags of `weir`, as typed.
 
+mod access;
 mod number;
 mod sessions;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use sessions::{
     ClockName, Daemon, Demo, DemoShop, Disable, Enable, Flush, List, Mode, Query, Record, Shape, Start, Stop,
     Watch, Whose,
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     Disable(Disable),
     /// Write out what a session has buffered
     Flush(Flush),
+    /// Show and change who may do what with sessions and providers of the system's daemon
+    Access(Access),
     /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
     Info(Info),
     /// Print every event, decoded, in time order; several traces are merged
