@@ -269,10 +269,7 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "only a provider is knocked at"));
         }
         if !self.access.allows(&client.identity, role) {
-            let why = match role {
-                Role::Provider => "this daemon serves its own user only",
-                Role::Controller | Role::Consumer => "user may not control this daemon's sessions",
-            };
+            let why = access::not_let_in(role, client.peer.uid);
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
         }
         if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {

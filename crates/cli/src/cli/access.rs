@@ -83,7 +83,7 @@ pub(crate) struct AccessShow {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("who").required(true).multiple(true).args(["user", "group", "everyone"]))]
+#[command(group = ArgGroup::new("who").required(true).multiple(true).args(["users", "groups", "everyone"]))]
 pub(crate) struct AccessEntry {
     /// Session, provider or group, by name or id; default: what holds for all others
     pub(crate) object: String,
@@ -91,19 +91,27 @@ pub(crate) struct AccessEntry {
     #[arg(required = true, value_name = "RIGHT", value_parser = parse_right)]
     pub(crate) rights: Vec<Rights>,
     /// This user, by name or number; may be repeated
-    #[arg(long, value_name = "NAME|UID")]
-    pub(crate) user: Vec<String>,
+    #[arg(long = "user", value_name = "NAME|UID")]
+    pub(crate) users: Vec<String>,
     /// Members of this group, by name or number; may be repeated
-    #[arg(long, value_name = "NAME|GID")]
-    pub(crate) group: Vec<String>,
+    #[arg(long = "group", value_name = "NAME|GID")]
+    pub(crate) groups: Vec<String>,
     /// Everyone
     #[arg(long)]
     pub(crate) everyone: bool,
     /// Instead of all that the list says, not besides it
     #[arg(long)]
     pub(crate) only: bool,
-    #[command(flatten)]
-    pub(crate) whose: Whose,
+    /// The lists of the system's daemon [default: the system's where it runs and permits, else your own]
+    #[arg(long)]
+    pub(crate) system: bool,
+}
+
+impl AccessEntry {
+    /// Which daemon; `--user` names people here.
+    pub(crate) fn whose(&self) -> Whose {
+        Whose { system: self.system, user: false }
+    }
 }
 
 #[derive(Debug, Args)]

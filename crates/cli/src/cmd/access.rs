@@ -107,9 +107,9 @@ fn to_change(whose: Whose) -> Result<Controller> {
 
 /// Runs `weir access grant` and `deny`.
 fn enter(options: &AccessEntry, allow: bool) -> Result<Outcome> {
-    let people = people::sids(&options.user, &options.group, options.everyone)?;
+    let people = people::sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
-    let mut controller = to_change(options.whose)?;
+    let mut controller = to_change(options.whose())?;
     let object = find_object(&mut controller, &options.object, rights)?;
     let verb = if allow { "granted" } else { "denied" };
     for (number, sid) in people.iter().enumerate() {

@@ -197,17 +197,19 @@ impl Lists {
 
     /// Whom lists name at all, so that the door need not go through all of them.
     fn count_named(&mut self) {
-        self.controllers.clear();
-        self.consumers.clear();
-        let lists = self.all.values().chain([&self.fallback]).filter_map(|list| list.dacl.as_ref());
+        let (mut controllers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
+        // That of the default holds, or the fallback in its place.
+        let lists = self.all.values().chain([self.of(DEFAULT_TRACE_SECURITY)]);
+        let lists = lists.filter_map(|list| list.dacl.as_ref());
         for entry in lists.flat_map(|list| &list.entries).filter(|entry| entry.kind == AceKind::Allow) {
             if entry.rights.intersects(OF_CONTROLLERS) {
-                self.controllers.insert(entry.sid);
+                controllers.insert(entry.sid);
             }
             if entry.rights.intersects(Rights::TRACELOG_ACCESS_REALTIME) {
-                self.consumers.insert(entry.sid);
+                consumers.insert(entry.sid);
             }
         }
+        (self.controllers, self.consumers) = (controllers, consumers);
     }
 }
 

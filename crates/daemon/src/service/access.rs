@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 
 use traceweir_format::Guid;
 use traceweir_format::security::SecurityDescriptor;
-use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::session::{EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SECURE_MODE};
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef};
+use traceweir_transport::message::{Control, Message, Properties, Role, SessionConfig, SessionRef};
 use traceweir_transport::socket::Peer;
 
 use super::control::apart;
@@ -76,14 +76,10 @@ impl Service {
         if missing.is_empty() {
             return Ok(());
         }
-        let (kind, uid, pid) = (kind_of(missing), client.peer.uid, client.peer.pid);
-        refused!("uid {uid}, process {pid}: no {missing} on {kind} {object}");
-        let why = format!(
-            "this needs {missing} on {kind} {{{object}}}; \
-             an administrator can grant it with: weir access grant {object} --user {uid}{}",
-            typed(missing)
-        );
-        Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why))
+        let (what, uid, pid) = (told(object, missing), client.peer.uid, client.peer.pid);
+        refused!("uid {uid}, process {pid}: no {missing} on {what}");
+        let remedy = remedy(&typed(object), uid, missing);
+        Err(Refusal::new(Status::ERROR_ACCESS_DENIED, format!("this needs {missing} on {what}; {remedy}")))
     }
 
     /// As [`check_right`](Self::check_right), of somebody who did not ask for anything in particular.
@@ -244,9 +240,28 @@ impl Service {
     }
 }
 
-/// What rights are about.
-fn kind_of(rights: Rights) -> &'static str {
-    if rights.intersects(Rights::TRACELOG_GUID_ENABLE | Rights::TRACELOG_REGISTER_GUIDS) {
+/// Why somebody whom no list names is not let in.
+pub(super) fn not_let_in(role: Role, uid: u32) -> String {
+    match role {
+        Role::Provider => "this daemon serves its own user only".to_owned(),
+        Role::Controller => format!(
+            "user may not control this daemon's sessions; an administrator can grant that with: \
+             weir access grant OBJECT --user {uid} RIGHT…"
+        ),
+        Role::Consumer => {
+            let right = Rights::TRACELOG_ACCESS_REALTIME;
+            let remedy = remedy("SESSION", uid, right);
+            format!("user may not read this daemon's sessions, which needs {right} on the session; {remedy}")
+        }
+    }
+}
+
+/// An object and what it must be, by the rights that are missing.
+fn told(object: Guid, rights: Rights) -> String {
+    if object == DEFAULT_TRACE_SECURITY {
+        return format!("the default list {{{object}}}");
+    }
+    let kind = if rights.intersects(Rights::TRACELOG_GUID_ENABLE | Rights::TRACELOG_REGISTER_GUIDS) {
         "provider"
     } else if rights.intersects(Rights::TRACELOG_JOIN_GROUP) {
         "group"
@@ -254,11 +269,18 @@ fn kind_of(rights: Rights) -> &'static str {
         "object"
     } else {
         "session"
-    }
+    };
+    format!("{kind} {{{object}}}")
 }
 
-/// Rights as they are typed, each with a blank before it.
-fn typed(rights: Rights) -> String {
+/// An object as it is typed.
+fn typed(object: Guid) -> String {
+    if object == DEFAULT_TRACE_SECURITY { "default".to_owned() } else { object.to_string() }
+}
+
+/// What an administrator can do.
+fn remedy(object: &str, uid: u32, rights: Rights) -> String {
     let named = Rights::NAMED.iter().filter(|(right, ..)| rights.contains(*right));
-    named.map(|(.., short)| format!(" {short}")).collect()
+    let names: String = named.map(|(.., short)| format!(" {short}")).collect();
+    format!("an administrator can grant it with: weir access grant {object} --user {uid}{names}")
 }
