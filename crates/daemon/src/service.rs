@@ -307,7 +307,9 @@ impl Service {
                 Ok(())
             }
             Message::QueryProviders { from } => {
-                let page = Message::providers_page(&self.registry.providers(), from);
+                let mut providers = self.registry.providers();
+                self.hide_sessions(asker.link, &mut providers);
+                let page = Message::providers_page(&providers, from);
                 self.reply(asker, page);
                 Ok(())
             }

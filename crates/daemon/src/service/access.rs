@@ -10,14 +10,16 @@
 //! Stopping and flushing a session takes the right to run one like it: the published table speaks of starting and updating, and whoever may
 //! replace the file of a session can end its recording.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use traceweir_format::Guid;
 use traceweir_format::security::SecurityDescriptor;
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::session::{EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SECURE_MODE};
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Control, Message, Properties, Role, SessionConfig, SessionRef};
+use traceweir_transport::message::{
+    Control, Message, Properties, ProviderEntry, Role, SessionConfig, SessionRef,
+};
 use traceweir_transport::socket::Peer;
 
 use super::control::apart;
@@ -131,6 +133,17 @@ impl Service {
             all.retain(|it| self.has_right(link, it.config.guid, Rights::WMIGUID_QUERY));
         }
         all
+    }
+
+    /// Takes out of a list of providers what is about sessions that the peer of a connection may not query.
+    pub(super) fn hide_sessions(&self, link: LinkId, providers: &mut [ProviderEntry]) {
+        if !self.is_guest(link) {
+            return;
+        }
+        let shown: BTreeSet<u64> = self.sessions_shown_to(link).iter().map(|it| it.id).collect();
+        for provider in providers {
+            provider.sessions.retain(|(id, ..)| shown.contains(id));
+        }
     }
 
     /// Whether a process may write to a session: to a secure one only who has the right. Others are not told; it is not they who asked.

@@ -181,6 +181,21 @@ fn only_sessions_that_may_be_queried_are_listed() {
     let mut bob = client_of(&daemon, BOB, Role::Controller);
     assert_eq!(names(&mut bob), ["shown"], "by a group of his");
     assert_eq!(names(&mut root), ["shown", "hidden"]);
+    let all = match root.ask(Message::QueryAll { from: 0 }) {
+        Message::Sessions { sessions, .. } => sessions,
+        other => panic!("{other:?}"),
+    };
+    for session in &all {
+        root.enable(session.id, PROVIDER);
+    }
+    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { from: 0 }) {
+        Message::Providers { providers, .. } => {
+            providers[0].sessions.iter().map(|it| it.0).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(enabled_by(&mut root).len(), 2);
+    assert_eq!(enabled_by(&mut bob), [all[0].id], "nor are enables of others told");
     assert_eq!(root.ask(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)), Message::Done);
     assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
     assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "not in the group");
