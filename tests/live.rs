@@ -1,5 +1,6 @@
 //! What the verbs about sessions promise, with a real daemon and real processes, as any user.
 
+mod access;
 mod control;
 mod modes;
 mod providers;

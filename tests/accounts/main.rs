@@ -17,6 +17,7 @@ mod fixture;
 mod ledger;
 mod roles;
 
+mod access;
 mod bounds;
 mod daemon_death;
 mod hostile;

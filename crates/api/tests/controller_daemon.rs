@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use traceweir::controller::access::{Ace, AceKind, DEFAULT_TRACE_SECURITY, Rights, SecurityOperation, Sid};
 use traceweir::controller::{
     Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef, Update,
 };
@@ -42,6 +43,39 @@ fn status<T: std::fmt::Debug>(result: Result<T>) -> Status {
 #[ignore = "the part of a process of its own"]
 fn daemon_role() {
     be_a_daemon();
+}
+
+#[test]
+fn access_lists_are_set_added_to_told_and_removed() {
+    let (folder, _daemon) = in_own_folder();
+    let mut controller = controller(folder.path());
+    let (object, who) = (Guid::from_u128(7), Sid::user(1000));
+    let default = controller.access(DEFAULT_TRACE_SECURITY).unwrap();
+    assert_eq!(controller.access(object).unwrap(), default, "an unknown GUID has that of the default");
+    let right = Rights::TRACELOG_GUID_ENABLE;
+    controller.set_access(object, SecurityOperation::ADD_DACL, &who, right, true).unwrap();
+    let mut expected = default.clone();
+    expected.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, who, right));
+    assert_eq!(controller.access(object).unwrap(), expected);
+    controller.set_access(object, SecurityOperation::SET_DACL, &Sid::EVERYONE, right, false).unwrap();
+    controller.set_access(object, SecurityOperation::SET_SACL, &who, right, false).unwrap();
+    controller.set_access(object, SecurityOperation::ADD_SACL, &who, right, true).unwrap();
+    let list = controller.access(object).unwrap();
+    assert_eq!(list.dacl.unwrap().entries, [Ace::new(AceKind::Deny, Sid::EVERYONE, right)]);
+    assert_eq!(
+        list.sacl.unwrap().entries,
+        [Ace::new(AceKind::Audit, who, right)],
+        "allow says nothing there"
+    );
+    assert_eq!(controller.access_lists().unwrap(), [object]);
+    for operation in [4, u32::MAX].map(SecurityOperation) {
+        let refused = controller.set_access(object, operation, &who, right, true);
+        assert_eq!(status(refused), Status::ERROR_INVALID_PARAMETER);
+    }
+    controller.remove_access(object).unwrap();
+    controller.remove_access(object).unwrap();
+    assert_eq!(controller.access(object).unwrap(), default);
+    assert_eq!(controller.access_lists().unwrap(), []);
 }
 
 #[test]

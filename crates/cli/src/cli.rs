@@ -1,5 +1,6 @@
 //! The flags of `weir`, as typed.
 
+mod access;
 mod number;
 mod providers;
 mod sessions;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
@@ -84,6 +86,8 @@ pub(crate) enum Command {
     Increment(Increment),
     /// Finish the file of a session and deliver its events live
     ConvertToRealtime(ConvertToRealtime),
+    /// Show and change who may do what with sessions and providers of the system's daemon
+    Access(Access),
     /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
     Info(Info),
     /// Print every event, decoded, in time order; several traces are merged

@@ -4,117 +4,92 @@
 //!   daemon of         registers providers    controls and consumes
 //!   a user            that user, root        that user, root
 //!   a named folder    that user, root        that user, root
-//!   the system        everyone               root, the daemon's own user, members of the group `traceweir`
+//!   the system        everyone               root, the daemon's own user, and guests as far as lists grant it
+//!
+//!   a guest asks for a right on a GUID
+//!      └─▶ its list ─ none ─▶ the list of DefaultTraceSecurityGuid ─ none ─▶ the built-in one
+//!            entries in their order: the first that names the guest decides about each right; what none decides is not granted
 //! ```
 //!
-//! Identity is the user and group that the kernel attached to the connection. Membership of the group is looked up by user, in the
-//! user and group files, and not by process: a process id may have passed on to somebody else since the connection was made.
+//! 1. A guest is who is neither root nor the daemon's own user: the others could take the daemon apart, so no list is asked about them.
+//! 2. A list never lets anybody in whom the daemon's scope keeps out: a user's daemon has no guests.
+//! 3. At the system's daemon a guest is let in as a controller or consumer when any list grants a right that is of use there; each
+//!    request is then judged by the list of what it is about.
+//! 4. A list that cannot be read grants nothing.
+//!
+//! Identities are in `identity`, lists in `lists`, their files in `store`; what each request needs is in `service/access`.
 
-use std::path::Path;
+mod identity;
+mod lists;
+mod store;
 
+#[cfg(test)]
+mod tests;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::Role;
-use traceweir_transport::runtime::Scope;
+use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::Peer;
 
-/// The group whose members control the system's daemon.
-const GROUP: &str = "traceweir";
+pub(crate) use identity::Identity;
+pub(crate) use lists::{Change, Lists};
+pub(crate) use store::Folder;
 
 /// The rules of one daemon.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Access {
     scope: Scope,
     uid: u32,
+    /// Who has which rights.
+    pub(crate) lists: Lists,
+    /// Where the lists are kept; nowhere in tests of the service alone.
+    pub(crate) folder: Option<Folder>,
 }
 
 impl Access {
-    /// The rules of a daemon that runs as this user.
+    /// The rules of a daemon that runs as this user, with the built-in list and nowhere to keep others.
+    #[cfg(test)]
     pub(crate) fn new(scope: Scope, uid: u32) -> Self {
-        Self { scope, uid }
+        Self { scope, uid, lists: Lists::built_in(uid, None), folder: None }
+    }
+
+    /// The rules of the daemon of a folder, with the lists that were kept for it.
+    pub(crate) fn open(runtime: &RuntimeDir, uid: u32) -> Self {
+        let folder = Folder::of(runtime);
+        let built_in = Lists::built_in(uid, identity::tracing_group());
+        let lists = built_in.with(folder.read(uid));
+        Self { scope: runtime.scope, uid, lists, folder: Some(folder) }
     }
 
     /// Whether this peer may connect for this purpose.
-    pub(crate) fn allows(&self, peer: &Peer, role: Role) -> bool {
-        if peer.uid == 0 || peer.uid == self.uid {
+    pub(crate) fn allows(&self, identity: &Identity, role: Role) -> bool {
+        if !self.is_guest_user(identity.uid) {
             return true;
         }
         match (self.scope, role) {
             (Scope::System, Role::Provider) => true,
-            (Scope::System, Role::Controller | Role::Consumer) => {
-                let read = |path| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
-                is_member(peer, &read("/etc/passwd"), &read("/etc/group"))
-            }
+            (Scope::System, Role::Controller) => self.lists.name_controller(identity),
+            (Scope::System, Role::Consumer) => self.lists.name_consumer(identity),
             (Scope::User | Scope::Named, _) => false,
         }
     }
 
-    /// Whether this user's connections count against a share of their own.
+    /// Whether a peer is bound by lists, and its connections count against a share of their own.
     pub(crate) fn is_guest(&self, peer: &Peer) -> bool {
-        peer.uid != 0 && peer.uid != self.uid
-    }
-}
-
-/// Whether the peer runs with the group, or its user is listed among the group's members.
-fn is_member(peer: &Peer, users: &str, groups: &str) -> bool {
-    let Some((gid, members)) = groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let gid = fields.nth(1)?.parse::<u32>().ok()?;
-        (name == GROUP).then(|| (gid, fields.next().unwrap_or_default()))
-    }) else {
-        return false;
-    };
-    if peer.gid == gid {
-        return true;
-    }
-    let mut names = users.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let uid = fields.nth(1)?.parse::<u32>().ok()?;
-        (uid == peer.uid).then_some(name)
-    });
-    names.any(|name| members.split(',').any(|member| member == name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const USERS: &str =
-        "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n";
-    const GROUPS: &str = "root:x:0:\ntracers:x:90:bob\ntraceweir:x:91:ann,zoe\nbroken\n";
-
-    fn peer(uid: u32, gid: u32) -> Peer {
-        Peer { pid: 1, uid, gid }
+        self.is_guest_user(peer.uid)
     }
 
-    #[test]
-    fn a_users_daemon_obeys_its_user_and_root_only() {
-        for scope in [Scope::User, Scope::Named] {
-            let access = Access::new(scope, 1000);
-            for role in [Role::Provider, Role::Controller, Role::Consumer] {
-                assert!(access.allows(&peer(1000, 1000), role));
-                assert!(access.allows(&peer(0, 0), role));
-                assert!(!access.allows(&peer(1001, 1001), role));
-            }
+    fn is_guest_user(&self, uid: u32) -> bool {
+        uid != 0 && uid != self.uid
+    }
+
+    /// Those of the rights on an object that this peer does not have.
+    pub(crate) fn missing(&self, identity: &Identity, object: Guid, wanted: Rights) -> Rights {
+        if self.is_guest_user(identity.uid) {
+            self.lists.missing(identity, object, wanted)
+        } else {
+            Rights::NONE
         }
-    }
-
-    #[test]
-    fn the_systems_daemon_takes_providers_of_everyone_but_not_their_orders() {
-        let access = Access::new(Scope::System, 0);
-        let stranger = peer(3_999_999_999, 3_999_999_999);
-        assert!(access.allows(&stranger, Role::Provider));
-        assert!(!access.allows(&stranger, Role::Controller));
-        assert!(!access.allows(&stranger, Role::Consumer));
-        assert!(access.is_guest(&stranger) && !access.is_guest(&peer(0, 0)));
-    }
-
-    #[test]
-    fn members_of_the_group_are_known_by_group_and_by_user() {
-        assert!(is_member(&peer(1000, 1000), USERS, GROUPS), "listed");
-        assert!(is_member(&peer(1001, 91), USERS, GROUPS), "runs with the group");
-        assert!(!is_member(&peer(1001, 1001), USERS, GROUPS), "listed in another group");
-        assert!(!is_member(&peer(77, 77), USERS, GROUPS), "unknown user");
-        assert!(!is_member(&peer(1000, 1000), USERS, "root:x:0:\n"), "no such group");
     }
 }

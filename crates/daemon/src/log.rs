@@ -1,8 +1,8 @@
 //! The daemon's own log: lines on standard error, few of them.
 //!
 //! A line is `time level message`. No client can fill a disk with it: a minute has room for [`PER_MINUTE`] lines, what is past that is
-//! counted and said in one line when the next minute begins. Control characters in names that come from clients
-//! are written as question marks.
+//! counted and said in one line when the next minute begins. Refusals, which anybody can cause, have as much room of their own: they push out
+//! nothing else. Control characters in names that come from clients are written as question marks.
 
 use std::fmt;
 use std::io::Write;
@@ -21,6 +21,8 @@ pub(crate) enum Level {
     Info,
     /// What went wrong for somebody.
     Warning,
+    /// What somebody was not allowed to do.
+    Refused,
 }
 
 struct Minute {
@@ -29,15 +31,21 @@ struct Minute {
     left_out: u32,
 }
 
-static MINUTE: Mutex<Minute> = Mutex::new(Minute { began: None, lines: 0, left_out: 0 });
+impl Minute {
+    const NEW: Self = Self { began: None, lines: 0, left_out: 0 };
+}
+
+static MINUTE: Mutex<Minute> = Mutex::new(Minute::NEW);
+static MINUTE_OF_REFUSALS: Mutex<Minute> = Mutex::new(Minute::NEW);
 
 /// Writes a line.
 pub(crate) fn line(level: Level, message: fmt::Arguments<'_>) {
     let left_out = {
-        let mut minute = MINUTE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let minute = if matches!(level, Level::Refused) { &MINUTE_OF_REFUSALS } else { &MINUTE };
+        let mut minute = minute.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if minute.began.is_none_or(|began| began.elapsed() > Duration::from_secs(60)) {
             let left_out = minute.left_out;
-            *minute = Minute { began: Some(Instant::now()), lines: 0, left_out: 0 };
+            *minute = Minute { began: Some(Instant::now()), ..Minute::NEW };
             left_out
         } else if minute.lines >= PER_MINUTE {
             minute.left_out = minute.left_out.saturating_add(1);
@@ -59,6 +67,7 @@ fn write(level: Level, message: &str) {
     let level = match level {
         Level::Info => "info",
         Level::Warning => "warning",
+        Level::Refused => "refused",
     };
     let safe: String = message.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     // A log that cannot be written must not stop the daemon.
@@ -75,4 +84,9 @@ macro_rules! warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
-pub(crate) use {info, warning};
+/// Writes a line of what somebody was not allowed to do.
+macro_rules! refused {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Refused, format_args!($($arg)*)) };
+}
+
+pub(crate) use {info, refused, warning};

@@ -143,7 +143,6 @@ const FIRST_LINK: LinkId = 16;
 struct Server {
     epoll: OwnedFd,
     home: startup::Home,
-    access: Access,
     service: Service,
     links: BTreeMap<LinkId, Link>,
     last_link: LinkId,
@@ -182,14 +181,13 @@ impl Server {
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
         let janitor = Janitor::new();
-        let access = Access::new(runtime.scope, rustix::process::geteuid().as_raw());
+        let access = Access::open(runtime, rustix::process::geteuid().as_raw());
         let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
-        let service = Service::new(access.clone(), max_sessions, random(), post, janitor.clone());
+        let service = Service::new(access, max_sessions, random(), post, janitor.clone());
         startup::knock(runtime.clone(), janitor.clone(), inbox.sender(Incoming::Knocked));
         Ok(Self {
             epoll,
             home,
-            access,
             service,
             links: BTreeMap::new(),
             last_link: FIRST_LINK,

@@ -18,6 +18,7 @@
 //! What a request needs from a process (acknowledgements) or from a session's thread (a finished file) is not waited for here: it is
 //! remembered as a wait or as the state of the session, and the answer follows when the last piece comes or time is up.
 
+mod access;
 mod consume;
 mod control;
 mod enable;
@@ -34,15 +35,14 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role, common_version};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
-use crate::access::Access;
+use crate::access::{Access, Identity};
 use crate::error::Refusal;
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
-use crate::log::{info, warning};
+use crate::log::{info, refused, warning};
 use crate::logfile::{Files, Passed};
 use crate::registry::{Process, Registry};
 pub(crate) use notice::{Notice, Post};
@@ -85,6 +85,8 @@ pub(crate) struct Asker {
 #[derive(Debug)]
 struct Client {
     peer: Peer,
+    /// The same with all its groups, where they count.
+    identity: Identity,
     role: Option<Role>,
     /// The daemon made the connection: only a provider is at its other end.
     knocked: bool,
@@ -105,6 +107,7 @@ enum Reads {
 /// All state.
 pub(crate) struct Service {
     access: Access,
+    access_changes: access::Changes,
     daemon: u64,
     post: Post,
     clients: BTreeMap<LinkId, Client>,
@@ -132,6 +135,7 @@ impl Service {
     ) -> Self {
         Self {
             access,
+            access_changes: access::Changes::default(),
             daemon,
             post,
             clients: BTreeMap::new(),
@@ -155,10 +159,23 @@ impl Service {
 
     /// Somebody connected, or (`knocked`) was connected to.
     pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, knocked: bool) {
+        let (identity, spoke) = (Identity::alone(&peer), Instant::now());
         self.clients
-            .insert(link, Client { peer, role: None, knocked, spoke: Instant::now(), reads: Reads::Nothing });
+            .insert(link, Client { peer, identity, role: None, knocked, spoke, reads: Reads::Nothing });
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
+        }
+    }
+
+    /// Who may do what.
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The groups of who is at the other end of a connection have become known.
+    pub(crate) fn identified(&mut self, link: LinkId, identity: Identity) {
+        if let Some(client) = self.clients.get_mut(&link) {
+            client.identity = identity;
         }
     }
 
@@ -236,7 +253,8 @@ impl Service {
                 self.reply(asker, Message::Welcome { version, daemon: self.daemon });
             }
             Err(refusal) => {
-                info!("refused {program}: {refusal}");
+                let (uid, pid) = self.peer(asker.link).map_or((0, 0), |peer| (peer.uid, peer.pid));
+                refused!("{program} of uid {uid}, process {pid}: {refusal}");
                 self.refuse_and_close(asker, refusal);
             }
         }
@@ -250,11 +268,8 @@ impl Service {
         if client.knocked && role != Role::Provider {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "only a provider is knocked at"));
         }
-        if !self.access.allows(&client.peer, role) {
-            let why = match role {
-                Role::Provider => "this daemon serves its own user only",
-                Role::Controller | Role::Consumer => "user may not control this daemon's sessions",
-            };
+        if !self.access.allows(&client.identity, role) {
+            let why = access::not_let_in(role, client.peer.uid);
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
         }
         if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {
@@ -287,20 +302,26 @@ impl Service {
                 self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
             }
             Message::QueryAll { from } => {
-                let page = Message::sessions_page(&self.sessions.all_properties(), from);
+                let page = Message::sessions_page(&self.sessions_shown_to(asker.link), from);
                 self.reply(asker, page);
                 Ok(())
             }
             Message::QueryEnded { from } => {
-                let page = Message::sessions_page(&self.sessions.ended(), from);
+                let page = Message::sessions_page(&self.ended_shown_to(asker.link), from);
                 self.reply(asker, page);
                 Ok(())
             }
             Message::QueryProviders { from } => {
-                let page = Message::providers_page(&self.registry.providers(), from);
+                let mut providers = self.registry.providers();
+                self.hide_sessions(asker.link, &mut providers);
+                let page = Message::providers_page(&providers, from);
                 self.reply(asker, page);
                 Ok(())
             }
+            message @ (Message::SetAccess { .. }
+            | Message::RemoveAccess { .. }
+            | Message::QueryAccess { .. }
+            | Message::QueryAccessLists { .. }) => self.access_asked(asker, message),
             _ => {
                 self.out_of_role(asker);
                 Ok(())
@@ -372,12 +393,6 @@ impl Service {
     /// Names of sessions that are not finished, for the log.
     pub(crate) fn unfinished(&self) -> Vec<String> {
         self.sessions.names()
-    }
-
-    /// Whether the peer of a connection has a right (`TRACELOG_…`) to a session, provider or group, by its GUID. The connection itself was
-    /// admitted by [`Access`]; beyond that everything is granted.
-    fn check_right(&self, _link: LinkId, _object: Guid, _right: u32) -> Result<(), Refusal> {
-        Ok(())
     }
 
     fn refuse_when_leaving(&self) -> Result<(), Refusal> {

@@ -33,6 +33,7 @@ pub mod header;
 pub mod kernel;
 pub mod logfile;
 pub mod lznt1;
+pub mod security;
 pub mod spec;
 pub mod text;
 pub mod time;

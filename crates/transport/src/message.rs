@@ -16,7 +16,7 @@
 //! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders of a daemon are no requests: they have
 //!    number 0, an `Ack` says which were carried out and a `Failed` before it which of those were not.
 //! 2. Nothing that was received is trusted: [`wire`] checks that it is a message at all, its receiver whether it has a place.
-//! 3. Long lists are asked for page by page ([`Message::sessions_page`], [`Message::providers_page`]).
+//! 3. Long lists are asked for page by page ([`Message::sessions_page`], [`Message::providers_page`], [`Message::access_lists_page`]).
 //!
 //! The bytes are in [`wire`] and `message/layout.rs`; who carries the messages is [`socket`](crate::socket).
 #![deny(
@@ -473,6 +473,19 @@ pub enum Message {
     RemoveAccess {
         /// Session, provider or group.
         object: Guid,
+    },
+
+    /// Controller: what has a list of its own, from this index on.
+    QueryAccessLists {
+        /// First index.
+        from: u32,
+    },
+    /// Daemon: sessions, providers and groups with a list of their own, from the index asked for.
+    AccessLists {
+        /// Number of all.
+        total: u32,
+        /// Those that fit.
+        objects: Vec<Guid>,
     },
 
     /// Consumer: read a live session.

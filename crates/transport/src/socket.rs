@@ -46,6 +46,10 @@ pub use janitor::Janitor;
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 /// Room for all that a packet can carry (SCM_MAX_FD): what has no room is closed by the system, on the thread that receives.
 const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
+/// The most groups of a peer that are looked at. A user can be in 65536, but somebody who keeps that for each connection can be filled up.
+pub const MAX_GROUPS: usize = 1024;
+/// The same number on all architectures that this runs on; the C library's crate does not have it for all.
+const SO_PEERGROUPS: libc::c_int = 59;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Who is at the other end, as the kernel vouches for it.
@@ -131,6 +135,13 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// The groups besides the first that the other end had when [`peer`](Self::peer) was fixed, sorted; `None` where the system does not tell
+    /// (Linux before 4.13), or names more than [`MAX_GROUPS`].
+    #[must_use]
+    pub fn peer_groups(&self) -> Option<Vec<u32>> {
+        groups_of(&self.socket)
     }
 
     /// Sends a message, waiting at most so long for room (zero: not at all; then `TimedOut`).
@@ -320,6 +331,29 @@ fn peer_of(socket: &OwnedFd) -> Result<Peer> {
         return Err(Error::system("SO_PEERCRED", std::io::Error::last_os_error()));
     }
     Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
+}
+
+/// The groups that the kernel keeps with a connected socket.
+fn groups_of(socket: &OwnedFd) -> Option<Vec<u32>> {
+    let mut groups = vec![0_u32; MAX_GROUPS];
+    let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
+    // SAFETY: `groups` has room for `length` bytes, and any bytes make numbers; both outlive the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 {
+        return None;
+    }
+    groups.truncate(length as usize / size_of::<u32>());
+    groups.sort_unstable();
+    groups.shrink_to_fit();
+    Some(groups)
 }
 
 /// Until when to wait; `None` for a time further away than the clock goes.

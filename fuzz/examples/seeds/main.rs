@@ -10,6 +10,7 @@ mod containers;
 mod control;
 mod records;
 mod region;
+mod security;
 mod source;
 
 use std::path::Path;
@@ -44,6 +45,7 @@ fn main() {
         ("message", messages()),
         ("control", control::all()),
         ("region", region::all()),
+        ("security", security::all()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
         std::fs::create_dir_all(&folder).expect("the folder of the seeds");

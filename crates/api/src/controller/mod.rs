@@ -35,6 +35,7 @@
 //!
 //! Private sessions need none of this: they are in [`private`](crate::private).
 
+pub mod access;
 mod find;
 mod launch;
 pub(crate) mod logfile;
@@ -191,16 +192,6 @@ impl Controller {
         self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
     }
 
-    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`) now. `ERROR_INVALID_FUNCTION` where the session writes none.
-    pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::Increment, None, LONG_PATIENCE)
-    }
-
-    /// Finishes the log file of a session, which delivers live from now on. `ERROR_INVALID_FUNCTION` where it has none.
-    pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
-    }
-
     /// Stops a session: everything written before the call is in its file or counted as lost.
     pub fn stop(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Stop, None, LONG_PATIENCE)
@@ -301,7 +292,7 @@ impl Controller {
         }
         match first_of(&self.folders, Role::Controller)? {
             Some(link) => self.link = link,
-            None if self.starts && matches!(message, Message::Start(_)) => {
+            None if self.starts && begins_something(message) => {
                 self.link = launch::start(&self.folders, &launch::Search::usual())?;
             }
             None => return self.answer_of_nobody(message),
@@ -376,7 +367,14 @@ fn is_question(message: &Message) -> bool {
             | Message::QueryAll { .. }
             | Message::QueryEnded { .. }
             | Message::QueryProviders { .. }
+            | Message::QueryAccess { .. }
+            | Message::QueryAccessLists { .. }
     )
+}
+
+/// Whether a request changes something that needs nothing to be there already.
+fn begins_something(message: &Message) -> bool {
+    matches!(message, Message::Start(_) | Message::SetAccess { .. } | Message::RemoveAccess { .. })
 }
 
 /// The answer of an idle system to a question about a session.

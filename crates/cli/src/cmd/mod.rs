@@ -1,5 +1,6 @@
 //! The verbs of `weir`, one file each; those that only ask something of a session share `control`.
 
+mod access;
 mod check;
 mod control;
 mod daemon;
@@ -39,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Flush(options) => control::flush(&options),
         Command::Increment(options) => control::increment(&options),
         Command::ConvertToRealtime(options) => control::convert(&options),
+        Command::Access(options) => access::run(&options),
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Stats(options) => stats::run(&options),

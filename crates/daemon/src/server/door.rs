@@ -17,6 +17,7 @@ use traceweir_transport::socket::Connection;
 
 use super::link::Link;
 use super::{LISTENER, PATIENCE, Server};
+use crate::access::Identity;
 use crate::limits::Crowd;
 use crate::log::warning;
 use crate::service::LinkId;
@@ -52,6 +53,8 @@ impl Server {
             let _ = connection.send(0, &message, &[], Duration::ZERO);
             return;
         }
+        let is_guest = self.service.access().is_guest(&peer);
+        let identity = is_guest.then(|| Identity::of(&peer, connection.peer_groups()));
         self.last_link += 1;
         let id = self.last_link;
         let mut link = Link::new(connection);
@@ -60,21 +63,25 @@ impl Server {
         }
         self.links.insert(id, link);
         self.service.connected(id, peer, knocked);
-        self.expect(id, hello_within(knocked, self.access.is_guest(&peer)));
+        if let Some(identity) = identity {
+            self.service.identified(id, identity);
+        }
+        self.expect(id, hello_within(knocked, is_guest));
     }
 
     /// Whether there is room for another connection of this peer. Guests leave room for those who control the daemon.
     fn has_room(&self, connection: &Connection) -> bool {
-        let peer = connection.peer();
+        let (peer, access) = (connection.peer(), self.service.access());
         let peers = || self.links.values().map(Link::peer);
         let crowd = Crowd {
             all: self.links.len(),
-            guests: peers().filter(|it| self.access.is_guest(it)).count(),
+            guests: peers().filter(|it| access.is_guest(it)).count(),
             of_user: peers().filter(|it| it.uid == peer.uid).count(),
         };
-        let is_one_too_many = self.access.is_guest(&peer)
+        let may_control = || access.allows(&Identity::of(&peer, connection.peer_groups()), Role::Controller);
+        let is_one_too_many = access.is_guest(&peer)
             && (!crowd.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
-            && !self.access.allows(&peer, Role::Controller);
+            && !may_control();
         crowd.has_room() && !is_one_too_many
     }
 

@@ -1,6 +1,7 @@
 //! Live consumers: one connection reads one session, for as long as it stays open.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::Live;
@@ -16,11 +17,13 @@ impl Service {
     pub(super) fn open_consumer(&mut self, asker: Asker, session: &SessionRef) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         let (id, session) = self.sessions.find_running(session)?;
+        let config = session.properties().config;
+        self.check_right(asker.link, config.guid, Rights::TRACELOG_ACCESS_REALTIME)?;
         let Some(client) = self.clients.get_mut(&asker.link) else { return Ok(()) };
         if client.reads != Reads::Nothing {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection reads one session"));
         }
-        if session.properties().config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE == 0 {
+        if config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE == 0 {
             let why = "the session is not a real-time session";
             return Err(Refusal { reason: why.into(), ..not_running() });
         }

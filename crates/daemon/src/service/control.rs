@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
 use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Config, Done, Place, Session};
@@ -17,6 +18,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 use traceweir_transport::socket::Peer;
 
+use super::access::rights_to_run;
 use super::notice::{Notice, Promise};
 use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
@@ -36,13 +38,18 @@ impl Service {
         passed: Passed,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
+        // What gets a GUID that nobody knows has no list but the default.
+        let judged_by = if config.guid.is_null() { DEFAULT_TRACE_SECURITY } else { config.guid };
         if config.guid.is_null() {
             config.guid = random_guid()?;
         }
-        self.start_checked(asker, Config::new(config, cpu::possible())?, passed)
+        let config = Config::new(config, cpu::possible())?;
+        self.sessions.check(&config.properties().name, &config.properties().guid)?;
+        self.check_right(asker.link, judged_by, rights_to_run(config.properties()))?;
+        self.start_checked(asker, config, passed)
     }
 
-    /// Starts a session whose properties are in order.
+    /// Starts a session whose properties are in order, for somebody who may.
     pub(super) fn start_checked(
         &mut self,
         asker: Asker,
@@ -112,6 +119,7 @@ impl Service {
         control: Control,
         passed: Passed,
     ) -> Result<(), Refusal> {
+        self.check_control(asker.link, session, &control)?;
         match control {
             Control::Query => {
                 let id = self.sessions.find(session)?;
@@ -298,6 +306,7 @@ impl Service {
             }
             Notice::Stopped { id, outcome } => self.stopped(id, outcome),
             Notice::Opened { id, asker, outcome } => self.opened(id, asker, outcome),
+            Notice::AccessSaved { outcome } => self.access_saved(outcome),
         }
     }
 
@@ -385,7 +394,7 @@ impl Service {
 }
 
 /// Runs what may wait for a disk on a thread of its own. Where none can be had the closure is dropped, and its promise with it.
-fn apart(work: impl FnOnce() + Send + 'static) {
+pub(super) fn apart(work: impl FnOnce() + Send + 'static) {
     if let Err(e) = std::thread::Builder::new().name("weir-file".into()).spawn(work) {
         warning!("no thread for a file: {e}");
     }

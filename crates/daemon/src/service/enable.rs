@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::access::TRACELOG_GUID_ENABLE;
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
@@ -40,10 +40,10 @@ impl Service {
         if provider.is_null() {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
         }
+        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
-        self.check_right(asker.link, provider, TRACELOG_GUID_ENABLE)?;
         let target = Target::of_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;

@@ -55,6 +55,11 @@ pub(crate) enum Notice {
         /// It.
         outcome: Result<Live>,
     },
+    /// A change of an access list is on the disk, or could not be brought there.
+    AccessSaved {
+        /// Whether it is.
+        outcome: Result<std::io::Result<()>>,
+    },
 }
 
 /// Takes notices from any thread.

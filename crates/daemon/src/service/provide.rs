@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::access::{TRACELOG_JOIN_GROUP, TRACELOG_REGISTER_GUIDS};
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::SourceId;
@@ -104,7 +104,7 @@ impl Service {
         traits: &[u8],
         classic: bool,
     ) -> Result<(), Refusal> {
-        self.check_right(link, provider, TRACELOG_REGISTER_GUIDS)?;
+        self.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
         self.check_joining(link, traits)?;
         self.registry.register(link, registration, provider, traits, classic)?;
         let sessions = self.registry.wanted_by(link, registration);
@@ -129,7 +129,7 @@ impl Service {
 
     fn check_joining(&self, link: LinkId, traits: &[u8]) -> Result<(), Refusal> {
         match Traits::parse(traits).ok().and_then(|traits| traits.group()) {
-            Some(group) => self.check_right(link, group, TRACELOG_JOIN_GROUP),
+            Some(group) => self.check_right(link, group, Rights::TRACELOG_JOIN_GROUP),
             None => Ok(()),
         }
     }
@@ -199,8 +199,11 @@ impl Service {
         self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
     }
 
-    /// Makes sure that the process has a region for the session. `false`: process or session are gone.
+    /// Makes sure that the process has a region for the session. `false`: process or session are gone, or the session is not for it.
     fn open_region(&mut self, link: LinkId, id: u64) -> Result<bool, Refusal> {
+        if !self.may_log(link, id) {
+            return Ok(false);
+        }
         let Some(process) = self.registry.processes.get_mut(&link) else { return Ok(false) };
         if process.regions.contains_key(&id) {
             return Ok(true);

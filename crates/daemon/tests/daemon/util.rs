@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -17,7 +18,7 @@ use traceweir_transport::message::{
     Control, EnableCode, EnableParams, Message, Properties, Role, SessionConfig, SessionRef, VERSIONS,
 };
 use traceweir_transport::ring::{Gather, Outlet, RegionSource};
-use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Envelope};
 
 /// Longer than anything here takes, also on a machine that is busy.
@@ -86,6 +87,12 @@ impl Daemon {
 
     pub(crate) fn consumer(&self) -> Client {
         Client::welcome(self.connection(), Role::Consumer)
+    }
+
+    /// One that serves all users, as the system's does, with its lists in its own folder.
+    pub(crate) fn start_for_all(dir: TempDir) -> Self {
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self::start_in(dir, |options| options.runtime.scope = Scope::System)
     }
 
     pub(crate) fn has_left(&self) -> bool {

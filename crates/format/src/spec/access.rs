@@ -1,30 +1,148 @@
-//! Rights to sessions, providers and groups, as an access list grants them.
+//! Rights on sessions, providers and groups, and the operations that change who has them.
 //!
-//! Source: Documented (evntcons.h, wmistr.h, "EventAccessControl").
+//! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values from evntcons.h and wmistr.h.
 
-/// Query a session.
-pub const WMIGUID_QUERY: u32 = 0x0001;
-/// Set data.
-pub const WMIGUID_SET: u32 = 0x0002;
-/// Be notified.
-pub const WMIGUID_NOTIFICATION: u32 = 0x0004;
-/// Read a description.
-pub const WMIGUID_READ_DESCRIPTION: u32 = 0x0008;
-/// Execute a method.
-pub const WMIGUID_EXECUTE: u32 = 0x0010;
-/// Start or update a real-time session.
-pub const TRACELOG_CREATE_REALTIME: u32 = 0x0020;
-/// Start or update a session with a log file.
-pub const TRACELOG_CREATE_ONDISK: u32 = 0x0040;
-/// Enable a provider.
-pub const TRACELOG_GUID_ENABLE: u32 = 0x0080;
-/// Not used.
-pub const TRACELOG_ACCESS_KERNEL_LOGGER: u32 = 0x0100;
-/// Log to a secure session.
-pub const TRACELOG_LOG_EVENT: u32 = 0x0200;
-/// Consume a session in real time.
-pub const TRACELOG_ACCESS_REALTIME: u32 = 0x0400;
-/// Register a provider.
-pub const TRACELOG_REGISTER_GUIDS: u32 = 0x0800;
-/// Join a group of providers.
-pub const TRACELOG_JOIN_GROUP: u32 = 0x1000;
+use core::fmt;
+use core::ops::{BitAnd, BitOr, Sub};
+
+use crate::guid::Guid;
+
+/// The GUID whose list holds for all that have none of their own (`DefaultTraceSecurityGuid`).
+pub const DEFAULT_TRACE_SECURITY: Guid = Guid::from_u128(0x0811c1af_7a07_4a06_82ed_869455cdf713);
+
+/// Rights, one bit each. Bits that have no name here are kept as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rights(pub u32);
+
+macro_rules! rights {
+    ($($bit:literal $name:ident $short:literal $text:literal,)*) => {
+        impl Rights {
+            $(#[doc = $text] pub const $name: Self = Self($bit);)*
+
+            /// The rights that have a name, low bit first: the published one, and the one that people type.
+            pub const NAMED: [(Self, &'static str, &'static str); 13] =
+                [$((Self($bit), stringify!($name), $short),)*];
+        }
+    };
+}
+
+rights! {
+    0x0001 WMIGUID_QUERY "query" "Query a session.",
+    0x0002 WMIGUID_SET "change-access" "Change who may do what with the object.",
+    0x0004 WMIGUID_NOTIFICATION "notification" "Not used by event tracing.",
+    0x0008 WMIGUID_READ_DESCRIPTION "read-description" "Not used by event tracing.",
+    0x0010 WMIGUID_EXECUTE "execute" "Not used by event tracing.",
+    0x0020 TRACELOG_CREATE_REALTIME "create-realtime" "Start or change a session that delivers live.",
+    0x0040 TRACELOG_CREATE_ONDISK "create-file" "Start or change a session that writes a file.",
+    0x0080 TRACELOG_GUID_ENABLE "enable" "Enable a provider.",
+    0x0100 TRACELOG_ACCESS_KERNEL_LOGGER "kernel-logger" "Not used any more.",
+    0x0200 TRACELOG_LOG_EVENT "log" "Write events to a session in secure mode.",
+    0x0400 TRACELOG_ACCESS_REALTIME "consume" "Read a live session.",
+    0x0800 TRACELOG_REGISTER_GUIDS "register" "Register a provider.",
+    0x1000 TRACELOG_JOIN_GROUP "join-group" "Join a group of providers.",
+}
+
+impl Rights {
+    /// No right.
+    pub const NONE: Self = Self(0);
+    /// Every right that has a name, with those that the published `WMIGUID_ALL_ACCESS` adds (read the list, wait).
+    pub const WMIGUID_ALL_ACCESS: Self = Self(0x0012_1FFF);
+
+    /// Whether all of these are among them.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of these is among them.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<u32> for Rights {
+    fn from(bits: u32) -> Self {
+        Self(bits)
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl Sub for Rights {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitAnd for Rights {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl fmt::Display for Rights {
+    /// The published names, joined by `|`, and the rest in hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut rest, mut separator) = (*self, "");
+        for (right, name, _) in Self::NAMED {
+            if self.contains(right) {
+                write!(f, "{separator}{name}")?;
+                (rest, separator) = (rest - right, " | ");
+            }
+        }
+        match rest {
+            Self::NONE if !separator.is_empty() => Ok(()),
+            rest => write!(f, "{separator}{:#x}", rest.0),
+        }
+    }
+}
+
+/// What EventAccessControl does (EVENTSECURITYOPERATION).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SecurityOperation(pub u32);
+
+impl SecurityOperation {
+    /// `EventSecuritySetDACL`: one entry instead of all that say who may.
+    pub const SET_DACL: Self = Self(0);
+    /// `EventSecuritySetSACL`: one entry instead of all that say what is audited.
+    pub const SET_SACL: Self = Self(1);
+    /// `EventSecurityAddDACL`: one more entry that says who may.
+    pub const ADD_DACL: Self = Self(2);
+    /// `EventSecurityAddSACL`: one more entry that says what is audited.
+    pub const ADD_SACL: Self = Self(3);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn rights_are_told_by_their_published_names_and_the_rest_in_digits() {
+        let both = Rights::WMIGUID_QUERY | Rights::TRACELOG_GUID_ENABLE;
+        assert_eq!(both.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE");
+        let more = both | Rights(0x8000_0000);
+        assert_eq!(more.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE | 0x80000000");
+        assert_eq!(Rights::NONE.to_string(), "0x0");
+        let named = Rights::NAMED.iter().fold(Rights::NONE, |all, (right, ..)| all | *right);
+        assert_eq!(named, Rights(0x1FFF));
+        assert!(Rights::WMIGUID_ALL_ACCESS.contains(named));
+    }
+}

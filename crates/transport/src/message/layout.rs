@@ -135,6 +135,8 @@ messages! {
     0x29 QueryAccess { object },
     0x2A Access { descriptor },
     0x2B RemoveAccess { object },
+    0x2C QueryAccessLists { from },
+    0x2D AccessLists { total, objects },
     0x2E QueryEnded { from },
 
     0x30 OpenConsumer { session },

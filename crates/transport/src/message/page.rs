@@ -8,6 +8,8 @@
 //! 1. A page holds at least one entry unless there is none behind its index, so asking ends: no entry is larger than a page.
 //! 2. The list may change between two questions; an entry may then be missed or seen twice.
 
+use traceweir_format::Guid;
+
 use super::wire::{HEAD_BYTES, Wire, short};
 use super::{MAX_MESSAGE, Message, Properties, ProviderEntry};
 
@@ -38,6 +40,12 @@ impl Message {
             is_classic: entry.is_classic,
         });
         Self::Providers { total: total(all), providers: page(short, from) }
+    }
+
+    /// The answer to `QueryAccessLists { from }`, out of all objects.
+    #[must_use]
+    pub fn access_lists_page(all: &[Guid], from: u32) -> Self {
+        Self::AccessLists { total: total(all), objects: page(all.iter().copied(), from) }
     }
 }
 

@@ -192,6 +192,9 @@ fn of_controllers() -> impl Strategy<Value = Message> {
         guid().prop_map(|object| Message::QueryAccess { object }),
         vec(any::<u8>(), 0..300).prop_map(|descriptor| Message::Access { descriptor }),
         guid().prop_map(|object| Message::RemoveAccess { object }),
+        any::<u32>().prop_map(|from| Message::QueryAccessLists { from }),
+        (any::<u32>(), vec(guid(), 0..5))
+            .prop_map(|(total, objects)| Message::AccessLists { total, objects }),
     ]
 }
 

@@ -290,3 +290,33 @@ fn who_connects_warily_takes_no_descriptors_until_it_wants_to() {
     send().unwrap();
     assert_eq!(client.receive(SOON).unwrap().unwrap().descriptors.len(), 1);
 }
+
+#[test]
+fn the_groups_of_the_other_end_are_known_sorted() {
+    let (a, _b) = Connection::pair().unwrap();
+    let mut own: Vec<u32> =
+        rustix::process::getgroups().unwrap().iter().map(|group| group.as_raw()).collect();
+    own.sort_unstable();
+    assert_eq!(a.peer_groups(), Some(own));
+}
+
+#[test]
+fn groups_are_those_of_the_thread_that_connected_and_too_many_are_not_told() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: taking groups needs root");
+        return;
+    }
+    let groups_of = |groups: Vec<u32>| {
+        let connect = move || {
+            let groups: Vec<_> = groups.into_iter().map(rustix::process::Gid::from_raw).collect();
+            rustix::thread::set_thread_groups(&groups).unwrap();
+            Connection::pair().unwrap().0.peer_groups()
+        };
+        std::thread::spawn(connect).join().unwrap()
+    };
+    assert_eq!(groups_of(vec![90_002, 90_001]), Some(vec![90_001, 90_002]));
+    assert_eq!(groups_of(Vec::new()), Some(Vec::new()));
+    let most = MAX_GROUPS as u32;
+    assert_eq!(groups_of((1..=most).collect()), Some((1..=most).collect()));
+    assert_eq!(groups_of((0..=most).collect()), None);
+}

@@ -1,0 +1,281 @@
+//! Lists against a naive judge, who is let in, and lists that were kept.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use traceweir_format::security::{Ace, AceKind, Acl, SecurityDescriptor, Sid};
+use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
+
+use super::*;
+
+const OBJECT: Guid = Guid::from_u128(0x1234);
+const OTHER: Guid = Guid::from_u128(0x5678);
+
+fn guest(uid: u32, gid: u32, groups: &[u32]) -> Identity {
+    Identity::of(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
+}
+
+fn change(access: &mut Access, object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) {
+    let change = Change::new(operation, &sid.to_bytes(), rights.0, allow).unwrap();
+    let list = access.lists.after(object, &change).unwrap().map(|(list, _)| list);
+    access.lists.put(object, list);
+}
+
+fn has(access: &Access, identity: &Identity, right: Rights) -> bool {
+    access.missing(identity, OBJECT, right).is_empty()
+}
+
+#[test]
+fn a_users_daemon_obeys_its_user_and_root_only_whatever_lists_say() {
+    for scope in [Scope::User, Scope::Named] {
+        let mut access = Access::new(scope, 1000);
+        change(&mut access, DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights::WMIGUID_ALL_ACCESS, true);
+        for role in [Role::Provider, Role::Controller, Role::Consumer] {
+            assert!(access.allows(&guest(1000, 1000, &[]), role));
+            assert!(access.allows(&guest(0, 0, &[]), role));
+            assert!(!access.allows(&guest(1001, 1001, &[]), role));
+        }
+    }
+}
+
+#[test]
+fn the_systems_daemon_takes_providers_of_everyone_and_orders_of_whom_a_list_names() {
+    let mut access = Access::new(Scope::System, 0);
+    let stranger = guest(3_999_999_999, 3_999_999_999, &[]);
+    assert!(access.allows(&stranger, Role::Provider));
+    assert!(!access.allows(&stranger, Role::Controller) && !access.allows(&stranger, Role::Consumer));
+    change(&mut access, OBJECT, 2, Sid::user(1001), Rights::WMIGUID_QUERY, true);
+    change(&mut access, OBJECT, 2, Sid::group(50), Rights::TRACELOG_ACCESS_REALTIME, true);
+    let (by_user, by_group) = (guest(1001, 1, &[]), guest(7, 1, &[50]));
+    assert!(access.allows(&by_user, Role::Controller) && !access.allows(&by_user, Role::Consumer));
+    assert!(!access.allows(&by_group, Role::Controller) && access.allows(&by_group, Role::Consumer));
+    assert!(!access.allows(&stranger, Role::Controller));
+    access.lists.put(OBJECT, None);
+    assert!(!access.allows(&by_user, Role::Controller) && !access.allows(&by_group, Role::Consumer));
+}
+
+#[test]
+fn members_of_the_group_may_all_and_everyone_may_register() {
+    let mut access = Access::new(Scope::System, 50);
+    access.lists = Lists::built_in(50, Some(90));
+    for right in Rights::NAMED.map(|(right, ..)| right) {
+        assert!(has(&access, &guest(1000, 90, &[]), right) && has(&access, &guest(1000, 1, &[90]), right));
+        assert!(has(&access, &guest(50, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
+        let of_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
+        assert_eq!(has(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
+    }
+    assert!(access.allows(&guest(1000, 90, &[]), Role::Controller));
+    assert!(access.allows(&guest(1000, 1, &[90]), Role::Consumer));
+}
+
+#[test]
+fn what_denies_comes_first_and_root_is_never_denied() {
+    let mut access = Access::new(Scope::System, 0);
+    let right = Rights::WMIGUID_QUERY;
+    change(&mut access, OBJECT, 0, Sid::group(50), right, true);
+    assert!(has(&access, &guest(1000, 50, &[]), right));
+    change(&mut access, OBJECT, 2, Sid::user(1000), right, false);
+    assert!(!has(&access, &guest(1000, 50, &[]), right) && has(&access, &guest(1001, 50, &[]), right));
+    change(&mut access, OBJECT, 2, Sid::user(1000), right, true);
+    assert!(!has(&access, &guest(1000, 50, &[]), right), "granted again, and denied still");
+    change(&mut access, OBJECT, 0, Sid::EVERYONE, right, false);
+    assert!(!has(&access, &guest(1001, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
+}
+
+#[test]
+fn what_has_no_list_has_that_of_the_default() {
+    let mut access = Access::new(Scope::System, 0);
+    let (ann, right) = (guest(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
+    change(&mut access, DEFAULT_TRACE_SECURITY, 2, Sid::user(1000), right, true);
+    assert!(has(&access, &ann, right));
+    change(&mut access, OBJECT, 0, Sid::user(1001), right, true);
+    assert!(!has(&access, &ann, right), "a list of its own is instead of the default");
+    assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "set, not added");
+    access.lists.put(OBJECT, None);
+    assert!(has(&access, &ann, right));
+    access.lists.put(DEFAULT_TRACE_SECURITY, None);
+    assert!(!has(&access, &ann, right));
+}
+
+#[test]
+fn audits_are_kept_beside_and_grant_nothing() {
+    let mut access = Access::new(Scope::System, 0);
+    let before = access.lists.of(OBJECT).dacl.clone();
+    let strange = Rights(0xF0F0_0400);
+    change(&mut access, OBJECT, 3, Sid::EVERYONE, strange, true);
+    change(&mut access, OBJECT, 3, Sid::user(5), strange, false);
+    let list = access.lists.of(OBJECT);
+    let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
+    assert_eq!(kinds, [(AceKind::Audit, strange); 2], "bits without a name are kept");
+    assert_eq!(list.dacl, before);
+    change(&mut access, OBJECT, 1, Sid::user(6), Rights(1), true);
+    assert_eq!(access.lists.of(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
+    assert!(!has(&access, &guest(6, 6, &[]), Rights(1)));
+}
+
+#[test]
+fn operations_and_sids_that_are_none_are_87() {
+    let sid = Sid::user(1).to_bytes();
+    for operation in [4, 5, u32::MAX] {
+        assert_eq!(Change::new(operation, &sid, 1, true).unwrap_err().status.0, 87);
+    }
+    for sid in [&sid[..11], &[], &[sid.as_slice(), &[0]].concat()] {
+        assert_eq!(Change::new(0, sid, 1, true).unwrap_err().status.0, 87);
+    }
+}
+
+#[test]
+fn lists_have_a_limit_in_number_and_size() {
+    let mut access = Access::new(Scope::System, 0);
+    let add = |uid: u32| Change::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
+    let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
+    let dacl = Some(Acl { entries });
+    access.lists.put(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
+    let refused = (2380..2400).find_map(|uid| match access.lists.after(OBJECT, &add(uid)) {
+        Ok(list) => {
+            let (list, bytes) = list.unwrap();
+            assert!(bytes.len() <= lists::MAX_LIST_BYTES);
+            access.lists.put(OBJECT, Some(list));
+            None
+        }
+        Err(refusal) => Some(refusal.status.0),
+    });
+    assert_eq!(refused, Some(234));
+    assert!(access.lists.after(OBJECT, &add(1)).is_ok(), "said twice it takes no more room");
+    let many = (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::strict()));
+    access.lists = access.lists.with(store::Found { lists: many.collect(), is_whole: true });
+    assert_eq!(access.lists.after(OTHER, &add(1)).unwrap_err().status.0, 1450);
+    assert!(access.lists.after(Guid::from_u128(1 << 64), &add(1)).is_ok(), "one that is there may change");
+    assert!(access.lists.after(OTHER, &Change::Remove).is_ok());
+}
+
+/// The published rule, right by right, with nothing clever about it.
+fn judge(entries: &[Ace], identity: &Identity, right: u32) -> bool {
+    if identity.uid == 0 {
+        return true;
+    }
+    for entry in entries {
+        if entry.flags & 8 == 0 && identity.is(&entry.sid) && entry.rights.0 & right != 0 {
+            match entry.kind {
+                AceKind::Allow => return true,
+                AceKind::Deny => return false,
+                AceKind::Audit => {}
+            }
+        }
+    }
+    false
+}
+
+fn entry() -> impl Strategy<Value = Ace> {
+    let kind = prop_oneof![Just(AceKind::Allow), Just(AceKind::Deny), Just(AceKind::Audit)];
+    let sid = prop_oneof![
+        Just(Sid::EVERYONE),
+        Just(Sid::SYSTEM),
+        (0..4_u32).prop_map(Sid::user),
+        (0..6_u32).prop_map(Sid::group),
+        Just("S-1-5-32-544".parse().unwrap()),
+    ];
+    (kind, prop_oneof![Just(0_u8), Just(8)], 0..0x2000_u32, sid).prop_map(|(kind, flags, rights, sid)| Ace {
+        kind,
+        flags,
+        rights: Rights(rights),
+        sid,
+    })
+}
+
+proptest! {
+    #[test]
+    fn each_right_is_judged_as_the_published_rule_says(
+        entries in vec(entry(), 0..12), uid in 0..4_u32, gid in 0..6_u32, groups in vec(0..6_u32, 0..4), wanted in 0..0x2000_u32
+    ) {
+        let mut groups = groups;
+        groups.sort_unstable();
+        let identity = guest(uid, gid, &groups);
+        let mut access = Access::new(Scope::System, 0);
+        let dacl = Some(Acl { entries: entries.clone() });
+        access.lists.put(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
+        let missing = access.missing(&identity, OBJECT, Rights(wanted));
+        for bit in (0..13).map(|bit| 1_u32 << bit) {
+            let expected = wanted & bit != 0 && !judge(&entries, &identity, bit);
+            prop_assert_eq!(missing.0 & bit != 0, expected, "right {:#x}", bit);
+        }
+    }
+}
+
+/// A daemon's folder, and its rules as they are read anew.
+fn kept() -> (tempfile::TempDir, Folder, impl Fn() -> Access) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut runtime = RuntimeDir::at(dir.path());
+    runtime.scope = Scope::System;
+    let folder = Folder::of(&runtime);
+    let uid = rustix::process::geteuid().as_raw();
+    (dir, folder, move || Access::open(&runtime, uid))
+}
+
+fn granted(uid: u32, right: Rights) -> Vec<u8> {
+    let change = Change::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
+    Access::new(Scope::System, 0).lists.after(OBJECT, &change).unwrap().unwrap().1
+}
+
+#[test]
+fn a_list_that_was_kept_is_read_again_with_its_bytes_and_modes() {
+    let (dir, folder, open) = kept();
+    let bytes = granted(1000, Rights::WMIGUID_QUERY);
+    folder.save(OBJECT, &granted(7, Rights(1))).unwrap();
+    folder.save(OBJECT, &bytes).unwrap();
+    let file = dir.path().join("security.d").join(OBJECT.to_string());
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o644, 0o755));
+    let access = open();
+    assert_eq!(access.lists.of(OBJECT).to_bytes().unwrap(), bytes);
+    assert!(has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert_eq!(access.lists.objects(), [OBJECT]);
+    folder.remove(OBJECT).unwrap();
+    folder.remove(OBJECT).unwrap();
+    assert_eq!(open().lists.objects(), []);
+}
+
+#[test]
+fn what_cannot_be_believed_grants_nothing_and_harms_nothing_else() {
+    let (dir, folder, open) = kept();
+    let register = Rights::TRACELOG_REGISTER_GUIDS;
+    let everyone = guest(1000, 1, &[]);
+    folder.save(OTHER, &granted(1000, register)).unwrap();
+    let file = dir.path().join("security.d").join(OBJECT.to_string());
+    let good = granted(1000, register);
+    let mut no_dacl = good.clone();
+    no_dacl[2] = 0;
+    for (what, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
+        fs::write(&file, bytes).unwrap();
+        assert!(!has(&open(), &everyone, register), "{what}");
+    }
+    fs::write(&file, &good).unwrap();
+    assert!(has(&open(), &everyone, register), "as good as any");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(!has(&open(), &everyone, register), "others could have written it");
+    fs::remove_file(&file).unwrap();
+    symlink(OTHER.to_string(), &file).unwrap();
+    assert!(!has(&open(), &everyone, register), "a link");
+    fs::remove_file(&file).unwrap();
+    fs::write(dir.path().join("security.d/.new-x"), b"left over").unwrap();
+    fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();
+    let access = open();
+    assert!(has(&access, &everyone, register), "gone: the default holds again");
+    assert!(access.missing(&everyone, OTHER, register).is_empty());
+    assert!(!dir.path().join("security.d/.new-x").exists());
+}
+
+#[test]
+fn a_folder_that_others_can_write_makes_everything_strict() {
+    let (dir, folder, open) = kept();
+    folder.save(DEFAULT_TRACE_SECURITY, &granted(1000, Rights::WMIGUID_QUERY)).unwrap();
+    assert!(has(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    fs::set_permissions(dir.path().join("security.d"), fs::Permissions::from_mode(0o777)).unwrap();
+    let access = open();
+    assert!(!has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has(&access, &guest(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
+    assert!(has(&access, &guest(0, 0, &[]), Rights::WMIGUID_QUERY));
+}

@@ -1,0 +1,372 @@
+//! Guests of a daemon for all users: each row of the table of operations is refused without the right and allowed with it.
+//!
+//! Users are played by threads: the credentials of a thread are its own, and the kernel attaches those of the thread that connects.
+
+use std::fs;
+
+use rustix::process::{Gid, Uid};
+use traceweir_format::Guid;
+use traceweir_format::security::{SecurityDescriptor, Sid};
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
+use traceweir_transport::message::{Control, EnableCode, Message, Role, SessionConfig, SessionRef, Update};
+use traceweir_transport::socket::Connection;
+
+use crate::util::{
+    Client, Daemon, PATIENCE, PROVIDER, enable, hello, live, new_instance, open, properties, status, to_file,
+};
+
+const ANN: u32 = 64_311;
+const BOB: u32 = 64_312;
+/// A group of Bob's, besides his own.
+const CLUB: u32 = 64_390;
+const SESSION: Guid = Guid::from_u128(0xACCE_5500);
+const DENIED: u32 = 5;
+
+/// Becoming somebody else takes root.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
+    assert!(is_root || !required.split(',').any(|r| r == "all" || r == "root"), "required: root");
+    if !is_root {
+        // The harness captures `eprintln!` but not the stream itself.
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = std::io::Write::write_all(
+            &mut std::io::stderr(),
+            format!("skipped {name}: becoming other users takes root\n").as_bytes(),
+        );
+    }
+    is_root
+}
+
+/// A connection of this user.
+fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
+    let socket = daemon.runtime().control_socket();
+    let groups = if uid == BOB { vec![Gid::from_raw(CLUB)] } else { Vec::new() };
+    let connect = move || {
+        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        rustix::thread::set_thread_groups(&groups).unwrap();
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        Connection::connect(&socket, PATIENCE).unwrap()
+    };
+    std::thread::spawn(connect).join().unwrap()
+}
+
+fn client_of(daemon: &Daemon, uid: u32, role: Role) -> Client {
+    Client::welcome(connection_of(daemon, uid), role)
+}
+
+/// The status with which somebody is turned away at the door; 0: he is let in.
+fn at_the_door(daemon: &Daemon, uid: u32, role: Role) -> u32 {
+    Client::new(connection_of(daemon, uid)).status(hello(role, new_instance()))
+}
+
+fn set_access(object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) -> Message {
+    Message::SetAccess { object, operation, sid: sid.to_bytes(), rights: rights.0, allow }
+}
+
+fn grant(root: &mut Client, object: Guid, sid: Sid, rights: Rights) {
+    assert_eq!(root.ask(set_access(object, 2, sid, rights, true)), Message::Done);
+}
+
+fn remove(root: &mut Client, object: Guid) {
+    assert_eq!(root.ask(Message::RemoveAccess { object }), Message::Done);
+}
+
+fn descriptor(client: &mut Client, object: Guid) -> SecurityDescriptor {
+    match client.ask(Message::QueryAccess { object }) {
+        Message::Access { descriptor } => SecurityDescriptor::parse(&descriptor).unwrap(),
+        other => panic!("no list: {other:?}"),
+    }
+}
+
+fn named(config: SessionConfig) -> SessionConfig {
+    SessionConfig { guid: SESSION, ..config }
+}
+
+fn control(control: Control) -> Message {
+    Message::Control { session: SessionRef::Name("s".into()), control }
+}
+
+/// Asks as Ann without the right, then with it; the answer.
+fn needs(
+    root: &mut Client,
+    ann: &mut Client,
+    (object, right): (Guid, Rights),
+    ask: &dyn Fn() -> Message,
+) -> Message {
+    let answer = ann.ask(ask());
+    let Message::Refused { status: DENIED, reason } = &answer else { panic!("not refused: {answer:?}") };
+    for word in [right.to_string(), object.to_string(), format!("--user {ANN}")] {
+        assert!(reason.contains(&word), "{word}: {reason}");
+    }
+    grant(root, object, Sid::user(ANN), right);
+    let answer = ann.ask(ask());
+    assert_eq!(status(&answer), 0, "{answer:?}");
+    answer
+}
+
+#[test]
+fn each_operation_of_a_controller_needs_its_right() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "nothing names her");
+    // A right that is of no use here, but names her.
+    grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
+    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let realtime = (SESSION, Rights::TRACELOG_CREATE_REALTIME);
+    needs(&mut root, &mut ann, realtime, &|| Message::Start(Box::new(named(live("s")))));
+    needs(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &|| control(Control::Query));
+    needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| {
+        let Message::EnableProvider { provider, code, params, timeout_ms, .. } =
+            enable(0, PROVIDER, EnableCode::Enable, 0)
+        else {
+            unreachable!()
+        };
+        Message::EnableProvider { session: SessionRef::Name("s".into()), provider, code, params, timeout_ms }
+    });
+    assert_eq!(at_the_door(&daemon, BOB, Role::Controller), DENIED, "what Ann was granted is not Bob's");
+
+    // Live it may be run; to a file it may not.
+    assert_eq!(ann.status(control(Control::Flush { log_file: None })), 0);
+    let timer = Update { flush_timer: Some(3), ..Update::default() };
+    assert_eq!(ann.status(control(Control::Update(timer.clone()))), 0);
+    let path = daemon.path("ann.etl");
+    let update = || control(Control::Update(Update { log_file: Some(path.clone()), ..Update::default() }));
+    let file = open(&path);
+    let refused = ann.ask_with(update(), &[&file]);
+    assert_eq!(status(&refused), DENIED, "{refused:?}");
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
+    assert_eq!(status(&ann.ask_with(update(), &[&file])), 0);
+    assert_eq!(ann.status(control(Control::Stop)), 0);
+    assert_eq!(ann.status(control(Control::Outcome)), 0);
+
+    // From the start with a file: the right is on the disk's side alone.
+    remove(&mut root, SESSION);
+    assert_eq!(ann.status(control(Control::Outcome)), DENIED);
+    let start = || Message::Start(Box::new(named(to_file("s", &path))));
+    assert_eq!(status(&ann.ask_with(start(), &[&file])), DENIED);
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_REALTIME);
+    assert_eq!(status(&ann.ask_with(start(), &[&file])), DENIED);
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
+    properties(ann.ask_with(start(), &[&file]));
+    remove(&mut root, SESSION);
+    for order in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query] {
+        assert_eq!(ann.status(control(order.clone())), DENIED, "{order:?}");
+        assert_eq!(status(&root.ask(control(Control::Query))), 0);
+    }
+    assert_eq!(status(&root.ask(control(Control::Stop))), 0);
+}
+
+#[test]
+fn only_sessions_that_may_be_queried_are_listed() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    root.start(named(live("shown")));
+    root.start(live("hidden"));
+    grant(&mut root, SESSION, Sid::group(CLUB), Rights::WMIGUID_QUERY);
+    let names = |client: &mut Client| match client.ask(Message::QueryAll { from: 0 }) {
+        Message::Sessions { total, sessions } => {
+            assert_eq!(total as usize, sessions.len());
+            sessions.into_iter().map(|it| it.config.name).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let mut bob = client_of(&daemon, BOB, Role::Controller);
+    assert_eq!(names(&mut bob), ["shown"], "by a group of his");
+    assert_eq!(names(&mut root), ["shown", "hidden"]);
+    let all = match root.ask(Message::QueryAll { from: 0 }) {
+        Message::Sessions { sessions, .. } => sessions,
+        other => panic!("{other:?}"),
+    };
+    for session in &all {
+        root.enable(session.id, PROVIDER);
+    }
+    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { from: 0 }) {
+        Message::Providers { providers, .. } => {
+            providers[0].sessions.iter().map(|it| it.0).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(enabled_by(&mut root).len(), 2);
+    assert_eq!(enabled_by(&mut bob), [all[0].id], "nor are enables of others told");
+    assert_eq!(root.ask(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)), Message::Done);
+    assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
+    assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "not in the group");
+}
+
+#[test]
+fn reading_live_needs_its_right() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    root.start(named(live("s")));
+    assert_eq!(at_the_door(&daemon, ANN, Role::Consumer), DENIED);
+    grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::TRACELOG_ACCESS_REALTIME);
+    let mut ann = client_of(&daemon, ANN, Role::Consumer);
+    let open = || Message::OpenConsumer { session: SessionRef::Name("s".into()) };
+    let answer = needs(&mut root, &mut ann, (SESSION, Rights::TRACELOG_ACCESS_REALTIME), &open);
+    assert!(matches!(answer, Message::Consumer { .. }));
+    assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "a reader is no controller");
+}
+
+#[test]
+fn registering_needs_its_right_which_everyone_has_by_default() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let (mut root, mut ann) = (daemon.controller(), client_of(&daemon, ANN, Role::Provider));
+    ann.register_quietly(1, PROVIDER);
+    let only_bob = set_access(PROVIDER, 0, Sid::user(BOB), Rights::TRACELOG_REGISTER_GUIDS, true);
+    assert_eq!(root.ask(only_bob), Message::Done);
+    let register = |number| Message::Register {
+        registration: number,
+        provider: PROVIDER,
+        traits: Vec::new(),
+        classic: false,
+    };
+    assert_eq!(ann.status(register(2)), DENIED);
+    client_of(&daemon, BOB, Role::Provider).register_quietly(1, PROVIDER);
+    grant(&mut root, PROVIDER, Sid::EVERYONE, Rights::TRACELOG_REGISTER_GUIDS);
+    ann.register_quietly(2, PROVIDER);
+}
+
+#[test]
+fn to_a_secure_session_only_those_with_the_right_write_and_the_others_hear_nothing() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let mut config = named(live("s"));
+    config.log_file_mode |= 0x80;
+    let id = root.start(config).id;
+    grant(&mut root, SESSION, Sid::user(BOB), Rights::TRACELOG_LOG_EVENT);
+    let (mut ann, mut bob) =
+        (client_of(&daemon, ANN, Role::Provider), client_of(&daemon, BOB, Role::Provider));
+    let mut own = daemon.provider();
+    for client in [&mut ann, &mut bob, &mut own] {
+        client.register_quietly(1, PROVIDER);
+    }
+    root.enable(id, PROVIDER);
+    for client in [&mut bob, &mut own] {
+        client.hear_region(id);
+        assert_eq!(client.hear_enable().3, EnableCode::Enable);
+    }
+    ann.assert_quiet();
+    // A call that waits does not wait for her.
+    bob.assert_quiet();
+    ann.register_quietly(2, PROVIDER);
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_LOG_EVENT);
+    ann.register(3, PROVIDER);
+    ann.hear_region(id);
+    assert_eq!(ann.hear_enable().1, 3, "the next registration asks anew");
+    assert_eq!(ann.hear(), Message::Registered { registration: 3 });
+    // Without the mode everyone writes.
+    let plain = root.start(live("plain")).id;
+    remove(&mut root, SESSION);
+    root.enable(plain, PROVIDER);
+    ann.hear_region(plain);
+}
+
+#[test]
+fn lists_are_changed_by_who_may_and_outlive_the_daemon() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY | Rights(0x4000_0000));
+    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let more = || set_access(SESSION, 2, Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS, true);
+    assert_eq!(ann.status(more()), DENIED);
+    assert_eq!(ann.status(Message::RemoveAccess { object: SESSION }), DENIED);
+    assert_eq!(
+        ann.status(set_access(DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights(0x1FFF), true)),
+        DENIED
+    );
+    let seen = descriptor(&mut ann, SESSION);
+    assert_eq!(seen, descriptor(&mut root, SESSION));
+    let entries = seen.dacl.unwrap().entries;
+    assert_eq!(entries.last().map(|entry| (entry.sid, entry.rights.0)), Some((Sid::user(ANN), 0x4000_0001)));
+    for operation in [4, u32::MAX] {
+        assert_eq!(root.status(set_access(SESSION, operation, Sid::EVERYONE, Rights(1), true)), 87);
+    }
+    assert_eq!(root.status(set_access(Guid::NULL, 0, Sid::EVERYONE, Rights(1), true)), 87);
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_SET);
+    assert_eq!(ann.ask(more()), Message::Done, "who may change it may");
+    assert_eq!(root.ask(set_access(SESSION, 3, Sid::EVERYONE, Rights(1), true)), Message::Done);
+
+    // Many at once: none is lost.
+    let numbers: Vec<u32> =
+        (0..50).map(|n| root.say(&set_access(PROVIDER, 2, Sid::user(1000 + n), Rights(1), true))).collect();
+    for number in numbers {
+        let answer = root.next();
+        assert_eq!((answer.request, answer.message), (number, Message::Done));
+    }
+    let (of_session, of_provider) = (descriptor(&mut root, SESSION), descriptor(&mut root, PROVIDER));
+    let default = descriptor(&mut root, DEFAULT_TRACE_SECURITY);
+    let count = |it: &SecurityDescriptor| it.dacl.as_ref().map_or(0, |list| list.entries.len());
+    assert_eq!(count(&of_provider), count(&default) + 50);
+    let dir = daemon.stop();
+    let folder = dir.path().join("run/security.d");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    fs::write(folder.join(PROVIDER.to_string()), b"damaged").unwrap();
+
+    let daemon = Daemon::start_for_all(dir);
+    let (mut root, mut ann) = (daemon.controller(), client_of(&daemon, ANN, Role::Controller));
+    assert_eq!(descriptor(&mut root, SESSION), of_session);
+    let objects =
+        Message::AccessLists { total: 2, objects: vec![PROVIDER.min(SESSION), PROVIDER.max(SESSION)] };
+    assert_eq!(root.ask(Message::QueryAccessLists { from: 0 }), objects);
+    assert_eq!(ann.ask(Message::RemoveAccess { object: SESSION }), Message::Done);
+    assert_eq!(descriptor(&mut root, SESSION), default);
+    let mut provider = client_of(&daemon, ANN, Role::Provider);
+    let register =
+        Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
+    assert_eq!(provider.status(register), DENIED, "what is damaged grants nothing");
+    remove(&mut root, PROVIDER);
+    provider.register_quietly(2, PROVIDER);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
+fn a_list_that_cannot_be_kept_does_not_hold() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    fs::write(daemon.path("run/security.d"), b"in the way").unwrap();
+    let refused = controller.ask(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true));
+    assert!(
+        matches!(&refused, Message::Refused { reason, .. } if reason.contains("as it was")),
+        "{refused:?}"
+    );
+    assert_eq!(descriptor(&mut controller, SESSION), descriptor(&mut controller, DEFAULT_TRACE_SECURITY));
+    fs::remove_file(daemon.path("run/security.d")).unwrap();
+    assert_eq!(controller.ask(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true)), Message::Done);
+}
+
+#[test]
+fn a_users_daemon_lets_no_guest_in_whatever_its_lists_say() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let mut root = daemon.controller();
+    grant(&mut root, DEFAULT_TRACE_SECURITY, Sid::EVERYONE, Rights::WMIGUID_ALL_ACCESS);
+    for (path, mode) in [("run", 0o755), ("run/control.sock", 0o666), ("", 0o755)] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(daemon.path(path), mode).unwrap();
+    }
+    for role in [Role::Provider, Role::Controller, Role::Consumer] {
+        assert_eq!(at_the_door(&daemon, ANN, role), DENIED, "{role:?}");
+    }
+}

@@ -1,0 +1,284 @@
+//! Security identifiers, access lists and self-relative security descriptors, as bytes in both directions.
+//!
+//! ```text
+//! descriptor  00 u8 1 │ 01 u8 0 │ 02 u16 control │ 04 u32 owner │ 08 u32 group │ 0C u32 SACL │ 10 u32 DACL │ 14 …
+//!             offsets from the start; 0: there is none. A list counts only where its bit in control says so
+//! list (ACL)  00 u8 2 (or 4) │ 01 u8 0 │ 02 u16 size of all │ 04 u16 entries │ 06 u16 0 │ 08 entry…
+//! entry (ACE) 00 u8 0 allow, 1 deny, 2 audit │ 01 u8 flags │ 02 u16 size of all │ 04 u32 rights │ 08 SID
+//! SID         00 u8 1 │ 01 u8 parts, 15 at most │ 02 6 bytes authority, big-endian │ 08 u32 part…
+//! ```
+//!
+//! How users of this system are written as SIDs:
+//!
+//! ```text
+//!   S-1-22-1-UID   a user        S-1-1-0    everyone
+//!   S-1-22-2-GID   a group       S-1-5-18   the system itself: root
+//! ```
+//!
+//! 1. Any other SID is kept as it is and is nobody here.
+//! 2. Entries of other kinds (for objects, for callbacks) are refused, never skipped: a list of which a part is not understood says
+//!    something else than what is understood of it.
+//! 3. What stands behind the last entry of a list, or behind the SID of an entry, is padding and not kept. So reading and writing again
+//!    gives the same value, not always the same bytes; what was written here reads and writes to the same bytes.
+//! 4. A missing list ([`None`]) and one without entries are not the same: the first says nothing, the second grants nothing.
+//!
+//! Who is granted what is not decided here.
+//!
+//! Source: Documented (\[MS-DTYP\] 2.4.2 SID, 2.4.4 ACE, 2.4.5 ACL, 2.4.6 SECURITY_DESCRIPTOR); the authority 22 of Unix users and groups as
+//! Samba uses it.
+
+mod sid;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+pub use sid::{ParseSidError, Principal, Sid};
+
+use crate::spec::access::Rights;
+use crate::wire::{Cursor, Put};
+use crate::{Error, Result};
+
+/// The largest descriptor that is read or written.
+pub const MAX_DESCRIPTOR: usize = 64 * 1024;
+
+const WHAT: &str = "security descriptor";
+const WHAT_ACL: &str = "access list";
+const DESCRIPTOR_HEAD: usize = 20;
+const ACL_HEAD: usize = 8;
+const ACE_HEAD: usize = 8;
+
+const ACL_REVISION: u8 = 2;
+/// The revision of lists that may hold entries for objects.
+const ACL_REVISION_DS: u8 = 4;
+
+const SE_DACL_PRESENT: u16 = 0x0004;
+const SE_SACL_PRESENT: u16 = 0x0010;
+const SE_SELF_RELATIVE: u16 = 0x8000;
+
+/// What an entry does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AceKind {
+    /// Grants (ACCESS_ALLOWED_ACE_TYPE).
+    Allow,
+    /// Denies (ACCESS_DENIED_ACE_TYPE).
+    Deny,
+    /// Is noted in a log (SYSTEM_AUDIT_ACE_TYPE).
+    Audit,
+}
+
+impl AceKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::Deny => 1,
+            Self::Audit => 2,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Allow),
+            1 => Some(Self::Deny),
+            2 => Some(Self::Audit),
+            _ => None,
+        }
+    }
+}
+
+/// An entry of a list (ACE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ace {
+    /// What it does.
+    pub kind: AceKind,
+    /// AceFlags: inheritance and, of audits, whether success or failure counts.
+    pub flags: u8,
+    /// Which rights.
+    pub rights: Rights,
+    /// Whose.
+    pub sid: Sid,
+}
+
+impl Ace {
+    /// An entry without flags.
+    #[must_use]
+    pub const fn new(kind: AceKind, sid: Sid, rights: Rights) -> Self {
+        Self { kind, flags: 0, rights, sid }
+    }
+
+    /// Whether it is there for what is made below the object only, and says nothing of the object itself (INHERIT_ONLY_ACE).
+    #[must_use]
+    pub const fn is_inherit_only(&self) -> bool {
+        self.flags & 0x08 != 0
+    }
+
+    const fn size(&self) -> usize {
+        ACE_HEAD.saturating_add(self.sid.size())
+    }
+
+    fn read(from: &mut Cursor<'_>) -> Result<Self> {
+        let start = from.position();
+        let Some(kind) = AceKind::from_code(from.u8()?) else {
+            return Err(from.invalid("an entry that neither allows, denies nor audits"));
+        };
+        let (flags, size) = (from.u8()?, usize::from(from.u16()?));
+        let rights = Rights(from.u32()?);
+        let sid = Sid::read(from)?;
+        let end = start.saturating_add(size);
+        if end < from.position() {
+            return Err(from.invalid("an entry that is smaller than what it holds"));
+        }
+        from.seek(end)?;
+        Ok(Self { kind, flags, rights, sid })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        // Sixteen bytes more than the largest SID: far from the end of the field.
+        let size = u16::try_from(self.size()).unwrap_or(u16::MAX);
+        out.put_u8(self.kind.code()).put_u8(self.flags).put_u16(size).put_u32(self.rights.0);
+        self.sid.write(out);
+    }
+}
+
+/// A list of entries (ACL), in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Acl {
+    /// The entries.
+    pub entries: Vec<Ace>,
+}
+
+impl Acl {
+    /// The list that begins where the bytes do.
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let mut head = Cursor::new(WHAT_ACL, bytes);
+        let revision = head.u8()?;
+        if revision != ACL_REVISION && revision != ACL_REVISION_DS {
+            return Err(head.invalid("a revision that is not known"));
+        }
+        head.u8()?;
+        let size = usize::from(head.u16()?);
+        let count = head.u16()?;
+        head.u16()?;
+        head.seek(0)?;
+        let mut from = Cursor::new(WHAT_ACL, head.take(size)?);
+        from.take(ACL_HEAD)?;
+        // Nothing is allocated by the count: each entry takes its place in the bytes first.
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            entries.push(Ace::read(&mut from)?);
+        }
+        Ok(Self { entries })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> Result<()> {
+        let size = self.entries.iter().fold(ACL_HEAD, |sum, entry| sum.saturating_add(entry.size()));
+        let (Ok(all), Ok(count)) = (u16::try_from(size), u16::try_from(self.entries.len())) else {
+            return Err(Error::TooLarge { what: WHAT_ACL, size: size as u64, limit: u64::from(u16::MAX) });
+        };
+        out.put_u8(ACL_REVISION).put_u8(0).put_u16(all).put_u16(count).put_u16(0);
+        for entry in &self.entries {
+            entry.write(out);
+        }
+        Ok(())
+    }
+
+    /// Adds an entry where the published order has its place: what denies stands before what allows.
+    pub fn add(&mut self, entry: Ace) {
+        let first_allowed = self.entries.iter().position(|it| it.kind == AceKind::Allow);
+        match (entry.kind, first_allowed) {
+            (AceKind::Deny, Some(place)) => self.entries.insert(place, entry),
+            _ => self.entries.push(entry),
+        }
+    }
+}
+
+/// A security descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SecurityDescriptor {
+    /// The control bits (inherited, protected, defaulted …) but for those that say which lists there are and how they are stored.
+    pub control: u16,
+    /// The owner.
+    pub owner: Option<Sid>,
+    /// The owner's group.
+    pub group: Option<Sid>,
+    /// What is audited.
+    pub sacl: Option<Acl>,
+    /// Who may do what.
+    pub dacl: Option<Acl>,
+}
+
+impl SecurityDescriptor {
+    /// Reads a self-relative descriptor.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > MAX_DESCRIPTOR {
+            return Err(too_large(bytes.len()));
+        }
+        let mut from = Cursor::new(WHAT, bytes);
+        if from.u8()? != 1 {
+            return Err(from.invalid("a revision that is not known"));
+        }
+        from.u8()?;
+        let control = from.u16()?;
+        if control & SE_SELF_RELATIVE == 0 {
+            return Err(from.invalid("a descriptor that is not self-relative"));
+        }
+        let [owner, group, sacl, dacl] = [from.u32()?, from.u32()?, from.u32()?, from.u32()?];
+        let part = |offset: u32| match offset as usize {
+            0 => Ok(None),
+            1..DESCRIPTOR_HEAD => Err(from.invalid("a part that lies in the head")),
+            at => {
+                let mut place = from.clone();
+                place.seek(at)?;
+                Ok(Some(place.rest()))
+            }
+        };
+        let sid = |offset| part(offset)?.map(|at| Sid::read(&mut Cursor::new("SID", at))).transpose();
+        let list = |offset, bit| match control & bit {
+            0 => Ok(None),
+            _ => part(offset)?.map(Acl::read).transpose(),
+        };
+        Ok(Self {
+            control: control & !(SE_SELF_RELATIVE | SE_DACL_PRESENT | SE_SACL_PRESENT),
+            owner: sid(owner)?,
+            group: sid(group)?,
+            sacl: list(sacl, SE_SACL_PRESENT)?,
+            dacl: list(dacl, SE_DACL_PRESENT)?,
+        })
+    }
+
+    /// Writes it in self-relative form: head, owner, group, SACL, DACL.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        let at = |body: &Vec<u8>| {
+            let offset = body.len().saturating_add(DESCRIPTOR_HEAD);
+            u32::try_from(offset).unwrap_or(u32::MAX)
+        };
+        let mut offsets = [0; 4];
+        let [owner, group, sacl, dacl] = &mut offsets;
+        for (place, sid) in [(owner, &self.owner), (group, &self.group)] {
+            if let Some(sid) = sid {
+                *place = at(&body);
+                sid.write(&mut body);
+            }
+        }
+        let mut control = self.control & !(SE_DACL_PRESENT | SE_SACL_PRESENT) | SE_SELF_RELATIVE;
+        for (place, list, bit) in [(sacl, &self.sacl, SE_SACL_PRESENT), (dacl, &self.dacl, SE_DACL_PRESENT)] {
+            if let Some(list) = list {
+                *place = at(&body);
+                control |= bit;
+                list.write(&mut body)?;
+            }
+        }
+        let mut out = Vec::new();
+        out.put_u8(1).put_u8(0).put_u16(control);
+        for offset in offsets {
+            out.put_u32(offset);
+        }
+        out.put(&body);
+        if out.len() > MAX_DESCRIPTOR { Err(too_large(out.len())) } else { Ok(out) }
+    }
+}
+
+fn too_large(size: usize) -> Error {
+    Error::TooLarge { what: WHAT, size: size as u64, limit: MAX_DESCRIPTOR as u64 }
+}

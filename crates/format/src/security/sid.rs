@@ -1,0 +1,189 @@
+//! Security identifiers: bytes, text, and whom of this system they mean.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use crate::Result;
+use crate::wire::{Cursor, Put};
+
+const WHAT: &str = "SID";
+const REVISION: u8 = 1;
+const HEAD: usize = 8;
+/// Parts at most (SID_MAX_SUB_AUTHORITIES).
+const MAX_PARTS: usize = 15;
+/// The authority has 48 bits.
+const MAX_AUTHORITY: u64 = 0xFFFF_FFFF_FFFF;
+
+const WORLD: u64 = 1;
+const NT: u64 = 5;
+const UNIX: u64 = 22;
+const UNIX_USER: u32 = 1;
+const UNIX_GROUP: u32 = 2;
+const LOCAL_SYSTEM: u32 = 18;
+
+/// A security identifier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sid {
+    authority: u64,
+    /// How many of the parts count; the others are 0, so that equal ones are equal.
+    count: u8,
+    parts: [u32; MAX_PARTS],
+}
+
+/// Whom a SID means on this system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// Everybody.
+    Everyone,
+    /// Root.
+    System,
+    /// A user, by number.
+    User(u32),
+    /// A group, by number.
+    Group(u32),
+    /// Nobody here.
+    Other,
+}
+
+impl Sid {
+    /// Everybody: `S-1-1-0`.
+    pub const EVERYONE: Self = Self::short(WORLD, 1, 0, 0);
+    /// Root: `S-1-5-18`.
+    pub const SYSTEM: Self = Self::short(NT, 1, LOCAL_SYSTEM, 0);
+    /// Bytes of the largest.
+    pub const MAX_SIZE: usize = HEAD + 4 * MAX_PARTS;
+
+    const fn short(authority: u64, count: u8, first: u32, second: u32) -> Self {
+        let parts = [first, second, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        Self { authority, count, parts }
+    }
+
+    /// A user of this system: `S-1-22-1-UID`. Root has another one too, [`SYSTEM`](Self::SYSTEM).
+    #[must_use]
+    pub const fn user(uid: u32) -> Self {
+        Self::short(UNIX, 2, UNIX_USER, uid)
+    }
+
+    /// A group of this system: `S-1-22-2-GID`.
+    #[must_use]
+    pub const fn group(gid: u32) -> Self {
+        Self::short(UNIX, 2, UNIX_GROUP, gid)
+    }
+
+    /// Whom it means.
+    #[must_use]
+    pub fn principal(&self) -> Principal {
+        match (self.authority, self.parts()) {
+            (WORLD, [0]) => Principal::Everyone,
+            (NT, [LOCAL_SYSTEM]) => Principal::System,
+            (UNIX, [UNIX_USER, uid]) => Principal::User(*uid),
+            (UNIX, [UNIX_GROUP, gid]) => Principal::Group(*gid),
+            _ => Principal::Other,
+        }
+    }
+
+    /// The parts behind the authority.
+    fn parts(&self) -> &[u32] {
+        self.parts.get(..usize::from(self.count)).unwrap_or_default()
+    }
+
+    /// From its parts; `None` for more than fifteen, or an authority of more than 48 bits.
+    #[must_use]
+    pub fn new(authority: u64, parts: &[u32]) -> Option<Self> {
+        let mut sid = Self { authority, count: u8::try_from(parts.len()).ok()?, parts: [0; MAX_PARTS] };
+        sid.parts.get_mut(..parts.len())?.copy_from_slice(parts);
+        (authority <= MAX_AUTHORITY).then_some(sid)
+    }
+
+    /// Bytes of it.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        HEAD.saturating_add(4_usize.saturating_mul(self.count as usize))
+    }
+
+    /// Reads one that takes all of the bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut from = Cursor::new(WHAT, bytes);
+        let sid = Self::read(&mut from)?;
+        if from.is_empty() { Ok(sid) } else { Err(from.invalid("bytes are left over")) }
+    }
+
+    /// Reads the next.
+    pub(super) fn read(from: &mut Cursor<'_>) -> Result<Self> {
+        if from.u8()? != REVISION {
+            return Err(from.invalid("a SID of a revision that is not known"));
+        }
+        let count = from.u8()?;
+        let authority = from.array::<6>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let mut parts = [0; MAX_PARTS];
+        let Some(used) = parts.get_mut(..usize::from(count)) else {
+            return Err(from.invalid("a SID of more than fifteen parts"));
+        };
+        for part in used {
+            *part = from.u32()?;
+        }
+        Ok(Self { authority, count, parts })
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.put_u8(REVISION).put_u8(self.count);
+        let [_, _, authority @ ..] = self.authority.to_be_bytes();
+        out.put(&authority);
+        for part in self.parts() {
+            out.put_u32(*part);
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
+}
+
+impl fmt::Display for Sid {
+    /// `S-1-5-18`; an authority of more than 32 bits is hexadecimal, as published.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u32::try_from(self.authority) {
+            Ok(small) => write!(f, "S-{REVISION}-{small}")?,
+            Err(_) => write!(f, "S-{REVISION}-0x{:012X}", self.authority)?,
+        }
+        self.parts().iter().try_for_each(|part| write!(f, "-{part}"))
+    }
+}
+
+impl fmt::Debug for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not a SID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a SID: expected S-1-AUTHORITY-PART… with fifteen parts at most")]
+pub struct ParseSidError;
+
+impl FromStr for Sid {
+    type Err = ParseSidError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSidError> {
+        let mut words = text.split('-');
+        let begins = words.next().is_some_and(|s| s.eq_ignore_ascii_case("s")) && words.next() == Some("1");
+        let authority = words.next().and_then(authority).filter(|_| begins).ok_or(ParseSidError)?;
+        let mut parts = Vec::new();
+        for word in words.by_ref().take(MAX_PARTS.saturating_add(1)) {
+            parts.push(word.parse().map_err(|_| ParseSidError)?);
+        }
+        Self::new(authority, &parts).ok_or(ParseSidError)
+    }
+}
+
+fn authority(word: &str) -> Option<u64> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}

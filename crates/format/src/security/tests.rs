@@ -1,0 +1,202 @@
+//! Bytes written out by hand, every value there and back, and bytes of strangers.
+
+use super::*;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::string::ToString;
+
+/// Owner and group root; everyone may register; user 1000 may not query.
+const BYTES: [u8; 0x14 + 12 + 12 + 8 + 24 + 20] = [
+    1, 0, 0x04, 0x80, 0x14, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0x2C, 0, 0, 0, // head
+    1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0, // owner
+    1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0, // group
+    2, 0, 52, 0, 2, 0, 0, 0, // list
+    1, 0, 24, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0, // deny
+    0, 0, 20, 0, 0, 8, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, // allow
+];
+
+fn sample() -> SecurityDescriptor {
+    let mut dacl = Acl::default();
+    dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, Rights::TRACELOG_REGISTER_GUIDS));
+    dacl.add(Ace::new(AceKind::Deny, Sid::user(1000), Rights::WMIGUID_QUERY));
+    SecurityDescriptor {
+        owner: Some(Sid::SYSTEM),
+        group: Some(Sid::SYSTEM),
+        dacl: Some(dacl),
+        ..SecurityDescriptor::default()
+    }
+}
+
+#[test]
+fn a_descriptor_has_the_published_bytes() {
+    assert_eq!(sample().to_bytes().unwrap(), BYTES);
+    assert_eq!(SecurityDescriptor::parse(&BYTES), Ok(sample()));
+}
+
+#[test]
+fn sids_mean_the_users_of_this_system() {
+    for (text, principal) in [
+        ("S-1-1-0", Principal::Everyone),
+        ("S-1-5-18", Principal::System),
+        ("S-1-22-1-1000", Principal::User(1000)),
+        ("S-1-22-2-4294967295", Principal::Group(u32::MAX)),
+        ("S-1-22-3-1", Principal::Other),
+        ("S-1-22-1", Principal::Other),
+        ("S-1-5-32-544", Principal::Other),
+        ("S-1-0xFFFFFFFFFFFF", Principal::Other),
+    ] {
+        let sid: Sid = text.parse().unwrap();
+        assert_eq!((sid.principal(), sid.to_string().as_str()), (principal, text));
+        assert_eq!(Sid::parse(&sid.to_bytes()), Ok(sid));
+    }
+    assert_eq!(
+        (Sid::user(7).to_string(), Sid::group(7).to_string()),
+        ("S-1-22-1-7".into(), "S-1-22-2-7".into())
+    );
+}
+
+#[test]
+fn what_is_no_sid_is_refused() {
+    let sixteen = "S-1-5".to_string() + &"-1".repeat(16);
+    for text in ["", "S", "S-1", "S-2-5-18", "X-1-5-18", "S-1-5-", "S-1-5-x", "S-1-5-4294967296", &sixteen] {
+        assert_eq!(text.parse::<Sid>(), Err(ParseSidError), "{text}");
+    }
+    assert_eq!("S-1-0x1000000000000-1".parse::<Sid>(), Err(ParseSidError));
+    assert!("S-1-5".parse::<Sid>().is_ok());
+    assert!(Sid::parse(&[1, 16, 0, 0, 0, 0, 0, 5]).is_err(), "too many parts");
+    assert!(Sid::parse(&[2, 0, 0, 0, 0, 0, 0, 5]).is_err(), "revision");
+    assert!(Sid::parse(&[1, 0, 0, 0, 0, 0, 0, 5, 0]).is_err(), "left over");
+}
+
+#[test]
+fn every_cut_is_an_error_and_none_a_smaller_list() {
+    for end in 0..BYTES.len() {
+        assert!(SecurityDescriptor::parse(&BYTES[..end]).is_err(), "{end}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_not_skipped() {
+    let spoiled = |offset: usize, value: u8| {
+        let mut bytes = BYTES;
+        bytes[offset] = value;
+        SecurityDescriptor::parse(&bytes)
+    };
+    for (offset, value, what) in [
+        (0, 2, "revision"),
+        (3, 0, "absolute form"),
+        (4, 19, "the owner in the head"),
+        (5, 0xFF, "the owner past the end"),
+        (0x2C, 3, "revision of the list"),
+        (0x2E, 7, "a list smaller than its head"),
+        (0x2E, 53, "a list that ends past the bytes"),
+        (0x30, 3, "more entries than the list holds"),
+        (0x34, 5, "an entry for objects"),
+        (0x36, 23, "an entry smaller than what it holds"),
+        (0x36, 255, "an entry larger than the list"),
+    ] {
+        assert!(spoiled(offset, value).is_err(), "{what}");
+    }
+    assert_eq!(spoiled(2, 0).unwrap().dacl, None, "a list that control does not tell of does not count");
+}
+
+#[test]
+fn an_empty_list_is_not_a_missing_one() {
+    for dacl in [None, Some(Acl::default())] {
+        let descriptor = SecurityDescriptor { dacl, ..SecurityDescriptor::default() };
+        let bytes = descriptor.to_bytes().unwrap();
+        assert_eq!(SecurityDescriptor::parse(&bytes), Ok(descriptor));
+    }
+}
+
+#[test]
+fn padding_is_allowed_and_not_kept() {
+    let mut bytes = BYTES.to_vec();
+    bytes.extend([0xAA; 4]);
+    bytes[0x2E] += 4; // the list
+    let last = BYTES.len() - 20;
+    bytes[last + 2] += 4; // its last entry
+    assert_eq!(SecurityDescriptor::parse(&bytes), Ok(sample()));
+}
+
+#[test]
+fn what_is_too_long_is_neither_written_nor_read() {
+    let entry = Ace::new(AceKind::Allow, Sid::user(1), Rights(1));
+    let dacl = Some(Acl { entries: core::iter::repeat_n(entry, 2731).collect() });
+    let descriptor = SecurityDescriptor { dacl, ..SecurityDescriptor::default() };
+    assert!(matches!(descriptor.to_bytes(), Err(Error::TooLarge { .. })));
+    assert!(matches!(SecurityDescriptor::parse(&[0; MAX_DESCRIPTOR + 1]), Err(Error::TooLarge { .. })));
+}
+
+fn sid() -> impl Strategy<Value = Sid> {
+    let any_sid = (0..=0xFFFF_FFFF_FFFF_u64, vec(any::<u32>(), 0..=15));
+    prop_oneof![
+        Just(Sid::EVERYONE),
+        Just(Sid::SYSTEM),
+        any::<u32>().prop_map(Sid::user),
+        any::<u32>().prop_map(Sid::group),
+        any_sid.prop_map(|(authority, parts)| Sid::new(authority, &parts).unwrap()),
+    ]
+}
+
+fn acl() -> impl Strategy<Value = Acl> {
+    let kind = prop_oneof![Just(AceKind::Allow), Just(AceKind::Deny), Just(AceKind::Audit)];
+    let entry = (kind, any::<u8>(), any::<u32>(), sid()).prop_map(|(kind, flags, rights, sid)| Ace {
+        kind,
+        flags,
+        rights: Rights(rights),
+        sid,
+    });
+    vec(entry, 0..20).prop_map(|entries| Acl { entries })
+}
+
+fn descriptor() -> impl Strategy<Value = SecurityDescriptor> {
+    let control = any::<u16>().prop_map(|bits| bits & !0x8014);
+    (control, option::of(sid()), option::of(sid()), option::of(acl()), option::of(acl())).prop_map(
+        |(control, owner, group, sacl, dacl)| SecurityDescriptor { control, owner, group, sacl, dacl },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back(descriptor in descriptor()) {
+        let bytes = descriptor.to_bytes().unwrap();
+        let back = SecurityDescriptor::parse(&bytes).unwrap();
+        prop_assert_eq!(back.to_bytes().unwrap(), bytes);
+        prop_assert_eq!(back, descriptor);
+    }
+
+    #[test]
+    fn the_text_of_a_sid_is_that_sid(sid in sid()) {
+        prop_assert_eq!(sid.to_string().parse(), Ok(sid));
+    }
+
+    #[test]
+    fn spoiled_bytes_are_read_to_something_that_can_be_written_or_refused(
+        descriptor in descriptor(), spots in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
+    ) {
+        let mut bytes = descriptor.to_bytes().unwrap();
+        for (spot, value) in spots {
+            let at = spot.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(read) = SecurityDescriptor::parse(&bytes) {
+            // Parts may share bytes, so that what they hold may be longer than where they came from.
+            if let Ok(written) = read.to_bytes() {
+                prop_assert_eq!(SecurityDescriptor::parse(&written), Ok(read));
+            }
+        }
+    }
+
+    #[test]
+    fn entries_that_deny_stand_first_whatever_the_order_of_adding(kinds in vec(any::<bool>(), 0..20)) {
+        let mut acl = Acl::default();
+        for (number, denies) in (0..).zip(&kinds) {
+            let kind = if *denies { AceKind::Deny } else { AceKind::Allow };
+            acl.add(Ace::new(kind, Sid::user(number), Rights(1)));
+        }
+        prop_assert!(acl.entries.is_sorted_by_key(|entry| (entry.kind == AceKind::Allow, entry.sid)));
+        prop_assert_eq!(acl.entries.len(), kinds.len());
+    }
+}

@@ -1,0 +1,122 @@
+//! The system's daemon and its guests: what lists grant and deny, what outlives the daemon, and what its log tells.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const SCRIPT: &str = include_str!("access.sh");
+
+/// What the steps of the script said.
+struct Steps<'a>(&'a Path);
+
+impl Steps<'_> {
+    fn said(&self, step: &str) -> String {
+        std::fs::read_to_string(self.0.join("out").join(step)).unwrap_or_else(|e| panic!("{step}: {e}"))
+    }
+
+    /// Fails unless the step ended so and said all of these.
+    #[track_caller]
+    fn expect(&self, step: &str, code: i32, words: &[&str]) {
+        let (said, ended) = (self.said(step), self.said(&format!("{step}.code")));
+        assert_eq!(ended.trim(), code.to_string(), "{step}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{step}: no {word:?} in {said}");
+        }
+    }
+
+    fn entries(&self, step: &str) -> Vec<(String, String)> {
+        let said: Value = serde_json::from_str(&self.said(step)).expect("JSON");
+        let text = |entry: &Value, key: &str| entry[key].as_str().expect("a text").to_owned();
+        let entries = said["entries"].as_array().expect("entries");
+        entries
+            .iter()
+            .map(|e| (format!("{} {}", text(e, "kind"), text(e, "who")), text(e, "rights")))
+            .collect()
+    }
+}
+
+#[test]
+fn the_systems_daemon_does_for_guests_what_lists_grant() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::util::skip(
+            "root",
+            "becoming other users, and a /run and /etc of one's own, take root",
+        );
+    }
+    let mount =
+        Command::new("unshare").args(["-m", "mount", "--make-rprivate", "/"]).stderr(Stdio::null()).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return crate::util::skip("namespaces", "mounts of one's own are not allowed here");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let work = folder.path();
+    std::fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("open to all");
+    let (script, weir) = (work.join("access.sh"), work.join("weir"));
+    std::fs::write(&script, SCRIPT).expect("the script");
+    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
+    let mut play = Command::new("unshare");
+    play.args(["-m", "sh"]).arg(&script).arg(&weir).arg(work).stdin(Stdio::null());
+    let played = play.output().expect("unshare runs");
+    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    let steps = Steps(work);
+
+    steps.expect("list-as-stranger", 77, &["may not control"]);
+    steps.expect("grant-live", 0, &["the default", "create-realtime", "group dev"]);
+    steps.expect("start-live", 0, &[]);
+    steps.expect("list-shown", 0, &["\"Live\""]);
+    let remedy = ["weir access grant", "--user 64301"];
+    steps.expect(
+        "watch-refused",
+        77,
+        &["TRACELOG_ACCESS_REALTIME on the session", remedy[0], remedy[1], "consume"],
+    );
+    steps.expect("watch-allowed", 0, &[]);
+    steps.expect("enable-refused", 77, &["TRACELOG_GUID_ENABLE on provider", remedy[0], "enable"]);
+    steps.expect("grant-enable", 0, &["provider Some.Provider", "user anna"]);
+    steps.expect("enable-allowed", 0, &[]);
+    steps.expect(
+        "file-refused",
+        77,
+        &["TRACELOG_CREATE_ONDISK on the default list", "access grant default", "create-file"],
+    );
+    assert!(!work.join("anna/file.etl").exists(), "a file that nobody took is removed");
+    steps.expect("grant-refused", 77, &["WMIGUID_SET"]);
+    steps.expect("member-starts", 0, &[]);
+    steps.expect("member-grants", 0, &["denied enable to user anna"]);
+    steps.expect("enable-denied", 77, &["TRACELOG_GUID_ENABLE"]);
+    steps.expect("stop-refused", 77, &["TRACELOG_CREATE_ONDISK"]);
+    steps.expect("stop-allowed", 0, &[]);
+    steps.expect("member-stops", 0, &[]);
+
+    let files = steps.said("files");
+    assert!(
+        files.starts_with("755 root /etc/traceweir\n755 root /etc/traceweir/security.d\n644 root "),
+        "{files}"
+    );
+    assert_eq!(files.lines().count(), 2 + 3, "the default, the session and the provider: {files}");
+    let kept = steps.entries("show-kept");
+    assert_eq!(kept.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
+    assert!(kept.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
+    steps.expect("remove", 0, &["the default holds again"]);
+    assert!(!steps.entries("show-removed").iter().any(|(who, _)| who.contains("anna")));
+    steps.expect("start-again", 0, &[]);
+    steps.expect("start-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
+    steps.expect("member-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
+    steps.expect("root-damaged", 0, &["the built-in list holds again"]);
+    steps.expect("member-again", 0, &[]);
+
+    let log = steps.said("log");
+    for word in [
+        "changed by uid 0, process",
+        "changed by uid 64302, process",
+        "deny S-1-22-1-64301 TRACELOG_GUID_ENABLE",
+        "refused uid 64301, process",
+        "weir of uid 64301, process",
+        "no TRACELOG_CREATE_ONDISK on session {",
+        "no WMIGUID_SET on the default list",
+        "until it is replaced or removed it grants nothing",
+    ] {
+        assert!(log.contains(word), "no {word:?} in {log}");
+    }
+}

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Plays a machine with the system's daemon and three users, in a mount namespace of its own: its /run and /etc are not those of the machine.
+#
+#   unshare -m sh access.sh WEIR FOLDER      what each step says is in FOLDER/out/STEP, how it ended in FOLDER/out/STEP.code
+set -eu
+weir=$1
+work=$2
+mkdir -p "$work/out"
+
+mount --make-rprivate /
+cp -a /etc "$work/etc"
+mount --bind "$work/etc" /etc
+mount -t tmpfs -o mode=755 tmpfs /run
+rm -rf /etc/traceweir
+sed -i '/^traceweir:/d' /etc/group
+printf 'anna:x:64301:64301::/:/bin/sh\nbert:x:64302:64302::/:/bin/sh\n' >>/etc/passwd
+printf 'anna:x:64301:\nbert:x:64302:\ndev:x:64391:anna\ntraceweir:x:64390:bert\n' >>/etc/group
+
+daemon=''
+begin_daemon() {
+    "$weir" daemon --system 2>>"$work/out/log" &
+    daemon=$!
+    for _ in $(seq 200); do
+        [ -S /run/traceweir/control.sock ] && return
+        sleep 0.05
+    done
+    echo 'the daemon does not come up' >&2
+    exit 1
+}
+end_daemon() {
+    [ -z "$daemon" ] || { kill "$daemon" && wait "$daemon" || true; }
+    daemon=''
+}
+trap end_daemon EXIT
+
+step() { # NAME COMMAND…
+    name=$1
+    shift
+    code=0
+    "$@" >"$work/out/$name" 2>&1 || code=$?
+    echo "$code" >"$work/out/$name.code"
+}
+anna() { (cd "$work/anna" && setpriv --reuid=64301 --regid=64301 --groups=64391 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
+bert() { (cd "$work/bert" && setpriv --reuid=64302 --regid=64302 --groups=64390 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
+for user in anna:64301 bert:64302; do
+    mkdir "$work/${user%:*}"
+    chown "${user#*:}" "$work/${user%:*}"
+done
+unset TRACEWEIR_RUNTIME_DIR
+
+begin_daemon
+step list-as-stranger anna list --system
+step grant-live "$weir" access grant default --group dev create-realtime query --system
+step start-live anna start Live --system
+step list-shown anna list --system --json
+step watch-refused anna watch Live --duration 100ms --system
+step grant-watch "$weir" access grant Live --user anna consume --system
+step watch-allowed anna watch Live --duration 100ms --system
+step enable-refused anna enable Live Some.Provider --system
+step grant-enable "$weir" access grant Some.Provider --user anna enable --system
+step enable-allowed anna enable Live Some.Provider --system
+step file-refused anna start File -o file.etl --system
+step grant-refused anna access grant default --user anna all --system
+step member-starts bert start Own -o own.etl --system
+step member-grants bert access deny Some.Provider --user anna enable --system
+step enable-denied anna enable Live Some.Provider --system
+step stop-refused anna stop Own --system
+step stop-allowed anna stop Live --system
+step member-stops bert stop Own --system
+stat -c '%a %U %n' /etc/traceweir /etc/traceweir/security.d /etc/traceweir/security.d/* >"$work/out/files"
+
+end_daemon
+begin_daemon
+step show-kept "$weir" access show Some.Provider --json --system
+step remove "$weir" access remove Some.Provider --system
+step show-removed "$weir" access show Some.Provider --json --system
+step start-again anna start Live --system
+
+end_daemon
+for file in /etc/traceweir/security.d/0811c1af-*; do echo spoiled >"$file"; done
+begin_daemon
+step start-damaged anna start Live --system
+step member-damaged bert start Own --system
+step root-damaged "$weir" access remove default --system
+step member-again bert start Own --system

@@ -1,0 +1,108 @@
+//! `weir access`: lists shown, changed, kept and removed.
+
+use serde_json::Value;
+
+use crate::util::Daemon;
+
+const PROVIDER: &str = "Traceweir.Test.Access";
+
+fn shown(daemon: &Daemon, object: &str) -> Value {
+    daemon.weir(["access", "show", object, "--json"]).expect(0).json().remove(0)
+}
+
+/// Kind, who and rights of the entries that are not in the default.
+fn own_entries(daemon: &Daemon, object: &str) -> Vec<String> {
+    let default = shown(daemon, "default");
+    let text = |entry: &Value| {
+        let part = |key: &str| entry[key].as_str().unwrap().to_owned();
+        format!("{} {} {}", part("kind"), part("who"), part("rights"))
+    };
+    let entries = shown(daemon, object)["entries"].as_array().unwrap().clone();
+    entries.iter().filter(|e| !default["entries"].as_array().unwrap().contains(e)).map(text).collect()
+}
+
+#[test]
+fn rights_are_granted_denied_shown_and_removed() {
+    let daemon = Daemon::start();
+    assert_eq!(shown(&daemon, PROVIDER)["own"], false);
+    let page = daemon.weir(["access", "show", "default"]).expect(0).text();
+    assert!(
+        page.contains("built-in") && page.contains("everyone") && page.contains("register join-group"),
+        "{page}"
+    );
+
+    let run = daemon.weir([
+        "access",
+        "grant",
+        PROVIDER,
+        "--user",
+        "64377",
+        "--group",
+        "root",
+        "enable",
+        "0x40000000",
+    ]);
+    let run = run.expect(0);
+    assert!(run.stderr.contains("granted enable 0x40000000 to user 64377"), "{}", run.stderr);
+    assert!(run.stderr.contains("not the system's daemon"), "{}", run.stderr);
+    daemon.weir(["access", "deny", PROVIDER, "--everyone", "register"]).expect(0);
+    let entries = own_entries(&daemon, PROVIDER);
+    assert_eq!(
+        entries,
+        ["deny everyone 0x800", "allow user 64377 0x40000080", "allow group root 0x40000080"]
+    );
+    let run =
+        daemon.weir(["access", "grant", PROVIDER, "--user", "root", "TRACELOG_REGISTER_GUIDS"]).expect(0);
+    assert!(run.stderr.contains("warning: register is denied to everyone"), "{}", run.stderr);
+
+    let only = ["access", "grant", PROVIDER, "--user", "1", "--user", "2", "all", "--only"];
+    daemon.weir(only).expect(0);
+    assert_eq!(shown(&daemon, PROVIDER)["entries"].as_array().unwrap().len(), 2);
+    let listed = daemon.weir(["access", "list", "--json"]).expect(0).json();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["guid"], shown(&daemon, PROVIDER)["guid"]);
+
+    let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
+    assert!(run.stderr.contains("the default holds again"), "{}", run.stderr);
+    assert_eq!(shown(&daemon, PROVIDER)["own"], false);
+    let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
+    assert!(run.stderr.contains("had no list"), "{}", run.stderr);
+    assert!(daemon.weir(["access", "list"]).expect(0).stderr.contains("access show default"));
+}
+
+#[test]
+fn a_session_goes_before_a_provider_of_the_same_name_unless_the_rights_say_otherwise() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["access", "grant", "App", "--everyone", "consume"]).expect(1);
+    assert!(run.stderr.contains("no session App runs"), "{}", run.stderr);
+    daemon.weir(["start", "App"]).expect(0);
+    let run = daemon.weir(["access", "grant", "app", "--everyone", "consume"]).expect(0);
+    assert!(run.stderr.contains("session app {"), "{}", run.stderr);
+    let run = daemon.weir(["access", "grant", "App", "--everyone", "enable"]).expect(0);
+    assert!(run.stderr.contains("provider App {"), "{}", run.stderr);
+    assert_eq!(shown(&daemon, "App")["name"], "session App");
+    assert_eq!(shown(&daemon, "*App")["name"], "provider *App");
+    let names = daemon.weir(["access", "list"]).expect(0).text();
+    assert!(names.contains("session App"), "{names}");
+    daemon.weir(["stop", "App"]).expect(0);
+}
+
+#[test]
+fn what_is_typed_wrong_is_said() {
+    let daemon = Daemon::start();
+    for (args, code, word) in [
+        (&["access", "grant", "App", "consume"][..], 2, "--everyone"),
+        (&["access", "grant", "App", "--everyone"], 2, "RIGHT"),
+        (&["access", "grant", "App", "--everyone", "eat"], 2, "create-realtime"),
+        (&["access", "grant", "App", "--user", "no-such-user", "enable"], 1, "no user no-such-user"),
+        (&["access", "show", "{12}"], 1, "GUID"),
+        (&["access"], 2, "grant"),
+    ] {
+        let run = daemon.weir(args).expect(code);
+        assert!(run.stderr.contains(word), "{args:?}: {}", run.stderr);
+    }
+    let help = daemon.weir(["access", "--help"]).expect(0).text();
+    for word in ["create-file", "join-group", "Examples:", "default", "--only"] {
+        assert!(help.contains(word), "{word} in {help}");
+    }
+}
