@@ -22,6 +22,8 @@ fn row(folder: &Path, name: &str, kib: u32) -> SessionConfig {
         log_file_mode: 0x2008,
         maximum_file_size: kib,
         buffer_size: 4,
+        // However late the collector runs, the rings hold all that a test writes.
+        ring_bytes: 4 << 20,
         ..to_file(name, &folder.join(format!("{name}-%d.etl")))
     }
 }
