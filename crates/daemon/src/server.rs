@@ -34,13 +34,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use traceweir_transport::runtime::{RuntimeDir, random};
-use traceweir_transport::socket::Janitor;
+use traceweir_transport::socket::{Envelope, Janitor};
 
 use crate::access::Access;
+use crate::autologger::{self, Starter};
 use crate::error::{Error, Result};
+use crate::folders::Folders;
 use crate::limits::Descriptors;
 use crate::log::{info, warning};
-use crate::service::{Effect, LinkId, Service};
+use crate::service::{Effect, LinkId, OWN, Service};
 pub use inbox::Stopper;
 use inbox::{Inbox, Incoming};
 use link::{Link, Received};
@@ -73,6 +75,7 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
     let runtime = options.runtime.clone();
     let home = startup::Home::take(&runtime, options.listener)?;
     let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
+    server.start_autologgers();
     ready();
     info!("daemon {} serves {}", std::process::id(), runtime.path().display());
     let outcome = server.serve();
@@ -110,6 +113,7 @@ struct Server {
     last_link: LinkId,
     /// When a link is dropped unless something happens before.
     expiries: BTreeSet<(Instant, LinkId)>,
+    starter: Starter,
     janitor: Janitor,
     descriptors: Descriptors,
     /// It has been said that the janitor is stuck.
@@ -155,6 +159,7 @@ impl Server {
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
+            starter: Starter::new(Folders::of(runtime)),
             janitor,
             descriptors: Descriptors::of_process(),
             is_stuck: false,
@@ -249,6 +254,10 @@ impl Server {
             }
             for effect in effects {
                 match effect {
+                    Effect::Send { link: OWN, request, message, .. } => {
+                        let next = self.starter.answered(request, message);
+                        self.ask(next);
+                    }
                     Effect::Send { link, request, message, descriptors } => {
                         let Some(it) = self.links.get_mut(&link) else { continue };
                         if it.push(request, message, descriptors) {
@@ -311,8 +320,31 @@ impl Server {
             match incoming {
                 Incoming::Notice(notice) => self.service.notice(*notice),
                 Incoming::Knocked(connection) => self.adopt(connection, true),
+                Incoming::Prepared(prepared) => {
+                    let next = self.starter.prepared(prepared);
+                    self.ask(next);
+                }
             }
             self.carry_out();
+        }
+    }
+
+    /// Asks the service in the daemon's own name.
+    fn ask(&mut self, requests: Vec<Envelope>) {
+        for request in requests {
+            self.service.handle(OWN, request);
+        }
+    }
+
+    /// Starts the sessions that run from the beginning. Clients that come meanwhile wait at the door, but not for ever.
+    fn start_autologgers(&mut self) {
+        let Some(folders) = self.starter.folders().cloned() else { return };
+        self.service.admit_own();
+        autologger::prepare(folders, self.inbox.sender(Incoming::Prepared));
+        let until = Instant::now() + autologger::START_WITHIN;
+        while !self.starter.is_done() && Instant::now() < until {
+            self.inbox.wait(until.saturating_duration_since(Instant::now()));
+            self.take_inbox();
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) use mode::{Mode, NOT_IN_FILES};
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD;
+use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -69,6 +70,15 @@ impl Config {
     /// Checks flag combinations (in the published order of errors) and adjusts sizes and buffer numbers for so many processors.
     pub fn new(raw: SessionConfig, cpus: u16) -> Result<Self> {
         Self::with_memory(raw, cpus, memory())
+    }
+
+    /// As [`new`](Self::new), for a session that the owner of sessions starts by itself: only such a one may be non-stoppable.
+    pub fn for_autologger(mut raw: SessionConfig, cpus: u16) -> Result<Self> {
+        let non_stoppable = raw.log_file_mode & EVENT_TRACE_NONSTOPPABLE_MODE;
+        raw.log_file_mode &= !EVENT_TRACE_NONSTOPPABLE_MODE;
+        let mut config = Self::new(raw, cpus)?;
+        config.properties.log_file_mode |= non_stoppable;
+        Ok(config)
     }
 
     fn with_memory(raw: SessionConfig, cpus: u16, memory: u64) -> Result<Self> {

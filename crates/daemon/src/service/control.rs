@@ -12,13 +12,12 @@ use std::time::Instant;
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Config, Place, Session};
-use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
 use super::notice::{Notice, Promise};
 use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
-use super::{Asker, CLOSE_WITHIN, Service, info, warning};
+use super::{Asker, CLOSE_WITHIN, Service, info, own, warning};
 use crate::error::Refusal;
 use crate::logfile::{Claim, Passed};
 
@@ -37,12 +36,12 @@ impl Service {
         if config.guid.is_null() {
             config.guid = random_guid()?;
         }
-        let config = Config::new(config, cpu::possible())?;
+        let config = own::checked(asker, config)?;
         let raw = config.properties();
         passed.check(raw.log_file.is_some())?;
         let (name, guid) = (raw.name.clone(), raw.guid);
         self.sessions.check(&name, &guid)?;
-        let config = self.fit(config)?;
+        let config = self.fit(asker, config)?;
         let raw = config.properties();
         let id = self.sessions.next_id();
         let state = State::Starting { asker, ended: None };
@@ -57,7 +56,7 @@ impl Service {
     }
 
     /// With fewer buffers at most, where all sessions together would take too much of the memory.
-    fn fit(&self, config: Config) -> Result<Config, Refusal> {
+    fn fit(&self, asker: Asker, config: Config) -> Result<Config, Refusal> {
         let (raw, left) = (config.properties(), self.sessions.pool_left());
         if pool_bytes(raw, raw.maximum_buffers) <= left {
             return Ok(config);
@@ -67,7 +66,7 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
         let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
-        Ok(Config::new(SessionConfig { maximum_buffers, ..raw.clone() }, cpu::possible())?)
+        own::checked(asker, SessionConfig { maximum_buffers, ..raw.clone() })
     }
 
     /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
