@@ -1,5 +1,6 @@
 //! What the verbs about sessions promise, with a real daemon and real processes, as any user.
 
+mod autologger;
 mod control;
 mod record;
 mod service;

@@ -1,5 +1,6 @@
 //! The flags of `weir`, as typed.
 
+mod autologger;
 mod number;
 mod sessions;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
 pub(crate) use sessions::{
     ClockName, Daemon, Demo, DemoShop, Disable, Enable, Flush, List, Mode, Query, Record, Shape, Start, Stop,
     Watch, Whose,
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Repair(Repair),
     /// Record a sample program in other processes and show its events, live and from the file
     Demo(Demo),
+    /// Sessions that run from the daemon's start on: add, remove, list, show
+    Autologger(Autologger),
     /// Run the daemon that owns the sessions; it is started on demand, so this is for services
     Daemon(Daemon),
     #[command(hide = true)]

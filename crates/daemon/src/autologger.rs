@@ -25,6 +25,9 @@ mod state;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use traceweir_session::Config;
+use traceweir_transport::cpu;
+
 pub use definition::{Corrected, Definition};
 pub use provider::Provider;
 pub(crate) use starter::{Prepared, Starter, prepare};
@@ -32,6 +35,8 @@ pub use state::State;
 
 pub use crate::conf::Wrong;
 use crate::conf::trust;
+use crate::error::Refusal;
+use crate::filter;
 use crate::folders::{self, Folders};
 
 /// How long clients wait for autologgers that do not start.
@@ -82,6 +87,19 @@ impl Autologgers {
     pub fn log_file(&self, definition: &Definition) -> Option<PathBuf> {
         let counter = self.state(&definition.name).file_counter;
         definition.has_file().then(|| logs::path(&self.folders, definition, logs::next(definition, counter)))
+    }
+
+    /// Judges a definition as the daemon will: what would be corrected, or why it would not start.
+    pub fn judge(&self, definition: &Definition) -> Result<Vec<Corrected>, Wrong> {
+        let mut corrected = definition.clone();
+        let notes = corrected.correct();
+        let config = corrected.config(self.log_file(&corrected));
+        let refused = |e: Refusal| Wrong::new(0, format!("{e} (status {})", e.status.0));
+        Config::for_autologger(config, cpu::possible()).map_err(|e| refused(e.into()))?;
+        for provider in &corrected.providers {
+            filter::resolve(provider.params()).map_err(refused)?;
+        }
+        Ok(notes)
     }
 
     /// Writes its file, as the daemon will read it; the last one is replaced at once.
@@ -144,6 +162,9 @@ mod tests {
         assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
         assert!(all.put(&Definition::new("a/b", Guid::from_u128(7))).is_err());
         assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "as the daemon would judge it");
+        assert_eq!(all.judge(&app), Ok(vec![]));
+        app.log_file_mode = 3;
+        assert!(all.judge(&app).unwrap_err().why.contains("87"), "sequential and circular");
         assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
         assert_eq!(all.names(), Ok(vec![]));
     }

@@ -54,7 +54,7 @@ fn nobody(options: &List) -> &'static str {
     }
 }
 
-fn lines(objects: impl Iterator<Item = String>) -> String {
+pub(super) fn lines(objects: impl Iterator<Item = String>) -> String {
     objects.map(|object| object + "\n").collect()
 }
 
@@ -113,7 +113,7 @@ fn what_of(level: u8, any: u64, all: u64) -> String {
 }
 
 /// Columns as wide as their widest cell; numbers to the right.
-fn table<const N: usize>(rows: &[[String; N]], to_the_right: &[bool; N]) -> String {
+pub(super) fn table<const N: usize>(rows: &[[String; N]], to_the_right: &[bool; N]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();

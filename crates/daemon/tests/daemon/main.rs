@@ -1,5 +1,6 @@
 //! A real daemon in a thread, with a folder of its own, and whoever speaks to it played by hand.
 
+mod autologger;
 mod consume;
 mod control;
 mod enable;
