@@ -2,6 +2,7 @@
 
 mod autologger;
 mod control;
+mod private;
 mod record;
 mod service;
 mod watch;

@@ -15,7 +15,9 @@ pub(crate) use mode::{Mode, NOT_IN_FILES};
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD;
-use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
+};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -78,6 +80,14 @@ impl Config {
         raw.log_file_mode &= !EVENT_TRACE_NONSTOPPABLE_MODE;
         let mut config = Self::new(raw, cpus)?;
         config.properties.log_file_mode |= non_stoppable;
+        Ok(config)
+    }
+
+    /// As [`new`](Self::new), for a private session that a controller starts in the processes of others.
+    pub fn for_private(mut raw: SessionConfig, cpus: u16) -> Result<Self> {
+        raw.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+        let mut config = Self::new(raw, cpus)?;
+        config.properties.log_file_mode &= !EVENT_TRACE_PRIVATE_IN_PROC;
         Ok(config)
     }
 

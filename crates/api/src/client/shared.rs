@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::Filter;
+use traceweir_transport::message::{Filter, Message};
 
 use super::fork;
 use super::outlets::{Owner, Table};
@@ -67,6 +67,11 @@ pub(super) enum Thread {
 pub(super) enum Command {
     Register(u32),
     Unregister(u32),
+    /// Say something to a daemon.
+    Say {
+        peer: u64,
+        message: Box<Message>,
+    },
     /// Run callbacks.
     Tell {
         changed: Vec<Handle>,

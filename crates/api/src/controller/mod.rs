@@ -32,11 +32,13 @@
 //!    changes something and was handed over is never repeated.
 //! 3. A session does not end with its controller.
 //!
-//! Private sessions need none of this: they are in [`private`](crate::private).
+//! Private sessions of this process need none of this: they are in [`private`](crate::private). Those that are started from here in the processes of a
+//! provider (`PRIVATE_LOGGER_MODE`, the GUID is the provider's) open their files there, with the rights of each process.
 
 mod find;
 mod launch;
 pub(crate) mod logfile;
+mod private;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -56,6 +58,7 @@ pub use traceweir_transport::runtime::Scope;
 use crate::error::{Error, Result};
 pub(crate) use find::{Link, first_of, folders, unexpected};
 use logfile::LogFile;
+use private::is_private;
 
 /// How long an ordinary answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -117,6 +120,9 @@ impl Controller {
     ///
     /// A log file that the call created is removed again when the daemon refuses.
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
+        if is_private(config) {
+            return self.start_private(config);
+        }
         // The published order of errors judges the properties before the file.
         traceweir_session::Config::new(config.clone(), traceweir_transport::cpu::possible())?;
         let mut config = config.clone();
@@ -150,6 +156,9 @@ impl Controller {
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
+        if update.log_file.is_some() && is_private(&self.query(session)?.config) {
+            return self.update_private(session, update);
+        }
         let file = update.log_file.as_deref().map(LogFile::open).transpose()?;
         update.log_file = file.as_ref().map(|f| f.path().to_owned());
         self.control(session, Control::Update(update), file, LONG_PATIENCE)
@@ -157,6 +166,11 @@ impl Controller {
 
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own.
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
+        if let Some(path) = &file
+            && is_private(&self.query(session)?.config)
+        {
+            return self.flush_private(session, path);
+        }
         let file = file.as_deref().map(LogFile::open).transpose()?;
         let log_file = file.as_ref().map(|f| f.path().to_owned());
         self.control(session, Control::Flush { log_file }, file, LONG_PATIENCE)

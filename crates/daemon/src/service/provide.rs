@@ -34,6 +34,7 @@ impl Service {
                 match self.registry.register(asker.link, registration, provider, &traits) {
                     Ok(()) => {
                         self.enable_registered(asker.link, registration);
+                        self.join_privates(asker.link, provider);
                         self.reply(asker, Message::Registered { registration });
                     }
                     Err(refusal) => self.refuse(asker, refusal),
@@ -57,6 +58,11 @@ impl Service {
             Message::Failed { order, registration, session, status, reason } => {
                 let refusal = Refusal::new(Status(status), reason);
                 self.failed(asker.link, order, registration, session, refusal);
+            }
+            Message::PrivateState { order, session, status, reason, properties } => {
+                let refusal = Refusal::new(Status(status), reason);
+                let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
+                self.private_state(asker.link, (order, session), outcome);
             }
             _ => self.out_of_role(asker),
         }
@@ -210,6 +216,7 @@ impl Service {
     /// A process is gone: what it published is collected, nothing is waited for.
     pub(super) fn vanished(&mut self, link: LinkId) {
         let Some(process) = self.registry.remove(link) else { return };
+        self.private_left(link);
         for (session, source) in process.regions {
             self.detach(session, source);
         }
