@@ -8,6 +8,7 @@ mod daemon;
 mod failures;
 mod fork;
 mod links;
+mod outside;
 mod private;
 mod table;
 mod unload;
@@ -36,6 +37,7 @@ fn scenario() {
         failures::SCENARIOS,
         fork::SCENARIOS,
         links::SCENARIOS,
+        outside::SCENARIOS,
         private::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,

@@ -6,5 +6,6 @@ mod control;
 mod enable;
 mod hostile;
 mod life;
+mod private;
 mod provide;
 mod util;
