@@ -79,6 +79,13 @@ fn what_the_daemon_would_refuse_is_refused_when_it_is_added() {
     add(&["--generations", "17"]).expect(2);
     daemon.weir(["autologger", "add", "a/b", "-p", SHOP]).expect(1);
     daemon.weir(["autologger", "remove", "A"]).expect(0);
+    let by_id = "#b3864c38-4273-58c5-545b-8b3608343471";
+    daemon.weir(["autologger", "add", "B", "-p", by_id, "-p", "*My.App"]).expect(0);
+    let shown = daemon.weir(["autologger", "show", "B"]).expect(0).text();
+    assert!(
+        shown.contains("[b3864c38-4273-58c5-545b-8b3608343471]") && shown.contains("[My.App]"),
+        "{shown}"
+    );
     let gone = daemon.weir(["autologger", "remove", "A"]).expect(1);
     assert!(gone.stderr.contains("no autologger A"), "{}", gone.stderr);
     daemon.weir(["autologger", "show", "A"]).expect(1);

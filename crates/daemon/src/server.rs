@@ -19,6 +19,7 @@
 //!
 //! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
 
+mod autologgers;
 mod door;
 mod inbox;
 mod link;
@@ -34,10 +35,10 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use traceweir_transport::runtime::{RuntimeDir, random};
-use traceweir_transport::socket::{Envelope, Janitor};
+use traceweir_transport::socket::Janitor;
 
 use crate::access::Access;
-use crate::autologger::{self, Starter};
+use crate::autologger::Starter;
 use crate::error::{Error, Result};
 use crate::folders::Folders;
 use crate::limits::Descriptors;
@@ -326,25 +327,6 @@ impl Server {
                 }
             }
             self.carry_out();
-        }
-    }
-
-    /// Asks the service in the daemon's own name.
-    fn ask(&mut self, requests: Vec<Envelope>) {
-        for request in requests {
-            self.service.handle(OWN, request);
-        }
-    }
-
-    /// Starts the sessions that run from the beginning. Clients that come meanwhile wait at the door, but not for ever.
-    fn start_autologgers(&mut self) {
-        let Some(folders) = self.starter.folders().cloned() else { return };
-        self.service.admit_own();
-        autologger::prepare(folders, self.inbox.sender(Incoming::Prepared));
-        let until = Instant::now() + autologger::START_WITHIN;
-        while !self.starter.is_done() && Instant::now() < until {
-            self.inbox.wait(until.saturating_duration_since(Instant::now()));
-            self.take_inbox();
         }
     }
 

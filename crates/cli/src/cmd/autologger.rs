@@ -105,8 +105,11 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     definition.flush_timer = options.flush_timer.unwrap_or(0);
     definition.clock_type = options.clock.unwrap_or(definition.clock_type);
     for wanted in &options.provider {
-        let heading = wanted.name.trim_start_matches(['*', '#']);
-        let provider = Provider::new(heading).and_then(|provider| provider.with(&wanted.params(&[])));
+        // By its name where the daemon makes the same GUID of it, for people read the file.
+        let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
+        let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
+        let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
+        let provider = provider.and_then(|provider| provider.with(&wanted.params(&[])));
         definition.providers.push(provider.map_err(|why| anyhow!("{}: {why}", plain(&wanted.name)))?);
     }
     Ok(definition)

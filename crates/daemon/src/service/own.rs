@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use traceweir_format::spec::session::EVENT_TRACE_PRIVATE_IN_PROC;
+use traceweir_format::spec::status::Status;
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 use traceweir_transport::message::{Role, SessionConfig};
@@ -27,6 +29,10 @@ impl Service {
 
 /// A configuration, judged by the rules for whoever asks: an autologger may be one that nobody can stop.
 pub(super) fn checked(asker: Asker, config: SessionConfig) -> Result<Config, Refusal> {
+    if config.log_file_mode & EVENT_TRACE_PRIVATE_IN_PROC != 0 {
+        let why = "an in-process session is started by its own process, and needs no daemon";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+    }
     let cpus = cpu::possible();
     let checked =
         if asker.link == OWN { Config::for_autologger(config, cpus) } else { Config::new(config, cpus) };

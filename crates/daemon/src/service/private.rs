@@ -267,3 +267,65 @@ fn programs(data: &[u8]) -> Option<Vec<String>> {
         text.trim_end_matches('\0').split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     (!names.is_empty()).then_some(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_transport::socket::Peer;
+
+    fn private(starter: u32, filters: &[Filter]) -> Private {
+        Private {
+            config: SessionConfig::default(),
+            starter,
+            who: Who::read(filters).unwrap(),
+            members: BTreeMap::new(),
+            is_named: false,
+            enables: BTreeMap::new(),
+            tied_to: None,
+            gone: Properties::default(),
+        }
+    }
+
+    fn process(pid: u32, uid: u32) -> Process {
+        Process::new(Peer { pid, uid, gid: uid }, 1)
+    }
+
+    fn names(text: &str) -> Filter {
+        let data = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data }
+    }
+
+    #[test]
+    fn processes_of_the_starters_user_take_part_and_for_root_those_of_everybody() {
+        let me = std::process::id();
+        for (starter, user, takes_part) in
+            [(1000, 1000, true), (1000, 1001, false), (1000, 0, false), (0, 1000, true), (0, 0, true)]
+        {
+            let session = private(starter, &[]);
+            assert_eq!(session.is_for(&process(me, user)), takes_part, "{starter} in a process of {user}");
+        }
+    }
+
+    #[test]
+    fn filters_are_met_by_the_program_that_really_runs() {
+        let program = std::env::current_exe().unwrap();
+        let program = program.file_name().unwrap().to_string_lossy().to_uppercase();
+        let me = process(std::process::id(), 1);
+        assert!(private(1, &[names(&format!("other;{program}\0"))]).is_for(&me));
+        assert!(!private(1, &[names("other")]).is_for(&me));
+        assert!(!private(1, &[names(&program)]).is_for(&process(u32::MAX, 1)), "nobody knows what it runs");
+        let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
+        assert!(private(1, &[pid(std::process::id())]).is_for(&me));
+        assert!(!private(1, &[pid(std::process::id()), names("other")]).is_for(&me), "both must be met");
+        for wrong in [
+            vec![names("")],
+            vec![names("a"), names("b")],
+            vec![pid(1), pid(2)],
+            vec![Filter { kind: 7, data: vec![] }],
+        ] {
+            assert_eq!(Who::read(&wrong).unwrap_err().status.0, 87, "{wrong:?}");
+        }
+        let odd = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
+        assert_eq!(Who::read(&[odd]).unwrap_err().status.0, 87);
+    }
+}

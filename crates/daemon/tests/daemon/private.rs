@@ -163,3 +163,10 @@ fn sessions_are_not_counted_with_the_others_and_end_with_who_they_are_tied_to() 
     }
     assert_eq!(controller.status(start(private("past"))), 1450);
 }
+
+#[test]
+fn an_in_process_session_is_none_of_the_daemons_business() {
+    let daemon = Daemon::start();
+    let config = SessionConfig { log_file_mode: 0x2_0C00, log_file: None, ..private("App") };
+    assert_eq!(daemon.controller().status(start(config)), 87);
+}
