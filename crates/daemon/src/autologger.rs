@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The daemon is its own controller here: what it asks goes through the same door as everybody's requests, and the answers come back the
-//! same way. It listens only when all have been answered, or after [`START_WITHIN`].
+//! same way. It listens only when all have been answered, or after ten seconds.
 //!
 //! 1. A file that is wrong, or that others may write, keeps nothing from starting but its own session: the log says file and line, the state
 //!    has the Win32 status.
