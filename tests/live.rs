@@ -1,8 +1,10 @@
 //! What the verbs about sessions promise, with a real daemon and real processes, as any user.
 
 mod access;
+mod autologger;
 mod control;
 mod modes;
+mod private;
 mod providers;
 mod record;
 mod service;

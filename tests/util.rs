@@ -162,9 +162,14 @@ impl Daemon {
     /// A running daemon.
     pub(crate) fn start() -> Self {
         let mut daemon = Self::absent();
-        daemon.process = Some(Process::start(daemon.command(["daemon"]).stderr(Stdio::null())));
-        eventually("an answer of the daemon", || daemon.answers().then_some(()));
+        daemon.restart();
         daemon
+    }
+
+    /// Another daemon in the same folder, after the last one has left.
+    pub(crate) fn restart(&mut self) {
+        self.process = Some(Process::start(self.command(["daemon"]).stderr(Stdio::null())));
+        eventually("an answer of the daemon", || self.answers().then_some(()));
     }
 
     /// The folder, which may also hold the test's files.

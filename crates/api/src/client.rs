@@ -14,6 +14,7 @@
 //! | `traits` | traits that are set after the registration |
 //! | `shared` | what the threads of the process share under one lock |
 //! | `outlets` | which session is written to through which outlet |
+//! | `private` | sessions that a daemon has this process run by itself |
 //! | `fork` | whether this is still the process that made all this |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
@@ -30,6 +31,7 @@ pub(crate) mod fork;
 mod link;
 mod orders;
 pub(crate) mod outlets;
+mod private;
 pub(crate) mod process;
 pub(crate) mod promise;
 mod shared;

@@ -31,8 +31,10 @@ use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::provider::{Change, Handle, for_provider};
 
-/// Private sessions in one process.
+/// Private sessions that a process starts itself.
 pub const MAX_PRIVATE: usize = 3;
+/// Private sessions of one process that controllers start from outside.
+pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 
 /// Modes that every private session has.
 const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
@@ -58,6 +60,8 @@ pub(crate) struct Running {
     session: Option<Session>,
     /// Device and inode of its log file.
     file: Option<(u64, u64)>,
+    /// A controller started it, by way of a daemon.
+    from_outside: bool,
 }
 
 impl std::fmt::Debug for Running {
@@ -69,19 +73,33 @@ impl std::fmt::Debug for Running {
 impl PrivateSession {
     /// Starts it; PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC are added to the mode. At most three in a process.
     pub fn start(config: &SessionConfig) -> Result<Self> {
-        let client = Client::get();
         let mut raw = config.clone();
         raw.log_file_mode |= PRIVATE_MODES;
+        Self::start_by(raw, Config::new, false)
+    }
+
+    /// Starts one that a controller asked for, by way of a daemon. At most eight in a process.
+    pub(crate) fn start_from_outside(config: &SessionConfig) -> Result<Self> {
+        Self::start_by(config.clone(), Config::for_private, true)
+    }
+
+    fn start_by(
+        mut raw: SessionConfig,
+        judge: fn(SessionConfig, u16) -> traceweir_session::Result<Config>,
+        from_outside: bool,
+    ) -> Result<Self> {
+        let client = Client::get();
         if let Some(path) = &mut raw.log_file {
             *path =
                 std::path::absolute(&*path).map_err(|source| Error::File { path: path.clone(), source })?;
         }
         // Judged before the file is opened: a wrong configuration leaves no empty file behind.
-        let config = Config::new(raw, cpu::possible())?;
+        let config = judge(raw, cpu::possible())?;
         let log = config.properties().log_file.as_deref().map(LogFile::open).transpose()?;
         let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
-        let begun =
-            file.map_err(|e| traceweir_session::Error::File(e).into()).and_then(|f| begin(client, config, f));
+        let begun = file
+            .map_err(|e| traceweir_session::Error::File(e).into())
+            .and_then(|f| begin(client, config, f, from_outside));
         if begun.is_err()
             && let Some(log) = log
         {
@@ -189,7 +207,17 @@ impl PrivateSession {
         })
     }
 
-    fn session(&self) -> Result<Session> {
+    /// Its number in this process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// As [`stop`](Self::stop), for one that others hold too.
+    pub(crate) fn end(&self) -> Result<Properties> {
+        finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
+    }
+
+    pub(crate) fn session(&self) -> Result<Session> {
         let shared = self.client()?.lock();
         let found = shared.private.iter().find(|r| r.id == self.id);
         found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
@@ -219,9 +247,9 @@ fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
 }
 
 /// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.
-fn begin(client: &'static Client, config: Config, file: Option<File>) -> Result<u64> {
+fn begin(client: &'static Client, config: Config, file: Option<File>, from_outside: bool) -> Result<u64> {
     let identity = file.as_ref().and_then(identity);
-    let id = client.lock().reserve_private(identity)?;
+    let id = client.lock().reserve_private(identity, from_outside)?;
     let starter = (std::process::id(), fork::thread_id());
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
@@ -292,9 +320,10 @@ pub(crate) fn finish_all() {
 
 impl Shared {
     /// Room and a number for a private session, where there is room for one and nobody writes its file.
-    fn reserve_private(&mut self, file: Option<(u64, u64)>) -> Result<u64> {
-        if self.private.len() >= MAX_PRIVATE {
-            let why = format!("this process has {MAX_PRIVATE} private sessions already");
+    fn reserve_private(&mut self, file: Option<(u64, u64)>, from_outside: bool) -> Result<u64> {
+        let most = if from_outside { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
+        if self.private.iter().filter(|r| r.from_outside == from_outside).count() >= most {
+            let why = format!("this process has {most} private sessions already");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
         if file.is_some() && self.private.iter().any(|r| r.file == file) {
@@ -308,7 +337,7 @@ impl Shared {
         let taken = |logger: u64| self.private.iter().any(|r| r.id & 0xFFFF == logger);
         let logger = (1..).find(|l| !taken(*l)).unwrap_or(1);
         let id = self.private_started << 16 | logger;
-        self.private.push(Running { id, session: None, file });
+        self.private.push(Running { id, session: None, file, from_outside });
         Ok(id)
     }
 }

@@ -169,7 +169,10 @@ fn each_control_says_what_is_meant() {
     controller.stop(&by_name("s")).unwrap();
     let expected = vec![
         (by_name("s"), Control::Query, 0),
+        // Whether a file is opened here or by the processes of a private session.
+        (SessionRef::Id(5), Control::Query, 0),
         (SessionRef::Id(5), Control::Update(update), 1),
+        (by_name("s"), Control::Query, 0),
         (by_name("s"), Control::Flush { log_file: Some(log) }, 1),
         (by_name("s"), Control::Flush { log_file: None }, 0),
         (by_name("s"), Control::Stop, 0),

@@ -1,6 +1,7 @@
 //! The flags of `weir`, as typed.
 
 mod access;
+mod autologger;
 mod number;
 mod providers;
 mod sessions;
@@ -12,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
+pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
@@ -100,6 +102,8 @@ pub(crate) enum Command {
     Repair(Repair),
     /// Record a sample program in other processes and show its events, live and from the file
     Demo(Demo),
+    /// Sessions that run from the daemon's start on: add, remove, list, show
+    Autologger(Autologger),
     /// Run the daemon that owns the sessions; it is started on demand, so this is for services
     Daemon(Daemon),
     #[command(hide = true)]

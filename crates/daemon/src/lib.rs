@@ -27,8 +27,11 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+pub mod autologger;
+mod conf;
 pub mod error;
 mod filter;
+mod folders;
 mod limits;
 mod log;
 mod logfile;
@@ -36,8 +39,10 @@ mod process;
 mod registry;
 mod server;
 mod service;
+pub mod settings;
 
 pub use error::{Error, Result};
+pub use folders::Folders;
 pub use server::{MAX_SESSIONS, Options, RESERVE_MB, Stopper, run, run_telling, run_until};
 pub use traceweir_transport::inherited::close_inherited;
 pub use traceweir_transport::runtime::{RuntimeDir, Scope};

@@ -19,6 +19,7 @@
 //!
 //! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
 
+mod autologgers;
 mod door;
 mod inbox;
 mod link;
@@ -39,10 +40,12 @@ use traceweir_transport::runtime::{RuntimeDir, random};
 use traceweir_transport::socket::Janitor;
 
 use crate::access::Access;
+use crate::autologger::Starter;
 use crate::error::{Error, Result};
+use crate::folders::Folders;
 use crate::limits::Descriptors;
 use crate::log::{info, warning};
-use crate::service::{Effect, LinkId, Service};
+use crate::service::{Effect, LinkId, OWN, Service};
 pub use inbox::Stopper;
 use inbox::{Inbox, Incoming};
 use link::{Link, Received};
@@ -112,6 +115,7 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
     let home = startup::Home::take(&runtime, options.listener)?;
     let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
     server.service.set_reserve_mb(options.reserve_mb);
+    server.start_autologgers();
     ready();
     info!("daemon {} serves {}", std::process::id(), runtime.path().display());
     let outcome = server.serve();
@@ -148,6 +152,7 @@ struct Server {
     last_link: LinkId,
     /// When a link is dropped unless something happens before.
     expiries: BTreeSet<(Instant, LinkId)>,
+    starter: Starter,
     janitor: Janitor,
     descriptors: Descriptors,
     /// It has been said that the janitor is stuck.
@@ -192,6 +197,7 @@ impl Server {
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
+            starter: Starter::new(Folders::of(runtime)),
             janitor,
             descriptors: Descriptors::of_process(),
             is_stuck: false,
@@ -286,6 +292,10 @@ impl Server {
             }
             for effect in effects {
                 match effect {
+                    Effect::Send { link: OWN, request, message, .. } => {
+                        let next = self.starter.answered(request, message);
+                        self.ask(next);
+                    }
                     Effect::Send { link, request, message, descriptors } => {
                         let Some(it) = self.links.get_mut(&link) else { continue };
                         if it.push(request, message, descriptors) {
@@ -348,6 +358,10 @@ impl Server {
             match incoming {
                 Incoming::Notice(notice) => self.service.notice(*notice),
                 Incoming::Knocked(connection) => self.adopt(connection, true),
+                Incoming::Prepared(prepared) => {
+                    let next = self.starter.prepared(prepared);
+                    self.ask(next);
+                }
             }
             self.carry_out();
         }

@@ -23,6 +23,8 @@ mod consume;
 mod control;
 mod enable;
 mod notice;
+mod own;
+mod private;
 mod provide;
 mod sessions;
 mod unserved;
@@ -36,7 +38,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Message, Role, common_version};
+use traceweir_transport::message::{Message, Role, SessionRef, common_version};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
 use crate::access::{Access, Identity};
@@ -46,6 +48,8 @@ use crate::log::{info, refused, warning};
 use crate::logfile::{Files, Passed};
 use crate::registry::{Process, Registry};
 pub(crate) use notice::{Notice, Post};
+pub(crate) use own::OWN;
+use private::{Privates, is_private};
 use sessions::Sessions;
 use unserved::Unserved;
 use wait::{Purpose, Waits};
@@ -113,6 +117,7 @@ pub(crate) struct Service {
     clients: BTreeMap<LinkId, Client>,
     registry: Registry,
     sessions: Sessions,
+    privates: Privates,
     waits: Waits,
     files: Files,
     unserved: Unserved,
@@ -141,6 +146,7 @@ impl Service {
             clients: BTreeMap::new(),
             registry: Registry::default(),
             sessions: Sessions::new(max_sessions),
+            privates: Privates::default(),
             waits: Waits::default(),
             files: Files::default(),
             unserved: Unserved::default(),
@@ -202,6 +208,7 @@ impl Service {
                 for wait in self.waits.of(link) {
                     self.give_up(wait);
                 }
+                self.private_controller_left(link);
                 for session in self.sessions.tied_to(link) {
                     self.begin_stop(session, None);
                 }
@@ -296,9 +303,17 @@ impl Service {
 
     fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
         let outcome = match message {
+            Message::Start(config) if is_private(&config) => self.start_private(asker, *config, &passed),
             Message::Start(config) => self.start(asker, *config, passed),
-            Message::Control { session, control } => self.control(asker, &session, control, passed),
+            Message::Control { session, control } => match self.private_meant(&session) {
+                Some(private) => self.control_private(asker, private, control),
+                None => self.control(asker, &session, control, passed),
+            },
             Message::EnableProvider { session, provider, code, params, timeout_ms } => {
+                if let Some(private) = self.private_meant(&session) {
+                    let done = self.enable_private(asker, private, provider, code, *params, timeout_ms);
+                    return done.unwrap_or_else(|refusal| self.refuse(asker, refusal));
+                }
                 self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
             }
             Message::QueryAll { from } => {
@@ -332,6 +347,11 @@ impl Service {
         }
     }
 
+    /// The private session that is meant, unless it is one of the daemon's own.
+    fn private_meant(&self, session: &SessionRef) -> Option<u64> {
+        self.privates.find(session).filter(|_| self.sessions.find(session).is_err())
+    }
+
     fn out_of_role(&mut self, asker: Asker) {
         let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message has no place here");
         self.refuse_and_close(asker, refusal);
@@ -339,12 +359,16 @@ impl Service {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.waits.deadline(), self.unserved.deadline()].into_iter().flatten().min()
+        [self.waits.deadline(), self.unserved.deadline(), self.privates.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed: ends waits whose time is up, and tries again what there was no room for.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.serve_unserved(now);
+        self.expire_privates(now);
         for wait in self.waits.expired(now) {
             if let Some(purpose) = self.give_up(wait) {
                 let why = "a process did not answer in time; what was asked for stands";
@@ -373,7 +397,8 @@ impl Service {
         // A controller in the middle of its work is given time; questions of one that has left are not held against us.
         let controllers = self.clients.values().filter(|client| client.role == Some(Role::Controller));
         let spoke = controllers.map(|client| client.spoke).max();
-        let is_idle = self.sessions.is_empty() && !self.clients.values().any(needs);
+        let is_idle =
+            self.sessions.is_empty() && self.privates.is_empty() && !self.clients.values().any(needs);
         is_idle.then(|| spoke.map_or(self.used, |spoke| spoke.max(self.used)))
     }
 

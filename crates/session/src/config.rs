@@ -18,6 +18,7 @@ use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD;
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
+use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -92,6 +93,14 @@ impl Config {
     /// As [`new`](Self::new), for a session that the daemon starts by itself: it may be non-stoppable, and is no row of files.
     pub fn for_autologger(raw: SessionConfig, cpus: u16) -> Result<Self> {
         Self::with_memory(raw, cpus, memory(), Starter::Autologger)
+    }
+
+    /// As [`new`](Self::new), for a private session that a controller starts in the processes of others.
+    pub fn for_private(mut raw: SessionConfig, cpus: u16) -> Result<Self> {
+        raw.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+        let mut config = Self::new(raw, cpus)?;
+        config.properties.log_file_mode &= !EVENT_TRACE_PRIVATE_IN_PROC;
+        Ok(config)
     }
 
     fn with_memory(raw: SessionConfig, cpus: u16, memory: u64, starter: Starter) -> Result<Self> {

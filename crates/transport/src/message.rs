@@ -9,6 +9,7 @@
 //!            ◀─Registered─                           ◀─Done─
 //!            ──Ack──▶                                ──Control──▶
 //!            ◀─CloseSession─  ──Ack──▶               ◀─Properties─
+//!            ◀─PrivateStart, PrivateControl, PrivateEnable─  ──PrivateState──▶
 //! ```
 //!
 //! Everything before `Registered` has been carried out when a registration returns.
@@ -391,6 +392,52 @@ pub enum Message {
         order: u32,
         /// Session id.
         session: u64,
+    },
+    /// Daemon: run this private session in your own memory, with your own rights; answered with `PrivateState`.
+    PrivateStart {
+        /// Repeated in the answer.
+        order: u32,
+        /// Session id.
+        session: u64,
+        /// The user who asks for it.
+        starter: u32,
+        /// The session, with the log file that is this process's.
+        config: Box<SessionConfig>,
+    },
+    /// Daemon: the same to the private session of that id.
+    PrivateControl {
+        /// Repeated in the answer.
+        order: u32,
+        /// Session id.
+        session: u64,
+        /// What; files are opened by the process.
+        control: Control,
+    },
+    /// Daemon: the private session wants, or no longer wants, a provider of this process.
+    PrivateEnable {
+        /// Repeated in the answer.
+        order: u32,
+        /// Session id.
+        session: u64,
+        /// Provider.
+        provider: Guid,
+        /// What.
+        code: EnableCode,
+        /// How.
+        params: Box<EnableParams>,
+    },
+    /// Provider: what came of an order about a private session.
+    PrivateState {
+        /// Which order.
+        order: u32,
+        /// Session id.
+        session: u64,
+        /// Win32 status; 0: it was carried out.
+        status: u32,
+        /// For people, where it was not.
+        reason: String,
+        /// How the session is in this process.
+        properties: Box<Properties>,
     },
 
     /// Controller: start a session; with the log file's descriptor where there is one.

@@ -21,6 +21,7 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 use super::link::{Asked, Link, Peer};
 use super::outlets;
+use super::private::Member;
 use super::{Client, Command, PATIENCE, fork, tell_all};
 use crate::provider::{Handle, Traits};
 
@@ -38,6 +39,8 @@ pub(super) struct Control {
     pub(super) peers: Vec<Peer>,
     next_peer: u64,
     program: String,
+    /// Private sessions that daemons asked for.
+    pub(super) members: Vec<Member>,
     /// In a forked child: when to give up waiting for sessions of its own.
     settle_by: Instant,
 }
@@ -51,6 +54,7 @@ pub(super) fn run(client: &'static Client) {
         links: Vec::new(),
         peers: Vec::new(),
         next_peer: 1,
+        members: Vec::new(),
         program: program.unwrap_or_default(),
         settle_by: Instant::now() + PATIENCE,
     };
@@ -170,6 +174,11 @@ impl Control {
                     }
                 }
                 Command::SetTraits(number, traits) => self.say_traits(number, traits),
+                Command::Say { peer, message } => {
+                    if let Some(peer) = self.peers.iter_mut().find(|it| it.id == peer) {
+                        peer.say(*message);
+                    }
+                }
                 Command::Tell { changed, source, filter, done } => {
                     tell_all(&changed, source, filter.as_ref());
                     done.keep(());
@@ -316,6 +325,7 @@ impl Control {
         drop(shared);
         self.client.changed.notify_all();
         self.end_peer(peer.id);
+        self.end_private(peer.id);
     }
 }
 

@@ -6,6 +6,7 @@
 //! | Enable | the entry of the registration is filled or cleared, its callback told, then the order acknowledged |
 //! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
 //! | Registered | the registering thread goes on |
+//! | Private… | a private session is run here (`private`) |
 //!
 //! A daemon can send orders for sessions or registrations that are gone by now: those are acknowledged and otherwise ignored. What cannot be done
 //! is said (`Failed`) before it is acknowledged: no outlet is free, the memory cannot be mapped, the registration has no entry left.
@@ -65,6 +66,15 @@ impl Control {
                 self.acknowledge(at, order);
             }
             Message::CloseSession { order, session } => self.close(at, order, session),
+            Message::PrivateStart { order, session, starter, config } => {
+                self.private_start(at, order, session, starter, &config);
+            }
+            Message::PrivateControl { order, session, control } => {
+                self.private_control(at, order, session, control);
+            }
+            Message::PrivateEnable { order, session, provider, code, params } => {
+                self.private_enable(at, (order, session), provider, code, &params);
+            }
             other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
         }
         Ok(())

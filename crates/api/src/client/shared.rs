@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::Filter;
+use traceweir_transport::message::{Filter, Message};
 
 use super::fork;
 use super::outlets::{Owner, Table};
@@ -121,6 +121,11 @@ pub(super) enum Command {
     Unregister(u32),
     /// Tell daemons of traits that were set after the registration.
     SetTraits(u32, &'static Traits),
+    /// Say something to a daemon.
+    Say {
+        peer: u64,
+        message: Box<Message>,
+    },
     /// Run callbacks.
     Tell {
         changed: Vec<Handle>,

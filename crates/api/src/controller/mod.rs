@@ -33,12 +33,14 @@
 //!    changes something and was handed over is never repeated.
 //! 3. A session does not end with its controller.
 //!
-//! Private sessions need none of this: they are in [`private`](crate::private).
+//! Private sessions of this process need none of this: they are in [`private`](crate::private). Those that are started from here in the processes of a
+//! provider (`PRIVATE_LOGGER_MODE`, the GUID is the provider's) open their files there, with the rights of each process.
 
 pub mod access;
 mod find;
 mod launch;
 pub(crate) mod logfile;
+mod private;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -58,6 +60,7 @@ pub use traceweir_transport::runtime::Scope;
 use crate::error::{Error, Result};
 pub(crate) use find::{Link, first_of, folders, unexpected};
 use logfile::LogFile;
+use private::is_private;
 
 /// How long an ordinary answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -119,6 +122,9 @@ impl Controller {
     ///
     /// A log file that the call created is removed again when the daemon refuses.
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
+        if is_private(config) {
+            return self.start_private(config);
+        }
         // The published order of errors judges the properties before the file.
         traceweir_session::Config::new(config.clone(), traceweir_transport::cpu::possible())?;
         let mut config = config.clone();
@@ -163,6 +169,9 @@ impl Controller {
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
+        if update.log_file.is_some() && is_private(&self.query(session)?.config) {
+            return self.update_private(session, update);
+        }
         let log = match &update.log_file {
             // Whether such a name is that of a file or of a row is the session's to say.
             Some(path) if traceweir_session::config::check_row(path).is_ok() => {
@@ -177,6 +186,11 @@ impl Controller {
 
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own.
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
+        if let Some(path) = &file
+            && is_private(&self.query(session)?.config)
+        {
+            return self.flush_private(session, path);
+        }
         let log = file.as_deref().map(|path| Log::open(path, 0)).transpose()?;
         let log_file = log.as_ref().map(|log| log.name.clone());
         self.control(session, Control::Flush { log_file }, log, LONG_PATIENCE)

@@ -10,6 +10,7 @@ mod filters;
 mod forbidden;
 mod fork;
 mod links;
+mod outside;
 mod private;
 mod table;
 mod unload;
@@ -40,6 +41,7 @@ fn scenario() {
         forbidden::SCENARIOS,
         fork::SCENARIOS,
         links::SCENARIOS,
+        outside::SCENARIOS,
         private::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,

@@ -286,10 +286,11 @@ pub(crate) struct Daemon {
     /// Serve those who name this folder in TRACEWEIR_RUNTIME_DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// Leave after so many seconds without session, enabled provider or consumer [default: stay; with --on-demand 60]
+    /// Leave after so many seconds without session, enabled provider or consumer [default: TRACEWEIR_IDLE_EXIT, idle_exit in
+    /// traceweir.conf, else stay; with --on-demand 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
-    /// Sessions at most, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, or 64]
+    /// Sessions at most, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, max_sessions in traceweir.conf, else 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(32..=256))]
     pub(crate) max_sessions: Option<u32>,
     /// Detach from the terminal and leave when idle

@@ -15,7 +15,8 @@ use anyhow::{Context, Result};
 use listenfd::ListenFd;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType};
-use traceweir_daemon::{Options, RuntimeDir, Scope, Stopper, close_inherited, run_telling};
+use traceweir_daemon::settings::Settings;
+use traceweir_daemon::{Folders, Options, RuntimeDir, Scope, Stopper, close_inherited, run_telling};
 
 use crate::cli::Daemon;
 use crate::exit::Outcome;
@@ -37,14 +38,17 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
         // No file system is kept busy for the sake of a working folder.
         let _ = std::env::set_current_dir("/");
     }
-    let idle_exit = options.idle_exit.or(options.on_demand.then_some(IDLE_EXIT));
+    let settings = Settings::read(Folders::of(&runtime).as_ref());
+    let idle_exit = options.idle_exit.or(settings.idle_exit.map(u64::from));
+    let idle_exit = idle_exit.or(options.on_demand.then_some(IDLE_EXIT));
     let folder = runtime.path().display().to_string();
     let listener = listener()?;
     let usual = Options::new(runtime);
     let options = Options {
         idle_exit: idle_exit.map(Duration::from_secs),
         listener,
-        max_sessions: options.max_sessions.map_or(usual.max_sessions, |most| most as usize),
+        max_sessions: options.max_sessions.unwrap_or(settings.max_sessions) as usize,
+        reserve_mb: settings.reserve_mb.into(),
         ..usual
     };
     let ready = || tell_manager("READY=1");

@@ -1,6 +1,7 @@
 //! The verbs of `weir`, one file each; those that only ask something of a session share `control`.
 
 mod access;
+mod autologger;
 mod check;
 mod control;
 mod daemon;
@@ -48,6 +49,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Repair(options) => repair::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoShop(options) => demo::serve(&options),
+        Command::Autologger(options) => autologger::run(&options.verb),
         Command::Daemon(options) => daemon::run(&options),
     }
 }

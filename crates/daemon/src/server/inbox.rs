@@ -3,10 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use traceweir_transport::socket::Connection;
 
+use crate::autologger::Prepared;
 use crate::error::{Error, Result};
 use crate::service::Notice;
 
@@ -37,6 +39,8 @@ pub(super) enum Incoming {
     Notice(Box<Notice>),
     /// A provider was connected to.
     Knocked(Connection),
+    /// An autologger can be started.
+    Prepared(Prepared),
 }
 
 /// The loop's end.
@@ -69,6 +73,14 @@ impl Inbox {
         // Fails only when it is lowered already.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
+    }
+
+    /// Waits until something has come, at most so long.
+    pub(super) fn wait(&self, within: Duration) {
+        let timeout = Timespec::try_from(within).ok();
+        let mut fds = [PollFd::new(&*self.wake, PollFlags::IN)];
+        // An interruption is an early return, as good as any.
+        let _ = poll(&mut fds, timeout.as_ref());
     }
 
     /// Readable when something has come.

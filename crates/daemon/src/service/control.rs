@@ -14,7 +14,6 @@ use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
 use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Config, Done, Place, Session};
-use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 use traceweir_transport::socket::Peer;
 
@@ -22,7 +21,7 @@ use super::access::rights_to_run;
 use super::notice::{Notice, Promise};
 use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
-use super::{Asker, CLOSE_WITHIN, Service, info, warning};
+use super::{Asker, CLOSE_WITHIN, Service, info, own, warning};
 use crate::error::Refusal;
 use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
@@ -43,24 +42,13 @@ impl Service {
         if config.guid.is_null() {
             config.guid = random_guid()?;
         }
-        let config = Config::new(config, cpu::possible())?;
-        self.sessions.check(&config.properties().name, &config.properties().guid)?;
-        self.check_right(asker.link, judged_by, rights_to_run(config.properties()))?;
-        self.start_checked(asker, config, passed)
-    }
-
-    /// Starts a session whose properties are in order, for somebody who may.
-    pub(super) fn start_checked(
-        &mut self,
-        asker: Asker,
-        config: Config,
-        passed: Passed,
-    ) -> Result<(), Refusal> {
-        let peer = self.peer(asker.link).ok_or_else(not_running)?;
+        let config = own::checked(asker, config)?;
         let raw = config.properties();
+        self.sessions.check(&raw.name, &raw.guid)?;
+        self.check_right(asker.link, judged_by, rights_to_run(raw))?;
+        let peer = self.peer(asker.link).ok_or_else(not_running)?;
         passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
-        self.sessions.check(&name, &guid)?;
         let config = self.fit(config)?;
         let raw = config.properties();
         let id = self.sessions.next_id();

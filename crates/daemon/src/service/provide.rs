@@ -66,6 +66,11 @@ impl Service {
                 let refusal = Refusal::new(Status(status), reason);
                 self.failed(asker.link, order, registration, session, refusal);
             }
+            Message::PrivateState { order, session, status, reason, properties } => {
+                let refusal = Refusal::new(Status(status), reason);
+                let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
+                self.private_state(asker.link, (order, session), outcome);
+            }
             _ => self.out_of_role(asker),
         }
     }
@@ -109,6 +114,7 @@ impl Service {
         self.registry.register(link, registration, provider, traits, classic)?;
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
+        self.join_privates(link, provider);
         Ok(())
     }
 
@@ -264,6 +270,7 @@ impl Service {
     /// A process is gone: what it published is collected, nothing is waited for.
     pub(super) fn vanished(&mut self, link: LinkId) {
         let Some(process) = self.registry.remove(link) else { return };
+        self.private_left(link);
         for (session, source) in process.regions {
             self.detach(session, source);
         }

@@ -469,7 +469,6 @@ fn a_session_that_ends_before_it_was_seen_to_run_is_stopped() {
 
 #[test]
 fn a_session_that_nobody_may_stop_runs_until_the_daemon_leaves() {
-    use traceweir_session::Config;
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let post: Post = Arc::new(move |notice| tell.lock().unwrap().send(notice).unwrap());
@@ -479,9 +478,9 @@ fn a_session_that_nobody_may_stop_runs_until_the_daemon_leaves() {
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };
     say(&mut service, 1, Message::Start(Box::new(raw.clone())));
     assert_eq!(heard(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
-    let config = Config::for_autologger(raw, 1).unwrap();
+    service.admit_own();
     let passed = Passed::new(Vec::new(), &service.janitor);
-    service.start_checked(Asker { link: 1, request: 9 }, config, passed).unwrap();
+    service.start(Asker { link: super::own::OWN, request: 9 }, raw, passed).unwrap();
     service.notice(told.recv().unwrap());
     heard(&mut service);
     let session = SessionRef::Name("BOOT".into());

@@ -150,7 +150,7 @@ fn sessions_and_consumers_keep_a_daemon() {
 }
 
 /// Plays a provider that listens, as it does whether or not a daemon is there.
-fn answer_knock(listener: &Listener, instance: u64) -> Client {
+pub(crate) fn answer_knock(listener: &Listener, instance: u64) -> Client {
     let by = Instant::now() + PATIENCE;
     let connection = loop {
         assert!(Instant::now() < by, "nobody knocks");

@@ -1,6 +1,7 @@
 //! A real daemon in a thread, with a folder of its own, and whoever speaks to it played by hand.
 
 mod access;
+mod autologger;
 mod consume;
 mod control;
 mod enable;
@@ -8,5 +9,6 @@ mod groups;
 mod hostile;
 mod life;
 mod modes;
+mod private;
 mod provide;
 mod util;

@@ -122,6 +122,10 @@ messages! {
     0x16 CloseSession { order, session },
     0x17 Failed { order, registration, session, status, reason },
     0x18 SetTraits { registration, traits },
+    0x1C PrivateStart { order, session, starter, config },
+    0x1D PrivateControl { order, session, control },
+    0x1E PrivateEnable { order, session, provider, code, params },
+    0x1F PrivateState { order, session, status, reason, properties },
 
     0x20 Start(config),
     0x21 Control { session, control },

@@ -163,6 +163,29 @@ fn of_providers() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn of_private_sessions() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (any::<(u32, u64, u32)>(), config()).prop_map(|((order, session, starter), config)| {
+            Message::PrivateStart { order, session, starter, config: Box::new(config) }
+        }),
+        (any::<(u32, u64)>(), control()).prop_map(|((order, session), control)| Message::PrivateControl {
+            order,
+            session,
+            control
+        }),
+        (any::<(u32, u64)>(), guid(), code(), params()).prop_map(
+            |((order, session), provider, code, params)| {
+                Message::PrivateEnable { order, session, provider, code, params }
+            }
+        ),
+        (any::<(u32, u64, u32)>(), text(), properties()).prop_map(
+            |((order, session, status), reason, properties)| {
+                Message::PrivateState { order, session, status, reason, properties: Box::new(properties) }
+            }
+        ),
+    ]
+}
+
 fn of_controllers() -> impl Strategy<Value = Message> {
     prop_oneof![
         config().prop_map(|config| Message::Start(Box::new(config))),
@@ -213,7 +236,7 @@ fn of_consumers() -> impl Strategy<Value = Message> {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    prop_oneof![greeting(), of_providers(), of_controllers(), of_consumers()]
+    prop_oneof![greeting(), of_providers(), of_private_sessions(), of_controllers(), of_consumers()]
 }
 
 fn bytes_of(message: &Message) -> Vec<u8> {

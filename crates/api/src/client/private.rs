@@ -1,0 +1,252 @@
+//! Private sessions that a controller starts from outside: a daemon passes the request on, this process runs the session.
+//!
+//! ```text
+//!   PrivateStart ────▶ session in this process's memory, file opened with its rights ──▶ PrivateState
+//!   PrivateEnable ───▶ providers of this process                                     ──▶ PrivateState
+//!   PrivateControl ──▶ query: at once; update, flush, stop: on a thread of their own ──▶ PrivateState
+//!   the daemon is gone ─▶ the session ends, its file is finalised
+//! ```
+//!
+//! 1. Starting and enabling are done by the control thread, in order: what a daemon says before `Registered` has been carried out when a
+//!    registration returns, so a process that comes later records its first event.
+//! 2. What waits for a disk never holds up the control thread; a few such orders may be under way, the next is told that we are busy.
+//! 3. A session is run only for this process's user and for root: nobody else chooses which files are written with our rights.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{
+    Control as Wanted, EnableCode, EnableParams, Message, Properties, SessionConfig, Update,
+};
+
+use super::control::Control;
+use super::outlets::Owner;
+use super::promise::Promise;
+use super::shared::Command;
+use super::{Client, orders, process};
+use crate::controller::logfile::LogFile;
+use crate::error::{Error, Result};
+use crate::private::PrivateSession;
+use crate::provider::Handle;
+
+/// Orders that wait for a disk at the same time.
+const MAX_UNDER_WAY: usize = 16;
+/// How long a disk may take.
+const DISK: Duration = Duration::from_secs(600);
+
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// A session that a daemon asked for.
+#[derive(Debug)]
+pub(super) struct Member {
+    peer: u64,
+    /// As the daemon numbers it.
+    session: u64,
+    run: Arc<PrivateSession>,
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    peer: u64,
+    order: u32,
+    session: u64,
+}
+
+impl Question {
+    fn answer(self, outcome: Result<Properties>) -> Message {
+        let Self { order, session, .. } = self;
+        let (status, reason, properties) = match outcome {
+            Ok(properties) => (0, String::new(), properties),
+            Err(e) => (e.status().0, e.to_string().chars().take(1000).collect(), Properties::default()),
+        };
+        Message::PrivateState { order, session, status, reason, properties: Box::new(properties) }
+    }
+}
+
+impl Control {
+    /// Runs a session for whoever controls a daemon.
+    pub(super) fn private_start(
+        &mut self,
+        at: usize,
+        order: u32,
+        session: u64,
+        starter: u32,
+        config: &SessionConfig,
+    ) {
+        let question = self.question(at, order, session);
+        let outcome = self.begin_private(question, starter, config);
+        self.peers[at].say(question.answer(outcome));
+    }
+
+    fn begin_private(
+        &mut self,
+        question: Question,
+        starter: u32,
+        config: &SessionConfig,
+    ) -> Result<Properties> {
+        if starter != 0 && starter != rustix::process::geteuid().as_raw() {
+            let why = format!("user {starter} may not have sessions run in a process of another user");
+            return Err(Error::refused(Status::ERROR_ACCESS_DENIED, why));
+        }
+        if self.member(question).is_some() {
+            let why = "this process runs the private session already";
+            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
+        }
+        let run = PrivateSession::start_from_outside(config)?;
+        let properties = run.query();
+        self.members.push(Member { peer: question.peer, session: question.session, run: Arc::new(run) });
+        Ok(properties)
+    }
+
+    /// Enables, disables or asks for state.
+    pub(super) fn private_enable(
+        &mut self,
+        at: usize,
+        (order, session): (u32, u64),
+        provider: traceweir_format::Guid,
+        code: EnableCode,
+        params: &EnableParams,
+    ) {
+        let question = self.question(at, order, session);
+        let outcome = self.member(question).ok_or_else(gone).and_then(|run| {
+            match code {
+                EnableCode::Enable => run.enable(provider, params)?,
+                EnableCode::Disable => run.disable(provider)?,
+                EnableCode::CaptureState => {
+                    let open = self.client.lock().table.find(Owner::Private, run.id()).map(|it| it.outlet);
+                    let outlet = open.ok_or_else(gone)?;
+                    for handle in Handle::all().filter(|handle| handle.slot().provider() == provider) {
+                        orders::capture(handle, outlet, params);
+                    }
+                }
+            }
+            Ok(run.query())
+        });
+        self.peers[at].say(question.answer(outcome));
+    }
+
+    /// Queries, changes or ends a session.
+    pub(super) fn private_control(&mut self, at: usize, order: u32, session: u64, wanted: Wanted) {
+        let question = self.question(at, order, session);
+        let Some(run) = self.member(question) else {
+            return self.peers[at].say(question.answer(Err(gone())));
+        };
+        match wanted {
+            Wanted::Query => self.peers[at].say(question.answer(Ok(run.query()))),
+            Wanted::Stop => {
+                self.members.retain(|it| (it.peer, it.session) != (question.peer, session));
+                self.apart(at, question, move || run.end());
+            }
+            Wanted::Update(change) => self.apart(at, question, move || update(&run, change)),
+            Wanted::Flush { log_file } => self.apart(at, question, move || flush(&run, log_file.as_deref())),
+            Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
+                let why = "a private session has no such thing";
+                self.peers[at].say(question.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, why))));
+            }
+        }
+    }
+
+    /// A daemon is gone: its sessions end here, as if it had stopped them.
+    pub(super) fn end_private(&mut self, peer: u64) {
+        let (ended, rest) = std::mem::take(&mut self.members).into_iter().partition(|it| it.peer == peer);
+        self.members = rest;
+        let ended: Vec<Member> = ended;
+        if !ended.is_empty() {
+            // Dropping a session finalises its file; where there is no thread for that it is done here.
+            let _ = process::spawn_quiet("traceweir-end", move || drop(ended));
+        }
+    }
+
+    fn question(&self, at: usize, order: u32, session: u64) -> Question {
+        Question { peer: self.peers[at].id, order, session }
+    }
+
+    fn member(&self, question: Question) -> Option<Arc<PrivateSession>> {
+        let is_meant = |it: &&Member| (it.peer, it.session) == (question.peer, question.session);
+        self.members.iter().find(is_meant).map(|it| Arc::clone(&it.run))
+    }
+
+    /// Does what may wait for a disk on a thread of its own.
+    fn apart(
+        &mut self,
+        at: usize,
+        question: Question,
+        work: impl FnOnce() -> Result<Properties> + Send + 'static,
+    ) {
+        let client = self.client;
+        let busy =
+            || Error::refused(Status::ERROR_BUSY, "too many changes of private sessions are under way");
+        if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_UNDER_WAY {
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+            return self.peers[at].say(question.answer(Err(busy())));
+        }
+        let spawned = process::spawn_quiet("traceweir-priv", move || {
+            let answer = question.answer(work());
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+            client.say_later(question.peer, answer);
+        });
+        if spawned.is_err() {
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+            self.peers[at].say(question.answer(Err(busy())));
+        }
+    }
+}
+
+impl Client {
+    /// Has the control thread say something to a daemon, if it is still there.
+    fn say_later(&self, peer: u64, message: Message) {
+        self.lock().commands.push(Command::Say { peer, message: Box::new(message) });
+        self.wake();
+    }
+}
+
+fn gone() -> Error {
+    let why = "this process does not run the private session";
+    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
+}
+
+/// The flush timer and the log file are all that can be changed.
+fn update(run: &PrivateSession, change: Update) -> Result<Properties> {
+    let log = change.log_file.as_deref().map(LogFile::open).transpose()?;
+    let file = log.as_ref().map(clone_of).transpose()?;
+    let log_file = log.as_ref().map(|log| log.path().to_owned());
+    let change = Update { flush_timer: change.flush_timer, log_file, ..Update::default() };
+    let (keep, answer) = promise();
+    run.session()?.update(change, file, Box::new(move |result| keep.keep(result)));
+    settle(log, answer.wait(DISK))
+}
+
+fn flush(run: &PrivateSession, path: Option<&Path>) -> Result<Properties> {
+    let log = path.map(LogFile::open).transpose()?;
+    let file = log.as_ref().map(|log| Ok::<_, Error>((clone_of(log)?, log.path().to_owned()))).transpose()?;
+    let (keep, answer) = promise();
+    run.session()?.flush(file, Box::new(move |result| keep.keep(result)));
+    settle(log, answer.wait(DISK))
+}
+
+type Answer = Promise<traceweir_session::Result<Properties>>;
+
+fn promise() -> (Answer, Answer) {
+    let promise = Promise::new();
+    (promise.clone(), promise)
+}
+
+fn clone_of(log: &LogFile) -> Result<std::fs::File> {
+    log.file().try_clone().map_err(|e| traceweir_session::Error::File(e).into())
+}
+
+/// A file that the session did not take is removed if it is new.
+fn settle(
+    log: Option<LogFile>,
+    outcome: Option<traceweir_session::Result<Properties>>,
+) -> Result<Properties> {
+    let outcome = outcome.unwrap_or(Err(traceweir_session::Error::Ended));
+    if let (Err(_), Some(log)) = (&outcome, log) {
+        log.discard();
+    }
+    Ok(outcome?)
+}

@@ -1,0 +1,124 @@
+//! Private sessions that a daemon has a process run: whose are run, in which order, and what a daemon may not do.
+
+use std::path::Path;
+
+use traceweir::Provider;
+use traceweir::controller::{EnableCode, EnableParams, Properties, SessionConfig, Update};
+use traceweir_transport::message::{Control, Message};
+
+use crate::daemon::{Process, listen};
+use crate::{PROVIDER, Scenario, Stage, event, mark, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[("one event at once", one_event_at_once)];
+
+const SESSION: u64 = 0x7_0001;
+
+fn start(session: u64, starter: u32, file: &Path) -> Message {
+    let config = SessionConfig {
+        name: "outside".into(),
+        guid: PROVIDER,
+        log_file_mode: 0x801,
+        log_file: Some(file.into()),
+        ..SessionConfig::default()
+    };
+    Message::PrivateStart { order: 1, session, starter, config: Box::new(config) }
+}
+
+fn enable(order: u32, session: u64) -> Message {
+    let params = Box::new(EnableParams::default());
+    Message::PrivateEnable { order, session, provider: PROVIDER, code: EnableCode::Enable, params }
+}
+
+fn control(order: u32, session: u64, control: Control) -> Message {
+    Message::PrivateControl { order, session, control }
+}
+
+/// What came of an order: its number, status, and how the session is.
+fn state(process: &mut Process) -> (u32, u32, Properties) {
+    match process.next() {
+        Message::PrivateState { order, status, reason, properties, .. } => {
+            assert_eq!(status == 0, reason.is_empty(), "{reason}");
+            (order, status, *properties)
+        }
+        other => panic!("{other:?} instead of PrivateState"),
+    }
+}
+
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[test]
+fn what_is_said_before_the_registration_is_answered_sees_the_first_event() {
+    let stage = Stage::new();
+    let (listener, file) = (listen(&stage.runtime()), stage.path("a.etl"));
+    let scenario = stage.spawn("one event at once");
+    let mut process = Process::accept(&listener);
+    let registration = process.await_register();
+    process.say(&start(SESSION, me(), &file));
+    process.say(&enable(0, SESSION));
+    process.answer(&Message::Registered { registration });
+    let (order, status, properties) = state(&mut process);
+    assert_eq!((order, status, properties.config.log_file_mode), (1, 0, 0x801));
+    assert_eq!(state(&mut process).1, 0);
+    wait_for_mark(stage.folder.path(), "written");
+    process.say(&control(2, SESSION, Control::Stop));
+    let (order, status, properties) = state(&mut process);
+    assert_eq!((order, status, properties.events, properties.events_lost), (2, 0, 1, 0));
+    for gone in [control(3, SESSION, Control::Query), enable(3, SESSION), control(3, 99, Control::Stop)] {
+        process.say(&gone);
+        assert_eq!(state(&mut process).1, 4201);
+    }
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+#[test]
+fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file() {
+    let stage = Stage::new();
+    let (listener, file) = (listen(&stage.runtime()), stage.path("a.etl"));
+    let scenario = stage.spawn("one event at once");
+    let mut process = Process::accept(&listener);
+    let registration = process.await_register();
+    process.answer(&Message::Registered { registration });
+    wait_for_mark(stage.folder.path(), "written");
+    process.say(&start(SESSION, me() + 1, &file));
+    assert_eq!(state(&mut process).1, 5, "another user");
+    let Message::PrivateStart { config, .. } = start(SESSION, 0, &file) else { unreachable!() };
+    let live = Box::new(SessionConfig { log_file_mode: 0x900, ..*config.clone() });
+    process.say(&Message::PrivateStart { order: 1, session: SESSION, starter: 0, config: live });
+    assert_eq!(state(&mut process).1, 87, "real-time");
+    process.say(&start(SESSION, 0, &stage.path("none/a.etl")));
+    assert_eq!(state(&mut process).1, 3);
+    assert!(!file.exists());
+
+    process.say(&start(SESSION, 0, &file));
+    assert_eq!(state(&mut process).1, 0, "root may");
+    process.say(&start(SESSION, 0, &stage.path("b.etl")));
+    assert_eq!(state(&mut process).1, 183);
+    process.say(&start(SESSION + 1, 0, &file));
+    assert_eq!(state(&mut process).1, 161, "its file is in use");
+    let update = Update { log_file: Some(stage.path("none/a.etl")), ..Update::default() };
+    process.say(&control(5, SESSION, Control::Update(update)));
+    assert_eq!(state(&mut process).1, 3);
+    for odd in [Control::Increment, Control::ConvertToRealTime, Control::Outcome] {
+        process.say(&control(5, SESSION, odd));
+        assert_eq!(state(&mut process).1, 1);
+    }
+    assert!(!process.is_gone());
+    // The daemon goes without a word: the session ends as if it had been stopped.
+    drop(process);
+    crate::wait_for("a final file", || {
+        crate::etl::Trace::open(std::fs::File::open(&file).unwrap()).is_ok_and(|t| t.is_finalised())
+    });
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn one_event_at_once(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    // Without a session that wants it this writes nothing.
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+    mark(folder, "written");
+    wait_for_mark(folder, "done");
+}

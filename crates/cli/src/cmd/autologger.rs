@@ -1,0 +1,271 @@
+//! `weir autologger`: sessions that run from the daemon's start on.
+//!
+//! These verbs change and read files; no daemon is spoken to. What is written is judged first as the daemon will judge it.
+
+use std::path::Path;
+
+use anstream::eprintln;
+use anyhow::{Context, Result, anyhow, bail};
+use traceweir::{Guid, Status};
+use traceweir_daemon::autologger::{Autologgers, Definition, Provider, State};
+use traceweir_daemon::{Folders, RuntimeDir, Scope};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+    EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE,
+};
+
+use crate::cli::{AddAutologger, AutologgerVerb, ListAutologgers, NamedAutologger, Whose};
+use crate::exit::Outcome;
+use crate::export::{Object, array, plain, plain_path};
+use crate::output::Output;
+use crate::sessions::{self, mode_names};
+use crate::table::{lines, table};
+
+/// Runs the command.
+pub(super) fn run(verb: &AutologgerVerb) -> Result<Outcome> {
+    match verb {
+        AutologgerVerb::Add(options) => add(options),
+        AutologgerVerb::Remove(options) => remove(options),
+        AutologgerVerb::List(options) => list(options),
+        AutologgerVerb::Show(options) => show(options),
+    }?;
+    Ok(Outcome::Fine)
+}
+
+/// The folder of the daemon that is meant: the one asked for, else the system's for root and their own for everybody else.
+fn runtime(whose: Whose) -> Result<RuntimeDir> {
+    let usual = if rustix::process::geteuid().is_root() { Scope::System } else { Scope::User };
+    RuntimeDir::resolve(whose.scope().unwrap_or(usual)).context("cannot tell whose autologgers are meant")
+}
+
+fn autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
+    let folders = Folders::of(runtime).context("HOME is not set, so there is no place for autologgers")?;
+    Ok(Autologgers::new(folders))
+}
+
+fn add(options: &AddAutologger) -> Result<()> {
+    let runtime = runtime(options.whose)?;
+    let all = autologgers(&runtime)?;
+    let definition = definition(options)?;
+    let notes = all.judge(&definition).map_err(|e| anyhow!("autologger {}: {e}", plain(&options.name)))?;
+    for note in notes {
+        eprintln!("warning: {}", plain(&note.0));
+    }
+    let file = all.file(&definition.name);
+    if !options.force && file.symlink_metadata().is_ok() {
+        bail!("there is an autologger {} already: --force replaces it", plain(&options.name));
+    }
+    all.put(&definition).with_context(|| format!("cannot write {}", plain_path(&file)))?;
+    eprintln!("autologger {} is described in {}", plain(&options.name), plain_path(&file));
+    if let Some(log) = all.log_file(&definition) {
+        eprintln!("its next start writes {}", plain_path(&log));
+    }
+    eprintln!("{}", when(options.whose, &runtime));
+    Ok(())
+}
+
+/// What to do to make it take effect.
+fn when(whose: Whose, runtime: &RuntimeDir) -> String {
+    if runtime.scope == Scope::System {
+        return "it is started with the system's daemon: systemctl restart traceweir (which ends running sessions and \
+                finalises their files); systemctl enable traceweir for each boot"
+            .to_owned();
+    }
+    let runs = sessions::find(whose).ok().flatten().is_some();
+    let pid = std::fs::read_to_string(runtime.lock_file()).unwrap_or_default();
+    match pid.trim().parse::<u32>().ok().filter(|_| runs) {
+        Some(pid) => format!(
+            "it is started with the next daemon; one runs already: kill {pid} ends it (and running sessions, whose files \
+             are finalised), weir daemon starts another"
+        ),
+        None => "it is started with the daemon: weir daemon, or any command that begins a session".to_owned(),
+    }
+}
+
+fn definition(options: &AddAutologger) -> Result<Definition> {
+    // The same name has the same GUID, also when it is described anew.
+    let guid = Guid::from_provider_name(&format!("Traceweir.Autologger/{}", options.name));
+    let mut definition = Definition::new(&options.name, guid);
+    definition.start = !options.off;
+    definition.log_file_mode = mode(options)?;
+    definition.file_name = options
+        .output
+        .as_deref()
+        .map(std::path::absolute)
+        .transpose()
+        .context("the working folder is gone")?;
+    if definition.file_name.as_deref().is_some_and(|path| path.to_str().is_none()) {
+        bail!("the path of a log file is UTF-8 text");
+    }
+    definition.file_max = options.generations.unwrap_or(0);
+    definition.max_file_size = options.max_size.unwrap_or(definition.max_file_size);
+    definition.buffer_size = options.buffer_size.unwrap_or(0);
+    definition.minimum_buffers = options.min_buffers.unwrap_or(0);
+    definition.maximum_buffers = options.max_buffers.unwrap_or(0);
+    definition.flush_timer = options.flush_timer.unwrap_or(0);
+    definition.clock_type = options.clock.unwrap_or(definition.clock_type);
+    let wanted = options.providers.wanted(&options.manifest)?;
+    if wanted.is_empty() {
+        bail!("name a provider at least: -p PROVIDER, or -pf FILE");
+    }
+    for wanted in &wanted {
+        // By its name where the daemon makes the same GUID of it, for people read the file.
+        let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
+        let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
+        let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
+        let provider = provider.and_then(|provider| provider.with(&wanted.params(&[])));
+        definition.providers.push(provider.map_err(|why| anyhow!("{}: {why}", plain(&wanted.name)))?);
+    }
+    Ok(definition)
+}
+
+/// The published bits of what was asked for.
+fn mode(options: &AddAutologger) -> Result<u32> {
+    let more = u32::try_from(options.mode.unwrap_or(0)).context("a mode has 32 bits")?;
+    let lives = options.real_time || options.buffering;
+    let has_file =
+        !lives || (options.real_time && (options.output.is_some() || options.generations.is_some()));
+    let file = match (options.circular, has_file) {
+        (true, _) => EVENT_TRACE_FILE_MODE_CIRCULAR,
+        (false, true) if more & 0xF == 0 => EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        (false, _) => 0,
+    };
+    let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+    Ok(more
+        | file
+        | bit(options.real_time, EVENT_TRACE_REAL_TIME_MODE)
+        | bit(options.buffering, EVENT_TRACE_BUFFERING_MODE)
+        | bit(options.non_stoppable, EVENT_TRACE_NONSTOPPABLE_MODE))
+}
+
+fn remove(options: &NamedAutologger) -> Result<()> {
+    let all = autologgers(&runtime(options.whose)?)?;
+    let file = all.file(&options.name);
+    let removed =
+        all.remove(&options.name).with_context(|| format!("cannot remove {}", plain_path(&file)))?;
+    if !removed {
+        return Err(missing(&options.name));
+    }
+    let name = plain(&options.name);
+    eprintln!("autologger {name} is removed; a session that runs is ended by weir stop {name}");
+    Ok(())
+}
+
+fn missing(name: &str) -> anyhow::Error {
+    anyhow!("there is no autologger {} (weir autologger list shows them)", plain(name))
+}
+
+fn show(options: &NamedAutologger) -> Result<()> {
+    let all = autologgers(&runtime(options.whose)?)?;
+    let file = all.file(&options.name);
+    let found = all.get(&options.name).map_err(|wrong| anyhow!("{}: {wrong}", plain_path(&file)))?;
+    let definition = found.ok_or_else(|| missing(&options.name))?;
+    let state = all.state(&options.name);
+    let mut text = format!("# {}\n# last start: {}\n", plain_path(&file), last_start(&state));
+    for (provider, status) in &state.refused {
+        text.push_str(&format!("# {} was not enabled: {}\n", plain(provider), told(*status)));
+    }
+    if let Some(log) = all.log_file(&definition) {
+        text.push_str(&format!("# next log: {}\n", plain_path(&log)));
+    }
+    text.push_str(&definition.to_text());
+    print(&text)
+}
+
+fn told(status: u32) -> String {
+    format!("{} (status {status})", Status(status))
+}
+
+fn last_start(state: &State) -> String {
+    state.status.map_or_else(|| "never".to_owned(), told)
+}
+
+fn list(options: &ListAutologgers) -> Result<()> {
+    let all = autologgers(&runtime(options.whose)?)?;
+    let names = all.names().map_err(|wrong| anyhow!("{wrong}"))?;
+    if options.json {
+        return print(&lines(names.iter().map(|name| json(&all, name))));
+    }
+    if names.is_empty() {
+        let folder = all.file("x").parent().map(Path::to_owned).unwrap_or_default();
+        eprintln!("there is no autologger in {} (weir autologger add describes one)", plain_path(&folder));
+        return Ok(());
+    }
+    let mut rows =
+        vec![["AUTOLOGGER", "START", "LAST START", "MODE", "NEXT LOG", "PROVIDERS"].map(str::to_owned)];
+    for name in &names {
+        let state = last_start(&all.state(name));
+        match all.get(name) {
+            Ok(Some(it)) => {
+                let log = all.log_file(&it).map_or_else(|| "-".to_owned(), |log| plain_path(&log));
+                let providers: Vec<_> =
+                    it.providers.iter().map(|provider| plain(&provider.heading)).collect();
+                let start = if it.start { "yes" } else { "no" }.to_owned();
+                rows.push([
+                    plain(name),
+                    start,
+                    state,
+                    mode_names(it.log_file_mode),
+                    log,
+                    providers.join(" "),
+                ]);
+            }
+            Ok(None) => {}
+            Err(wrong) => {
+                eprintln!("warning: {}: {}", plain_path(&all.file(name)), plain(&wrong.to_string()));
+                rows.push([plain(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
+            }
+        }
+    }
+    print(&table(&rows, &[false; 6]))
+}
+
+fn json(all: &Autologgers, name: &str) -> String {
+    let state = all.state(name);
+    let mut object = Object::new();
+    object.text("name", name).text("file", &all.file(name).to_string_lossy());
+    match state.status {
+        Some(status) => object.number("status", status),
+        None => object.raw("status", "null"),
+    };
+    object.number("file_counter", state.file_counter);
+    match all.get(name) {
+        Ok(Some(definition)) => describe(all, &definition, &state, &mut object),
+        Ok(None) => {}
+        Err(wrong) => drop(object.text("wrong", &wrong.to_string())),
+    }
+    object.finish()
+}
+
+fn describe(all: &Autologgers, definition: &Definition, state: &State, object: &mut Object) {
+    let providers = definition.providers.iter().map(|provider| {
+        let refused = state.refused.iter().find(|(heading, _)| *heading == provider.heading);
+        let mut object = Object::new();
+        object.text("name", &provider.heading).text("guid", &provider.guid.to_string());
+        object.raw("enabled", &provider.enabled.to_string()).number("level", provider.level);
+        object
+            .mask("any", provider.match_any)
+            .mask("all", provider.match_all)
+            .mask("property", provider.property);
+        object
+            .number("filters", provider.filters.len() as u64)
+            .number("status", refused.map_or(0, |it| it.1));
+        object.finish()
+    });
+    let log = all.log_file(definition).map(|log| log.to_string_lossy().into_owned());
+    object
+        .raw("start", &definition.start.to_string())
+        .text("guid", &definition.guid.to_string())
+        .mask("mode", definition.log_file_mode)
+        .optional("next_log", log.as_deref())
+        .number("generations", definition.file_max)
+        .number("max_size_mib", definition.max_file_size)
+        .number("flush_timer", definition.flush_timer)
+        .raw("providers", &array(providers));
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut output = Output::open(None)?;
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.flush()
+}

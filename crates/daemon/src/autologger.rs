@@ -1,0 +1,171 @@
+//! Autologgers: sessions that run from the daemon's start on, without anybody asking.
+//!
+//! ```text
+//!   CONFIG/autologger.d/NAME.conf ──▶ definition ──▶ corrected ──▶ log file opened ─┐  on a thread of its own
+//!                                                                                   ▼
+//!   STATE/autologger/NAME.state ◀── Status, FileCounter ◀── answers ◀── service ◀── Start, EnableProvider
+//! ```
+//!
+//! The daemon is its own controller here: what it asks goes through the same door as everybody's requests, and the answers come back the
+//! same way. It listens only when all have been answered, or after ten seconds.
+//!
+//! 1. A file that is wrong, or that others may write, keeps nothing from starting but its own session: the log says file and line, the state
+//!    has the Win32 status.
+//! 2. A log file is opened with the daemon's rights, so the file that names it must be trustworthy (`conf/trust`), and no link that others
+//!    can change is followed on the way to it (`logs`).
+//! 3. A generation is used up by a session that started: what failed overwrites nothing the next time either.
+
+mod definition;
+mod filters;
+mod logs;
+mod provider;
+mod starter;
+mod state;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use traceweir_session::Config;
+use traceweir_transport::cpu;
+
+pub use definition::{Corrected, Definition};
+pub use provider::Provider;
+pub(crate) use starter::{Prepared, Starter, prepare};
+pub use state::State;
+
+pub use crate::conf::Wrong;
+use crate::conf::trust;
+use crate::error::Refusal;
+use crate::filter;
+use crate::folders::{self, Folders};
+
+/// How long clients wait for autologgers that do not start.
+pub(crate) const START_WITHIN: Duration = Duration::from_secs(10);
+
+/// How the names of definitions end.
+const ENDING: &str = ".conf";
+
+/// The autologgers of one daemon, as its files have them.
+#[derive(Clone, Debug)]
+pub struct Autologgers {
+    folders: Folders,
+}
+
+impl Autologgers {
+    /// Those in these folders.
+    #[must_use]
+    pub fn new(folders: Folders) -> Self {
+        Self { folders }
+    }
+
+    /// Their names, in order.
+    pub fn names(&self) -> Result<Vec<String>, Wrong> {
+        trust::names_in(&self.folders.autologgers(), ENDING)
+    }
+
+    /// The file that describes one.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folders.autologgers().join(format!("{name}{ENDING}"))
+    }
+
+    /// What its file says; `None` where there is none.
+    pub fn get(&self, name: &str) -> Result<Option<Definition>, Wrong> {
+        check_name(name)?;
+        let Some(text) = trust::read(&self.file(name))? else { return Ok(None) };
+        Definition::parse(name, &text).map(Some)
+    }
+
+    /// How its last start was; nothing where it was never started.
+    #[must_use]
+    pub fn state(&self, name: &str) -> State {
+        if check_name(name).is_err() { State::default() } else { State::read(&self.folders, name) }
+    }
+
+    /// Where its next start writes; `None` where it writes no file.
+    #[must_use]
+    pub fn log_file(&self, definition: &Definition) -> Option<PathBuf> {
+        let counter = self.state(&definition.name).file_counter;
+        definition.has_file().then(|| logs::path(&self.folders, definition, logs::next(definition, counter)))
+    }
+
+    /// Judges a definition as the daemon will: what would be corrected, or why it would not start.
+    pub fn judge(&self, definition: &Definition) -> Result<Vec<Corrected>, Wrong> {
+        let mut corrected = definition.clone();
+        let notes = corrected.correct();
+        let config = corrected.config(self.log_file(&corrected));
+        let refused = |e: Refusal| Wrong::new(0, format!("{e} (status {})", e.status.0));
+        Config::for_autologger(config, cpu::possible()).map_err(|e| refused(e.into()))?;
+        for provider in &corrected.providers {
+            filter::resolve(&provider.guid, provider.params()).map_err(refused)?;
+        }
+        Ok(notes)
+    }
+
+    /// Writes its file, as the daemon will read it; the last one is replaced at once.
+    pub fn put(&self, definition: &Definition) -> std::io::Result<()> {
+        let invalid = |e: Wrong| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
+        check_name(&definition.name).map_err(invalid)?;
+        let text = definition.to_text();
+        Definition::parse(&definition.name, &text).map_err(invalid)?;
+        folders::make(&self.folders.autologgers())?;
+        trust::write(&self.file(&definition.name), &text, 0o644)
+    }
+
+    /// Removes its file and what was remembered of it; `false` where there is none.
+    pub fn remove(&self, name: &str) -> std::io::Result<bool> {
+        if check_name(name).is_err() {
+            return Ok(false);
+        }
+        match std::fs::remove_file(self.file(name)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        State::forget(&self.folders, name);
+        Ok(true)
+    }
+}
+
+/// Whether a session of this name can have a file.
+fn check_name(name: &str) -> Result<(), Wrong> {
+    if trust::is_file_name(name) && name.len() <= 200 {
+        return Ok(());
+    }
+    Err(Wrong::new(
+        0,
+        "the name of an autologger is that of a file: no slash, no dot in front, at most 200 bytes",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::Guid;
+    use traceweir_transport::runtime::RuntimeDir;
+
+    #[test]
+    fn what_is_put_is_there_until_it_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Autologgers::new(Folders::of(&RuntimeDir::at(dir.path())).unwrap());
+        assert_eq!(all.names(), Ok(vec![]));
+        let mut app = Definition::new("My App", Guid::from_u128(7));
+        app.providers.push(Provider::new("My.App").unwrap());
+        all.put(&app).unwrap();
+        assert_eq!(all.names(), Ok(vec!["My App".to_owned()]));
+        assert_eq!(all.get("My App"), Ok(Some(app.clone())));
+        assert_eq!(all.log_file(&app), Some(dir.path().join("log/My App.etl")));
+        app.file_max = 3;
+        all.put(&app).unwrap();
+        assert_eq!(all.log_file(&app), Some(dir.path().join("log/My App.etl.0001")));
+        assert_eq!(all.get("other"), Ok(None));
+        assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
+        assert!(all.put(&Definition::new("a/b", Guid::from_u128(7))).is_err());
+        assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "as the daemon would judge it");
+        assert_eq!(all.judge(&app), Ok(vec![]));
+        app.log_file_mode = 3;
+        assert!(all.judge(&app).unwrap_err().why.contains("87"), "sequential and circular");
+        assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
+        assert_eq!(all.names(), Ok(vec![]));
+    }
+}

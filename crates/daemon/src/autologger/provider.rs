@@ -1,0 +1,160 @@
+//! What an autologger wants from one provider: a section of its file.
+
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
+use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS};
+
+use super::definition::Corrected;
+use super::filters;
+use crate::conf::{Entry, Section, Wrong};
+
+/// What a session wants from a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// As the file names it: GUID or name.
+    pub heading: String,
+    /// Its GUID, or the hash of its name.
+    pub guid: Guid,
+    /// Whether it is enabled (Enabled).
+    pub enabled: bool,
+    /// Highest level; 0: all (EnableLevel).
+    pub level: u32,
+    /// `EVENT_ENABLE_PROPERTY_…` (EnableProperty).
+    pub property: u32,
+    /// Any of these bits; 0: all (MatchAnyKeyword).
+    pub match_any: u64,
+    /// All of these bits (MatchAllKeyword).
+    pub match_all: u64,
+    /// Flags of a classic provider (EnableFlags).
+    pub flags: u32,
+    /// Which events, stacks and processes.
+    pub filters: Vec<Filter>,
+}
+
+impl Provider {
+    /// Everything from the provider with this name or GUID.
+    pub fn new(heading: &str) -> Result<Self, String> {
+        let guid = guid_of(heading)?;
+        Ok(Self {
+            heading: heading.to_owned(),
+            guid,
+            enabled: true,
+            level: 0,
+            property: 0,
+            match_any: 0,
+            match_all: 0,
+            flags: 0,
+            filters: Vec::new(),
+        })
+    }
+
+    /// What an enable call would ask for; an error names a filter that no file can hold.
+    pub fn with(self, params: &EnableParams) -> Result<Self, String> {
+        let (level, property) = (u32::from(params.level), params.property);
+        let filters = params.filters.clone();
+        if let Some(filter) = filters.iter().find(|filter| filters::line(filter).is_none()) {
+            return Err(format!(
+                "a filter of type {:#x} cannot wait for processes that are not there yet",
+                filter.kind
+            ));
+        }
+        Ok(Self {
+            level,
+            property,
+            match_any: params.match_any,
+            match_all: params.match_all,
+            filters,
+            ..self
+        })
+    }
+
+    /// What its section says.
+    pub(super) fn read(section: &Section) -> Result<Self, Wrong> {
+        let mut provider = Self::new(&section.heading).map_err(|why| Wrong::new(section.line, why))?;
+        provider.enabled = false;
+        for entry in &section.entries {
+            provider.set(entry)?;
+        }
+        if provider.filters.len() > MAX_FILTERS {
+            return Err(Wrong::new(section.line, format!("a provider has at most {MAX_FILTERS} filters")));
+        }
+        Ok(provider)
+    }
+
+    fn set(&mut self, entry: &Entry) -> Result<(), Wrong> {
+        match entry.name.as_str() {
+            "Enabled" => self.enabled = entry.number(1)? == 1,
+            "EnableLevel" => self.level = entry.word()?,
+            "EnableProperty" => self.property = entry.word()?,
+            "MatchAnyKeyword" => self.match_any = entry.number(u64::MAX)?,
+            "MatchAllKeyword" => self.match_all = entry.number(u64::MAX)?,
+            "EnableFlags" => self.flags = entry.word()?,
+            "Status" => drop(entry.word()?),
+            other => {
+                let Some(filter) = filters::read(entry)? else {
+                    return Err(entry.wrong(format!("{other} is no value of a provider")));
+                };
+                if self.filters.iter().any(|it| it.kind == filter.kind) {
+                    return Err(entry.wrong(format!("{other} contradicts another filter of its kind")));
+                }
+                self.filters.push(filter);
+            }
+        }
+        Ok(())
+    }
+
+    /// The lines of its section.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("[{}]", self.heading), format!("Enabled = {}", u8::from(self.enabled))];
+        if self.level != 0 {
+            lines.push(format!("EnableLevel = {}", self.level));
+        }
+        for (name, value) in [
+            ("MatchAnyKeyword", self.match_any),
+            ("MatchAllKeyword", self.match_all),
+            ("EnableProperty", self.property.into()),
+            ("EnableFlags", self.flags.into()),
+        ] {
+            if value != 0 {
+                lines.push(format!("{name} = {value:#x}"));
+            }
+        }
+        lines.extend(self.filters.iter().filter_map(filters::line));
+        lines
+    }
+
+    /// Puts right what cannot be honoured.
+    pub(super) fn correct(&mut self) -> Option<Corrected> {
+        let right = self.level.min(255);
+        let note =
+            format!("EnableLevel {} of {} cannot be honoured: {right} it is", self.level, self.heading);
+        (std::mem::replace(&mut self.level, right) != right).then_some(Corrected(note))
+    }
+
+    /// What an enable call is given. The flags of a classic provider are the low keywords.
+    #[must_use]
+    pub fn params(&self) -> EnableParams {
+        EnableParams {
+            level: u8::try_from(self.level).unwrap_or(u8::MAX),
+            match_any: if self.match_any == 0 { self.flags.into() } else { self.match_any },
+            match_all: self.match_all,
+            property: self.property,
+            source: Guid::NULL,
+            filters: self.filters.iter().filter(|it| it.kind != EVENT_FILTER_TYPE_NONE).cloned().collect(),
+        }
+    }
+}
+
+/// The GUID itself, or the hash of a name as EventSource and TraceLogging make it.
+fn guid_of(heading: &str) -> Result<Guid, String> {
+    if let Ok(guid) = heading.parse::<Guid>() {
+        return if guid.is_null() { Err("the null GUID is no provider".to_owned()) } else { Ok(guid) };
+    }
+    if heading.is_empty()
+        || heading.contains(['{', '}', '*', '?', '[', ']', '"'])
+        || heading.chars().any(char::is_control)
+    {
+        return Err(format!("{heading:?} is neither a GUID nor the name of a provider"));
+    }
+    Ok(Guid::from_provider_name(heading))
+}

@@ -1,0 +1,87 @@
+//! What is remembered of an autologger: how its last start was, and which generation of its log it wrote.
+//!
+//! ```text
+//!   STATE/autologger/NAME.state      Status = 0            Win32 code of the last start
+//!                                    FileCounter = 3       generation that was written last
+//!                                    [My.App]              a provider that could not be enabled
+//!                                    Status = 1450
+//! ```
+//!
+//! A file that is missing or damaged is one that says nothing.
+
+use std::path::PathBuf;
+
+use crate::conf::{self, trust};
+use crate::folders::{self, Folders};
+
+/// What is remembered of an autologger.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Win32 code of the last start; `None`: it was never started.
+    pub status: Option<u32>,
+    /// The generation of its log that was written last; 0: none.
+    pub file_counter: u32,
+    /// Providers that could not be enabled, with the Win32 code.
+    pub refused: Vec<(String, u32)>,
+}
+
+impl State {
+    /// What was written last.
+    pub(super) fn read(folders: &Folders, name: &str) -> Self {
+        let text = trust::read(&file(folders, name)).ok().flatten().unwrap_or_default();
+        let mut state = Self::default();
+        for section in conf::parse(&text).unwrap_or_default() {
+            let word = |name: &str| section.entries.iter().find(|it| it.name == name)?.word().ok();
+            if section.heading.is_empty() {
+                state.status = word("Status");
+                state.file_counter = word("FileCounter").unwrap_or(0);
+            } else if let Some(status) = word("Status") {
+                state.refused.push((section.heading.clone(), status));
+            }
+        }
+        state
+    }
+
+    /// Remembers it.
+    pub(super) fn write(&self, folders: &Folders, name: &str) -> std::io::Result<()> {
+        let status = self.status.map(|status| format!("Status = {status}\n")).unwrap_or_default();
+        let mut text = format!("{status}FileCounter = {}\n", self.file_counter);
+        for (provider, status) in &self.refused {
+            text.push_str(&format!("\n[{provider}]\nStatus = {status}\n"));
+        }
+        let path = file(folders, name);
+        if let Some(folder) = path.parent() {
+            folders::make(folder)?;
+        }
+        trust::write(&path, &text, 0o644)
+    }
+
+    /// Forgets it; what cannot be removed is overwritten by the next start.
+    pub(super) fn forget(folders: &Folders, name: &str) {
+        let _ = std::fs::remove_file(file(folders, name));
+    }
+}
+
+fn file(folders: &Folders, name: &str) -> PathBuf {
+    folders.state.join("autologger").join(format!("{name}.state"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_transport::runtime::RuntimeDir;
+
+    #[test]
+    fn a_state_is_remembered_and_a_damaged_one_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders::of(&RuntimeDir::at(dir.path())).unwrap();
+        assert_eq!(State::read(&folders, "a"), State::default());
+        let state = State { status: Some(5), file_counter: 3, refused: vec![("My.App".to_owned(), 1450)] };
+        state.write(&folders, "a").unwrap();
+        assert_eq!(State::read(&folders, "a"), state);
+        std::fs::write(file(&folders, "a"), "Status = x").unwrap();
+        assert_eq!(State::read(&folders, "a"), State::default());
+        State::forget(&folders, "a");
+        assert!(!file(&folders, "a").exists());
+    }
+}

@@ -1,0 +1,336 @@
+//! Text files of names and values: settings, autologgers and their state.
+//!
+//! ```text
+//!   # the newest hundred megabytes, since the machine started
+//!   Start = 1                              number: decimal, or hexadecimal with 0x
+//!   FileName = "/var/log/app.etl"          text: \" and \\ stand for " and \
+//!
+//!   [MyCompany.App]                        a section: everything up to the next one belongs to it
+//!   EnableLevel = 4
+//!   EventNames = ["Started", "Stopped"]    list, on one line
+//! ```
+//!
+//! It looks like TOML and is less: no dotted keys (a provider's name has dots), no dates, no nesting, so that each line can be judged by
+//! itself and each error has one. A name stands once in its section; unknown names are the reader's business.
+//!
+//! Bounds: [`MAX_BYTES`] of a file, [`MAX_ITEMS`] of a list. Where a file may come from is in [`trust`].
+
+pub(crate) mod trust;
+
+use std::fmt;
+
+/// Bytes of a file at most.
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
+/// Values of one list at most.
+const MAX_ITEMS: usize = 256;
+
+/// What a name is set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Number(u64),
+    Text(String),
+    List(Vec<Value>),
+}
+
+/// One line that sets something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) value: Value,
+    pub(crate) line: usize,
+}
+
+/// The lines under one heading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Section {
+    /// As it stands between the brackets; empty for what comes before the first.
+    pub(crate) heading: String,
+    pub(crate) line: usize,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Number of the line, from 1; 0 where it is the file as a whole.
+    pub line: usize,
+    /// For people.
+    pub why: String,
+}
+
+impl Wrong {
+    /// Something wrong with a line.
+    pub(crate) fn new(line: usize, why: impl Into<String>) -> Self {
+        Self { line, why: why.into() }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.why),
+            line => write!(f, "line {line}: {}", self.why),
+        }
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl Entry {
+    /// Its value as a number of at most so much.
+    pub(crate) fn number(&self, most: u64) -> Result<u64, Wrong> {
+        match &self.value {
+            Value::Number(number) if *number <= most => Ok(*number),
+            Value::Number(_) => Err(self.wrong(format!("{} is at most {most}", self.name))),
+            _ => Err(self.wrong(format!("{} is a number, such as 1 or 0x10", self.name))),
+        }
+    }
+
+    /// Its value as a number of 32 bits.
+    pub(crate) fn word(&self) -> Result<u32, Wrong> {
+        self.number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    /// Its value as text.
+    pub(crate) fn text(&self) -> Result<&str, Wrong> {
+        match &self.value {
+            Value::Text(text) => Ok(text),
+            _ => Err(self.wrong(format!("{} is text in quotes", self.name))),
+        }
+    }
+
+    /// Its value as a list of texts; a single one is a list of one.
+    pub(crate) fn texts(&self) -> Result<Vec<String>, Wrong> {
+        self.each(|value| match value {
+            Value::Text(text) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        })
+        .ok_or_else(|| self.wrong(format!("{0} is a list of texts: {0} = [\"one\", \"two\"]", self.name)))
+    }
+
+    /// Its value as a list of numbers of 16 bits; a single one is a list of one.
+    pub(crate) fn numbers(&self) -> Result<Vec<u16>, Wrong> {
+        self.each(|value| match value {
+            Value::Number(number) => u16::try_from(*number).ok(),
+            _ => None,
+        })
+        .ok_or_else(|| self.wrong(format!("{0} is a list of numbers up to 65535: {0} = [1, 2]", self.name)))
+    }
+
+    fn each<T>(&self, take: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+        match &self.value {
+            Value::List(values) => values.iter().map(take).collect(),
+            value => take(value).map(|one| vec![one]),
+        }
+    }
+
+    /// Something wrong with this line.
+    pub(crate) fn wrong(&self, why: impl Into<String>) -> Wrong {
+        Wrong::new(self.line, why)
+    }
+}
+
+/// The sections of a text, the one without a heading first.
+pub(crate) fn parse(text: &str) -> Result<Vec<Section>, Wrong> {
+    if text.len() > MAX_BYTES {
+        return Err(Wrong::new(0, format!("the file has more than {MAX_BYTES} bytes")));
+    }
+    let (mut done, mut section) = (Vec::new(), Section::default());
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            let heading = heading(rest).ok_or_else(|| Wrong::new(number, "a section is [NAME] or [GUID]"))?;
+            let next = Section { heading: heading.to_owned(), line: number, entries: Vec::new() };
+            done.push(std::mem::replace(&mut section, next));
+            continue;
+        }
+        let entry = entry(line, number)?;
+        if section.entries.iter().any(|other| other.name == entry.name) {
+            return Err(entry.wrong(format!("{} is set twice", entry.name)));
+        }
+        section.entries.push(entry);
+    }
+    done.push(section);
+    Ok(done)
+}
+
+/// What stands before the closing bracket.
+fn heading(rest: &str) -> Option<&str> {
+    let (heading, after) = rest.split_once(']')?;
+    let heading = heading.trim();
+    (!heading.is_empty() && is_end(after)).then_some(heading)
+}
+
+fn entry(line: &str, number: usize) -> Result<Entry, Wrong> {
+    let Some((name, rest)) = line.split_once('=') else {
+        return Err(Wrong::new(number, "a line is NAME = VALUE, [SECTION] or # a comment"));
+    };
+    let name = name.trim();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(is_name) {
+        return Err(Wrong::new(number, "a name has letters, digits and underscores only"));
+    }
+    let (value, after) = value(rest.trim_start(), true).map_err(|why| Wrong::new(number, why))?;
+    if !is_end(after) {
+        return Err(Wrong::new(number, format!("there is more than one value for {name}")));
+    }
+    Ok(Entry { name: name.to_owned(), value, line: number })
+}
+
+/// Whether nothing but a comment follows.
+fn is_end(rest: &str) -> bool {
+    let rest = rest.trim_start();
+    rest.is_empty() || rest.starts_with('#')
+}
+
+/// The value at the front, and what follows it.
+fn value(text: &str, may_be_list: bool) -> Result<(Value, &str), String> {
+    if let Some(rest) = text.strip_prefix('"') {
+        return quoted(rest).map(|(text, rest)| (Value::Text(text), rest));
+    }
+    if let Some(rest) = text.strip_prefix('[').filter(|_| may_be_list) {
+        return list(rest);
+    }
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at_checked(end).unwrap_or((text, ""));
+    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    let wanted = || "a value is a number (10, 0x1F), text in quotes or a list in brackets".to_owned();
+    Ok((Value::Number(number.map_err(|_| wanted())?), rest))
+}
+
+fn quoted(text: &str) -> Result<(String, &str), String> {
+    let (mut out, mut chars) = (String::new(), text.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Ok((out, text.get(at..).and_then(|rest| rest.strip_prefix('"')).unwrap_or(""))),
+            '\\' => match chars.next() {
+                Some((_, c @ ('"' | '\\'))) => out.push(c),
+                _ => return Err("in quotes \\ stands before \" or \\ only".to_owned()),
+            },
+            c if c.is_control() => return Err("text has no control characters".to_owned()),
+            c => out.push(c),
+        }
+    }
+    Err("the closing quote is missing".to_owned())
+}
+
+fn list(mut text: &str) -> Result<(Value, &str), String> {
+    let mut values = Vec::new();
+    loop {
+        text = text.trim_start();
+        if let Some(rest) = text.strip_prefix(']') {
+            return Ok((Value::List(values), rest));
+        }
+        if values.len() >= MAX_ITEMS {
+            return Err(format!("a list has at most {MAX_ITEMS} values"));
+        }
+        let (one, rest) = value(text, false)?;
+        values.push(one);
+        text = rest.trim_start();
+        match text.strip_prefix(',') {
+            Some(rest) => text = rest,
+            None if text.starts_with(']') => {}
+            None => return Err("a list is [one, two] on one line".to_owned()),
+        }
+    }
+}
+
+/// Text as it stands in a file.
+pub(crate) fn quote(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(text: &str) -> Value {
+        let sections = parse(&format!("a = {text}")).unwrap_or_else(|e| panic!("{text}: {e}"));
+        sections[0].entries[0].value.clone()
+    }
+
+    #[test]
+    fn values_are_numbers_texts_and_lists_of_them() {
+        assert_eq!(only("10"), Value::Number(10));
+        assert_eq!(only("0xFFFFFFFFFFFFFFFF # all"), Value::Number(u64::MAX));
+        assert_eq!(only(r#""a \"b\" \\ # c" # d"#), Value::Text(r#"a "b" \ # c"#.into()));
+        assert_eq!(only("[]"), Value::List(vec![]));
+        let both = Value::List(vec![Value::Number(1), Value::Text("x,y]".into())]);
+        assert_eq!(only(r#"[ 1 , "x,y]", ]"#), both);
+    }
+
+    #[test]
+    fn sections_hold_what_follows_them() {
+        let text = "A = 1\n\n# no\n[ My.App ] # yes\nB=2\n[{12}]\n";
+        let sections = parse(text).unwrap();
+        let shape: Vec<_> = sections.iter().map(|s| (s.heading.as_str(), s.line, s.entries.len())).collect();
+        assert_eq!(shape, [("", 0, 1), ("My.App", 4, 1), ("{12}", 6, 0)]);
+        assert_eq!(sections[1].entries[0].line, 5);
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_line() {
+        for (text, line, word) in [
+            ("A = 1\nnothing", 2, "NAME = VALUE"),
+            ("A = 1\nA = 2", 2, "twice"),
+            ("= 1", 1, "letters"),
+            ("a.b = 1", 1, "letters"),
+            ("A =", 1, "number"),
+            ("A = 0x", 1, "number"),
+            ("A = -1", 1, "number"),
+            ("A = 18446744073709551616", 1, "number"),
+            ("A = 1 2", 1, "more than one"),
+            ("A = \"x", 1, "quote"),
+            ("A = \"\\n\"", 1, "stands before"),
+            ("A = \"\u{7}\"", 1, "control"),
+            ("A = [1", 1, "list"),
+            ("A = [1 2]", 1, "list"),
+            ("A = [[1]]", 1, "number"),
+            ("\n[]", 2, "section"),
+            ("[x", 1, "section"),
+            ("[x] y", 1, "section"),
+        ] {
+            let wrong = parse(text).expect_err(text);
+            assert_eq!(wrong.line, line, "{text}");
+            assert!(wrong.why.contains(word), "{text}: {wrong}");
+        }
+        assert_eq!(parse(&"#\n".repeat(MAX_BYTES)).unwrap_err().line, 0);
+        let long = format!("A = [{}]", "1,".repeat(MAX_ITEMS + 1));
+        assert!(parse(&long).unwrap_err().why.contains("at most"));
+    }
+
+    #[test]
+    fn any_bytes_are_parsed_or_refused_and_quoting_comes_back() {
+        let mut seed = 1u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..24 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let alphabet = ['a', '=', '"', '\\', '[', ']', ',', '#', '\n', '0', 'x', ' ', 'é', '\u{0}'];
+                text.push(alphabet[(seed >> 33) as usize % alphabet.len()]);
+            }
+            let _ = parse(&text);
+            let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+            assert_eq!(only(&quote(&plain)), Value::Text(plain));
+        }
+    }
+
+    #[test]
+    fn entries_say_what_they_must_be() {
+        let sections = parse("N = 5\nT = \"t\"\nL = [1, 70000]\nS = [\"a\", \"b\"]").unwrap();
+        let [n, t, l, s] = &sections[0].entries[..] else { panic!("four entries") };
+        assert_eq!((n.number(5), n.word()), (Ok(5), Ok(5)));
+        assert_eq!(n.number(4).unwrap_err().line, 1);
+        assert!(n.text().is_err() && t.word().is_err() && n.texts().is_err());
+        assert_eq!(n.numbers(), Ok(vec![5]));
+        assert_eq!(l.numbers().unwrap_err().line, 3);
+        assert_eq!(t.texts(), Ok(vec!["t".to_owned()]));
+        assert_eq!(s.texts(), Ok(vec!["a".to_owned(), "b".to_owned()]));
+    }
+}

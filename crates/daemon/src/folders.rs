@@ -1,0 +1,90 @@
+//! Where a daemon's files are, apart from its sockets.
+//!
+//! ```text
+//!   daemon of        configuration                           state                                      logs
+//!   the system       /etc/traceweir                          /var/lib/traceweir                         /var/log/traceweir
+//!   a user           $XDG_CONFIG_HOME/traceweir              $XDG_STATE_HOME/traceweir                  state/log
+//!                    else ~/.config/traceweir                else ~/.local/state/traceweir
+//!   a named folder   that folder                             its folder state                           its folder log
+//! ```
+//!
+//! Configuration is read and never written by a daemon; state is written and may be lost without harm.
+
+use std::path::{Path, PathBuf};
+
+use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
+
+/// The folders of one daemon; they may be missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folders {
+    /// What people set.
+    pub config: PathBuf,
+    /// What the daemon remembers.
+    pub state: PathBuf,
+    /// Log files whose place nobody chose.
+    pub logs: PathBuf,
+}
+
+impl Folders {
+    /// Those of a daemon; `None` for a user without a home.
+    #[must_use]
+    pub fn of(runtime: &RuntimeDir) -> Option<Self> {
+        match runtime.scope {
+            Scope::System => Some(Self {
+                config: "/etc/traceweir".into(),
+                state: "/var/lib/traceweir".into(),
+                logs: "/var/log/traceweir".into(),
+            }),
+            Scope::Named => {
+                let folder = runtime.path();
+                Some(Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") })
+            }
+            Scope::User => {
+                let state = of_user("XDG_STATE_HOME", ".local/state")?;
+                let logs = state.join("log");
+                Some(Self { config: of_user("XDG_CONFIG_HOME", ".config")?, state, logs })
+            }
+        }
+    }
+
+    /// The folder of autologgers.
+    #[must_use]
+    pub fn autologgers(&self) -> PathBuf {
+        self.config.join("autologger.d")
+    }
+
+    /// The file of settings.
+    #[must_use]
+    pub fn settings(&self) -> PathBuf {
+        self.config.join("traceweir.conf")
+    }
+}
+
+fn of_user(variable: &str, usual: &str) -> Option<PathBuf> {
+    let absolute = |name: &str| trusted_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(usual)))?;
+    Some(base.join("traceweir"))
+}
+
+/// Makes a folder and those above it that are missing, for this user alone to write.
+pub(crate) fn make(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_folder_holds_everything_and_the_system_has_the_usual_places() {
+        let named = Folders::of(&RuntimeDir::at(Path::new("/x"))).unwrap();
+        assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
+        assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
+        assert_eq!((named.state, named.logs), ("/x/state".into(), "/x/log".into()));
+        if let Ok(runtime) = RuntimeDir::of(Scope::System) {
+            let system = Folders::of(&runtime).unwrap();
+            assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Private sessions that a controller starts from outside: each process of a provider runs one by itself.
+//!
+//! ```text
+//!   C ──Start (PRIVATE_LOGGER_MODE, guid = the provider)──▶ D ──PrivateStart──▶ every process that has registered it
+//!   C ◀──Properties: the sums──────────────────────────── D ◀──PrivateState── each, or time is up
+//!        later: P ──Register──▶ D ──PrivateStart, PrivateEnable…──▶ P ─▶ Registered
+//! ```
+//!
+//! The daemon holds no buffer and no file of such a session. It knows who takes part and what each said last, and passes on what is
+//! asked of all of them.
+//!
+//! 1. A process takes part if it has registered the provider, belongs to the user who started the session (root: to anybody), and passes
+//!    the session's filters: ids of processes that were there, names of programs.
+//! 2. The first process gets the log file's name as given, each later one `NAME_PID`; the plain name is not given twice, for its file is the
+//!    first one's also when that process is gone.
+//! 3. Such sessions are in no list of sessions and not counted with them; there are [`MAX_PRIVATES`] at most.
+//! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts.
+
+mod act;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
+use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
+
+use super::{Asker, LinkId};
+use crate::error::Refusal;
+use crate::filter::{self, Scope};
+use crate::registry::Process;
+
+/// Private sessions at most; each process runs eight of them.
+const MAX_PRIVATES: usize = 256;
+/// Providers that one of them enables.
+const MAX_ENABLES: usize = 64;
+/// Requests about them that may be under way.
+const MAX_PENDING: usize = 256;
+/// How long processes may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// The same where a disk may be waited for.
+const DISK_WITHIN: Duration = Duration::from_secs(50);
+
+/// Whether a session is one that processes run for a controller.
+pub(super) fn is_private(config: &SessionConfig) -> bool {
+    let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+    config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
+}
+
+/// All of them, and what is asked of their processes.
+#[derive(Debug, Default)]
+pub(super) struct Privates {
+    all: BTreeMap<u64, Private>,
+    pending: BTreeMap<u32, Pending>,
+    last_order: u32,
+}
+
+/// One session.
+#[derive(Debug)]
+struct Private {
+    /// As adjusted; its GUID is the provider's.
+    config: SessionConfig,
+    /// The user who started it.
+    starter: u32,
+    who: Scope,
+    members: BTreeMap<LinkId, Member>,
+    /// The file's plain name is taken.
+    is_named: bool,
+    enables: BTreeMap<Guid, EnableParams>,
+    tied_to: Option<LinkId>,
+    /// What processes that are gone had to say.
+    gone: Properties,
+}
+
+/// A process that takes part.
+#[derive(Debug, Default)]
+struct Member {
+    /// It has said that the session runs.
+    runs: bool,
+    /// It has the file's plain name.
+    is_named: bool,
+    last: Properties,
+}
+
+/// What a request was for.
+#[derive(Debug)]
+enum Purpose {
+    Start,
+    Query,
+    Change,
+    Enable,
+    /// It is in no list any more.
+    Stop(Box<Private>),
+}
+
+/// A request that processes have not all answered.
+#[derive(Debug)]
+struct Pending {
+    asker: Option<Asker>,
+    session: u64,
+    purpose: Purpose,
+    waiting: BTreeSet<LinkId>,
+    succeeded: usize,
+    failure: Option<Refusal>,
+    deadline: Option<Instant>,
+}
+
+impl Privates {
+    /// The session that is meant.
+    pub(super) fn find(&self, reference: &SessionRef) -> Option<u64> {
+        match reference {
+            SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
+            SessionRef::Name(name) => {
+                let folded = name.to_lowercase();
+                let is_meant = |it: &Private| it.config.name.to_lowercase() == folded;
+                self.all.iter().find(|(_, it)| is_meant(it)).map(|(id, _)| *id)
+            }
+        }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.pending.is_empty()
+    }
+
+    /// Those that end with a connection.
+    pub(super) fn tied_to(&self, link: LinkId) -> Vec<u64> {
+        self.all.iter().filter(|(_, it)| it.tied_to == Some(link)).map(|(id, _)| *id).collect()
+    }
+
+    /// When the first request is given up.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.pending.values().filter_map(|it| it.deadline).min()
+    }
+
+    /// The number of an order to come; 0 means that nobody waits.
+    fn next_order(&mut self) -> Result<u32, Refusal> {
+        if self.pending.len() >= MAX_PENDING {
+            let why = "too many requests about private sessions are under way";
+            return Err(Refusal::new(Status::ERROR_BUSY, why));
+        }
+        self.last_order = self.last_order.checked_add(1).unwrap_or(1);
+        while self.pending.contains_key(&self.last_order) {
+            self.last_order = self.last_order.checked_add(1).unwrap_or(1);
+        }
+        Ok(self.last_order)
+    }
+
+    /// A session that a process may still speak of: one that runs, or one that is being stopped.
+    fn spoken_of(&mut self, session: u64) -> Option<&mut Private> {
+        if let Some(private) = self.all.get_mut(&session) {
+            return Some(private);
+        }
+        self.pending.values_mut().find(|it| it.session == session).and_then(|it| match &mut it.purpose {
+            Purpose::Stop(private) => Some(&mut **private),
+            _ => None,
+        })
+    }
+}
+
+impl Private {
+    /// Whether a process takes part, where it has registered the provider.
+    fn is_for(&self, process: &Process) -> bool {
+        let peer = &process.peer;
+        (self.starter == 0 || self.starter == peer.uid) && process.is_in(&self.who)
+    }
+
+    /// The log file of a process: the name as given for who comes first.
+    fn path_for(&self, given: Option<&Path>, is_named: bool, pid: u32) -> Option<PathBuf> {
+        let mut path = given?.as_os_str().to_owned();
+        if !is_named {
+            path.push(format!("_{pid}"));
+        }
+        Some(path.into())
+    }
+
+    /// How it is: what all its processes have said, in sum.
+    fn properties(&self, id: u64) -> Properties {
+        let mut sum = self.gone.clone();
+        for member in self.members.values().filter(|it| it.runs) {
+            add(&mut sum, &member.last);
+            sum.processes = sum.processes.saturating_add(1);
+        }
+        Properties { id, config: self.config.clone(), ..sum }
+    }
+
+    /// A process is gone: what it said last still counts.
+    fn leave(&mut self, link: LinkId) {
+        if let Some(member) = self.members.remove(&link).filter(|it| it.runs) {
+            add(&mut self.gone, &member.last);
+        }
+    }
+}
+
+fn add(sum: &mut Properties, one: &Properties) {
+    sum.number_of_buffers = sum.number_of_buffers.saturating_add(one.number_of_buffers);
+    sum.free_buffers = sum.free_buffers.saturating_add(one.free_buffers);
+    sum.buffers_written = sum.buffers_written.saturating_add(one.buffers_written);
+    sum.events_lost = sum.events_lost.saturating_add(one.events_lost);
+    sum.log_buffers_lost = sum.log_buffers_lost.saturating_add(one.log_buffers_lost);
+    sum.events = sum.events.saturating_add(one.events);
+    sum.collector_ns = sum.collector_ns.saturating_add(one.collector_ns);
+    sum.damaged_regions = sum.damaged_regions.saturating_add(one.damaged_regions);
+    let (all, more) = (&mut sum.lost_by_cause, &one.lost_by_cause);
+    all.no_room = all.no_room.saturating_add(more.no_room);
+    all.not_written = all.not_written.saturating_add(more.not_written);
+    all.damaged = all.damaged.saturating_add(more.damaged);
+    all.no_region = all.no_region.saturating_add(more.no_region);
+    // One of them is as good as another.
+    sum.logger_thread_id = one.logger_thread_id;
+    sum.end_status = sum.end_status.max(one.end_status);
+}
+
+/// Which processes take part, by the session's filters: process ids and names of programs are all that there can be.
+fn who_takes_part(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal> {
+    let is_known = |it: &Filter| matches!(it.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
+    if !filters.iter().all(is_known) {
+        let why = "a private session is limited by process ids and names of programs, once each";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+    }
+    let params = EnableParams { filters: filters.to_vec(), ..EnableParams::default() };
+    filter::resolve(provider, params).map(|(_, scope)| scope)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_transport::socket::Peer;
+
+    fn private(starter: u32, filters: &[Filter]) -> Private {
+        Private {
+            config: SessionConfig::default(),
+            starter,
+            who: who_takes_part(&Guid::NULL, filters).unwrap(),
+            members: BTreeMap::new(),
+            is_named: false,
+            enables: BTreeMap::new(),
+            tied_to: None,
+            gone: Properties::default(),
+        }
+    }
+
+    fn process(pid: u32, uid: u32) -> Process {
+        Process::new(Peer { pid, uid, gid: uid }, 1)
+    }
+
+    fn names(text: &str) -> Filter {
+        let data = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data }
+    }
+
+    #[test]
+    fn processes_of_the_starters_user_take_part_and_for_root_those_of_everybody() {
+        let me = std::process::id();
+        for (starter, user, takes_part) in
+            [(1000, 1000, true), (1000, 1001, false), (1000, 0, false), (0, 1000, true), (0, 0, true)]
+        {
+            let session = private(starter, &[]);
+            assert_eq!(session.is_for(&process(me, user)), takes_part, "{starter} in a process of {user}");
+        }
+    }
+
+    #[test]
+    fn filters_are_met_by_the_program_that_really_runs() {
+        let program = std::env::current_exe().unwrap();
+        let program = program.file_name().unwrap().to_string_lossy().to_uppercase();
+        let me = process(std::process::id(), 1);
+        assert!(private(1, &[names(&format!("other;{program}\0"))]).is_for(&me));
+        assert!(!private(1, &[names("other")]).is_for(&me));
+        assert!(!private(1, &[names(&program)]).is_for(&process(u32::MAX, 1)), "nobody knows what it runs");
+        let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
+        assert!(private(1, &[pid(std::process::id())]).is_for(&me));
+        assert!(!private(1, &[pid(std::process::id()), names("other")]).is_for(&me), "both must be met");
+        for wrong in [
+            vec![names("")],
+            vec![names("a"), names("b")],
+            vec![pid(1), pid(2)],
+            vec![Filter { kind: 7, data: vec![] }],
+        ] {
+            assert_eq!(who_takes_part(&Guid::NULL, &wrong).unwrap_err().status.0, 87, "{wrong:?}");
+        }
+        let odd = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
+        assert_eq!(who_takes_part(&Guid::NULL, &[odd]).unwrap_err().status.0, 87);
+    }
+}

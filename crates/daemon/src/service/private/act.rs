@@ -1,0 +1,378 @@
+//! What is done about private sessions: requests of controllers passed on to processes, their answers put together.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::status::Status;
+use traceweir_session::Config;
+use traceweir_transport::cpu;
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Message, Properties, SessionConfig, SessionRef, Update,
+};
+
+use super::{
+    ANSWER_WITHIN, DISK_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Pending, Private, Purpose, who_takes_part,
+};
+use crate::error::Refusal;
+use crate::filter;
+use crate::log::{info, warning};
+use crate::logfile::{Named, Passed};
+use crate::registry::Target;
+use crate::service::{Asker, LinkId, Service};
+
+fn invalid(why: &str) -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+impl Service {
+    /// Starts a private session in all processes of its provider that take part, now and later.
+    pub(in crate::service) fn start_private(
+        &mut self,
+        asker: Asker,
+        config: SessionConfig,
+        passed: &Passed,
+    ) -> Result<(), Refusal> {
+        self.refuse_when_leaving()?;
+        passed.check(Named::Nothing)?;
+        let names_nobody = config.guid.is_null();
+        let config = Config::for_private(config, cpu::possible())?.properties().clone();
+        let name = SessionRef::Name(config.name.clone());
+        if names_nobody {
+            return Err(invalid("the GUID of a private session is that of its provider"));
+        }
+        let who = who_takes_part(&config.guid, &config.filters)?;
+        if self.privates.find(&name).is_some() || self.sessions.find(&name).is_ok() {
+            let why = format!("a session {:?} is running", config.name);
+            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, why));
+        }
+        if self.privates.all.len() >= MAX_PRIVATES {
+            let why = format!("{MAX_PRIVATES} private sessions are running, which is the limit");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
+        let order = self.privates.next_order()?;
+        let id = self.sessions.next_id();
+        let tied_to = config.tied.then_some(asker.link);
+        let starter = self.peer(asker.link).map_or(u32::MAX, |peer| peer.uid);
+        let (provider, members, enables) = (config.guid, Default::default(), Default::default());
+        info!("private session {:?} started by connection {}", config.name, asker.link);
+        let gone = Properties::default();
+        let private = Private { config, starter, who, members, is_named: false, enables, tied_to, gone };
+        self.privates.all.insert(id, private);
+        let mut links: Vec<LinkId> = self
+            .registry
+            .registrations_of(Target::Provider(provider))
+            .into_iter()
+            .map(|(link, _)| link)
+            .collect();
+        links.dedup();
+        let waiting = links.into_iter().filter(|link| self.join(id, *link, order)).collect();
+        self.await_processes(order, (Some(asker), id), Purpose::Start, waiting, Some(ANSWER_WITHIN));
+        Ok(())
+    }
+
+    /// A process has registered a provider: private sessions of it are run there too.
+    pub(in crate::service) fn join_privates(&mut self, link: LinkId, provider: Guid) {
+        let wanted = self.privates.all.iter().filter(|(_, it)| it.config.guid == provider);
+        let ids: Vec<u64> = wanted.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.join(id, link, 0);
+        }
+    }
+
+    /// Has a process run a session, where it takes part and does not do so already.
+    fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
+        let (Some(private), Some(process)) =
+            (self.privates.all.get_mut(&id), self.registry.processes.get(&link))
+        else {
+            return false;
+        };
+        if private.members.contains_key(&link) || !private.is_for(process) {
+            return false;
+        }
+        let is_named = !std::mem::replace(&mut private.is_named, true);
+        let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
+        private.members.insert(link, Member { is_named, ..Member::default() });
+        let filters = Vec::new();
+        let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
+        let enables: Vec<_> = private.enables.iter().map(|(guid, params)| (*guid, params.clone())).collect();
+        let starter = private.starter;
+        let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
+        self.send(link, 0, start);
+        for (provider, params) in enables {
+            let (code, params) =
+                (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
+            self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
+        }
+        true
+    }
+
+    /// Controls a private session in all its processes.
+    pub(in crate::service) fn control_private(
+        &mut self,
+        asker: Asker,
+        id: u64,
+        control: Control,
+    ) -> Result<(), Refusal> {
+        match control {
+            Control::Query => self.ask_members(asker, id, Purpose::Query, |_| Control::Query),
+            Control::Update(update) => {
+                check_update(&update)?;
+                if let Some(private) = self.privates.all.get_mut(&id) {
+                    private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
+                    private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
+                }
+                self.ask_members(asker, id, Purpose::Change, |name| {
+                    Control::Update(Update { log_file: name(update.log_file.as_deref()), ..update.clone() })
+                })
+            }
+            Control::Flush { log_file } => self.ask_members(asker, id, Purpose::Change, |name| {
+                Control::Flush { log_file: name(log_file.as_deref()) }
+            }),
+            Control::Stop => {
+                self.stop_private(Some(asker), id);
+                Ok(())
+            }
+            Control::Outcome => {
+                let why = "the session is running: it has no outcome yet";
+                Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why))
+            }
+            Control::Increment | Control::ConvertToRealTime => {
+                let why = "a private session writes one file and is never live";
+                Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why))
+            }
+        }
+    }
+
+    /// Passes a request on to all processes, each with its own file's name.
+    fn ask_members(
+        &mut self,
+        asker: Asker,
+        id: u64,
+        purpose: Purpose,
+        make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
+    ) -> Result<(), Refusal> {
+        let order = self.privates.next_order()?;
+        let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
+        let within = if matches!(purpose, Purpose::Query) { ANSWER_WITHIN } else { DISK_WITHIN };
+        let mut orders = Vec::new();
+        for (link, member) in &private.members {
+            let pid = self.registry.processes.get(link).map_or(0, |process| process.peer.pid);
+            let name = |given: Option<&Path>| private.path_for(given, member.is_named, pid);
+            orders.push((*link, make(&name)));
+        }
+        let waiting = orders.iter().map(|(link, _)| *link).collect();
+        for (link, control) in orders {
+            self.send(link, 0, Message::PrivateControl { order, session: id, control });
+        }
+        self.await_processes(order, (Some(asker), id), purpose, waiting, Some(within));
+        Ok(())
+    }
+
+    /// Ends a session in all its processes; nobody joins it any more.
+    pub(in crate::service) fn stop_private(&mut self, asker: Option<Asker>, id: u64) {
+        let Some(private) = self.privates.all.remove(&id) else { return };
+        info!("private session {:?} stops in {} processes", private.config.name, private.members.len());
+        let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
+        // Where too much is under way nobody is waited for; the processes are told all the same.
+        let order = self.privates.next_order();
+        for link in &waiting {
+            let order = *order.as_ref().unwrap_or(&0);
+            self.send(*link, 0, Message::PrivateControl { order, session: id, control: Control::Stop });
+        }
+        match (order, asker) {
+            (Ok(order), _) => {
+                let purpose = Purpose::Stop(Box::new(private));
+                self.await_processes(order, (asker, id), purpose, waiting, Some(DISK_WITHIN));
+            }
+            (Err(refusal), Some(asker)) => self.refuse(asker, refusal),
+            (Err(_), None) => {}
+        }
+    }
+
+    /// Enables, disables or asks for state, in all processes of a private session.
+    pub(in crate::service) fn enable_private(
+        &mut self,
+        asker: Asker,
+        id: u64,
+        provider: Guid,
+        code: EnableCode,
+        params: EnableParams,
+        timeout_ms: u32,
+    ) -> Result<(), Refusal> {
+        if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
+            return Err(invalid("a private session enables providers by their GUID, not groups"));
+        }
+        let (params, scope) = filter::resolve(&provider, params)?;
+        if scope.is_some() {
+            return Err(invalid("the processes of a private session are chosen when it is started"));
+        }
+        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order()? };
+        let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
+        match code {
+            EnableCode::Enable => {
+                let is_new = !private.enables.contains_key(&provider);
+                if is_new && private.enables.len() >= MAX_ENABLES {
+                    let why = format!("a private session enables at most {MAX_ENABLES} providers");
+                    return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+                }
+                private.enables.insert(provider, params.clone());
+            }
+            EnableCode::Disable => drop(private.enables.remove(&provider)),
+            EnableCode::CaptureState => {}
+        }
+        let links: BTreeSet<LinkId> = private.members.keys().copied().collect();
+        for link in &links {
+            let params = Box::new(params.clone());
+            self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
+        }
+        if order == 0 {
+            self.reply(asker, Message::Done);
+            return Ok(());
+        }
+        let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
+        self.await_processes(order, (Some(asker), id), Purpose::Enable, links, within);
+        Ok(())
+    }
+
+    fn await_processes(
+        &mut self,
+        order: u32,
+        (asker, session): (Option<Asker>, u64),
+        purpose: Purpose,
+        waiting: BTreeSet<LinkId>,
+        within: Option<Duration>,
+    ) {
+        let deadline = within.map(|within| Instant::now() + within);
+        let pending = Pending { asker, session, purpose, waiting, succeeded: 0, failure: None, deadline };
+        self.privates.pending.insert(order, pending);
+        self.conclude_if_answered(order);
+    }
+
+    /// A process says what came of an order. Who takes no part has nothing to say.
+    pub(in crate::service) fn private_state(
+        &mut self,
+        link: LinkId,
+        (order, session): (u32, u64),
+        outcome: Result<Properties, Refusal>,
+    ) {
+        let Some(private) = self.privates.spoken_of(session) else { return };
+        let Some(member) = private.members.get_mut(&link) else { return };
+        let failure = match outcome {
+            Ok(properties) => {
+                // Its configuration is ours; what a process could make us keep is bounded.
+                let config = SessionConfig::default();
+                (member.runs, member.last) = (true, Properties { config, ..properties });
+                None
+            }
+            Err(refusal) => {
+                let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+                warning!("process {pid}, private session {:?}: {refusal}", private.config.name);
+                if !member.runs {
+                    // It never ran there: the plain name is free for another.
+                    private.is_named &= !member.is_named;
+                    private.members.remove(&link);
+                }
+                Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
+            }
+        };
+        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|it| it.session == session)
+            && pending.waiting.remove(&link)
+        {
+            pending.succeeded += usize::from(failure.is_none());
+            pending.failure = pending.failure.take().or(failure);
+        }
+        self.conclude_if_answered(order);
+    }
+
+    /// A process is gone, and with it its private sessions.
+    pub(in crate::service) fn private_left(&mut self, link: LinkId) {
+        for private in self.privates.all.values_mut() {
+            private.leave(link);
+        }
+        let mut orders = Vec::new();
+        for (order, pending) in &mut self.privates.pending {
+            if let Purpose::Stop(private) = &mut pending.purpose {
+                private.leave(link);
+            }
+            if pending.waiting.remove(&link) {
+                orders.push(*order);
+            }
+        }
+        for order in orders {
+            self.conclude_if_answered(order);
+        }
+    }
+
+    /// A controller is gone: nobody is told, and what was tied to it ends.
+    pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
+        for pending in self.privates.pending.values_mut() {
+            pending.asker = pending.asker.filter(|asker| asker.link != link);
+        }
+        for id in self.privates.tied_to(link) {
+            self.stop_private(None, id);
+        }
+    }
+
+    /// Time has passed.
+    pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
+        let is_late = |it: &Pending| it.deadline.is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> =
+            self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
+        for order in late {
+            if let Some(mut pending) = self.privates.pending.remove(&order) {
+                let why = "a process did not answer in time; what was asked for stands";
+                let late = Refusal::new(Status::ERROR_TIMEOUT, why);
+                // A session is started also where a process takes its time.
+                let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
+                pending.failure = pending.failure.take().or(late);
+                self.conclude(pending);
+            }
+        }
+    }
+
+    fn conclude_if_answered(&mut self, order: u32) {
+        if self.privates.pending.get(&order).is_some_and(|it| it.waiting.is_empty())
+            && let Some(pending) = self.privates.pending.remove(&order)
+        {
+            self.conclude(pending);
+        }
+    }
+
+    /// Tells whoever asked what came of it.
+    fn conclude(&mut self, pending: Pending) {
+        let Pending { asker, session, purpose, succeeded, failure, .. } = pending;
+        self.used = Instant::now();
+        let properties = match &purpose {
+            Purpose::Stop(private) => Some(private.properties(session)),
+            _ => self.privates.all.get(&session).map(|private| private.properties(session)),
+        };
+        let failure = match purpose {
+            // A process may refuse while others run it; where none does there is no session.
+            Purpose::Start if succeeded == 0 && failure.is_some() => {
+                self.stop_private(None, session);
+                failure
+            }
+            Purpose::Start | Purpose::Query => None,
+            Purpose::Change | Purpose::Enable | Purpose::Stop(_) => failure,
+        };
+        let Some(asker) = asker else { return };
+        match (failure, purpose, properties) {
+            (Some(refusal), ..) => self.refuse(asker, refusal),
+            (None, Purpose::Enable, _) => self.reply(asker, Message::Done),
+            (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
+            (None, _, None) => self.refuse(asker, crate::service::sessions::not_running()),
+        }
+    }
+}
+
+/// The log file and the flush timer are all that can be changed.
+fn check_update(update: &Update) -> Result<(), Refusal> {
+    let Update { flush_timer: _, maximum_buffers, real_time, log_file: _, enable_flags } = update;
+    if maximum_buffers.is_some() || *real_time == Some(true) || enable_flags.is_some_and(|flags| flags != 0) {
+        return Err(invalid("of a private session the log file and the flush timer can be changed"));
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! What people may set for a whole daemon: in a file, or for one run in the environment.
+//!
+//! ```text
+//!   CONFIG/traceweir.conf    max_sessions = 64      sessions at most, 32 to 256      TRACEWEIR_MAX_SESSIONS
+//!                            reserve_mb = 200       MB that a log leaves free on /   TRACEWEIR_RESERVE_MB
+//!                            idle_exit = 60         leaves after so many idle s      TRACEWEIR_IDLE_EXIT
+//!   command line, else environment, else file, else default
+//! ```
+//!
+//! A file that is wrong keeps no daemon from starting: a line that cannot be honoured is told and its default holds.
+
+use traceweir_transport::runtime::trusted_variable;
+
+use crate::conf::{self, Entry, Section, trust};
+use crate::folders::Folders;
+use crate::log::warning;
+
+/// Sessions at most: default, least, most.
+const MAX_SESSIONS: (u32, u32, u32) = (64, 32, 256);
+/// MB that stay free on the file system of `/` where nobody says otherwise.
+const RESERVE_MB: u32 = 200;
+
+/// The settings of a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Sessions at most.
+    pub max_sessions: u32,
+    /// MB that a new log leaves free on the file system of `/`; 0: it may take all.
+    pub reserve_mb: u32,
+    /// Seconds without work after which the daemon leaves; `None`: as it was started.
+    pub idle_exit: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { max_sessions: MAX_SESSIONS.0, reserve_mb: RESERVE_MB, idle_exit: None }
+    }
+}
+
+impl Settings {
+    /// Those of the daemon with these folders.
+    #[must_use]
+    pub fn read(folders: Option<&Folders>) -> Self {
+        let mut settings = Self::default();
+        if let Some(folders) = folders {
+            let path = folders.settings();
+            let sections = trust::read(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
+            match sections {
+                Ok(sections) => settings.take(&sections, |why| warning!("{}: {why}", path.display())),
+                Err(wrong) => warning!("{}: {wrong}; the defaults hold", path.display()),
+            }
+        }
+        settings.overridden(|name| trusted_variable(name)?.into_string().ok())
+    }
+
+    fn take(&mut self, sections: &[Section], tell: impl Fn(&str)) {
+        for (at, section) in sections.iter().enumerate() {
+            for entry in &section.entries {
+                match entry.word() {
+                    Ok(value) if at == 0 && self.set(&entry.name, value) => {}
+                    Ok(_) => tell(&format!("line {}: {}", entry.line, unknown(entry, at))),
+                    Err(wrong) => tell(&wrong.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Sets one; `false` where there is none of this name, or it cannot be this.
+    fn set(&mut self, name: &str, value: u32) -> bool {
+        let (_, least, most) = MAX_SESSIONS;
+        match name {
+            "max_sessions" if (least..=most).contains(&value) => self.max_sessions = value,
+            "reserve_mb" => self.reserve_mb = value,
+            "idle_exit" => self.idle_exit = Some(value),
+            _ => return false,
+        }
+        true
+    }
+
+    fn overridden(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        for (name, setting) in [
+            ("TRACEWEIR_MAX_SESSIONS", "max_sessions"),
+            ("TRACEWEIR_RESERVE_MB", "reserve_mb"),
+            ("TRACEWEIR_IDLE_EXIT", "idle_exit"),
+        ] {
+            let Some(text) = variable(name) else { continue };
+            if !text.trim().parse().is_ok_and(|value| self.set(setting, value)) {
+                warning!("{name}={text:?} cannot be honoured: {}", expected(setting));
+            }
+        }
+        self
+    }
+}
+
+fn unknown(entry: &Entry, section: usize) -> String {
+    match (entry.name.as_str(), section) {
+        ("max_sessions" | "reserve_mb" | "idle_exit", 0) => {
+            format!("{} cannot be honoured: {}", entry.name, expected(&entry.name))
+        }
+        (name, 0) => format!("there is no setting {name}"),
+        (name, _) => format!("settings have no sections: {name} is not read"),
+    }
+}
+
+fn expected(setting: &str) -> String {
+    match setting {
+        "max_sessions" => format!("give {} to {} sessions", MAX_SESSIONS.1, MAX_SESSIONS.2),
+        _ => "give a whole number".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn taken(text: &str) -> (Settings, Vec<String>) {
+        let (mut settings, told) = (Settings::default(), RefCell::new(Vec::new()));
+        settings.take(&conf::parse(text).unwrap(), |why| told.borrow_mut().push(why.to_owned()));
+        (settings, told.into_inner())
+    }
+
+    #[test]
+    fn what_is_set_holds_and_what_cannot_be_is_told_with_its_line() {
+        let (settings, told) = taken("max_sessions = 256\nreserve_mb = 0\nidle_exit = 5");
+        assert_eq!(settings, Settings { max_sessions: 256, reserve_mb: 0, idle_exit: Some(5) });
+        assert_eq!(told, [""; 0]);
+        let (settings, told) =
+            taken("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
+        assert_eq!(settings, Settings::default());
+        for (line, word) in ["32 to 256", "no setting", "number", "no sections"].iter().enumerate() {
+            assert!(told.iter().any(|why| why.contains(word)), "{line} {word}: {told:?}");
+        }
+        assert_eq!(told.len(), 4);
+    }
+
+    #[test]
+    fn the_environment_goes_before_the_file() {
+        let file = Settings { max_sessions: 100, ..Settings::default() };
+        let with = |name: &'static str, value: &'static str| {
+            file.overridden(|asked| (asked == name).then(|| value.to_owned()))
+        };
+        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
+        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "as if it were not there");
+        assert_eq!(with("TRACEWEIR_RESERVE_MB", "0").reserve_mb, 0);
+        assert_eq!(with("TRACEWEIR_IDLE_EXIT", "9").idle_exit, Some(9));
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_is_not_obeyed() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders::of(&crate::RuntimeDir::at(dir.path())).unwrap();
+        std::fs::write(folders.settings(), "max_sessions = 77\n").unwrap();
+        std::fs::set_permissions(folders.settings(), std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(Settings::read(Some(&folders)).max_sessions, 77);
+        std::fs::set_permissions(folders.settings(), std::fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(Settings::read(Some(&folders)).max_sessions, 64);
+        assert_eq!(Settings::read(None), Settings::default());
+    }
+}

@@ -1,0 +1,120 @@
+//! autologger: described by the command line, started by the daemon, and the daemon's settings.
+
+use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
+use crate::util::Daemon;
+
+#[test]
+fn what_is_added_runs_from_the_daemons_start_on() {
+    let mut daemon = Daemon::absent();
+    let log = daemon.path("boot.etl");
+    let added = daemon
+        .weir(["autologger", "add", "Boot", "-p", SHOP, "-o", text(&log), "--generations", "2"])
+        .expect(0);
+    assert!(
+        added.stderr.contains("boot.etl.0001") && added.stderr.contains("weir daemon"),
+        "{}",
+        added.stderr
+    );
+    for generation in [1, 2, 1] {
+        daemon.restart();
+        assert_eq!(sessions(&daemon)[0]["name"], "Boot", "before the first command is answered");
+        serve(&daemon, generation);
+        daemon.stop().unwrap().expect(0);
+        let file = daemon.path(&format!("boot.etl.000{generation}"));
+        assert_eq!(events_in(&file).len(), generation as usize * EVENTS_PER_ORDER);
+        let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
+        assert_eq!((&listed["status"], &listed["file_counter"]), (&0.into(), &generation.into()));
+    }
+}
+
+#[test]
+fn pages_about_autologgers_are_as_they_were() {
+    let daemon = Daemon::absent();
+    let folder = text(daemon.folder()).to_owned();
+    let none = daemon.weir(["autologger", "list"]).expect(0);
+    assert_eq!(none.text(), "");
+    assert!(none.stderr.contains("no autologger"), "{}", none.stderr);
+    daemon
+        .weir(["autologger", "add", "Boot", "-p", "My.App:0x10:warning", "-p", "Other", "--flush-timer", "1"])
+        .expect(0);
+    daemon.weir(["autologger", "add", "Live", "-p", "My.App", "--real-time", "--off"]).expect(0);
+    let shown = daemon.weir(["autologger", "show", "Boot"]).expect(0).text().replace(&folder, "DIR");
+    assert_eq!(
+        shown,
+        "# DIR/autologger.d/Boot.conf\n# last start: never\n# next log: DIR/log/Boot.etl\nStart = 1\n\
+         Guid = \"bb4a6a31-0399-53d9-93b2-698bcec0b31c\"\nLogFileMode = 0x1\nMaxFileSize = 100\nFlushTimer = 1\n\n[My.App]\n\
+         Enabled = 1\nEnableLevel = 3\nMatchAnyKeyword = 0x10\n\n[Other]\nEnabled = 1\n"
+    );
+    let listed = daemon.weir(["autologger", "list"]).expect(0).text().replace(&folder, "DIR");
+    let words: Vec<_> =
+        listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let expected = [
+        "AUTOLOGGER START LAST START MODE NEXT LOG PROVIDERS",
+        "Boot yes never SEQUENTIAL DIR/log/Boot.etl My.App Other",
+        "Live no never REAL_TIME - My.App",
+    ];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn what_the_daemon_would_refuse_is_refused_when_it_is_added() {
+    let daemon = Daemon::absent();
+    let add = |more: &[&str]| {
+        let mut command = vec!["autologger", "add", "A", "-p", SHOP];
+        command.extend(more);
+        daemon.weir(command)
+    };
+    let refused = add(&["--mode", "0x3"]).expect(1);
+    assert!(refused.stderr.contains("sequential"), "{}", refused.stderr);
+    assert!(!daemon.path("autologger.d/A.conf").exists());
+    let corrected = add(&["--mode", "0x9"]).expect(0);
+    assert!(
+        corrected.stderr.contains("LogFileMode 0x9 cannot be honoured: 0x1 it is"),
+        "{}",
+        corrected.stderr
+    );
+    let twice = add(&[]).expect(1);
+    assert!(twice.stderr.contains("--force"), "{}", twice.stderr);
+    add(&["--force", "--circular", "--max-size", "7"]).expect(0);
+    add(&["--generations", "17"]).expect(2);
+    daemon.weir(["autologger", "add", "a/b", "-p", SHOP]).expect(1);
+    daemon.weir(["autologger", "remove", "A"]).expect(0);
+    let by_id = "#b3864c38-4273-58c5-545b-8b3608343471";
+    daemon.weir(["autologger", "add", "B", "-p", by_id, "-p", "*My.App"]).expect(0);
+    let shown = daemon.weir(["autologger", "show", "B"]).expect(0).text();
+    assert!(
+        shown.contains("[b3864c38-4273-58c5-545b-8b3608343471]") && shown.contains("[My.App]"),
+        "{shown}"
+    );
+    let gone = daemon.weir(["autologger", "remove", "A"]).expect(1);
+    assert!(gone.stderr.contains("no autologger A"), "{}", gone.stderr);
+    daemon.weir(["autologger", "show", "A"]).expect(1);
+}
+
+#[test]
+fn a_wrong_file_is_named_with_its_line() {
+    let daemon = Daemon::absent();
+    daemon.weir(["autologger", "add", "A", "-p", SHOP]).expect(0);
+    std::fs::write(daemon.path("autologger.d/A.conf"), "Start = 1\nColour = 2\n").unwrap();
+    let listed = daemon.weir(["autologger", "list"]).expect(0);
+    assert!(listed.stderr.contains("A.conf: line 2: Colour"), "{}", listed.stderr);
+    let shown = daemon.weir(["autologger", "show", "A"]).expect(1);
+    assert!(shown.stderr.contains("line 2"), "{}", shown.stderr);
+    let json = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
+    assert!(json["wrong"].as_str().unwrap().contains("line 2") && json["status"].is_null());
+}
+
+#[test]
+fn settings_hold_and_the_environment_and_the_command_line_go_before_them() {
+    let mut daemon = Daemon::absent();
+    std::fs::write(daemon.path("traceweir.conf"), "max_sessions = 32\n").unwrap();
+    daemon.restart();
+    for n in 0..32 {
+        daemon.weir(["start", &format!("s{n}"), "--min-buffers", "2", "--max-buffers", "4"]).expect(0);
+    }
+    let past = daemon.weir(["start", "past", "--min-buffers", "2"]).expect(1);
+    assert!(past.stderr.contains("32 sessions"), "{}", past.stderr);
+    daemon.stop().unwrap().expect(0);
+    let process = daemon.command(["daemon"]).env("TRACEWEIR_IDLE_EXIT", "0").output().unwrap();
+    assert!(process.status.success(), "it leaves at once: {process:?}");
+}
