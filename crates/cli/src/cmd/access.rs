@@ -275,7 +275,7 @@ fn typed(rights: Rights) -> String {
     for (right, _, short) in Rights::NAMED {
         if rights.contains(right) {
             words.push(short.to_owned());
-            rest = rest - right;
+            rest = rest.without(right);
         }
     }
     if !rest.is_empty() || words.is_empty() {

@@ -218,10 +218,10 @@ fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
     let (mut open, mut denied) = (wanted, Rights::NONE);
     for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.is(&entry.sid)) {
         match entry.kind {
-            AceKind::Allow => open = open - entry.rights,
+            AceKind::Allow => open = open.without(entry.rights),
             AceKind::Deny => {
                 denied = denied | (open & entry.rights);
-                open = open - entry.rights;
+                open = open.without(entry.rights);
             }
             AceKind::Audit => {}
         }

@@ -3,7 +3,7 @@
 //! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values from evntcons.h and wmistr.h.
 
 use core::fmt;
-use core::ops::{BitAnd, BitOr, Sub};
+use core::ops::{BitAnd, BitOr};
 
 use crate::guid::Guid;
 
@@ -60,6 +60,12 @@ impl Rights {
         self.0 & other.0 != 0
     }
 
+    /// These without those.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether none is left.
     #[must_use]
     pub const fn is_empty(self) -> bool {
@@ -81,14 +87,6 @@ impl BitOr for Rights {
     }
 }
 
-impl Sub for Rights {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-}
-
 impl BitAnd for Rights {
     type Output = Self;
 
@@ -104,7 +102,7 @@ impl fmt::Display for Rights {
         for (right, name, _) in Self::NAMED {
             if self.contains(right) {
                 write!(f, "{separator}{name}")?;
-                (rest, separator) = (rest - right, " | ");
+                (rest, separator) = (rest.without(right), " | ");
             }
         }
         match rest {
