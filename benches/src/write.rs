@@ -5,6 +5,8 @@
 //!     the same                                                    ⟷  a copy into memory (the floor)    write_vs_floor
 //!     two threads : one thread                                    ⟷  the same of the floor             two_threads_vs_one
 //!   a disabled site                                               ⟷  a flag test                       disabled_extra_instructions
+//!   an event that a filter keeps back                             ⟷  the event, written                filtered_id_vs_write
+//!   a site in a process that a filter leaves out                  ⟷  a disabled site                   filtered_pid_extra_instructions
 //!   both processors, paced, into a file                           ⟷  LTTng-UST, file                   sustained_vs_lttng
 //! ```
 //!
@@ -19,6 +21,7 @@
 //! Besides the named figures: the cost by the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that of collecting, both told only.
 
 pub(crate) mod disabled;
+pub(crate) mod filtered;
 pub(crate) mod load;
 pub(crate) mod lttng;
 pub(crate) mod ours;
@@ -31,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
 use crate::machine::Machine;
 use crate::record;
+use filtered::By;
 use load::{Load, Pattern, Written};
 use lttng::{Kind, Lttng};
 use ours::{Daemon, Writer};
@@ -106,6 +110,7 @@ struct Bench<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ours(Writer),
+    KeptBack(By),
     Lttng,
     Floor,
 }
@@ -119,6 +124,7 @@ struct Costs {
     threads: Rounds,
     fallback: Rounds,
     drain: Rounds,
+    filtered: Rounds,
 }
 
 impl<'a> Bench<'a> {
@@ -143,6 +149,9 @@ impl<'a> Bench<'a> {
         if self.wants("disabled_extra_instructions") {
             figures.extend(disabled::measure(self.folder)?);
         }
+        if self.wants("filtered_pid_extra_instructions") {
+            figures.extend(disabled::measure_left_out(&self.daemon, self.folder)?);
+        }
         if self.wants("sustained_vs_lttng") {
             figures.extend(self.sustained()?);
         }
@@ -150,13 +159,14 @@ impl<'a> Bench<'a> {
     }
 
     fn costs(&self) -> Result<Vec<Figure>> {
-        const NAMES: [&str; 6] = [
+        const NAMES: [&str; 7] = [
             "write_40_vs_lttng",
             "write_200_vs_lttng",
             "write_vs_floor",
             "two_threads_vs_one",
             "write_40_by_lock_vs_lttng",
             "drain_vs_write",
+            "filtered_id_vs_write",
         ];
         let mut costs = Costs::default();
         let rounds = self.arguments.rounds.unwrap_or(if self.arguments.quick { 3 } else { 7 });
@@ -166,7 +176,7 @@ impl<'a> Bench<'a> {
                 self.cost_round(&mut costs)?;
             }
         }
-        let Costs { small, large, floor, threads, fallback, drain } = &costs;
+        let Costs { small, large, floor, threads, fallback, drain, filtered } = &costs;
         let against_lttng = Wanted::at_most(0.4, 0.2);
         let told = [
             small.figure(NAMES[0], Unit::Nanoseconds, against_lttng),
@@ -175,6 +185,7 @@ impl<'a> Bench<'a> {
             threads.figure(NAMES[3], Unit::Times, Wanted::at_most(1.25, 1.1)),
             fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::told()),
             drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::told()),
+            filtered.figure(NAMES[6], Unit::Nanoseconds, Wanted::at_most(0.25, 0.1)),
         ];
         Ok(told.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
     }
@@ -186,6 +197,12 @@ impl<'a> Bench<'a> {
         costs.drain.add(drain, ours);
         let floor = self.cost(Side::Floor, 1, 40, &mut costs.floor)?.0;
         costs.floor.add(ours, floor);
+        if self.wants("filtered_id_vs_write") {
+            let ids = self.cost(Side::KeptBack(By::Ids), 1, 40, &mut costs.filtered)?.0;
+            let names = self.cost(Side::KeptBack(By::Names), 1, 40, &mut costs.filtered)?.0;
+            eprintln!("kept back by 64 ids {:.2?} ns, by 16 names {:.2?} ns", ids, names);
+            costs.filtered.add(ids.zip(names).map(|(ids, names)| ids.max(names)), ours);
+        }
         if self.wants("two_threads_vs_one") {
             let (ours_two, _) = self.cost(fast, 2, 40, &mut costs.threads)?;
             let (floor_two, _) = self.cost(Side::Floor, 2, 40, &mut costs.threads)?;
@@ -222,6 +239,10 @@ impl<'a> Bench<'a> {
             let (written, drain) = match side {
                 Side::Floor => (Some(self.floor.run(&load)?), None),
                 Side::Lttng => (self.lttng_round(Kind::Snapshot, &load)?, None),
+                Side::KeptBack(by) => {
+                    let round = self.daemon.filtered_round(by, &load, self.folder)?;
+                    (round.is_whole().then_some(round.written), None)
+                }
                 Side::Ours(writer) => {
                     let round = self.daemon.round(writer, &load, self.folder)?;
                     let drain = round.is_whole().then(|| round.drain_ns_per_event());

@@ -20,7 +20,8 @@ use crate::error::{Error, Result};
 use crate::figure::{Figure, Rounds, Unit, Wanted};
 use crate::peer::this_program;
 use crate::process::{self, failed};
-use crate::write::ours;
+use crate::write::filtered::Elsewhere;
+use crate::write::ours::{self, Daemon};
 
 /// Passes of the shorter counted run, and of a timed one.
 const PASSES: u64 = 1_000_000;
@@ -31,6 +32,8 @@ const TIMED_PASSES: u64 = 100_000_000;
 pub(crate) enum Site {
     /// A disabled provider is asked whether it is enabled.
     Provider,
+    /// The same of a provider that a session has enabled, but not in this process.
+    LeftOut,
     /// A flag is tested.
     Flag,
 }
@@ -38,8 +41,11 @@ pub(crate) enum Site {
 /// The role `disabled`: so many passes, whose nanoseconds are printed.
 pub(crate) fn run_loop(site: Site, passes: u64) -> Result<()> {
     let nanoseconds = match site {
-        Site::Provider => {
+        Site::Provider | Site::LeftOut => {
             let provider = Provider::register(ours::PROVIDER, None)?;
+            if provider.enabled(4, 1) {
+                return Err(Error::Unfit("the provider is enabled".to_owned()));
+            }
             time(|| ask_provider(&provider, passes))
         }
         Site::Flag => time(|| ask_flag(&AtomicBool::new(false), passes)),
@@ -80,21 +86,53 @@ fn time(work: impl FnOnce()) -> u128 {
     before.elapsed().as_nanos()
 }
 
-/// The figure; `None` where valgrind is not installed.
-pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
+fn is_counted(name: &str) -> bool {
     let installed = process::run(Command::new("valgrind").arg("--version"), Stdio::null());
-    if !installed.is_ok_and(|ended| ended.success) {
-        eprintln!("disabled_extra_instructions left out: valgrind is not installed");
+    let counted = installed.is_ok_and(|ended| ended.success);
+    if !counted {
+        eprintln!("{name} left out: valgrind is not installed");
+    }
+    counted
+}
+
+/// What a site costs in a process that a filter leaves out, beside a disabled one; `None` where valgrind is not installed.
+pub(crate) fn measure_left_out(daemon: &Daemon, folder: &Path) -> Result<Option<Figure>> {
+    const NAME: &str = "filtered_pid_extra_instructions";
+    if !is_counted(NAME) {
         return Ok(None);
     }
+    let session = Elsewhere::start(daemon, &folder.join("elsewhere.etl"))?;
+    let left_out = per_pass(Site::LeftOut, daemon.runtime());
+    session.stop()?;
+    Ok(difference(
+        NAME,
+        left_out?,
+        per_pass(Site::Provider, &folder.join("nobody"))?,
+        Wanted::at_most(0.0, 0.0),
+    ))
+}
+
+/// The figure; `None` where valgrind is not installed.
+pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
+    const NAME: &str = "disabled_extra_instructions";
+    if !is_counted(NAME) {
+        return Ok(None);
+    }
+    let folder = &folder.join("nobody");
     let (provider, flag) = (per_pass(Site::Provider, folder)?, per_pass(Site::Flag, folder)?);
     let [ours, plain] = [Site::Provider, Site::Flag].map(|site| nanoseconds(site, folder));
     eprintln!("a disabled site takes {:.2} ns, a flag test {:.2} ns", ours?, plain?);
+    Ok(difference(NAME, provider, flag, Wanted::at_most(2.0, 1.0)))
+}
+
+/// A figure whose bound is on the difference, and of whole instructions: what threads do aside makes a millionth more or less.
+fn difference(name: &'static str, ours: f64, peer: f64, wanted: Wanted) -> Option<Figure> {
     let mut rounds = Rounds::default();
-    rounds.add(Some(provider), Some(flag));
-    let figure = rounds.figure("disabled_extra_instructions", Unit::Instructions, Wanted::at_most(2.0, 1.0));
-    // What is wanted is a bound on the difference, and of whole instructions: what threads do aside makes a millionth more or less.
-    Ok(figure.map(|f| Figure { ratio: ((f.ours - f.peer) * 100.0).round() / 100.0, ..f }))
+    rounds.add(Some(ours), Some(peer));
+    let figure = rounds.figure(name, Unit::Instructions, wanted)?;
+    // Without a sign where there is no difference.
+    let ratio = ((ours - peer) * 100.0).round() / 100.0;
+    Some(Figure { ratio: if ratio == 0.0 { 0.0 } else { ratio }, ..figure })
 }
 
 #[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
@@ -125,10 +163,14 @@ fn nanoseconds(site: Site, folder: &Path) -> Result<f64> {
     Ok(total as f64 / TIMED_PASSES as f64)
 }
 
-/// No daemon is to be found in the folder that the role is given.
+/// Under the daemon of this folder, where there is one.
 fn with_role<'c>(command: &'c mut Command, site: Site, passes: u64, folder: &Path) -> &'c mut Command {
-    let name = if site == Site::Provider { "provider" } else { "flag" };
-    command.env("TRACEWEIR_RUNTIME_DIR", folder.join("nobody"));
+    let name = match site {
+        Site::Provider => "provider",
+        Site::LeftOut => "left-out",
+        Site::Flag => "flag",
+    };
+    command.env("TRACEWEIR_RUNTIME_DIR", folder);
     command.args(["disabled", name, &passes.to_string()])
 }
 

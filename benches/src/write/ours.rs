@@ -26,6 +26,7 @@ use traceweir::{EventDescriptor, Guid, Provider};
 use crate::error::{Error, Result};
 use crate::peer::this_program;
 use crate::process::{self, failed};
+use crate::write::filtered::By;
 use crate::write::load::{Load, Pattern, Written};
 use crate::write::lttng::Kind;
 
@@ -41,7 +42,7 @@ const BUFFER_KIB: u32 = 256;
 const SEQUENTIAL: u32 = 1;
 const LEVEL: u8 = 4;
 const KEYWORD: u64 = 1;
-const DESCRIPTOR: EventDescriptor =
+pub(crate) const DESCRIPTOR: EventDescriptor =
     EventDescriptor { id: 1, version: 0, channel: 0, level: LEVEL, opcode: 0, task: 0, keyword: KEYWORD };
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -132,6 +133,11 @@ impl Daemon {
         Ok(command)
     }
 
+    /// Where it is found.
+    pub(crate) fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -139,8 +145,18 @@ impl Daemon {
 
     /// One round in a session of its own, whose file is in `folder`.
     pub(crate) fn round(&self, writer: Writer, load: &Load, folder: &Path) -> Result<Round> {
+        self.round_with(writer, None, load, folder)
+    }
+
+    /// The same, with every event kept back by a filter.
+    pub(crate) fn filtered_round(&self, by: By, load: &Load, folder: &Path) -> Result<Round> {
+        self.round_with(Writer::Sequence, Some(by), load, folder)
+    }
+
+    fn round_with(&self, writer: Writer, by: Option<By>, load: &Load, folder: &Path) -> Result<Round> {
         let file = folder.join("ours.etl");
         let mut command = self.command("ours")?;
+        command.args(by.map(|by| format!("--filter={}", by.name())));
         command.arg(&file).args(load.arguments());
         if writer == Writer::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
@@ -229,8 +245,16 @@ fn session_like_the_peers(file: &Path, load: &Load) -> SessionConfig {
 
 /// Starts a session and enables the bench's provider in it.
 pub(crate) fn start_session(controller: &mut Controller, config: &SessionConfig) -> Result<SessionRef> {
+    start_session_with(controller, config, &EnableParams::default())
+}
+
+fn start_session_with(
+    controller: &mut Controller,
+    config: &SessionConfig,
+    params: &EnableParams,
+) -> Result<SessionRef> {
     let session = SessionRef::Id(controller.start(config)?.id);
-    controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)?;
+    controller.enable(&session, PROVIDER, EnableCode::Enable, params, 0)?;
     Ok(session)
 }
 
@@ -265,14 +289,16 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
 }
 
 /// The role `ours`: one round, whose result is printed.
-pub(crate) fn run_round(file: &Path, arguments: &[String]) -> Result<()> {
+pub(crate) fn run_round(file: &Path, by: Option<By>, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
     let mut controller = controller()?;
-    let session = start_session(&mut controller, &session_like_the_peers(file, &load))?;
+    let params = by.map(By::params).unwrap_or_default();
+    let session = start_session_with(&mut controller, &session_like_the_peers(file, &load), &params)?;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
     let written = load.run(&|count| {
-        let bad = emit(&provider, &text, count);
+        let bad = by.map_or_else(|| Ok(emit(&provider, &text, count)), |by| by.emit(&provider, &text, count));
+        let bad = bad.unwrap_or(count);
         if bad > 0 {
             failed.fetch_add(bad, Ordering::Relaxed);
         }
@@ -284,7 +310,7 @@ pub(crate) fn run_round(file: &Path, arguments: &[String]) -> Result<()> {
         failed: failed.into_inner(),
         lost: events_lost,
         collected: events,
-        offered: load.offered().unwrap_or(written.events),
+        offered: if by.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
         drain_ns: collector_ns,
     };
     println!("{}", round.line());

@@ -3,7 +3,9 @@
 use std::process::{Child, Command};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID as PID;
+use traceweir_format::spec::enable::{
+    EVENT_FILTER_TYPE_EXECUTABLE_NAME as EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID as PID,
+};
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message};
 
 use crate::util::*;
@@ -288,4 +290,43 @@ fn failures_that_nobody_asked_about_do_nothing() {
     provider.register(2, PROVIDER);
     assert_eq!(provider.hear_enable().1, 2, "neither closed nor refused");
     assert_eq!(provider.hear(), Message::Registered { registration: 2 });
+}
+
+#[test]
+fn programs_are_meant_by_name_now_and_later() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
+    let by_name = |names: &str| EnableParams {
+        filters: vec![Filter {
+            kind: EXECUTABLE_NAME,
+            data: names.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+        }],
+        ..EnableParams::default()
+    };
+    let mut enable =
+        |names: &str| controller.ask(enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0));
+    let mut early = daemon.provider();
+    early.register_quietly(1, PROVIDER);
+    assert_eq!(enable(&format!("other;{program}")), Message::Done);
+    early.hear_region(session);
+    assert_eq!(early.hear_enable().4, EnableParams::default(), "the scope does not travel on");
+    let mut late = daemon.provider();
+    late.register(2, PROVIDER);
+    late.hear_region(session);
+    late.hear_enable();
+    assert_eq!(late.hear(), Message::Registered { registration: 2 });
+    // Another scope: those outside of it are off, now and later.
+    assert_eq!(enable("other"), Message::Done);
+    for client in [&mut early, &mut late] {
+        assert_eq!(client.hear_enable().3, EnableCode::Disable);
+        let order = client.hear_close(session);
+        client.acknowledge(order);
+    }
+    daemon.provider().register_quietly(3, PROVIDER);
+    for (names, status) in [("", 87), (";", 87), (&*"n".repeat(513), 87), ("n", 0)] {
+        let message = enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0);
+        assert_eq!(controller.status(message), status, "{names:?}");
+    }
 }

@@ -1,0 +1,109 @@
+//! Filters that keep an event back: what that costs beside writing it, and that a process left out pays nothing.
+//!
+//! ```text
+//!   an event that 64 ids, or 16 names, do not let through   ⟷  the same event, written           filtered_id_vs_write: the dearer of both
+//!   a site in a process that a process-id filter leaves out ⟷  a site that nobody has enabled    filtered_pid_extra_instructions
+//! ```
+
+use std::hint::black_box;
+
+use traceweir::controller::{Controller, EnableCode, EnableParams, Filter};
+use traceweir::{EventDescriptor, Provider};
+use traceweir_format::spec::enable::{
+    EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PID,
+};
+use traceweir_format::tracelogging::MetadataBuilder;
+
+use crate::error::{Error, Result};
+use crate::write::ours::{self, Daemon};
+
+/// What keeps the events of a round back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum By {
+    /// 64 other ids.
+    Ids,
+    /// 16 other names.
+    Names,
+}
+
+impl By {
+    /// As an argument.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ids => "ids",
+            Self::Names => "names",
+        }
+    }
+
+    /// Everything, but for what the filter keeps back.
+    pub(crate) fn params(self) -> EnableParams {
+        let filter = match self {
+            Self::Ids => {
+                let ids = (0..64_u16).flat_map(|n| (1000 + 7 * n).to_le_bytes());
+                Filter {
+                    kind: EVENT_FILTER_TYPE_EVENT_ID,
+                    data: [1, 0, 64, 0].into_iter().chain(ids).collect(),
+                }
+            }
+            Self::Names => {
+                let head = [0; 17].into_iter().chain([1, 16, 0]);
+                let names = (0..16).flat_map(|n| format!("RequestStopped{n}\0").into_bytes());
+                Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data: head.chain(names).collect() }
+            }
+        };
+        EnableParams { filters: vec![filter], ..EnableParams::default() }
+    }
+
+    /// Offers `count` events; returns how many writes failed.
+    pub(crate) fn emit(self, provider: &Provider, text: &[u8], count: u64) -> Result<u64> {
+        match self {
+            Self::Ids => Ok(ours::emit(provider, text, count)),
+            Self::Names => {
+                let mut builder = MetadataBuilder::new("RequestStarted", 0);
+                let metadata = builder.finish().map_err(|e| Error::Unfit(e.to_string()))?;
+                Ok(emit_named(provider, metadata, text, count))
+            }
+        }
+    }
+}
+
+#[inline(never)]
+fn emit_named(provider: &Provider, metadata: &[u8], text: &[u8], count: u64) -> u64 {
+    const NAMED: EventDescriptor = EventDescriptor { id: 0, channel: 11, ..ours::DESCRIPTOR };
+    let mut failed = 0;
+    for i in 0..count {
+        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `ours`.
+        let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
+        let data: [&[u8]; 3] = [&number, &value, black_box(text)];
+        failed += u64::from(provider.write_self_described(&NAMED, metadata, None, None, &data).is_err());
+    }
+    failed
+}
+
+/// A session that has the bench's provider enabled in one process that is not the one to be measured.
+pub(crate) struct Elsewhere {
+    controller: Controller,
+    session: traceweir::controller::SessionRef,
+}
+
+impl Elsewhere {
+    /// Starts it in a daemon.
+    pub(crate) fn start(daemon: &Daemon, file: &std::path::Path) -> Result<Self> {
+        let mut controller = Controller::find_at(daemon.runtime())?
+            .ok_or_else(|| Error::Unfit("no daemon answers".to_owned()))?;
+        let session = traceweir::controller::SessionRef::Id(controller.start(&ours::plain_session(file))?.id);
+        let data = std::process::id().to_le_bytes().to_vec();
+        let params = EnableParams {
+            filters: vec![Filter { kind: EVENT_FILTER_TYPE_PID, data }],
+            ..EnableParams::default()
+        };
+        controller.enable(&session, ours::PROVIDER, EnableCode::Enable, &params, 0)?;
+        Ok(Self { controller, session })
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.controller.stop(&self.session)?;
+        Ok(())
+    }
+}
