@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
-use traceweir_session::SourceId;
+use traceweir_session::{Identity, SourceId};
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
 use super::wait::Purpose;
@@ -156,7 +156,8 @@ impl Service {
         }
         let Some(session) = self.sessions.running_session(id) else { return Ok(false) };
         let pid = process.peer.pid;
-        let refusal = match session.attach(pid, process::threads_of(pid)) {
+        let who = Identity::of(pid, process.peer.uid);
+        let refusal = match session.attach(who, process::threads_of(pid)) {
             Ok(attached)
                 if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
             {
