@@ -31,6 +31,7 @@ mod callback;
 mod enable;
 mod filter;
 mod registration;
+mod stack;
 mod stage;
 mod write;
 

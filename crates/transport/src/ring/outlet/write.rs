@@ -12,6 +12,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
 
 use super::{Failure, Outlet, Ticket};
+use crate::abi;
 use crate::ring::gather::Gather;
 use crate::ring::view::View;
 use crate::ring::{Outcome, fallback, points, rseq};
@@ -43,6 +44,25 @@ impl Outlet {
             }
         }
         self.write_locked(ticket, thread, record, length)
+    }
+
+    /// Whether a record of `length` bytes would be taken now, as far as a look can tell: nothing is reserved, written or counted.
+    pub fn look_for_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
+        let view = self.view();
+        let most = self.max_record.load(Ordering::Relaxed) as usize;
+        // As in `write_locked`: the loads above come before that of the gate.
+        fence(Ordering::Acquire);
+        if !self.gate().is_open_for(ticket.0) {
+            return Err(Failure::Closed);
+        }
+        if length.wrapping_sub(1) >= most {
+            return Err(Failure::TooLarge);
+        }
+        let kind = if view.rseq_offset != 0 { 0 } else { view.cpus };
+        // SAFETY: the outlet was open with this view.
+        let words = unsafe { view.words((kind + view.nearest_cpu()) as usize) };
+        let place = words.place(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
+        place.map(|_| ()).ok_or(Failure::Full)
     }
 
     /// Writes by the lock.
