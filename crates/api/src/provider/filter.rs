@@ -9,3 +9,9 @@ use super::write::Event;
 pub(super) fn passes(_slot: &Slot, _wish: &Wish, _event: &Event<'_>) -> bool {
     true
 }
+
+/// Whether an event that the session gets is to have a stack, as far as the session's filters decide it.
+#[inline]
+pub(super) fn wants_stack(_slot: &Slot, _wish: &Wish, _event: &Event<'_>) -> bool {
+    true
+}

@@ -12,9 +12,10 @@
 
 use std::time::{Duration, Instant};
 
+use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Identity, SourceId};
-use traceweir_transport::message::{EnableCode, EnableParams, Message};
+use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, warning};
@@ -142,9 +143,14 @@ impl Service {
         registration: u32,
         session: u64,
         code: EnableCode,
-        params: EnableParams,
+        mut params: EnableParams,
         order: u32,
     ) {
+        let config = self.sessions.session(session).map(|session| session.properties().config);
+        let is_independent =
+            config.is_some_and(|it| it.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);
+        params.property &= !PROPERTY_INDEPENDENT;
+        params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
         self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
     }
 

@@ -18,6 +18,14 @@ pub const EVENT_ENABLE_PROPERTY_PROVIDER_GROUP: u32 = 0x0000_0020;
 pub const EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0: u32 = 0x0000_0040;
 /// The process start key is added to each event.
 pub const EVENT_ENABLE_PROPERTY_PROCESS_START_KEY: u32 = 0x0000_0080;
+/// A key that is the same in all sessions that get the event is added to it.
+pub const EVENT_ENABLE_PROPERTY_EVENT_KEY: u32 = 0x0000_0100;
+/// Private browsing is left out.
+pub const EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE: u32 = 0x0000_0200;
+/// Providers inside containers too.
+pub const EVENT_ENABLE_PROPERTY_ENABLE_SILOS: u32 = 0x0000_0400;
+/// The container is added to each event.
+pub const EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING: u32 = 0x0000_0800;
 
 /// No filter.
 pub const EVENT_FILTER_TYPE_NONE: u32 = 0;
