@@ -57,26 +57,22 @@ impl<'a> Event<'a> {
 /// Writes an event that the hot words let through.
 #[inline(never)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
-    if what.data.len() > MAX_BLOCKS {
-        return Err(WriteError::InvalidParameter);
-    }
-    let thread = match fork::writer() {
-        Writer::Thread(thread) => thread,
-        Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
-    };
-    let related = what.related.map(|g| g.to_bytes());
-    let items = Items::new(slot.traits(), what.metadata, related.as_ref());
-    let mut stage = Stage::empty();
-    if compose(&mut stage, slot, what, thread, &items) > MAX_RECORD {
-        count_lost(slot, what, u64::MAX);
-        return Err(WriteError::TooLarge);
-    }
-    deliver(slot, what, thread, &mut stage)
+    staged(slot, what, |thread, stage| deliver(slot, what, thread, stage))
 }
 
-/// Writes an event that the hot words let through, but not to everybody.
+/// The same, but not to everybody.
 #[inline(never)]
 pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Result<(), WriteError> {
+    staged(slot, what, |thread, stage| deliver::to_each(slot, what, thread, stage, except))
+}
+
+/// Puts the record together and has it delivered. Part of whoever calls it, so that the record lies in that one's frame.
+#[inline(always)]
+fn staged(
+    slot: &Slot,
+    what: &Event<'_>,
+    deliver: impl FnOnce(u32, &mut Stage<'_>) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
         return Err(WriteError::InvalidParameter);
     }
@@ -91,7 +87,7 @@ pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Res
         count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
-    deliver::to_each(slot, what, thread, &mut stage, except)
+    deliver(thread, &mut stage)
 }
 
 /// Writes a string as an event: UTF-16 with its terminator, no id, the thread's activity.

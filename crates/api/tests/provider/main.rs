@@ -7,8 +7,10 @@ mod callbacks;
 mod daemon;
 mod failures;
 mod fork;
+mod items;
 mod links;
 mod private;
+mod several;
 mod table;
 mod unload;
 
@@ -35,8 +37,10 @@ fn scenario() {
         callbacks::SCENARIOS,
         failures::SCENARIOS,
         fork::SCENARIOS,
+        items::SCENARIOS,
         links::SCENARIOS,
         private::SCENARIOS,
+        several::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,
     ]
