@@ -315,8 +315,12 @@ mod tests {
     const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
 
     fn composed(slot: &Slot, what: &Event<'_>) -> Vec<u8> {
+        composed_with(slot, what, None)
+    }
+
+    fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
         let related = what.related.map(|g| g.to_bytes());
-        let items = Items::new(slot.traits(), what.metadata, related.as_ref());
+        let items = Items::with(slot.traits(), what.metadata, related.as_ref(), extras);
         let mut stage = Stage::empty();
         compose(&mut stage, slot, what, 4711, &items);
         let gather = stage.gather();
@@ -329,6 +333,10 @@ mod tests {
     }
 
     fn encoded(what: &Event<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
+        encoded_with(what, traits, activity, &[])
+    }
+
+    fn encoded_with(what: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<'_>]) -> Vec<u8> {
         let related = what.related.map(|g| g.to_bytes());
         let mut items = Vec::new();
         if !traits.is_empty() {
@@ -336,6 +344,7 @@ mod tests {
         }
         items.extend(what.metadata.map(|data| Item { kind: ExtType::EVENT_SCHEMA_TL, data }));
         items.extend(related.as_ref().map(|data| Item { kind: ExtType::RELATED_ACTIVITYID, data }));
+        items.extend_from_slice(extras);
         let header = EventHeader {
             flags: what.flags,
             thread_id: 4711,
@@ -375,6 +384,45 @@ mod tests {
                             Event { flags: 4, metadata, activity, related, ..Event::new(&descriptor, &data) };
                         let want = encoded(&what, &long[..traits_len], *activity.unwrap_or(&mine));
                         assert_eq!(composed(handle.slot(), &what), want, "{traits_len} {lengths:?}");
+                    }
+                }
+            }
+            assert!(handle.retire());
+            handle.release();
+        }
+    }
+
+    #[test]
+    fn key_and_stack_stand_behind_all_other_items() {
+        let descriptor = EventDescriptor { id: 3, level: 4, ..EventDescriptor::default() };
+        let (activity, related) = (activity::create(), activity::create());
+        let stack: Vec<u8> = (0..8 * 193_u32).map(|i| i as u8).collect();
+        let key = 0x0102_0304_0506_0708_u64;
+        let bytes = key.to_le_bytes();
+        let blocks = [&stack[..100]; MAX_BLOCKS];
+        for traits_len in [0, 70] {
+            let traits: &'static Traits = Box::leak(Box::new(Traits(stack[..traits_len].into())));
+            let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
+            for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
+                for data in [&[][..], &[&stack[..5]], &blocks] {
+                    for (key, frames) in
+                        [(None, Some(193)), (Some(key), None), (Some(key), Some(1)), (Some(key), Some(193))]
+                    {
+                        let frames = frames.map(|count| &stack[..8 * count]);
+                        let extras = Extras::new(key, frames);
+                        let what = Event {
+                            metadata,
+                            activity: Some(&activity),
+                            related,
+                            ..Event::new(&descriptor, data)
+                        };
+                        let mut items = Vec::new();
+                        items.extend(key.map(|_| Item { kind: ExtType::EVENT_KEY, data: &bytes }));
+                        items.extend(frames.map(|data| Item { kind: ExtType::STACK_TRACE64, data }));
+                        let want = encoded_with(&what, &stack[..traits_len], activity, &items);
+                        assert_eq!(composed_with(handle.slot(), &what, Some(&extras)), want);
+                        let plain = composed(handle.slot(), &what);
+                        assert_eq!(plain.len() + extras.size(), want.len());
                     }
                 }
             }

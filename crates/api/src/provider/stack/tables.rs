@@ -3,7 +3,7 @@
 //! ```text
 //!   address ──_dl_find_object──▶ .eh_frame_hdr ──binary search──▶ FDE ──▶ CIE
 //!                                                                  └── instructions, run up to the address ──▶ Rule
-//!   rules found before:  [address ^ rule │ rule] × 1024            two plain words each: a torn pair fits no address
+//!   rules found before:  [address ^ rule │ rule] × 2 × 512         two plain words each: a torn pair fits no address
 //! ```
 //!
 //! Of the registers, only those matter that lead out of the frame: stack pointer, frame pointer, return address. What a rule cannot say (a frame found
@@ -94,28 +94,52 @@ impl Rule {
     }
 }
 
-static RULES: [[AtomicU64; 2]; REMEMBERED] = [const { [AtomicU64::new(0), AtomicU64::new(0)] }; REMEMBERED];
+/// A rule and what proves it.
+struct Known {
+    check: AtomicU64,
+    word: AtomicU64,
+}
+
+impl Known {
+    const NONE: Self = Self { check: AtomicU64::new(0), word: AtomicU64::new(0) };
+
+    // Relaxed, here and below: the two words prove each other; no other memory is reached by them.
+    #[inline(always)]
+    fn get(&self, pc: u64) -> Option<Rule> {
+        let (check, word) = (self.check.load(Ordering::Relaxed), self.word.load(Ordering::Relaxed));
+        (check ^ word == pc && word != 0).then(|| Rule::unpack(word))
+    }
+
+    fn set(&self, pc: u64, word: u64) {
+        self.check.store(pc ^ word, Ordering::Relaxed);
+        self.word.store(word, Ordering::Relaxed);
+    }
+}
+
+/// Two addresses that fall on the same place can both be remembered: two frames of one stack must not drive each other out for ever.
+static RULES: [[Known; 2]; REMEMBERED / 2] = [const { [Known::NONE; 2] }; REMEMBERED / 2];
+
+#[inline(always)]
+fn remembered(pc: u64) -> &'static [Known; 2] {
+    &RULES[(pc.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize % RULES.len()]
+}
 
 /// The rule at an address; `None` where no table tells.
 #[inline(always)]
 pub(super) fn rule(pc: usize) -> Option<Rule> {
-    let key = pc as u64;
-    let [check, word] = &RULES[(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % REMEMBERED];
-    // Relaxed: the two words prove each other; no other memory is reached by them.
-    let (check, word) = (check.load(Ordering::Relaxed), word.load(Ordering::Relaxed));
-    if check ^ word == key && word != 0 { Some(Rule::unpack(word)) } else { find(pc) }
+    let [first, second] = remembered(pc as u64);
+    first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc))
 }
 
 #[cold]
 #[inline(never)]
 fn find(pc: usize) -> Option<Rule> {
-    let object = Object::around(pc)?;
-    let rule = object.rule(pc)?;
-    if let Some(packed) = rule.pack() {
-        let key = pc as u64;
-        let [check, word] = &RULES[(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % REMEMBERED];
-        check.store(key ^ packed, Ordering::Relaxed);
-        word.store(packed, Ordering::Relaxed);
+    let rule = Object::around(pc)?.rule(pc)?;
+    if let Some(word) = rule.pack() {
+        let [first, second] = remembered(pc as u64);
+        let (check, older) = (first.check.load(Ordering::Relaxed), first.word.load(Ordering::Relaxed));
+        second.set(check ^ older, older);
+        first.set(pc as u64, word);
     }
     Some(rule)
 }

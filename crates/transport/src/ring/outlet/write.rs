@@ -12,10 +12,10 @@ use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
 
 use super::{Failure, Outlet, Ticket};
-use crate::abi;
 use crate::ring::gather::Gather;
 use crate::ring::view::View;
 use crate::ring::{Outcome, fallback, points, rseq};
+use crate::{abi, cpu};
 
 impl Outlet {
     /// Writes one record. Takes no lock that can block, allocates nothing, calls the system only to wake the owner; safe in signal
@@ -58,9 +58,11 @@ impl Outlet {
         if length.wrapping_sub(1) >= most {
             return Err(Failure::TooLarge);
         }
-        let kind = if view.rseq_offset != 0 { 0 } else { view.cpus };
+        let here = cpu::current();
+        let ring =
+            if view.rseq_offset != 0 && here < view.cpus { here } else { view.cpus + view.nearest_cpu() };
         // SAFETY: the outlet was open with this view.
-        let words = unsafe { view.words((kind + view.nearest_cpu()) as usize) };
+        let words = unsafe { view.words(ring as usize) };
         let place = words.place(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
         place.map(|_| ()).ok_or(Failure::Full)
     }
