@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Why tables first: programs are mostly built without frame pointers, and a chain of frame pointers through such code is not broken but silently short.
-//! With the rules remembered, a step by the tables costs hardly more than one by frame pointers: about 6 ns against 2 ns, and 300 ns where the rule is new; a
-//! stack of 20 frames is taken in about 200 ns (`cost_of_a_stack` below prints the figures of a machine).
+//! With the rules remembered, tables are cheap: about 10 ns a frame, 230 ns for 20 frames and 1.1 µs for 110, where the runtime library takes 2.9 µs and 12.6 µs
+//! (`cost_of_a_stack` in the tests prints the figures of a machine). The walk needs about 8 KiB of stack itself.
 //!
 //! Why not the runtime library's `_Unwind_Backtrace`: it believes the stack, and a smashed one makes it read anywhere. Here each word comes from the
 //! thread's own stack (bounds.rs) or is not read.
@@ -87,7 +87,7 @@ struct Place {
 /// Which frames are wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct From {
-    /// An address in the outermost frame of this library, or above it all that was called from there.
+    /// An address in the frame of the function that was called to write: it and what it called are left out.
     pub(super) inside: usize,
     /// An address in the frame of the caller, which is known to be there.
     pub(super) caller: usize,

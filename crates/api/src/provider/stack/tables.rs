@@ -131,9 +131,10 @@ pub(super) fn rule(pc: usize) -> Option<Rule> {
     first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc))
 }
 
+/// The same, as if it was not remembered.
 #[cold]
 #[inline(never)]
-fn find(pc: usize) -> Option<Rule> {
+pub(super) fn find(pc: usize) -> Option<Rule> {
     let rule = Object::around(pc)?.rule(pc)?;
     if let Some(word) = rule.pack() {
         let [first, second] = remembered(pc as u64);

@@ -304,6 +304,26 @@ fn cost_of_a_stack() {
         }
         black_box(());
     }
+    let here = cost_of_a_stack as fn() as usize;
+    measure("a rule that is new", 0, || tables::find(black_box(here)).map_or(0, |_| 1));
+    let mut chain = [0; 200];
+    let start = chain.as_mut_ptr().expose_provenance();
+    for (index, pair) in chain.chunks_exact_mut(2).enumerate() {
+        (pair[0], pair[1]) = (if index < 99 { start + 16 * (index + 1) } else { 0 }, 0x1_0000);
+    }
+    black_box(&mut chain);
+    measure("frame pointers", 100, || {
+        let mut frames = Frames::new();
+        let place = Place { pc: 0x5000, sp: start, fp: start, link: 0, exact: true };
+        walk(
+            &mut frames,
+            place,
+            From { inside: 0, caller: start, skip: 0 },
+            &Readable::here(start, start),
+            |_| None,
+        );
+        frames.addresses().len()
+    });
     for depth in [0, 10, 100] {
         at(depth, &mut || {
             measure("tables", depth, || {
