@@ -105,7 +105,10 @@ impl Writer {
         let kind = HeaderType(*room.get(gap.checked_add(KIND)?)?);
         if gap == 0 || !matches!(kind, HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32) {
             room.copy_within(gap.., 0);
-            return whole.checked_sub(gap);
+            let length = whole.checked_sub(gap)?;
+            // What is behind it may become its padding.
+            room.get_mut(length..)?.fill(0);
+            return Some(length);
         }
         let header: [u8; event::SIZE] = *room.get(gap..)?.first_chunk()?;
         let has_items = u16::from(*header.get(FLAGS)?) & EVENT_HEADER_FLAG_EXTENDED_INFO != 0;
@@ -276,6 +279,7 @@ mod tests {
         room.extend_from_slice(record);
         assert!(writer.sign(&mut room[gap..], Stamp::Ours(1234)));
         let length = writer.add_items(&mut room, flags)?;
+        assert!(room[length..].iter().all(|byte| *byte == 0), "padding");
         room.truncate(length);
         Some(room)
     }
