@@ -101,7 +101,9 @@ struct Known {
 }
 
 impl Known {
-    const NONE: Self = Self { check: AtomicU64::new(0), word: AtomicU64::new(0) };
+    const fn none() -> Self {
+        Self { check: AtomicU64::new(0), word: AtomicU64::new(0) }
+    }
 
     // Relaxed, here and below: the two words prove each other; no other memory is reached by them.
     #[inline(always)]
@@ -117,7 +119,7 @@ impl Known {
 }
 
 /// Two addresses that fall on the same place can both be remembered: two frames of one stack must not drive each other out for ever.
-static RULES: [[Known; 2]; REMEMBERED / 2] = [const { [Known::NONE; 2] }; REMEMBERED / 2];
+static RULES: [[Known; 2]; REMEMBERED / 2] = [const { [Known::none(), Known::none()] }; REMEMBERED / 2];
 
 #[inline(always)]
 fn remembered(pc: u64) -> &'static [Known; 2] {
