@@ -52,7 +52,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, and what a library asks of the process it
+//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, and what a library asks of the process it
 //! lives in (fork, exit, signals).
 #![deny(unsafe_code)]
 

@@ -20,7 +20,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_format::{Guid, filter};
-use traceweir_session::{Config, Place, Session};
+use traceweir_session::{Config, Identity, Place, Session};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
@@ -281,7 +281,8 @@ fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
     let (params, wake) = session.region_params()?;
     let reader =
         client.lock().table.open(Owner::Private, id, |outlet| Ok(outlet.open_private(&params, wake)?))?;
-    session.attach_private(reader, std::process::id())?;
+    let own = Identity::of(std::process::id(), rustix::process::getuid().as_raw());
+    session.attach_private(reader, own)?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What `/proc` says about a process: its start, its namespace, its threads.
+//! What `/proc` says about a process: its start, its namespace, its threads. Who it is to those who read its events is `traceweir_session::identity`.
 //!
 //! ```text
 //!   the process's view            NSpid line of /proc/PID/task/TID/status         the daemon's view
@@ -15,6 +15,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use traceweir_session::Threads;
+use traceweir_session::identity::start_ticks;
 
 /// The thread id of a thread that is gone and unknown.
 const UNKNOWN: u32 = u32::MAX;
@@ -35,11 +36,7 @@ pub(crate) struct ProcessKey {
 impl ProcessKey {
     /// The process that has this id now, if there is one.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in parentheses and may hold anything; the start time is the 22nd.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let start_ticks = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
-        Some(Self { pid, start_ticks })
+        start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
 }
 

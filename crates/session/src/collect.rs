@@ -162,6 +162,7 @@ impl Collector {
             told_lost: &mut self.told_lost,
             events: 0,
             damaged: 0,
+            too_large: 0,
         };
         // Streams take turns, so that the rings of none stand full while those of another are emptied.
         let mut unfinished: Vec<usize> = (0..filler.streams.len()).collect();
@@ -189,6 +190,7 @@ impl Collector {
         }
         self.shared.stats.events.fetch_add(filler.events, Relaxed);
         self.shared.stats.damaged.fetch_add(filler.damaged, Relaxed);
+        self.shared.stats.no_room.fetch_add(filler.too_large, Relaxed);
         self.settle_sources(&outcome.damaged);
         Drained { took: outcome.took, waits: outcome.waits }
     }

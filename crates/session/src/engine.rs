@@ -36,6 +36,7 @@ use traceweir_transport::ring::RegionReader;
 use crate::collect::Source;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::identity::Identity;
 use crate::record::{Threads, Writer};
 use crate::region::Cost;
 
@@ -144,20 +145,20 @@ impl Session {
 
     /// Makes a region for a process. The more there are, the smaller its rings; past the session's share of the machine's memory it has
     /// none and only counts what is lost.
-    pub fn attach(&self, pid: u32, threads: Threads) -> Result<Attached> {
+    pub fn attach(&self, who: impl Into<Identity>, threads: Threads) -> Result<Attached> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
-        let attached = self.attach_with(params, cost, pid, threads);
+        let attached = self.attach_with(params, cost, Writer::new(who, threads));
         if attached.is_err() {
             regions.give_back(cost);
         }
         attached
     }
 
-    fn attach_with(&self, params: RegionParams, cost: Cost, pid: u32, threads: Threads) -> Result<Attached> {
+    fn attach_with(&self, params: RegionParams, cost: Cost, writer: Writer) -> Result<Attached> {
         let (reader, memory) = RegionReader::create(&params)?;
         let (wake, theirs) = self.shared().new_wake()?;
-        let source = self.add(reader, Some(wake), cost, Writer::new(pid, threads))?;
+        let source = self.add(reader, Some(wake), cost, writer)?;
         Ok(Attached { source, params, memory, wake: theirs })
     }
 
@@ -176,8 +177,8 @@ impl Session {
     }
 
     /// Adds a region of this process (private session).
-    pub fn attach_private(&self, region: RegionReader, pid: u32) -> Result<SourceId> {
-        self.add(region, None, Cost::default(), Writer::new(pid, Threads::AsGiven))
+    pub fn attach_private(&self, region: RegionReader, who: impl Into<Identity>) -> Result<SourceId> {
+        self.add(region, None, Cost::default(), Writer::new(who, Threads::AsGiven))
     }
 
     /// The region parameters of a process that gets all it can use, and the wake descriptor: for private sessions.

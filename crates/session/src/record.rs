@@ -4,7 +4,12 @@
 //!   EVENT, FULL, INSTANCE   08 u32 thread (translated) │ 0C u32 process (ours) │ 10 i64 stamp (the stream's)
 //!   MESSAGE                 the same, where its flags give room, and the sequence number
 //!   anything else           refused: kernel events do not come from a process
+//!
+//!   EVENT, where its flags in the ring ask for it: what the process is (identity.rs), in front of the items that it has
+//!     │ header │ items, payload │   ──▶   │ header │ SID │ … │ items, payload │        size, EXTENDED_INFO and linkage follow
 //! ```
+//!
+//! A record that brings items of those types itself is refused: it would say who wrote it, and nobody could tell the difference.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,11 +18,23 @@ use traceweir_format::header::message::{self, Origin};
 use traceweir_format::header::{self, Family, Record, event};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, HeaderType};
 use traceweir_format::wire::i64_at;
+use traceweir_transport::abi;
+
+use crate::identity::{self, Identity, Items};
+
+/// Flags of records that ask for items.
+pub(crate) const WITH_ITEMS: u16 =
+    abi::WITH_SID | abi::WITH_TS_ID | abi::WITH_PSM_KEY | abi::WITH_START_KEY | abi::WITH_CONTAINER;
 
 use crate::sequence::Sequence;
 
 /// Thread ids remembered for a process before all are asked for again.
 const REMEMBERED: usize = 4096;
+
+/// Where the type of a record and the flags of an EVENT header are, and the linkage of an item.
+const KIND: usize = 2;
+const FLAGS: usize = 4;
+const LINKAGE: usize = 4;
 
 /// How thread ids of a process are written.
 pub enum Threads {
@@ -64,17 +81,54 @@ pub(crate) struct Writer {
     process: u32,
     threads: Threads,
     known: HashMap<u32, u32>,
+    identity: Identity,
+    /// Its items for each combination of flags that was asked for: thirty-two at most.
+    items: HashMap<u16, Items>,
     sequence: Sequence,
 }
 
 impl Writer {
-    pub(crate) fn new(process: u32, threads: Threads) -> Self {
-        Self { process, threads, known: HashMap::new(), sequence: Sequence::None }
+    pub(crate) fn new(who: impl Into<Identity>, threads: Threads) -> Self {
+        let identity = who.into();
+        let (known, items, sequence) = (HashMap::new(), HashMap::new(), Sequence::None);
+        Self { process: identity.pid, threads, known, identity, items, sequence }
     }
 
     /// Whose messages get their numbers from here.
     pub(crate) fn numbered(self, sequence: Sequence) -> Self {
         Self { sequence, ..self }
+    }
+
+    /// Bytes of the items that these flags ask for.
+    pub(crate) fn item_bytes(&mut self, flags: u16) -> usize {
+        let asked = flags & WITH_ITEMS;
+        let items = self.items.entry(asked).or_insert_with(|| self.identity.items(asked));
+        items.bytes.len()
+    }
+
+    /// Puts the items into a signed record that lies behind room for them; the record begins with `room` then. Its length, or `None` where it would have
+    /// more items than a record can.
+    pub(crate) fn add_items(&self, room: &mut [u8], flags: u16) -> Option<usize> {
+        let items = self.items.get(&(flags & WITH_ITEMS))?;
+        let (whole, gap) = (room.len(), items.bytes.len());
+        let kind = HeaderType(*room.get(gap.checked_add(KIND)?)?);
+        if gap == 0 || !matches!(kind, HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32) {
+            room.copy_within(gap.., 0);
+            let length = whole.checked_sub(gap)?;
+            // What is behind it may become its padding.
+            room.get_mut(length..)?.fill(0);
+            return Some(length);
+        }
+        let header: [u8; event::SIZE] = *room.get(gap..)?.first_chunk()?;
+        let has_items = u16::from(*header.get(FLAGS)?) & EVENT_HEADER_FLAG_EXTENDED_INFO != 0;
+        *room.first_chunk_mut()? = header;
+        let place = room.get_mut(event::SIZE..)?.get_mut(..gap)?;
+        place.copy_from_slice(&items.bytes);
+        *place.get_mut(items.last.checked_add(LINKAGE)?)? |= u8::from(has_items);
+        *room.get_mut(FLAGS)? |= EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes()[0];
+        *room.first_chunk_mut()? = u16::try_from(whole).ok()?.to_le_bytes();
+        let sound = !has_items || Record::parse(room, 0).is_ok_and(|record| !record.items_damaged());
+        sound.then_some(whole)
     }
 
     #[inline]
@@ -125,6 +179,9 @@ impl Writer {
             return false;
         }
         let (given, time) = (view.thread_id(), stamp.instead_of(view.time()));
+        if view.items().any(|item| identity::is_ours(item.kind)) {
+            return false;
+        }
         match view.family() {
             Family::Event | Family::Full | Family::Instance => self.sign_header(record, stamp),
             Family::Message => {
@@ -221,6 +278,74 @@ mod tests {
         let mut bare = message(None);
         assert!(Writer::new(42, Threads::AsGiven).sign(&mut bare, Stamp::Ours(1234)));
         assert_eq!(Record::parse(&bare, 0).unwrap().time(), 1234);
+    }
+
+    const OWN: Item<'static> = Item { kind: ExtType::RELATED_ACTIVITYID, data: &[5; 16] };
+
+    /// What becomes of a record whose flags ask for items.
+    fn with_items(writer: &mut Writer, record: &[u8], flags: u16) -> Option<Vec<u8>> {
+        let gap = writer.item_bytes(flags);
+        let mut room = vec![0xEE; gap];
+        room.extend_from_slice(record);
+        assert!(writer.sign(&mut room[gap..], Stamp::Ours(1234)));
+        let length = writer.add_items(&mut room, flags)?;
+        assert!(room[length..].iter().all(|byte| *byte == 0), "padding");
+        room.truncate(length);
+        Some(room)
+    }
+
+    #[test]
+    fn items_stand_between_the_header_and_what_was_there() {
+        let who = Identity { start_key: Some(77), user: Some(5), ..Identity::from(42) };
+        let mut writer = Writer::new(who.clone(), Threads::AsGiven);
+        let (sid, key) = ([1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0], 77_u64.to_le_bytes());
+        let ours = [
+            Item { kind: ExtType::SID, data: &sid },
+            Item { kind: ExtType::TS_ID, data: &[0; 4] },
+            Item { kind: ExtType::PROCESS_START_KEY, data: &key },
+        ];
+        for own in [&[][..], &[OWN]] {
+            let all = [&ours[..], own].concat();
+            let mut want = event(&all);
+            Writer::new(42, Threads::AsGiven).sign_header(&mut want, Stamp::Ours(1234));
+            let got = with_items(&mut writer, &event(own), abi::FLAGS).unwrap();
+            assert_eq!(got, want, "as the format encodes it");
+            assert_eq!(Record::parse(&got, 0).unwrap().payload(), b"payload!");
+        }
+        let one = with_items(&mut writer, &event(&[OWN]), abi::WITH_START_KEY).unwrap();
+        let kinds: Vec<_> = Record::parse(&one, 0).unwrap().items().map(|item| item.kind.0).collect();
+        assert_eq!(kinds, [13, 1]);
+        assert_eq!(with_items(&mut writer, &event(&[OWN]), abi::WITH_CONTAINER).unwrap().len(), 112);
+    }
+
+    #[test]
+    fn records_that_have_no_items_stay_as_they_are() {
+        let mut writer = Writer::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
+        for record in [classic(), message(Some((7, 8)))] {
+            let got = with_items(&mut writer, &record, abi::WITH_SID).unwrap();
+            let mut want = record;
+            assert!(writer.sign(&mut want, Stamp::Ours(1234)));
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn more_items_than_a_record_can_have_are_refused() {
+        let mut writer = Writer::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
+        assert!(with_items(&mut writer, &event(&[OWN; 31]), abi::WITH_SID).is_some());
+        assert!(with_items(&mut writer, &event(&[OWN; 32]), abi::WITH_SID).is_none());
+    }
+
+    #[test]
+    fn a_process_does_not_say_itself_who_it_is() {
+        for kind in [2, 3, 9, 13, 16] {
+            let mut forged = event(&[OWN, Item { kind: ExtType(kind), data: &[0; 16] }]);
+            assert!(!Writer::new(1, Threads::AsGiven).sign(&mut forged, Stamp::Ours(1)), "item {kind}");
+        }
+        for kind in [1, 6, 10, 11, 12, 14] {
+            let mut sound = event(&[OWN, Item { kind: ExtType(kind), data: &[0; 16] }]);
+            assert!(Writer::new(1, Threads::AsGiven).sign(&mut sound, Stamp::Ours(1)), "item {kind}");
+        }
     }
 
     #[test]

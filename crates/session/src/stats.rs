@@ -10,7 +10,7 @@ use traceweir_transport::message::LostByCause;
 pub(crate) struct Stats {
     /// Events collected into buffers.
     pub(crate) events: AtomicU64,
-    /// Events that processes could not write.
+    /// Events that processes could not write, and those that the items they asked for made too large.
     pub(crate) no_room: AtomicU64,
     /// Events of processes whose regions have no rings.
     pub(crate) no_region: AtomicU64,

@@ -247,6 +247,10 @@ pub struct Filter {
     pub data: Vec<u8>,
 }
 
+/// A property from a daemon to a process, beside those that controllers ask for: the session is independent, and neither withholds an event from other
+/// sessions nor has it withheld by them.
+pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
+
 /// What a session wants from a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnableParams {

@@ -100,6 +100,8 @@ macro_rules! weak {
     }};
 }
 
+pub(crate) use weak;
+
 type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 

@@ -15,6 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 use traceweir_format::Guid;
+use traceweir_format::spec::event::{
+    EVENT_ACTIVITY_CTRL_CREATE_ID, EVENT_ACTIVITY_CTRL_CREATE_SET_ID, EVENT_ACTIVITY_CTRL_GET_ID,
+    EVENT_ACTIVITY_CTRL_GET_SET_ID, EVENT_ACTIVITY_CTRL_SET_ID,
+};
+use traceweir_format::spec::status::Status;
 
 thread_local! {
     static CURRENT: Cell<Guid> = const { Cell::new(Guid::NULL) };
@@ -38,6 +43,21 @@ pub fn create() -> Guid {
     let counter = next_count();
     let key = u128::from(process_key());
     Guid::from_u128(key << 80 | 0xE000 << 64 | u128::from(counter))
+}
+
+/// Does what EventActivityIdControl does with this code; ERROR_INVALID_PARAMETER for a code that there is not, and then nothing changes.
+pub fn control(code: u32, id: &mut Guid) -> Status {
+    match code {
+        EVENT_ACTIVITY_CTRL_GET_ID => *id = current(),
+        EVENT_ACTIVITY_CTRL_SET_ID => {
+            set(*id);
+        }
+        EVENT_ACTIVITY_CTRL_CREATE_ID => *id = create(),
+        EVENT_ACTIVITY_CTRL_GET_SET_ID => *id = set(*id),
+        EVENT_ACTIVITY_CTRL_CREATE_SET_ID => *id = set(create()),
+        _ => return Status::ERROR_INVALID_PARAMETER,
+    }
+    Status::ERROR_SUCCESS
 }
 
 fn next_count() -> u64 {
@@ -80,6 +100,28 @@ mod tests {
         assert_eq!(current(), id);
         std::thread::spawn(|| assert_eq!(current(), Guid::NULL)).join().unwrap();
         assert_eq!(set(Guid::NULL), id);
+    }
+
+    #[test]
+    fn each_control_code_does_what_is_published() {
+        let (first, second) = (create(), create());
+        set(first);
+        let mut id = Guid::NULL;
+        assert_eq!((control(1, &mut id), id), (Status::ERROR_SUCCESS, first), "get");
+        id = second;
+        assert_eq!((control(2, &mut id), id, current()), (Status::ERROR_SUCCESS, second, second), "set");
+        assert_eq!((control(3, &mut id), current()), (Status::ERROR_SUCCESS, second), "create");
+        assert!(id != first && id != second && !id.is_null());
+        id = first;
+        assert_eq!((control(4, &mut id), id, current()), (Status::ERROR_SUCCESS, second, first), "swap");
+        assert_eq!((control(5, &mut id), id), (Status::ERROR_SUCCESS, first), "create and set");
+        assert!(current() != first && current() != second && !current().is_null());
+        let (before, thread) = (id, current());
+        for code in [0, 6, u32::MAX] {
+            assert_eq!(control(code, &mut id), Status::ERROR_INVALID_PARAMETER);
+            assert_eq!((id, current()), (before, thread));
+        }
+        set(Guid::NULL);
     }
 
     #[test]

@@ -171,7 +171,6 @@ pub(super) fn may_want(slot: &Slot, d: &EventDescriptor) -> bool {
 
 /// Whether the session wants the stack of an event that it gets.
 #[inline]
-#[allow(dead_code)] // Asked by whoever takes the stack.
 pub(super) fn wants_stack(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
     wish.property & STACK_TRACE != 0 && (!wish.filters.of_stacks || stack_passes(wish, event))
 }

@@ -13,6 +13,7 @@
 //! | `filter` | which events pass the filters of a session |
 //! | `callback` | when the application's callback runs |
 //! | `write`, `stage` | one event as bytes on the stack |
+//! | `deliver`, `keys`, `stack` | several sessions, and what they ask for beside the event |
 //! | `activity` | activity ids of threads |
 //!
 //! ```
@@ -29,14 +30,17 @@
 
 pub mod activity;
 mod callback;
+mod deliver;
 mod enable;
 mod filter;
+mod keys;
 mod registration;
+mod stack;
 mod stage;
 mod write;
 
 use traceweir_format::Guid;
-use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor};
+use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;
 
@@ -45,6 +49,7 @@ use crate::error::{Error, Result};
 
 pub use crate::client::link_state;
 pub(crate) use callback::for_provider;
+use deliver::Except;
 pub(crate) use enable::{Change, Combined};
 pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
@@ -166,13 +171,14 @@ impl Provider {
     }
 
     /// Writes an event whose payload is the blocks one after the other.
-    #[inline]
+    // Always inline, as all that write: the stack of an event begins where the application calls, in every build.
+    #[inline(always)]
     pub fn write(&self, descriptor: &EventDescriptor, data: &[&[u8]]) -> Result<(), WriteError> {
         self.offer(&Event::new(descriptor, data))
     }
 
     /// Writes an event with activity ids; `None` takes the thread's activity, and no related one.
-    #[inline]
+    #[inline(always)]
     pub fn write_transfer(
         &self,
         descriptor: &EventDescriptor,
@@ -184,7 +190,7 @@ impl Provider {
     }
 
     /// Writes a TraceLogging event: `metadata` is the event's own (extended item 11).
-    #[inline]
+    #[inline(always)]
     pub fn write_self_described(
         &self,
         descriptor: &EventDescriptor,
@@ -196,25 +202,38 @@ impl Provider {
         self.offer(&Event { metadata: Some(metadata), activity, related, ..Event::new(descriptor, data) })
     }
 
+    /// Writes an event, but not to everybody (EventWriteEx).
+    ///
+    /// `exclude` has the bits of sessions that are not to get it: those that filters name as their instance. `flags` are `EVENT_WRITE_FLAG_…`:
+    /// NO_FAULTING changes nothing, INPRIVATE keeps the event from sessions that leave such ones out; others are [`WriteError::InvalidParameter`].
+    #[inline(always)]
+    pub fn write_ex(
+        &self,
+        descriptor: &EventDescriptor,
+        exclude: u64,
+        flags: u32,
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        data: &[&[u8]],
+    ) -> Result<(), WriteError> {
+        if !self.enabled(descriptor.level, descriptor.keyword) {
+            return Ok(());
+        }
+        let except = Except::new(exclude, flags)?;
+        write::write_except(
+            self.handle.slot,
+            &Event { activity, related, ..Event::new(descriptor, data) },
+            except,
+        )
+    }
+
     /// Writes a string with level and keyword. Allocates where the string has more than 500 UTF-16 units.
+    #[inline(always)]
     pub fn write_string(&self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
         if !self.enabled(level, keyword) {
             return Ok(());
         }
-        let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
-        let units = text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes);
-        let mut short = [0; 1002];
-        let mut length = 0;
-        for (to, from) in short.iter_mut().zip(units.clone()) {
-            *to = from;
-            length += 1;
-        }
-        let flags = EVENT_HEADER_FLAG_STRING_ONLY;
-        if length < short.len() {
-            return self.offer(&Event { flags, ..Event::new(&descriptor, &[&short[..length]]) });
-        }
-        let long: Vec<u8> = units.collect();
-        self.offer(&Event { flags, ..Event::new(&descriptor, &[&long]) })
+        write::write_string(self.handle.slot, level, keyword, text)
     }
 
     #[inline(always)]
@@ -265,6 +284,7 @@ impl Handle {
     }
 
     /// Writes an event; `metadata` makes it a self-described one.
+    #[inline(always)]
     pub fn write(
         self,
         descriptor: &EventDescriptor,
@@ -280,5 +300,38 @@ impl Handle {
             return Ok(());
         }
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
+    }
+
+    /// As [`Provider::write_ex`].
+    #[inline(always)]
+    pub fn write_ex(
+        self,
+        descriptor: &EventDescriptor,
+        exclude: u64,
+        flags: u32,
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        data: &[&[u8]],
+    ) -> Result<(), WriteError> {
+        if !self.is_current() {
+            return Err(WriteError::InvalidHandle);
+        }
+        if !self.slot.enabled(descriptor.level, descriptor.keyword) {
+            return Ok(());
+        }
+        let except = Except::new(exclude, flags)?;
+        write::write_except(self.slot, &Event { activity, related, ..Event::new(descriptor, data) }, except)
+    }
+
+    /// As [`Provider::write_string`].
+    #[inline(always)]
+    pub fn write_string(self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
+        if !self.is_current() {
+            return Err(WriteError::InvalidHandle);
+        }
+        if !self.slot.enabled(level, keyword) {
+            return Ok(());
+        }
+        write::write_string(self.slot, level, keyword, text)
     }
 }

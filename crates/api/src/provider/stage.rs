@@ -29,8 +29,8 @@ const SMALL: usize = 64;
 /// Bytes that can be staged, the prefix included.
 const CAPACITY: usize = 640;
 const WORDS: usize = CAPACITY / 8 + 1;
-/// 128 data blocks; three extended items of head, data and padding.
-const PARTS: usize = 128 + 3 * 3;
+/// 128 data blocks; six extended items of head, data and padding.
+const PARTS: usize = 128 + 6 * 3;
 
 /// A record under construction.
 pub(super) struct Stage<'a> {

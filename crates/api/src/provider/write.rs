@@ -5,8 +5,10 @@
 //! ```
 //!
 //! The bytes are those of the file (`traceweir_format::header::event`), but for the time stamp and the process id, which are left zero: whoever owns the
-//! session fills them in. Extended items come in this order: traits (12), schema (11), related activity (1). Where the traits name a GUID to decode by, that
-//! one stands in the header, and the provider's own in an item (14) in front of all others.
+//! session fills them in. Extended items come in this order: traits (12), schema (11), related activity (1), event key (10), stack (6). Where the traits name a
+//! GUID to decode by, that one stands in the header, and the provider's own in an item (14) in front of all others.
+//!
+//! This is the way of an event for one session that asks for nothing but the event; all others go by `deliver`.
 //!
 //! Invariants
 //!
@@ -16,9 +18,11 @@
 
 use traceweir_format::Guid;
 use traceweir_format::header::{MAX_RECORD, event};
-use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor, ExtType, HeaderType};
-use traceweir_transport::ring::Failure;
+use traceweir_format::spec::event::{
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
+};
 
+use super::deliver::{self, Except};
 use super::registration::{Decoding, Slot};
 use super::stage::Stage;
 use super::{WriteError, activity, filter};
@@ -31,6 +35,8 @@ pub const MAX_BLOCKS: usize = 128;
 /// Bytes in front of the data of an extended item.
 pub(super) const ITEM_HEAD: usize = 8;
 const ZEROS: [u8; 8] = [0; 8];
+/// Bytes of strings that are written without an allocation, and one unit more.
+const SHORT_STRING: usize = 1002;
 
 /// What is written, besides what the registration knows.
 #[derive(Clone, Copy)]
@@ -52,6 +58,22 @@ impl<'a> Event<'a> {
 /// Writes an event that the hot words let through.
 #[inline(never)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
+    staged(slot, what, |thread, stage| deliver(slot, what, thread, stage))
+}
+
+/// The same, but not to everybody.
+#[inline(never)]
+pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Result<(), WriteError> {
+    staged(slot, what, |thread, stage| deliver::to_each(slot, what, thread, stage, except))
+}
+
+/// Puts the record together and has it delivered. Part of whoever calls it, so that the record lies in that one's frame.
+#[inline(always)]
+fn staged(
+    slot: &Slot,
+    what: &Event<'_>,
+    deliver: impl FnOnce(u32, &mut Stage<'_>) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
         return Err(WriteError::InvalidParameter);
     }
@@ -69,12 +91,35 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
         count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
-    deliver(slot, what, thread, &mut stage)
+    deliver(thread, &mut stage)
+}
+
+/// Writes a string as an event: UTF-16 with its terminator, no id, the thread's activity.
+#[inline(never)]
+pub(super) fn write_string(slot: &Slot, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
+    let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
+    let mut short = [0; SHORT_STRING];
+    let mut length = 0;
+    let flags = EVENT_HEADER_FLAG_STRING_ONLY;
+    for (to, from) in short.iter_mut().zip(units(text)) {
+        *to = from;
+        length += 1;
+    }
+    if length < short.len() {
+        return write(slot, &Event { flags, ..Event::new(&descriptor, &[&short[..length]]) });
+    }
+    // One more than a record can have is enough to be refused by its size: a text of any length costs no more memory than that.
+    let long: Vec<u8> = units(text).take(MAX_RECORD + 1).collect();
+    write(slot, &Event { flags, ..Event::new(&descriptor, &[&long]) })
+}
+
+fn units(text: &str) -> impl Iterator<Item = u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes)
 }
 
 /// The record on the stack; how many bytes it has. One with more than [`MAX_RECORD`] says something wrong about its size.
 #[inline(always)]
-fn compose<'a>(
+pub(super) fn compose<'a>(
     stage: &mut Stage<'a>,
     slot: &Slot,
     what: &Event<'a>,
@@ -131,26 +176,41 @@ fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
 }
 
 /// The extended items of one event: heads that stay on the stack until the record is written, and the data where it lies.
-struct Items<'a> {
+pub(super) struct Items<'a> {
     any: bool,
     traits: ([u8; ITEM_HEAD], &'a [u8]),
     schema: ([u8; ITEM_HEAD], Option<&'a [u8]>),
     related: ([u8; ITEM_HEAD], Option<&'a [u8; 16]>),
+    extras: Option<&'a Extras<'a>>,
 }
 
 impl<'a> Items<'a> {
     // Plain fields and no list: a list is filled here and read there, and that costs more than the whole event.
     #[inline(always)]
     fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&'a [u8; 16]>) -> Self {
-        let behind_traits = metadata.is_some() || related.is_some();
+        Self::with(traits, metadata, related, None)
+    }
+
+    /// The same, and behind them what only some sessions get.
+    #[inline(always)]
+    pub(super) fn with(
+        traits: &'a [u8],
+        metadata: Option<&'a [u8]>,
+        related: Option<&'a [u8; 16]>,
+        extras: Option<&'a Extras<'a>>,
+    ) -> Self {
+        let behind_related = extras.is_some();
+        let behind_schema = related.is_some() || behind_related;
+        let behind_traits = metadata.is_some() || behind_schema;
         Self {
             any: behind_traits || !traits.is_empty(),
             traits: (item_head(ExtType::PROV_TRAITS, traits.len(), behind_traits), traits),
             schema: (
-                item_head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), related.is_some()),
+                item_head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), behind_schema),
                 metadata,
             ),
-            related: (item_head(ExtType::RELATED_ACTIVITYID, 16, false), related),
+            related: (item_head(ExtType::RELATED_ACTIVITYID, 16, behind_related), related),
+            extras,
         }
     }
 
@@ -164,6 +224,40 @@ impl<'a> Items<'a> {
         }
         if let Some(related) = self.related.1 {
             push_item(stage, &self.related.0, related);
+        }
+        if let Some(extras) = self.extras {
+            extras.push_to(stage);
+        }
+    }
+}
+
+/// Items that only some sessions get.
+pub(super) struct Extras<'a> {
+    key: ([u8; ITEM_HEAD], Option<[u8; 8]>),
+    stack: ([u8; ITEM_HEAD], Option<&'a [u8]>),
+}
+
+impl<'a> Extras<'a> {
+    pub(super) fn new(key: Option<u64>, stack: Option<&'a [u8]>) -> Self {
+        Self {
+            key: (item_head(ExtType::EVENT_KEY, 8, stack.is_some()), key.map(u64::to_le_bytes)),
+            stack: (item_head(ExtType::STACK_TRACE64, stack.map_or(0, <[u8]>::len), false), stack),
+        }
+    }
+
+    /// Bytes that they make a record larger.
+    pub(super) fn size(&self) -> usize {
+        // Both are whole words.
+        self.key.1.map_or(0, |key| ITEM_HEAD + key.len())
+            + self.stack.1.map_or(0, |frames| ITEM_HEAD + frames.len())
+    }
+
+    fn push_to(&'a self, stage: &mut Stage<'a>) {
+        if let Some(key) = &self.key.1 {
+            push_item(stage, &self.key.0, key);
+        }
+        if let Some(frames) = self.stack.1 {
+            push_item(stage, &self.stack.0, frames);
         }
     }
 }
@@ -186,36 +280,32 @@ fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8
     stage.push(&ZEROS[..data.len().wrapping_neg() % 8]);
 }
 
-/// Hands the record to every session that wants it; the first failure is returned.
+/// Hands the record to the session that wants it, or to `deliver` where there are several or one wants more.
 #[inline(always)]
 fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
-    let mut result = Ok(());
-    for wish in slot.wishes() {
-        if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
-            continue;
-        }
-        if wish.filtered && !filter::passes(slot, &wish, what) {
-            continue;
-        }
-        let failure = match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {
-            // Closed: the session ended while we were on the way. Nobody wants the event any more.
-            Ok(()) | Err(Failure::Closed) => continue,
-            Err(Failure::Full) => WriteError::NoRoom,
-            Err(Failure::TooLarge) => WriteError::MoreData,
-        };
-        result = result.and(Err(failure));
+    let mut wishes = slot.wishes();
+    let Some(wish) = wishes.next() else { return Ok(()) };
+    if wish.property & deliver::SPECIAL != 0 || wishes.next().is_some() {
+        return deliver::to_each(slot, what, thread, stage, Except::default());
     }
-    result
+    if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
+        return Ok(());
+    }
+    if wish.filtered && !filter::passes(slot, &wish, what) {
+        return Ok(());
+    }
+    match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {
+        Ok(()) => Ok(()),
+        Err(failure) => deliver::why(failure).map_or(Ok(()), Err),
+    }
 }
 
 /// Counts the event in every session behind these outlets that wants it. Whether any does.
 #[cold]
 fn count_lost(slot: &Slot, what: &Event<'_>, outlets: u64) -> bool {
     let mut any = false;
-    let d = what.descriptor;
     for wish in slot.wishes() {
-        let takes = wish.takes(d.level, d.keyword) && (!wish.filtered || filter::passes(slot, &wish, what));
-        if takes && outlets & (1 << wish.outlet) != 0 {
+        if outlets & (1 << wish.outlet) != 0 && deliver::is_for(slot, &wish, what) {
             outlets::get(wish.outlet).count_lost(wish.ticket);
             any = true;
         }
@@ -242,8 +332,12 @@ mod tests {
     const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
 
     fn composed(slot: &Slot, what: &Event<'_>) -> Vec<u8> {
+        composed_with(slot, what, None)
+    }
+
+    fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
         let related = what.related.map(|g| g.to_bytes());
-        let items = Items::new(slot.traits(), what.metadata, related.as_ref());
+        let items = Items::with(slot.traits(), what.metadata, related.as_ref(), extras);
         let mut stage = Stage::empty();
         compose(&mut stage, slot, what, 4711, &items);
         let gather = stage.gather();
@@ -256,6 +350,10 @@ mod tests {
     }
 
     fn encoded(what: &Event<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
+        encoded_with(what, traits, activity, &[])
+    }
+
+    fn encoded_with(what: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<'_>]) -> Vec<u8> {
         let related = what.related.map(|g| g.to_bytes());
         let mut items = Vec::new();
         if !traits.is_empty() {
@@ -263,6 +361,7 @@ mod tests {
         }
         items.extend(what.metadata.map(|data| Item { kind: ExtType::EVENT_SCHEMA_TL, data }));
         items.extend(related.as_ref().map(|data| Item { kind: ExtType::RELATED_ACTIVITYID, data }));
+        items.extend_from_slice(extras);
         let header = EventHeader {
             flags: what.flags,
             thread_id: 4711,
@@ -344,5 +443,44 @@ mod tests {
         assert!(Decoding::by(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
         assert!(handle.retire());
         handle.release();
+    }
+
+    #[test]
+    fn key_and_stack_stand_behind_all_other_items() {
+        let descriptor = EventDescriptor { id: 3, level: 4, ..EventDescriptor::default() };
+        let (activity, related) = (activity::create(), activity::create());
+        let stack: Vec<u8> = (0..8 * 193_u32).map(|i| i as u8).collect();
+        let key = 0x0102_0304_0506_0708_u64;
+        let bytes = key.to_le_bytes();
+        let blocks = [&stack[..100]; MAX_BLOCKS];
+        for traits_len in [0, 70] {
+            let traits: &'static Traits = Box::leak(Box::new(Traits(stack[..traits_len].into())));
+            let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
+            for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
+                for data in [&[][..], &[&stack[..5]], &blocks] {
+                    for (key, frames) in
+                        [(None, Some(193)), (Some(key), None), (Some(key), Some(1)), (Some(key), Some(193))]
+                    {
+                        let frames = frames.map(|count| &stack[..8 * count]);
+                        let extras = Extras::new(key, frames);
+                        let what = Event {
+                            metadata,
+                            activity: Some(&activity),
+                            related,
+                            ..Event::new(&descriptor, data)
+                        };
+                        let mut items = Vec::new();
+                        items.extend(key.map(|_| Item { kind: ExtType::EVENT_KEY, data: &bytes }));
+                        items.extend(frames.map(|data| Item { kind: ExtType::STACK_TRACE64, data }));
+                        let want = encoded_with(&what, &stack[..traits_len], activity, &items);
+                        assert_eq!(composed_with(handle.slot(), &what, Some(&extras)), want);
+                        let plain = composed(handle.slot(), &what);
+                        assert_eq!(plain.len() + extras.size(), want.len());
+                    }
+                }
+            }
+            assert!(handle.retire());
+            handle.release();
+        }
     }
 }

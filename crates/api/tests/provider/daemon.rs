@@ -118,10 +118,21 @@ impl Process {
         memory
     }
 
+    /// Gives the process memory of another shape; its reading side.
+    pub(crate) fn give(&self, session: u64, params: &RegionParams) -> RegionReader {
+        let (reader, memory) = RegionReader::create(params).unwrap();
+        self.send_region_as(session, &memory, params);
+        reader
+    }
+
     /// Sends the process a memory file, good or not.
     pub(crate) fn send_region(&self, session: u64, memory: &OwnedFd) {
+        self.send_region_as(session, memory, &params());
+    }
+
+    fn send_region_as(&self, session: u64, memory: &OwnedFd, params: &RegionParams) {
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let message = Message::Region { session, params: params() };
+        let message = Message::Region { session, params: *params };
         self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], LONG).unwrap();
     }
 

@@ -9,9 +9,11 @@ mod failures;
 mod filters;
 mod forbidden;
 mod fork;
+mod items;
 mod links;
 mod outside;
 mod private;
+mod several;
 mod table;
 mod unload;
 
@@ -40,9 +42,11 @@ fn scenario() {
         filters::SCENARIOS,
         forbidden::SCENARIOS,
         fork::SCENARIOS,
+        items::SCENARIOS,
         links::SCENARIOS,
         outside::SCENARIOS,
         private::SCENARIOS,
+        several::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,
     ]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use traceweir::controller::{SessionConfig, Update};
+use traceweir::controller::{EnableParams, SessionConfig, Update};
 use traceweir::{Guid, PrivateSession, Provider, Status};
 use traceweir_format::etl;
 use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
@@ -16,7 +16,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("many threads", many_threads),
     ("leave without a word", leave_without_a_word),
     ("write until killed", write_until_killed),
-    ("signal handler", signal_handler),
+    ("signal handler", |folder| signal_handler(folder, 0)),
+    // Stack and event key: both are taken in the library, by the handler in the midst of those of the thread, too.
+    ("signal handler with stacks", |folder| signal_handler(folder, 0x104)),
     ("what is refused", what_is_refused),
     ("another file", another_file),
     ("kinds of events", kinds_of_events),
@@ -137,9 +139,14 @@ fn write_until_killed(folder: &Path) {
 
 #[test]
 fn a_signal_handler_may_write_in_the_middle_of_a_write() {
-    for without_sequences in [false, true] {
+    for (without_sequences, scenario) in [
+        (false, "signal handler"),
+        (true, "signal handler"),
+        (false, "signal handler with stacks"),
+        (true, "signal handler with stacks"),
+    ] {
         let stage = Stage::new();
-        stage.run_with("signal handler", |c| {
+        stage.run_with(scenario, |c| {
             if without_sequences {
                 c.env("TRACEWEIR_NO_RSEQ", "1");
             }
@@ -163,9 +170,9 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
-fn signal_handler(folder: &Path) {
+fn signal_handler(folder: &Path, property: u32) {
     let session = PrivateSession::start(&sequential("signals", folder.join("signals.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+    session.enable(PROVIDER, &EnableParams { property, ..everything() }).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     IN_HANDLER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
     // SAFETY: the handler writes an event, which is safe in a signal handler; the timer goes to this process alone.

@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
-use traceweir_session::SourceId;
-use traceweir_transport::message::{EnableCode, EnableParams, Message};
+use traceweir_session::{Identity, SourceId};
+use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, warning};
@@ -199,9 +200,14 @@ impl Service {
         registration: u32,
         session: u64,
         code: EnableCode,
-        params: EnableParams,
+        mut params: EnableParams,
         order: u32,
     ) {
+        let config = self.sessions.session(session).map(|session| session.properties().config);
+        let is_independent =
+            config.is_some_and(|it| it.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);
+        params.property &= !PROPERTY_INDEPENDENT;
+        params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
         self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
     }
 
@@ -216,7 +222,8 @@ impl Service {
         }
         let Some(session) = self.sessions.running_session(id) else { return Ok(false) };
         let pid = process.peer.pid;
-        let refusal = match session.attach(pid, process::threads_of(pid)) {
+        let who = Identity::of(pid, process.peer.uid);
+        let refusal = match session.attach(who, process::threads_of(pid)) {
             Ok(attached)
                 if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
             {

@@ -1,7 +1,10 @@
 //! Processes and their regions.
 
 use traceweir_format::Guid;
-use traceweir_transport::message::{Control, EnableCode, Message, SessionRef};
+use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT, SessionConfig, SessionRef,
+};
 
 use crate::util::*;
 
@@ -136,4 +139,26 @@ fn the_1025th_registration_is_refused() {
     assert_eq!(provider.status(more), 1450);
     assert_eq!(provider.ask(Message::Unregister { registration: 0 }), Message::Done);
     provider.register_quietly(5000, PROVIDER);
+}
+
+#[test]
+fn a_process_hears_which_sessions_are_independent_from_the_daemon_alone() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let mut provider = daemon.provider();
+    provider.register_quietly(1, PROVIDER);
+    for (name, mode) in [("beside", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
+        let config = live(name);
+        let log_file_mode = config.log_file_mode | mode;
+        let session = controller.start(SessionConfig { log_file_mode, ..config }).id;
+        for property in [0x1, 0x1 | PROPERTY_INDEPENDENT] {
+            let params = EnableParams { property, ..EnableParams::default() };
+            controller.ask(enable_with(session, PROVIDER, EnableCode::Enable, params, 0));
+        }
+        provider.hear_region(session);
+        let wanted = if mode == 0 { 0x1 } else { 0x1 | PROPERTY_INDEPENDENT };
+        for _ in 0..2 {
+            assert_eq!(provider.hear_enable().4.property, wanted, "{name}");
+        }
+    }
 }

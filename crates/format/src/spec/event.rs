@@ -79,6 +79,22 @@ pub const EVENT_HEADER_FLAG_CLASSIC_HEADER: u16 = 0x0100;
 /// The buffer context holds a 16-bit processor index.
 pub const EVENT_HEADER_FLAG_PROCESSOR_INDEX: u16 = 0x0200;
 
+/// EventWriteEx: the data is not to be touched where that could wait for a page. Nothing to do here.
+pub const EVENT_WRITE_FLAG_NO_FAULTING: u32 = 1;
+/// EventWriteEx: the event tells of something that is done in private.
+pub const EVENT_WRITE_FLAG_INPRIVATE: u32 = 2;
+
+/// EventActivityIdControl: the thread's id.
+pub const EVENT_ACTIVITY_CTRL_GET_ID: u32 = 1;
+/// The thread gets the id.
+pub const EVENT_ACTIVITY_CTRL_SET_ID: u32 = 2;
+/// A new id.
+pub const EVENT_ACTIVITY_CTRL_CREATE_ID: u32 = 3;
+/// Both change places.
+pub const EVENT_ACTIVITY_CTRL_GET_SET_ID: u32 = 4;
+/// The thread gets a new id; its old one is given back.
+pub const EVENT_ACTIVITY_CTRL_CREATE_SET_ID: u32 = 5;
+
 /// The type byte of a record marker (TRACE_HEADER_TYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderType(pub u8);

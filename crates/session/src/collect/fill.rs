@@ -1,9 +1,12 @@
-//! Records on their way into the buffer of their stream: room, order, signature.
+//! Records on their way into the buffer of their stream: room, order, signature, and the items that the session adds.
+//!
+//! A record that fits, but with its items no longer does (64 KiB, or the buffer), is dropped and counted as an event without room.
 
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use traceweir_transport::abi::KEEP_STAMP;
+use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_transport::abi::{KEEP_STAMP, MAX_RECORD};
 use traceweir_transport::ring::Head;
 
 use super::{Stream, submit};
@@ -12,7 +15,7 @@ use crate::engine::Shared;
 use crate::merge::{Ring, Sink};
 use crate::output::Job;
 use crate::pool::{Buffer, Wait};
-use crate::record::{Stamp, Writer};
+use crate::record::{Stamp, WITH_ITEMS, Writer};
 
 /// Copies records into the buffer of a stream.
 pub(super) struct Filler<'a, 'w> {
@@ -25,6 +28,8 @@ pub(super) struct Filler<'a, 'w> {
     pub(super) told_lost: &'a mut u64,
     pub(super) events: u64,
     pub(super) damaged: u64,
+    /// Records that their items made too large.
+    pub(super) too_large: u64,
 }
 
 impl Filler<'_, '_> {
@@ -42,10 +47,19 @@ impl Filler<'_, '_> {
     }
 }
 
-impl<R: Ring> Sink<R> for Filler<'_, '_> {
-    #[inline]
-    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
-        let padded = head.length.next_multiple_of(8);
+impl Filler<'_, '_> {
+    /// Stores a record in front of which `gap` bytes of items are to stand. For one without, all that has to do with items is gone.
+    #[inline(always)]
+    fn store<R: Ring>(
+        &mut self,
+        source: usize,
+        ring: &mut R,
+        head: &Head,
+        stamp: u64,
+        gap: Option<usize>,
+    ) -> bool {
+        let whole = head.length.saturating_add(gap.unwrap_or(0));
+        let padded = whole.next_multiple_of(8);
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
         let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
         if !has_room && !self.turn_over() {
@@ -62,14 +76,21 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         if let Some(padding) = room.last_chunk_mut::<8>() {
             *padding = [0; 8];
         }
-        let Some(record) = room.get_mut(..head.length) else { return false };
+        let Some(record) = room.get_mut(gap.unwrap_or(0)..whole) else { return false };
         ring.take(record);
         // What is late counts as written now (M4, K3).
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
         let latest = stream.time;
         let stamp = if head.flags & KEEP_STAMP != 0 { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
-        if !writer.sign(record, stamp) {
+        let mut end = end;
+        let mut sound = writer.sign(record, stamp);
+        if gap.is_some() && sound {
+            let grown = room.get_mut(..whole).and_then(|room| writer.add_items(room, head.flags));
+            sound = grown.is_some();
+            end = buffer.filled.saturating_add(grown.unwrap_or(0).next_multiple_of(8));
+        }
+        if !sound {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
@@ -78,6 +99,30 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         buffer.time = stream.time;
         self.events = self.events.saturating_add(1);
         true
+    }
+
+    #[cold]
+    fn put_with_items<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        let Some(writer) = self.writers.get_mut(source) else { return false };
+        let gap = writer.item_bytes(head.flags);
+        let whole = head.length.saturating_add(gap);
+        let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
+        if whole <= MAX_RECORD && whole.next_multiple_of(8) <= most {
+            return self.store(source, ring, head, stamp, Some(gap));
+        }
+        ring.take(&mut []);
+        self.too_large = self.too_large.saturating_add(1);
+        true
+    }
+}
+
+impl<R: Ring> Sink<R> for Filler<'_, '_> {
+    #[inline]
+    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        if head.flags & WITH_ITEMS != 0 {
+            return self.put_with_items(source, ring, head, stamp);
+        }
+        self.store(source, ring, head, stamp, None)
     }
 
     fn wait_for_room(&mut self) {

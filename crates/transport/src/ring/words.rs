@@ -75,7 +75,7 @@ impl Words<'_> {
         let _ = self.lock.compare_exchange(thread, 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Where `size` bytes go. Only inside the lock.
+    /// Where `size` bytes go. Only inside the lock; outside it is a guess.
     pub(crate) fn place(&self, size: u64, ring_bytes: u64) -> Option<Place> {
         // Only whoever holds the lock stores the head, so its own value needs no order.
         let head = self.head.load(Ordering::Relaxed);

@@ -74,3 +74,33 @@ fn a_region_is_forgotten_around_a_visitor_that_never_leaves() {
         assert_eq!((reader.lost(), own.lost()), (1, 1));
     }
 }
+
+#[test]
+fn a_look_for_room_says_what_a_write_would_and_changes_nothing() {
+    for clock in [Counter::Cycles, Counter::Monotonic] {
+        let (outlet, params) = (outlet(), params(clock));
+        assert_eq!(outlet.look_for_room(Ticket(1), 8), Err(Failure::Closed));
+        let (mut reader, ticket) = open(outlet, &params);
+        // On one processor, so that it is one ring that gets full.
+        let before = rustix::thread::sched_getaffinity(None).unwrap();
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(rustix::thread::sched_getcpu());
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        for (length, found) in
+            [(0, Err(Failure::TooLarge)), (1, Ok(())), (1000, Ok(())), (1001, Err(Failure::TooLarge))]
+        {
+            assert_eq!(outlet.look_for_room(ticket, length), found, "{length}");
+        }
+        let mut written = 0;
+        while outlet.look_for_room(ticket, 8).is_ok() {
+            assert_eq!(write(outlet, ticket), Ok(()));
+            written += 1;
+        }
+        assert_eq!(written, 4096 / 24);
+        assert_eq!(reader.lost(), 0);
+        assert_eq!(write(outlet, ticket), Err(Failure::Full));
+        assert!(outlet.close());
+        assert_eq!(outlet.look_for_room(ticket, 8), Err(Failure::Closed));
+        rustix::thread::sched_setaffinity(None, &before).unwrap();
+    }
+}

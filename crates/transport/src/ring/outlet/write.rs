@@ -15,6 +15,7 @@ use super::{Failure, Outlet, Ticket};
 use crate::ring::gather::Gather;
 use crate::ring::view::View;
 use crate::ring::{Outcome, fallback, points, rseq};
+use crate::{abi, cpu};
 
 impl Outlet {
     /// Writes one record. Takes no lock that can block, allocates nothing, calls the system only to wake the owner; safe in signal
@@ -43,6 +44,27 @@ impl Outlet {
             }
         }
         self.write_locked(ticket, thread, record, length)
+    }
+
+    /// Whether a record of `length` bytes would be taken now, as far as a look can tell: nothing is reserved, written or counted.
+    pub fn look_for_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
+        let view = self.view();
+        let most = self.max_record.load(Ordering::Relaxed) as usize;
+        // As in `write_locked`: the loads above come before that of the gate.
+        fence(Ordering::Acquire);
+        if !self.gate().is_open_for(ticket.0) {
+            return Err(Failure::Closed);
+        }
+        if length.wrapping_sub(1) >= most {
+            return Err(Failure::TooLarge);
+        }
+        let here = cpu::current();
+        let ring =
+            if view.rseq_offset != 0 && here < view.cpus { here } else { view.cpus + view.nearest_cpu() };
+        // SAFETY: the outlet was open with this view.
+        let words = unsafe { view.words(ring as usize) };
+        let place = words.place(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
+        place.map(|_| ()).ok_or(Failure::Full)
     }
 
     /// Writes by the lock.

@@ -1,0 +1,219 @@
+//! An event for several sessions, or for one that asks for more than the event says.
+//!
+//! ```text
+//!   who?    level, keyword, excluded, in private, filters                 ──▶ chosen
+//!   room?   in all chosen that are not independent, before the first write (nothing is reserved: best effort)
+//!   write   to each: the plain record, or one with event key and stack; flags ask the session's owner for what only it knows
+//!           a session without room: counted there, and withheld from (and counted in) all others that are not independent
+//! ```
+//!
+//! | Property of an enable | What the event gets | By whom |
+//! |---|---|---|
+//! | SID, TS_ID, PSM_KEY, PROCESS_START_KEY, SOURCE_CONTAINER_TRACKING | items 2, 3, 9, 13, 16 | the owner of the session; a flag in the ring asks for it |
+//! | STACK_TRACE | item 6: the frames from the caller of the write on (stack.rs) | here |
+//! | EVENT_KEY | item 10: the same in all sessions that get the event (keys.rs) | here |
+//! | EXCLUDE_INPRIVATE | not at all, where it was written as in private | here |
+//!
+//! The usual event, for one session that asks for nothing, never comes here.
+
+use traceweir_format::header::MAX_RECORD;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_EVENT_KEY as EVENT_KEY,
+    EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE as EXCLUDE_INPRIVATE,
+    EVENT_ENABLE_PROPERTY_PROCESS_START_KEY as START_KEY, EVENT_ENABLE_PROPERTY_PSM_KEY as PSM_KEY,
+    EVENT_ENABLE_PROPERTY_SID as SID, EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING as CONTAINER,
+    EVENT_ENABLE_PROPERTY_STACK_TRACE as STACK_TRACE, EVENT_ENABLE_PROPERTY_TS_ID as TS_ID,
+};
+use traceweir_format::spec::event::{
+    EVENT_HEADER_FLAG_STRING_ONLY, EVENT_WRITE_FLAG_INPRIVATE, EVENT_WRITE_FLAG_NO_FAULTING,
+};
+use traceweir_transport::abi;
+use traceweir_transport::message::PROPERTY_INDEPENDENT as INDEPENDENT;
+use traceweir_transport::ring::Failure;
+
+use super::enable::Wish;
+use super::registration::Slot;
+use super::stack::{self, Frames};
+use super::stage::Stage;
+use super::write::{Event, Extras, Items, compose};
+use super::{WriteError, filter, keys};
+use crate::client::outlets;
+
+/// Properties that make more of an event than its plain record.
+pub(super) const SPECIAL: u32 = SID | TS_ID | STACK_TRACE | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
+
+/// Whom an event is not for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Except {
+    /// Sessions by their bits.
+    pub(super) sessions: u64,
+    /// Sessions that leave out what is done in private.
+    pub(super) in_private: bool,
+}
+
+impl Except {
+    /// As EventWriteEx says it. Bits of sessions that there are not change nothing.
+    pub(super) fn new(sessions: u64, flags: u32) -> Result<Self, WriteError> {
+        if flags & !(EVENT_WRITE_FLAG_NO_FAULTING | EVENT_WRITE_FLAG_INPRIVATE) != 0 {
+            return Err(WriteError::InvalidParameter);
+        }
+        Ok(Self { sessions, in_private: flags & EVENT_WRITE_FLAG_INPRIVATE != 0 })
+    }
+}
+
+/// The bit of the session behind an outlet, in this process: what a filter's `InstanceId` says and an exclusion names.
+#[inline]
+pub(super) const fn session_bit(outlet: u8) -> u64 {
+    1 << (outlet % 64)
+}
+
+/// One event on its way to several sessions.
+struct Delivery<'e> {
+    slot: &'e Slot,
+    what: &'e Event<'e>,
+    thread: u32,
+    /// Bytes of the plain record.
+    size: usize,
+    /// Sessions that get it, and those that get a stack with it, by their bits.
+    chosen: u64,
+    with_stack: u64,
+    frames: Frames,
+    key: u64,
+}
+
+/// Hands an event to everybody who wants it but for `except`; `plain` is the record without anything special, in a frame of the function that was called to
+/// write it.
+#[inline(never)]
+pub(super) fn to_each(
+    slot: &Slot,
+    what: &Event<'_>,
+    thread: u32,
+    plain: &mut Stage<'_>,
+    except: Except,
+) -> Result<(), WriteError> {
+    let frames = Frames::new();
+    let mut delivery =
+        Delivery { slot, what, thread, size: plain.size(), chosen: 0, with_stack: 0, frames, key: 0 };
+    let wanted = delivery.choose(except);
+    if wanted & EVENT_KEY != 0 {
+        delivery.key = keys::next();
+    }
+    if delivery.with_stack != 0 {
+        // A string has one more function of this library between its caller and the record.
+        let skip = usize::from(what.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0);
+        let (inside, caller) = (std::ptr::from_ref(plain).addr(), std::ptr::from_ref(what).addr());
+        stack::capture(&mut delivery.frames, stack::From { inside, caller, skip });
+    }
+    delivery.write_all(plain)
+}
+
+impl Delivery<'_> {
+    /// Finds out who gets it; their properties together.
+    fn choose(&mut self, except: Except) -> u32 {
+        let mut wanted = 0;
+        for wish in self.slot.wishes() {
+            let is_excepted = except.sessions & session_bit(wish.outlet) != 0
+                || except.in_private && wish.property & EXCLUDE_INPRIVATE != 0;
+            if is_excepted || !is_for(self.slot, &wish, self.what) {
+                continue;
+            }
+            self.chosen |= session_bit(wish.outlet);
+            wanted |= wish.property;
+            if filter::wants_stack(self.slot, &wish, self.what) {
+                self.with_stack |= session_bit(wish.outlet);
+            }
+        }
+        wanted
+    }
+
+    fn chosen(&self) -> impl Iterator<Item = Wish> {
+        self.slot.wishes().filter(|wish| self.chosen & session_bit(wish.outlet) != 0)
+    }
+
+    /// Why one of the sessions that stand together cannot take it.
+    fn obstacle(&self) -> Option<WriteError> {
+        if self.chosen & self.chosen.wrapping_sub(1) == 0 {
+            return None;
+        }
+        self.chosen().filter(|wish| wish.property & INDEPENDENT == 0).find_map(|wish| {
+            let size = self.size + self.extras(&wish).size();
+            if size > MAX_RECORD {
+                return Some(WriteError::TooLarge);
+            }
+            outlets::get(wish.outlet).look_for_room(wish.ticket, size).err().and_then(why)
+        })
+    }
+
+    /// What a session gets besides the plain record.
+    fn extras(&self, wish: &Wish) -> Extras<'_> {
+        let key = (wish.property & EVENT_KEY != 0).then_some(self.key);
+        let has_stack = self.with_stack & session_bit(wish.outlet) != 0;
+        Extras::new(key, has_stack.then(|| self.frames.data()))
+    }
+
+    fn write_all(&self, plain: &mut Stage<'_>) -> Result<(), WriteError> {
+        let obstacle = self.obstacle();
+        let mut result = obstacle.map_or(Ok(()), Err);
+        for wish in self.chosen() {
+            if obstacle.is_some() && wish.property & INDEPENDENT == 0 {
+                outlets::get(wish.outlet).count_lost(wish.ticket);
+                continue;
+            }
+            let extras = self.extras(&wish);
+            let written = if extras.size() == 0 {
+                hand_over(&wish, self.thread, plain)
+            } else {
+                self.write_rich(&wish, &extras)
+            };
+            result = result.and(written);
+        }
+        result
+    }
+
+    #[inline(never)]
+    fn write_rich(&self, wish: &Wish, extras: &Extras<'_>) -> Result<(), WriteError> {
+        let related = self.what.related.map(|g| g.to_bytes());
+        let items = Items::with(self.slot.traits(), self.what.metadata, related.as_ref(), Some(extras));
+        let mut stage = Stage::empty();
+        if compose(&mut stage, self.slot, self.what, self.thread, &items) > MAX_RECORD {
+            outlets::get(wish.outlet).count_lost(wish.ticket);
+            return Err(WriteError::TooLarge);
+        }
+        hand_over(wish, self.thread, &mut stage)
+    }
+}
+
+/// Whether a session wants an event.
+pub(super) fn is_for(slot: &Slot, wish: &Wish, what: &Event<'_>) -> bool {
+    wish.takes(what.descriptor.level, what.descriptor.keyword)
+        && (!wish.filtered || filter::passes(slot, wish, what))
+}
+
+fn hand_over(wish: &Wish, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+    let mut record = stage.gather();
+    record.flags = asked_of_owner(wish.property);
+    let written = outlets::get(wish.outlet).write(wish.ticket, thread, &mut record);
+    written.err().and_then(why).map_or(Ok(()), Err)
+}
+
+/// What a failure is called; `None`: the session ended while we were on the way, and nobody wants the event any more.
+#[inline(always)]
+pub(super) fn why(failure: Failure) -> Option<WriteError> {
+    match failure {
+        Failure::Closed => None,
+        Failure::Full => Some(WriteError::NoRoom),
+        Failure::TooLarge => Some(WriteError::MoreData),
+    }
+}
+
+/// Flags of a record: items that the owner of the session adds.
+fn asked_of_owner(property: u32) -> u16 {
+    const ASKED: [(u32, u16); 5] = [
+        (SID, abi::WITH_SID),
+        (TS_ID, abi::WITH_TS_ID),
+        (PSM_KEY, abi::WITH_PSM_KEY),
+        (START_KEY, abi::WITH_START_KEY),
+        (CONTAINER, abi::WITH_CONTAINER),
+    ];
+    ASKED.iter().fold(0, |flags, (bit, flag)| if property & bit != 0 { flags | flag } else { flags })
+}

@@ -1,0 +1,68 @@
+//! Keys of events (extended item 10): the same in all sessions that get an event, and no other event of the machine has it.
+//!
+//! ```text
+//!   low half of the process start key (start in ticks │ process id, 16 bits each) │ number of the event in the process
+//! ```
+//!
+//! The process id is the one that the process itself sees. Nothing is allocated, and no lock is taken: a signal handler may be the first who needs a key.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use traceweir_session::identity::{start_key, ticks_in};
+
+use crate::client::fork;
+
+/// Enough for all fields up to the start time, however long they are.
+const STAT: usize = 1024;
+
+/// The key of the next event.
+pub(super) fn next() -> u64 {
+    static COUNTER: AtomicU32 = AtomicU32::new(1);
+    // Relaxed: only that the numbers differ matters.
+    u64::from(process_half()) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Remembered with the serial number of the process: a forked child inherits the memory.
+fn process_half() -> u32 {
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let serial = fork::serial();
+    let [known, of] = halves(KNOWN.load(Ordering::Relaxed));
+    if of == serial && known != 0 {
+        return known;
+    }
+    let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
+    let [half, _] = halves(start_key(0, own_ticks().unwrap_or(0), pid));
+    KNOWN.store(u64::from(serial) << 32 | u64::from(half), Ordering::Relaxed);
+    half
+}
+
+/// The low and the high half.
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+fn own_ticks() -> Option<u64> {
+    let file = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; STAT];
+    let count = rustix::io::read(&file, &mut text).ok()?;
+    ticks_in(text.get(..count)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_session::Identity;
+
+    #[test]
+    fn keys_are_the_process_and_a_number() {
+        let threads: Vec<_> =
+            (0..4).map(|_| std::thread::spawn(|| (0..1000).map(|_| next()).collect::<Vec<_>>())).collect();
+        let mut keys: Vec<u64> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
+        let start_key = Identity::of(std::process::id(), 0).start_key.unwrap();
+        assert!(keys.iter().all(|key| key >> 32 == start_key & 0xFFFF_FFFF));
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 4000);
+    }
+}

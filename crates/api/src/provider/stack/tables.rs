@@ -1,0 +1,260 @@
+//! Unwind tables (.eh_frame) of loaded objects: how to leave the frame that an address belongs to.
+//!
+//! ```text
+//!   address ──_dl_find_object──▶ .eh_frame_hdr ──binary search──▶ FDE ──▶ CIE
+//!                                                                  └── instructions, run up to the address ──▶ Rule
+//!   rules found before:  [address ^ rule │ rule] × 2 × 512         two plain words each: a torn pair fits no address
+//! ```
+//!
+//! Of the registers, only those matter that lead out of the frame: stack pointer, frame pointer, return address. What a rule cannot say (a frame found
+//! by another register or by a longer expression) gives no rule. Source: Documented (Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4).
+//!
+//! The tables belong to the program and are believed as its code is; even so, no read leaves the mapped object, and every loop has a bound.
+
+mod cfi;
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::client::process::weak;
+use cfi::Bytes;
+
+/// Rules that are remembered: 16 KiB.
+const REMEMBERED: usize = 1024;
+
+/// What a frame is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// The stack pointer.
+    Stack,
+    /// The frame pointer.
+    Frame,
+    /// A word at the frame pointer: functions that align their stack.
+    FrameSlot,
+    /// The frame of a signal.
+    Signal,
+}
+
+/// How to leave a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// CFA: what `base` says plus `offset`.
+    pub(super) base: Base,
+    pub(super) offset: isize,
+    /// Where the return address is, from the CFA; `None`: in its register.
+    pub(super) return_at: Option<isize>,
+    /// Where the frame pointer was saved; `None`: it still has its value.
+    pub(super) frame_at: Option<isize>,
+    /// There is nothing further out.
+    pub(super) is_outermost: bool,
+}
+
+impl Rule {
+    pub(super) const SIGNAL: Self =
+        Self { base: Base::Signal, offset: 0, return_at: None, frame_at: None, is_outermost: false };
+
+    /// One word: base in bits 0–1, what is there in bits 2–4, bit 5 set; offset in bits 8–31, the places of return address and frame pointer in words
+    /// in bits 32–47 and 48–63. `None` where a number does not fit.
+    fn pack(self) -> Option<u64> {
+        let slot = |at: Option<isize>| {
+            let at = at.unwrap_or(0);
+            (at % 8 == 0).then(|| i16::try_from(at / 8).ok()).flatten()
+        };
+        let offset =
+            i32::try_from(self.offset).ok().filter(|offset| (-(1 << 23)..1 << 23).contains(offset))?;
+        Some(
+            self.base as u64
+                | u64::from(self.return_at.is_some()) << 2
+                | u64::from(self.frame_at.is_some()) << 3
+                | u64::from(self.is_outermost) << 4
+                | 1 << 5
+                | u64::from(offset.cast_unsigned() & 0xFF_FFFF) << 8
+                | u64::from(slot(self.return_at)?.cast_unsigned()) << 32
+                | u64::from(slot(self.frame_at)?.cast_unsigned()) << 48,
+        )
+    }
+
+    fn unpack(word: u64) -> Self {
+        let slot = |bit: u32, shift: u32| {
+            (word >> bit & 1 != 0).then_some(isize::from((word >> shift) as u16 as i16) * 8)
+        };
+        Self {
+            base: match word & 3 {
+                0 => Base::Stack,
+                1 => Base::Frame,
+                2 => Base::FrameSlot,
+                _ => Base::Signal,
+            },
+            offset: (((word as u32).cast_signed()) >> 8) as isize,
+            return_at: slot(2, 32),
+            frame_at: slot(3, 48),
+            is_outermost: word >> 4 & 1 != 0,
+        }
+    }
+}
+
+/// A rule and what proves it.
+struct Known {
+    check: AtomicU64,
+    word: AtomicU64,
+}
+
+impl Known {
+    const fn none() -> Self {
+        Self { check: AtomicU64::new(0), word: AtomicU64::new(0) }
+    }
+
+    // Relaxed, here and below: the two words prove each other; no other memory is reached by them.
+    #[inline(always)]
+    fn get(&self, pc: u64) -> Option<Rule> {
+        let (check, word) = (self.check.load(Ordering::Relaxed), self.word.load(Ordering::Relaxed));
+        (check ^ word == pc && word != 0).then(|| Rule::unpack(word))
+    }
+
+    fn set(&self, pc: u64, word: u64) {
+        self.check.store(pc ^ word, Ordering::Relaxed);
+        self.word.store(word, Ordering::Relaxed);
+    }
+}
+
+/// Two addresses that fall on the same place can both be remembered: two frames of one stack must not drive each other out for ever.
+static RULES: [[Known; 2]; REMEMBERED / 2] = [const { [Known::none(), Known::none()] }; REMEMBERED / 2];
+
+#[inline(always)]
+fn remembered(pc: u64) -> &'static [Known; 2] {
+    &RULES[(pc.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize % RULES.len()]
+}
+
+/// The rule at an address; `None` where no table tells.
+#[inline(always)]
+pub(super) fn rule(pc: usize) -> Option<Rule> {
+    let [first, second] = remembered(pc as u64);
+    first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc))
+}
+
+/// The same, as if it was not remembered.
+#[cold]
+#[inline(never)]
+pub(super) fn find(pc: usize) -> Option<Rule> {
+    let rule = Object::around(pc)?.rule(pc)?;
+    if let Some(word) = rule.pack() {
+        let [first, second] = remembered(pc as u64);
+        let (check, older) = (first.check.load(Ordering::Relaxed), first.word.load(Ordering::Relaxed));
+        second.set(check ^ older, older);
+        first.set(pc as u64, word);
+    }
+    Some(rule)
+}
+
+/// `struct dl_find_object` (glibc, dlfcn.h) on 64-bit machines.
+#[repr(C)]
+struct Found {
+    flags: u64,
+    map_start: usize,
+    map_end: usize,
+    link_map: usize,
+    eh_frame: usize,
+    reserved: [u64; 7],
+}
+
+type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
+
+/// A loaded object: its addresses, and where its table of functions is.
+struct Object {
+    mapped: Bytes,
+    table: usize,
+}
+
+impl Object {
+    fn around(pc: usize) -> Option<Self> {
+        let find = weak!("_dl_find_object");
+        if find.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so it is the function of this name, whose type is published.
+        let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
+        let mut found = MaybeUninit::<Found>::zeroed();
+        // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic Linker Introspection").
+        if unsafe { find(std::ptr::without_provenance(pc), found.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: zeroed, then filled; all zeros are valid.
+        let found = unsafe { found.assume_init() };
+        // SAFETY: the loader says that this object is mapped there; it stays while the thread has frames in it.
+        let mapped = unsafe { Bytes::mapped(found.map_start, found.map_end) };
+        (found.eh_frame != 0).then_some(Self { mapped, table: found.eh_frame })
+    }
+
+    /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits from the header on, in order.
+    fn rule(&self, pc: usize) -> Option<Rule> {
+        let mut header = self.mapped.at(self.table)?;
+        let (version, eh_frame, count, entries) = (header.u8()?, header.u8()?, header.u8()?, header.u8()?);
+        if (version, count, entries) != (1, 0x03, 0x3B) {
+            return None;
+        }
+        header.pointer(eh_frame)?;
+        let count = header.u32()? as usize;
+        let first = header.position();
+        let wanted = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
+        let entry = |index: usize| {
+            let mut entry = self.mapped.at(first.checked_add(index.checked_mul(8)?)?)?;
+            Some((entry.u32()?.cast_signed(), entry.u32()?.cast_signed()))
+        };
+        // The last entry that is not behind the address.
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
+        }
+        let (_, fde) = entry(low.checked_sub(1)?)?;
+        cfi::rule(&self.mapped, self.table.checked_add_signed(fde as isize)?, pc)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_survive_their_packing() {
+        for base in [Base::Stack, Base::Frame, Base::FrameSlot, Base::Signal] {
+            for offset in [0, 8, 16, 4096, -8, (1 << 23) - 1, -(1 << 23)] {
+                for return_at in [None, Some(-8), Some(0), Some(8 * 32767)] {
+                    for frame_at in [None, Some(-16), Some(-8 * 32768)] {
+                        for is_outermost in [false, true] {
+                            let rule = Rule { base, offset, return_at, frame_at, is_outermost };
+                            assert_eq!(Rule::unpack(rule.pack().unwrap()), rule);
+                        }
+                    }
+                }
+            }
+        }
+        let rule = Rule { base: Base::Stack, offset: 1 << 23, ..Rule::SIGNAL };
+        assert_eq!(rule.pack(), None);
+        assert_eq!(Rule { return_at: Some(4), ..Rule::SIGNAL }.pack(), None);
+    }
+
+    #[test]
+    fn functions_of_all_objects_have_rules() {
+        let own = functions_of_all_objects_have_rules as fn() as usize;
+        // At its first instruction a function has nothing but its return address.
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(
+            rule(own),
+            Some(Rule { base: Base::Stack, offset: 8, return_at: Some(-8), ..Rule::SIGNAL })
+        );
+        #[cfg(target_arch = "aarch64")]
+        assert_eq!(rule(own), Some(Rule { base: Base::Stack, offset: 0, ..Rule::SIGNAL }));
+        assert!(rule(libc::getenv as *const () as usize).is_some(), "the C library");
+        assert_eq!(rule(own), rule(own), "remembered");
+    }
+
+    #[test]
+    fn no_rule_where_there_is_no_code() {
+        let local = 0_u8;
+        for pc in [0, 1, 4096, (&raw const local).addr(), usize::MAX, usize::MAX >> 1] {
+            assert_eq!(rule(pc), None, "{pc:#x}");
+        }
+    }
+}

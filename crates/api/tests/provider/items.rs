@@ -1,0 +1,311 @@
+//! What sessions ask for beside the event: items by the owner and by the library, as they stand in the file.
+
+use std::hint::black_box;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::provider::{Handle, activity};
+use traceweir::{Guid, PrivateSession, Provider, WriteError};
+use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
+use traceweir_format::etl;
+use traceweir_format::header::Record;
+
+use crate::{PROVIDER, Scenario, Stage, event, sequential, wait_for};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("all items", all_items),
+    ("keys", keys),
+    ("stacks", stacks),
+    ("stacks that are too large", stacks_that_are_too_large),
+    ("items that are too large", items_that_are_too_large),
+    ("write one", write_one),
+];
+
+const SID: u32 = 0x1;
+const TS_ID: u32 = 0x2;
+const STACK: u32 = 0x4;
+const PSM_KEY: u32 = 0x8;
+const START_KEY: u32 = 0x80;
+const EVENT_KEY: u32 = 0x100;
+const CONTAINER: u32 = 0x800;
+/// Bits that mean nothing.
+const UNKNOWN: u32 = 0x0FFF_F000;
+
+fn with(property: u32) -> EnableParams {
+    EnableParams { property, ..EnableParams::default() }
+}
+
+fn start(folder: &Path, name: &str, property: u32) -> (PrivateSession, PathBuf) {
+    let path = folder.join(format!("{name}.etl"));
+    let session = PrivateSession::start(&sequential(name, path.clone())).unwrap();
+    session.enable(PROVIDER, &with(property)).unwrap();
+    (session, path)
+}
+
+/// The records of [`PROVIDER`] in a sound file.
+pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
+    let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
+    assert!(trace.defects().is_empty(), "{:?}", trace.defects());
+    let mut found = Vec::new();
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        assert!(!record.items_damaged());
+        if record.provider() == PROVIDER {
+            found.push(record.bytes().to_vec());
+        }
+    }
+    found
+}
+
+/// Types and data of its items.
+fn items(record: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    Record::parse(record, 0).unwrap().items().map(|item| (item.kind.0, item.data.to_vec())).collect()
+}
+
+fn kinds(record: &[u8]) -> Vec<u16> {
+    items(record).into_iter().map(|(kind, _)| kind).collect()
+}
+
+fn data_of(record: &[u8], wanted: u16) -> Vec<u8> {
+    items(record).into_iter().find(|(kind, _)| *kind == wanted).unwrap().1
+}
+
+/// The parts of a start key that are known here.
+fn is_start_key_of(key: u64, pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse::<u64>().unwrap();
+    key & 0xFFFF_FFFF_FFFF == (ticks & 0xFFFF_FFFF) << 16 | u64::from(pid & 0xFFFF)
+}
+
+#[test]
+fn every_item_that_is_asked_for_stands_in_front_of_those_of_the_event() {
+    Stage::new().run("all items");
+}
+
+fn all_items(folder: &Path) {
+    let all = SID | TS_ID | STACK | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER | UNKNOWN;
+    let (session, path) = start(folder, "all", all);
+    let provider = Provider::register_with_traits(PROVIDER, b"\x06\0abc\0", None).unwrap();
+    let related = Guid::from_u128(5);
+    provider.write(&event(1), &[b"payload"]).unwrap();
+    provider.write_self_described(&event(2), b"\x05\0\0a\0", None, Some(&related), &[b"payload"]).unwrap();
+    provider.write_string(4, 0, "text").unwrap();
+    assert_eq!(session.stop().unwrap().events, 3);
+    let found = records(&path);
+    assert_eq!(found.len(), 3);
+    for (record, own) in found.iter().zip([&[12][..], &[12, 11, 1], &[12]]) {
+        let optional = |kind: &u16| !matches!(kind, 9 | 16);
+        let kinds: Vec<u16> = kinds(record).into_iter().filter(optional).collect();
+        assert_eq!(kinds, [&[2, 3, 13], own, &[10, 6]].concat());
+        let uid = std::fs::metadata("/proc/self").unwrap().uid();
+        let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &uid.to_le_bytes()].concat();
+        assert_eq!(data_of(record, 2), sid);
+        let audit: u32 = std::fs::read_to_string("/proc/self/sessionid").unwrap().trim().parse().unwrap();
+        assert_eq!(data_of(record, 3), if audit == u32::MAX { 0 } else { audit }.to_le_bytes());
+        let start_key = u64::from_le_bytes(data_of(record, 13).try_into().unwrap());
+        assert!(is_start_key_of(start_key, std::process::id()), "{start_key:x}");
+        let key = u64::from_le_bytes(data_of(record, 10).try_into().unwrap());
+        assert_eq!(key >> 32, start_key & 0xFFFF_FFFF);
+    }
+    assert_eq!(Record::parse(&found[1], 0).unwrap().payload(), b"payload");
+    assert_eq!(data_of(&found[1], 1), related.to_bytes());
+    assert_eq!(data_of(&found[1], 11), b"\x05\0\0a\0");
+    assert_eq!(Record::parse(&found[2], 0).unwrap().payload(), b"t\0e\0x\0t\0\0\0");
+    assert_eq!(Record::parse(&found[2], 0).unwrap().flags() & 4, 4, "string only");
+    // Without the properties the file has the plain bytes, and unknown bits of a property change nothing.
+    let (session, path) = start(folder, "none", UNKNOWN);
+    provider.write(&event(1), &[b"payload"]).unwrap();
+    session.stop().unwrap();
+    assert_eq!(kinds(&records(&path)[0]), [12]);
+}
+
+#[test]
+fn an_event_has_the_same_key_in_all_sessions_and_no_other_has_it() {
+    Stage::new().run("keys");
+}
+
+fn keys(folder: &Path) {
+    let (first, one) = start(folder, "one", EVENT_KEY);
+    let (second, two) = start(folder, "two", EVENT_KEY | START_KEY);
+    let (third, three) = start(folder, "three", 0);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    for id in 0..100 {
+        provider.write(&event(id), &[&[7; 33]]).unwrap();
+    }
+    for session in [first, second, third] {
+        assert_eq!(session.stop().unwrap().events, 100);
+    }
+    let keys = |path: &Path| -> Vec<_> { records(path).iter().map(|r| data_of(r, 10)).collect() };
+    let mut of_one = keys(&one);
+    assert_eq!(of_one, keys(&two));
+    of_one.sort();
+    of_one.dedup();
+    assert_eq!(of_one.len(), 100);
+    assert!(records(&two).iter().all(|record| kinds(record) == [13, 10]));
+    assert!(records(&three).iter().all(|record| kinds(record).is_empty()));
+}
+
+/// Whether an address lies in a function, which has no more than so many bytes here.
+fn is_in(address: u64, function: usize) -> bool {
+    (function as u64..function as u64 + 8000).contains(&address)
+}
+
+fn stack_of(record: &[u8]) -> Vec<u64> {
+    let stack = Record::parse(record, 0).unwrap().items().stack().unwrap();
+    assert_eq!(stack.match_id, 0);
+    stack.frames().collect()
+}
+
+/// All ways to write an event.
+#[inline(never)]
+fn writes_all(provider: &Provider) {
+    let handle: Handle = provider.handle();
+    provider.write(&event(1), &[b"one"]).unwrap();
+    provider.write_transfer(&event(2), None, None, &[]).unwrap();
+    provider.write_self_described(&event(3), b"\x05\0\0a\0", None, None, &[]).unwrap();
+    provider.write_ex(&event(4), 1 << 63, 1, None, None, &[]).unwrap();
+    provider.write_string(4, 0, "five").unwrap();
+    provider.write_string(4, 0, &"six".repeat(1000)).unwrap();
+    handle.write(&event(7), None, None, None, &[]).unwrap();
+    handle.write_ex(&event(8), 0, 3, None, None, &[]).unwrap();
+    handle.write_string(4, 0, "nine").unwrap();
+    black_box(());
+}
+
+#[inline(never)]
+fn calls(provider: &Provider, depth: u32) {
+    if depth == 0 {
+        writes_all(provider)
+    } else {
+        calls(provider, depth - 1)
+    }
+    black_box(());
+}
+
+#[test]
+fn a_stack_begins_where_the_application_writes() {
+    Stage::new().run("stacks");
+}
+
+fn stacks(folder: &Path) {
+    let (session, path) = start(folder, "stacks", STACK);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    for depth in [3, 300] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| calls(&provider, depth));
+        });
+    }
+    session.stop().unwrap();
+    let found = records(&path);
+    assert_eq!(found.len(), 18);
+    for (index, record) in found.iter().enumerate() {
+        let frames = stack_of(record);
+        assert!(is_in(frames[0], writes_all as fn(&Provider) as usize), "{index}: {frames:x?}");
+        for frame in &frames[1..5] {
+            assert!(is_in(*frame, calls as fn(&Provider, u32) as usize), "{index}: {frames:x?}");
+        }
+        if index < 9 {
+            assert!((6..100).contains(&frames.len()), "{}", frames.len());
+        } else {
+            assert_eq!(frames.len(), 192);
+        }
+    }
+}
+
+#[test]
+fn an_event_that_its_stack_makes_too_large_is_counted_in_that_session() {
+    Stage::new().run("stacks that are too large");
+}
+
+fn stacks_that_are_too_large(folder: &Path) {
+    let config = SessionConfig { buffer_size: 128, ..sequential("large", folder.join("large.etl")) };
+    let session = PrivateSession::start(&config).unwrap();
+    session.enable(PROVIDER, &with(STACK)).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    let largest = vec![1; 65535 - 80];
+    let fits = vec![2; 60_000];
+    assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::TooLarge));
+    assert_eq!(provider.write(&event(2), &[&fits]), Ok(()));
+    let end = session.stop().unwrap();
+    assert_eq!((end.events, end.events_lost), (1, 1));
+}
+
+#[test]
+fn an_event_that_the_items_of_the_owner_make_too_large_is_counted_as_lost() {
+    Stage::new().run("items that are too large");
+}
+
+/// 16 bytes of SID and 8 in front of them, to the byte.
+fn items_that_are_too_large(folder: &Path) {
+    for (buffer_size, most) in [(128, 65535), (4, 4096 - 72)] {
+        let path = folder.join(format!("{buffer_size}.etl"));
+        let session =
+            PrivateSession::start(&SessionConfig { buffer_size, ..sequential("sid", path.clone()) });
+        let session = session.unwrap();
+        session.enable(PROVIDER, &with(SID)).unwrap();
+        let provider = Provider::register(PROVIDER, None).unwrap();
+        let payload = vec![3; most];
+        for length in [most - 80 - 24, most - 80 - 24 + 1, most - 80, most - 80 - 24] {
+            assert_eq!(provider.write(&event(1), &[&payload[..length]]), Ok(()), "{length}");
+        }
+        let end = session.stop().unwrap();
+        assert_eq!((end.events, end.events_lost, end.lost_by_cause.no_room), (2, 2, 2), "{buffer_size}");
+        for record in records(&path) {
+            assert_eq!((record.len(), kinds(&record)), (most, vec![2]));
+        }
+    }
+}
+
+fn write_one(_: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    wait_for("the session", || provider.enabled(4, 0));
+    activity::set(Guid::from_u128(9));
+    provider.write(&event(1), &[&std::process::id().to_le_bytes()]).unwrap();
+}
+
+#[test]
+fn a_daemon_says_who_wrote_an_event() {
+    let stage = Stage::new();
+    let runtime = stage.runtime();
+    let stopper = Stopper::new().unwrap();
+    let options = Options {
+        runtime: RuntimeDir::at(&runtime),
+        idle_exit: None,
+        listener: None,
+        max_sessions: 64,
+        reserve_mb: 0,
+    };
+    let signal = stopper.clone();
+    let daemon = std::thread::spawn(move || run_until(options, &signal).unwrap());
+    let mut controller = None;
+    wait_for("the daemon", || {
+        controller = Controller::find_at(&runtime).ok().flatten();
+        controller.is_some()
+    });
+    let mut controller = controller.unwrap();
+    let (path, session) = (stage.path("who.etl"), SessionRef::Name("who".into()));
+    controller.start(&sequential("who", path.clone())).unwrap();
+    let all = SID | TS_ID | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
+    controller.enable(&session, PROVIDER, EnableCode::Enable, &with(all), 0).unwrap();
+    let child = stage.spawn("write one");
+    let pid = child.id();
+    let stat = format!("/proc/{pid}/stat");
+    let ticks = std::fs::read_to_string(stat).unwrap();
+    child.succeeded();
+    assert_eq!(controller.stop(&session).unwrap().events, 1);
+    stopper.stop();
+    daemon.join().unwrap();
+    let found = records(&path);
+    let [record] = &found[..] else { panic!("{} records", found.len()) };
+    let uid = std::fs::metadata("/proc/self").unwrap().uid();
+    assert_eq!(data_of(record, 2)[12..], uid.to_le_bytes());
+    let ticks: u64 = ticks.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
+    let start_key = u64::from_le_bytes(data_of(record, 13).try_into().unwrap());
+    assert_eq!(start_key & 0xFFFF_FFFF_FFFF, (ticks & 0xFFFF_FFFF) << 16 | u64::from(pid & 0xFFFF));
+    let key = u64::from_le_bytes(data_of(record, 10).try_into().unwrap());
+    assert_eq!(key >> 32, start_key & 0xFFFF_FFFF);
+    let view = Record::parse(record, 0).unwrap();
+    assert_eq!((view.process_id(), view.activity()), (pid, Some(Guid::from_u128(9))));
+    assert_eq!(view.payload(), pid.to_le_bytes());
+}

@@ -1,0 +1,201 @@
+//! Several sessions in one write, exclusion, and the edges of what can be written.
+
+use std::path::Path;
+
+use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
+use traceweir::provider::MAX_BLOCKS;
+use traceweir::{PrivateSession, Provider, WriteError};
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::message::{Message, PROPERTY_INDEPENDENT};
+
+use crate::daemon::{Process, listen, params};
+use crate::items::records;
+use crate::{PROVIDER, Scenario, Stage, event, everything, mark, sequential, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("excluded", excluded),
+    ("edges", edges),
+    ("edges of strings", edges_of_strings),
+    ("three sizes", three_sizes),
+];
+
+const EXCLUDE_INPRIVATE: u32 = 0x200;
+
+#[test]
+fn sessions_are_left_out_by_their_bits_and_by_what_is_done_in_private() {
+    Stage::new().run("excluded");
+}
+
+fn excluded(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    let ex = |exclude, flags| provider.write_ex(&event(1), exclude, flags, None, None, &[b"x"]);
+    assert_eq!(ex(u64::MAX, u32::MAX), Ok(()), "nobody listens: nothing is judged");
+    let start = |name: &str, property| {
+        let session = PrivateSession::start(&sequential(name, folder.join(name))).unwrap();
+        session.enable(PROVIDER, &EnableParams { property, ..everything() }).unwrap();
+        session
+    };
+    let (first, second) = (start("first", 0), start("second", EXCLUDE_INPRIVATE));
+    // Sessions of a process have the lowest bits that are free.
+    let numbers = |first: &PrivateSession, second: &PrivateSession| {
+        (first.flush().unwrap().events, second.flush().unwrap().events)
+    };
+    for (exclude, flags, wanted) in [
+        (0, 0, (1, 1)),
+        (1, 0, (1, 2)),
+        (2, 0, (2, 2)),
+        (3, 0, (2, 2)),
+        (!3, 0, (3, 3)),
+        (0, 1, (4, 4)),
+        (0, 2, (5, 4)),
+        (0, 3, (6, 4)),
+        (1, 2, (6, 4)),
+        (u64::MAX, 0, (6, 4)),
+    ] {
+        assert_eq!(ex(exclude, flags), Ok(()));
+        assert_eq!(numbers(&first, &second), wanted, "{exclude:#x} {flags}");
+    }
+    for flags in [4, 8, 0x8000_0000, u32::MAX] {
+        assert_eq!(ex(0, flags), Err(WriteError::InvalidParameter));
+    }
+    let handle = provider.handle();
+    handle.write_ex(&event(1), 2, 0, None, None, &[]).unwrap();
+    assert_eq!(numbers(&first, &second), (7, 4));
+    for session in [first, second] {
+        assert_eq!(session.stop().unwrap().events_lost, 0, "what is not for a session is no loss of it");
+    }
+    drop(provider);
+    let gone = handle.write_ex(&event(1), 0, u32::MAX, None, None, &[]);
+    assert_eq!(gone, Err(WriteError::InvalidHandle), "the handle first");
+}
+
+#[test]
+fn the_largest_events_are_written_and_the_next_larger_ones_refused() {
+    Stage::new().run("edges");
+}
+
+fn edges(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    let blocks = vec![&b"b"[..]; MAX_BLOCKS + 1];
+    assert_eq!(provider.write(&event(1), &blocks), Ok(()), "nobody listens");
+    for (buffer_size, most, failure) in [
+        (128, 65535, WriteError::TooLarge),
+        (32, 32_696, WriteError::MoreData),
+        (4, 4024, WriteError::MoreData),
+    ] {
+        let path = folder.join(format!("{buffer_size}.etl"));
+        let config = SessionConfig { buffer_size, ..sequential("edges", path.clone()) };
+        let session = PrivateSession::start(&config).unwrap();
+        session.enable(PROVIDER, &everything()).unwrap();
+        let payload = vec![5; most];
+        let (largest, related) = (most - 80, Some(&PROVIDER));
+        assert_eq!(provider.write(&event(1), &[&payload[..largest]]), Ok(()));
+        assert_eq!(provider.write(&event(2), &[&payload[..=largest]]), Err(failure));
+        // A related activity takes 24 bytes.
+        let items = |length: usize| provider.write_transfer(&event(3), None, related, &[&payload[..length]]);
+        assert_eq!((items(largest - 24), items(largest - 23)), (Ok(()), Err(failure)));
+        let ex = |length: usize| provider.write_ex(&event(4), 0, 0, None, None, &[&payload[..length]]);
+        assert_eq!((ex(largest), ex(largest + 1)), (Ok(()), Err(failure)));
+        assert_eq!(provider.write(&event(5), &blocks[..MAX_BLOCKS]), Ok(()));
+        assert_eq!(provider.write(&event(6), &blocks), Err(WriteError::InvalidParameter));
+        let end = session.stop().unwrap();
+        assert_eq!((end.events, end.events_lost), (4, 3));
+        let sizes: Vec<_> = records(&path).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [most, most, most, 80 + MAX_BLOCKS]);
+    }
+}
+
+#[test]
+fn the_longest_string_is_written_and_the_next_longer_one_refused() {
+    Stage::new().run("edges of strings");
+}
+
+fn edges_of_strings(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert_eq!(provider.write_string(4, 0, &"x".repeat(1 << 20)), Ok(()), "nobody listens");
+    let path = folder.join("strings.etl");
+    let config = SessionConfig { buffer_size: 128, ..sequential("strings", path.clone()) };
+    let session = PrivateSession::start(&config).unwrap();
+    session.enable(PROVIDER, &everything()).unwrap();
+    // Units without the terminator.
+    let longest = (65535 - 80) / 2 - 1;
+    let lengths = [0, 1, 498, 499, 500, 501, 502, longest];
+    for length in lengths {
+        assert_eq!(provider.write_string(4, 0, &"ü".repeat(length)), Ok(()), "{length}");
+    }
+    assert_eq!(provider.write_string(4, 0, "a\0b😀"), Ok(()));
+    for length in [longest + 1, 1 << 20] {
+        assert_eq!(provider.write_string(4, 0, &"ü".repeat(length)), Err(WriteError::TooLarge));
+    }
+    let end = session.stop().unwrap();
+    assert_eq!((end.events, end.events_lost), (9, 2));
+    let found = records(&path);
+    for (record, length) in found.iter().zip(lengths) {
+        let text: Vec<u8> = [&[0xFC, 0][..]].repeat(length).concat();
+        assert_eq!(record[80..], [&text[..], &[0, 0]].concat());
+        assert_eq!(record[4..6], [4, 0], "string only");
+        assert_eq!(record[0x28..0x38], [0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    assert_eq!(found[8][80..], *b"a\0\0\0b\0\x3D\xD8\0\xDE\0\0");
+}
+
+/// A hand-played daemon with three sessions: one that takes all, one that takes little, and an independent one.
+#[test]
+fn a_session_without_room_withholds_the_event_from_all_but_the_independent_ones() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("three sizes");
+    let mut process = Process::accept(&listener);
+    let registration = process.await_register();
+    let small = RegionParams {
+        max_record: 1000,
+        layout: Layout::new(params().layout.cpus(), 1 << 12).unwrap(),
+        ..params()
+    };
+    let mut regions = Vec::new();
+    for (session, params, property) in
+        [(0x10001, params(), 0), (0x10002, small, 0), (0x10003, params(), PROPERTY_INDEPENDENT)]
+    {
+        regions.push(process.give(session, &params));
+        let wish = EnableParams { property, ..everything() };
+        process.enable(0, registration, session, EnableCode::Enable, wish);
+    }
+    process.answer(&Message::Registered { registration });
+    wait_for_mark(stage.folder.path(), "written");
+    let mut counts = Vec::new();
+    for region in &mut regions {
+        let mut records = 0;
+        for ring in region.rings() {
+            ring.look().unwrap();
+            while let Some(head) = ring.peek().unwrap() {
+                ring.take(&mut vec![0; head.length]);
+                records += 1;
+            }
+            ring.release();
+        }
+        counts.push((records, region.lost()));
+    }
+    let written: u64 =
+        std::fs::read_to_string(stage.path("number")).unwrap().parse().expect("how many went to all");
+    assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn three_sizes(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert_eq!(provider.write(&event(1), &[b"for all"]), Ok(()));
+    assert_eq!(provider.write(&event(2), &[&[0; 2000]]), Err(WriteError::MoreData));
+    // On one processor, so that it is one ring that gets full.
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+    let mut number = 1;
+    while provider.write(&event(3), &[&[0; 500]]).is_ok() {
+        number += 1;
+        assert!(number < 100, "the ring has 4096 bytes");
+    }
+    std::fs::write(folder.join("number"), number.to_string()).unwrap();
+    mark(folder, "written");
+    wait_for_mark(folder, "done");
+}

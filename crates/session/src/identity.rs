@@ -1,0 +1,235 @@
+//! Who a process is, as the system tells and not the process itself.
+//!
+//! ```text
+//!   SO_PEERCRED, geteuid      user              ──▶ item  2   SID  S-1-22-1-uid
+//!   /proc/PID/sessionid       audit session     ──▶ item  3   u32
+//!   /proc/PID/cgroup          application       ──▶ item  9   UTF-16, NUL at its end        (cgroup.rs)
+//!   /proc/PID/stat, boot_id   start key         ──▶ item 13   u64
+//!   /proc/PID/cgroup          container         ──▶ item 16   8-bit text
+//! ```
+//!
+//! Start key: `boot (16 bits) │ start in ticks (32 bits) │ process id (16 bits)`, unique for as long as the machine runs.
+//!
+//! Looked up once, when a process gets its region: a process that changes its user or moves to another cgroup later is written as who it was. Each read has
+//! a bound. What cannot be found out is missing, and so is its item.
+
+mod cgroup;
+
+use std::fs::File;
+use std::io::Read;
+
+use traceweir_format::header::event::{self, EventHeader};
+use traceweir_format::header::extended::Item;
+use traceweir_format::spec::event::ExtType;
+use traceweir_transport::abi;
+
+/// Bytes of a file in `/proc` that are looked at.
+const READ: u64 = 64 << 10;
+/// The audit session of a process that has none.
+const NO_AUDIT_SESSION: u32 = u32::MAX;
+/// Bytes in front of an item's data.
+const ITEM_HEAD: usize = 8;
+
+/// What is known about a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its id, as events carry it.
+    pub pid: u32,
+    /// Its user.
+    pub user: Option<u32>,
+    /// Its audit session; 0 where it has none.
+    pub audit_session: u32,
+    /// Unique for as long as the machine runs.
+    pub start_key: Option<u64>,
+    /// Its systemd unit, flatpak or snap.
+    pub application: Option<String>,
+    /// The container that it runs in.
+    pub container: Option<String>,
+}
+
+/// A process of which nothing but its id is known.
+impl From<u32> for Identity {
+    fn from(pid: u32) -> Self {
+        Self { pid, ..Self::default() }
+    }
+}
+
+impl Identity {
+    /// A process of this namespace and its user, who is known better than from `/proc`.
+    #[must_use]
+    pub fn of(pid: u32, user: u32) -> Self {
+        let audit_session = read(&format!("/proc/{pid}/sessionid"))
+            .and_then(|text| text.trim().parse().ok())
+            .filter(|id| *id != NO_AUDIT_SESSION)
+            .unwrap_or(0);
+        let groups = read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        Self {
+            pid,
+            user: Some(user),
+            audit_session,
+            start_key: start_ticks(pid).map(|ticks| start_key(boot(), ticks, pid)),
+            application: cgroup::application(&groups),
+            container: cgroup::container(&groups),
+        }
+    }
+
+    /// The items that the flags of a record ask for, as they stand in a record; the last is not linked to another.
+    pub(crate) fn items(&self, flags: u16) -> Items {
+        let sid = self.user.map(sid);
+        let audit_session = self.audit_session.to_le_bytes();
+        let application = self.application.as_ref().map(|name| utf16(name));
+        let start_key = self.start_key.map(u64::to_le_bytes);
+        let all: [(u16, ExtType, Option<&[u8]>); 5] = [
+            (abi::WITH_SID, ExtType::SID, sid.as_ref().map(<[u8; 16]>::as_slice)),
+            (abi::WITH_TS_ID, ExtType::TS_ID, Some(&audit_session)),
+            (abi::WITH_PSM_KEY, ExtType::PSM_KEY, application.as_deref()),
+            (abi::WITH_START_KEY, ExtType::PROCESS_START_KEY, start_key.as_ref().map(<[u8; 8]>::as_slice)),
+            (abi::WITH_CONTAINER, ExtType::CONTAINER_ID, self.container.as_ref().map(String::as_bytes)),
+        ];
+        let wanted = all.into_iter().filter(|(flag, ..)| flags & flag != 0);
+        let items: Vec<_> = wanted.filter_map(|(_, kind, data)| Some(Item { kind, data: data? })).collect();
+        let Some(last) = items.last() else { return Items::default() };
+        let mut bytes = Vec::new();
+        // Names of files are short: the items fit, and if they did not there would be none.
+        if (EventHeader { items: &items, ..EventHeader::default() }).encode(&[], &mut bytes).is_err() {
+            return Items::default();
+        }
+        let size = last.data.len().saturating_add(ITEM_HEAD).next_multiple_of(8);
+        let bytes = bytes.split_off(event::SIZE.min(bytes.len()));
+        Items { last: bytes.len().saturating_sub(size), bytes: bytes.into() }
+    }
+}
+
+/// Extended items in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    pub(crate) bytes: Box<[u8]>,
+    /// Where the last one begins.
+    pub(crate) last: usize,
+}
+
+/// Whether items of this type say who a process is: no process is believed about that.
+pub(crate) fn is_ours(kind: ExtType) -> bool {
+    matches!(
+        kind,
+        ExtType::SID | ExtType::TS_ID | ExtType::PSM_KEY | ExtType::PROCESS_START_KEY | ExtType::CONTAINER_ID
+    )
+}
+
+/// S-1-22-1-uid: the authority under which users of Unix systems are known elsewhere, too.
+fn sid(user: u32) -> [u8; 16] {
+    let [a, b, c, d] = user.to_le_bytes();
+    [1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, a, b, c, d]
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+/// The start key of a process.
+#[must_use]
+pub const fn start_key(boot: u16, start_ticks: u64, pid: u32) -> u64 {
+    (boot as u64) << 48 | (start_ticks & 0xFFFF_FFFF) << 16 | (pid as u64 & 0xFFFF)
+}
+
+/// When a process was started, in ticks since the machine was; `None` where there is none.
+#[must_use]
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    ticks_in(read(&format!("/proc/{pid}/stat"))?.as_bytes())
+}
+
+/// The start time in the text of `/proc/PID/stat`. Allocates nothing.
+#[must_use]
+pub fn ticks_in(stat: &[u8]) -> Option<u64> {
+    // The second field is the program's name in parentheses and may hold anything; the start time is the 22nd.
+    let behind = stat.iter().rposition(|byte| *byte == b')')?.checked_add(1)?;
+    let mut fields = stat.get(behind..)?.split(|byte| byte.is_ascii_whitespace()).filter(|f| !f.is_empty());
+    std::str::from_utf8(fields.nth(19)?).ok()?.parse().ok()
+}
+
+/// This start of the machine in 16 bits.
+fn boot() -> u16 {
+    let id = read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits = id.chars().filter_map(|digit| digit.to_digit(16));
+    let folded = digits.enumerate().fold(0, |sum, (at, digit)| sum ^ digit << (at % 4 * 4));
+    u16::try_from(folded).unwrap_or(0)
+}
+
+/// The beginning of a file.
+fn read(path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(READ).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_itself() {
+        let own = Identity::of(std::process::id(), 7);
+        assert_eq!((own.pid, own.user), (std::process::id(), Some(7)));
+        let key = own.start_key.unwrap();
+        assert_eq!(key & 0xFFFF, u64::from(std::process::id() & 0xFFFF));
+        assert_eq!(key >> 16 & 0xFFFF_FFFF, start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
+        assert_eq!(Identity::of(std::process::id(), 7), own, "the same each time");
+    }
+
+    #[test]
+    fn of_a_process_that_is_gone_little_is_known() {
+        let gone = Identity::of(u32::MAX, 7);
+        assert_eq!(gone, Identity { user: Some(7), ..Identity::from(u32::MAX) });
+    }
+
+    #[test]
+    fn a_program_may_be_called_anything() {
+        let stat = b"12 (a) R 1 (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        assert_eq!(ticks_in(stat), Some(4711));
+        assert_eq!(ticks_in(b"12 (a) S 1 2"), None);
+        assert_eq!(ticks_in(b""), None);
+    }
+
+    #[test]
+    fn items_have_the_published_bytes_in_the_order_of_their_numbers() {
+        let who = Identity {
+            pid: 1,
+            user: Some(1000),
+            audit_session: 3,
+            start_key: Some(0x0102_0304_0506_0708),
+            application: Some("ü.service".into()),
+            container: Some("c0ffee".into()),
+        };
+        let items = who.items(abi::FLAGS);
+        let mut record = Vec::new();
+        EventHeader { items: &[Item { kind: ExtType(2), data: &[] }], ..EventHeader::default() }
+            .encode(&[], &mut record)
+            .unwrap();
+        record.truncate(event::SIZE);
+        record.extend_from_slice(&items.bytes);
+        let size = u16::try_from(record.len()).unwrap();
+        record[..2].copy_from_slice(&size.to_le_bytes());
+        let view = traceweir_format::header::Record::parse(&record, 0).unwrap();
+        let found: Vec<_> = view.items().map(|item| (item.kind.0, item.data)).collect();
+        let name: Vec<u8> = "ü.service\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(
+            found,
+            [
+                (2, &[1u8, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0][..]),
+                (3, &[3, 0, 0, 0]),
+                (9, &name),
+                (13, &[8, 7, 6, 5, 4, 3, 2, 1]),
+                (16, b"c0ffee"),
+            ]
+        );
+        assert_eq!(items.bytes.get(items.last + 2), Some(&16), "the last one");
+        assert!(view.items().all(|item| is_ours(item.kind)));
+    }
+
+    #[test]
+    fn what_is_unknown_is_left_out() {
+        let items = Identity::from(1).items(abi::FLAGS);
+        assert_eq!(items.bytes.len(), 16, "the audit session alone");
+        assert!(Identity::from(1).items(abi::WITH_SID | abi::KEEP_STAMP).bytes.is_empty());
+    }
+}
