@@ -264,7 +264,7 @@ fn a_registration_that_cannot_be_enabled_leaves_the_others_of_its_process_alone(
     provider.say(&failed(first, Some(1), session));
     provider.acknowledge(second);
     assert_eq!(status(&controller.hear()), 1450);
-    assert_eq!(controller.query(session).processes, 1, "the region stays");
+    until("the region stays", || controller.query(session).processes == 1);
     // Only the second is enabled, and told of the end.
     controller.say(&enable(session, PROVIDER, EnableCode::Disable, 0));
     let told = provider.hear_enable();
