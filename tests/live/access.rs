@@ -81,7 +81,7 @@ fn a_session_goes_before_a_provider_of_the_same_name_unless_the_rights_say_other
     let run = daemon.weir(["access", "grant", "App", "--everyone", "enable"]).expect(0);
     assert!(run.stderr.contains("provider App {"), "{}", run.stderr);
     assert_eq!(shown(&daemon, "App")["name"], "session App");
-    assert_eq!(shown(&daemon, "*App")["name"], "provider *App");
+    assert_eq!(shown(&daemon, "*App")["name"], "provider App");
     let names = daemon.weir(["access", "list"]).expect(0).text();
     assert!(names.contains("session App"), "{names}");
     daemon.weir(["stop", "App"]).expect(0);
