@@ -34,7 +34,6 @@ mod tests;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE as STACK_TRACE;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
-use traceweir_format::tracelogging::EventMetadata;
 use traceweir_transport::message::Filter;
 
 use super::enable::Wish;
@@ -141,7 +140,7 @@ pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
             }
             Some(metadata) => {
                 let names = words.size(NAMES);
-                names == 0 || table::name_passes(words, names, d.level, d.keyword, name_of(metadata))
+                names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata)
             }
         }
     })
@@ -149,7 +148,6 @@ pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
 }
 
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together.
-#[cold]
 #[inline(never)]
 pub(super) fn wanted(slot: &Slot, event: &Event<'_>) -> bool {
     let d = event.descriptor;
@@ -186,16 +184,11 @@ fn stack_passes(wish: &Wish, event: &Event<'_>) -> bool {
             }
             Some(metadata) => {
                 let names = words.size(STACK_NAMES);
-                names == 0 || table::name_passes(words, names, d.level, d.keyword, name_of(metadata))
+                names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata)
             }
         };
         let gate = words.size(STACK_LEVEL_KW);
         by_kind && (gate == 0 || table::level_keyword_passes(words, gate, d.level, d.keyword))
     })
     .unwrap_or(true)
-}
-
-#[inline(always)]
-fn name_of(metadata: &[u8]) -> Option<&[u8]> {
-    EventMetadata::parse(metadata).ok().map(|it| it.name)
 }
