@@ -130,21 +130,19 @@ fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
 /// Whether an event that level and keyword let through passes the session's filters.
 #[inline]
 pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
-    cells::read(wish.filters.number, |words| {
-        let d = event.descriptor;
-        match event.metadata {
-            None => {
-                let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
-                (ids == 0 || table::id_passes(words, ids, d.id))
-                    && (payload == 0 || payload::passes(words, payload, d.id, d.version, event.data))
-            }
-            Some(metadata) => {
-                let names = words.size(NAMES);
-                names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata)
-            }
-        }
-    })
-    .unwrap_or(true)
+    cells::read(wish.filters.number, |words| pass(words, event)).unwrap_or(true)
+}
+
+#[inline(always)]
+fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
+    let d = event.descriptor;
+    if let Some(metadata) = event.metadata {
+        let names = words.size(NAMES);
+        return names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata);
+    }
+    let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
+    (ids == 0 || table::id_passes(words, ids, d.id))
+        && (payload == 0 || payload::passes(words, payload, d.id, d.version, event.data))
 }
 
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together.

@@ -38,7 +38,7 @@ pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
 }
 
 /// Whether a name filter passes an event; one whose metadata cannot be read has none of the names.
-#[inline(always)]
+#[inline(never)] // So that ids are looked up without its frame.
 pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, metadata: &[u8]) -> bool {
     let (gate, filter_in, bits) = gate(words, at);
     !gate.admits(level, keyword)
@@ -116,25 +116,33 @@ pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
     let (whole, rest) = bytes.as_chunks::<8>();
     for word in whole {
         let word = u64::from_le_bytes(*word);
-        // The lowest byte that is zero is the lowest whose high bit is set here.
-        let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
-        if zeros == 0 {
-            take(word);
-            continue;
+        let before = before_zero(word);
+        if before != word || word >> 56 == 0 {
+            if before != 0 {
+                take(before);
+            }
+            return;
         }
-        let before = word & (1 << (zeros.trailing_zeros() & !7)) - 1;
-        if before != 0 {
-            take(before);
-        }
-        return;
+        take(word);
     }
-    let mut last = 0;
-    for (index, byte) in rest.iter().take_while(|byte| **byte != 0).enumerate() {
-        last |= u64::from(*byte) << (8 * index);
-    }
+    let last = match bytes.last_chunk::<8>() {
+        _ if rest.is_empty() => 0,
+        // Bytes that were looked at already are shifted out.
+        Some(last) => before_zero(u64::from_le_bytes(*last) >> (64 - 8 * rest.len())),
+        None => before_zero(rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
+    };
     if last != 0 {
         take(last);
     }
+}
+
+/// The bytes of a word below its lowest zero byte; all where there is none.
+#[inline(always)]
+fn before_zero(word: u64) -> u64 {
+    // The lowest byte that is zero is the lowest whose high bit is set here.
+    let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+    let bit = zeros.trailing_zeros() & !7;
+    if zeros == 0 { word } else { word & ((1 << bit) - 1) }
 }
 
 #[cfg(test)]
