@@ -56,7 +56,7 @@ pub(crate) struct Wish {
     pub(crate) any: u64,
     pub(crate) all: u64,
     pub(crate) property: u32,
-    /// Filters decide about events.
+    /// Filters decide about events, or about their stacks.
     pub(crate) filtered: bool,
     pub(crate) filters: Filters,
 }
@@ -119,7 +119,7 @@ impl Entry {
             all: self.all.load(Ordering::Relaxed),
             level: rest[0],
             outlet: rest[1],
-            filtered: rest[3] & OF_EVENTS != 0,
+            filtered: rest[3] & (OF_EVENTS | OF_STACKS) != 0,
             filters: Filters {
                 number: u16::from_le_bytes([rest[2], rest[3] & 0x0F]),
                 of_events: rest[3] & OF_EVENTS != 0,
@@ -241,7 +241,7 @@ impl Slot {
             any: params.match_any,
             all: params.match_all,
             property: params.property,
-            filtered: filters.of_events,
+            filtered: filters.of_events || filters.of_stacks,
             filters,
         };
         let bit = 1 << index;
@@ -329,7 +329,7 @@ impl Slot {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
         let mut filtered = self.is_active();
         for wish in self.wishes() {
-            filtered &= wish.filtered;
+            filtered &= wish.filters.of_events;
             level = level.max(if wish.level == 0 { 256 } else { u32::from(wish.level) + 1 });
             any |= all_if_zero(wish.any);
             all &= wish.all;
@@ -349,128 +349,4 @@ impl Slot {
 }
 
 #[cfg(test)]
-mod tests {
-    use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_ID as EVENT_ID;
-    use traceweir_transport::message::Filter;
-
-    use super::*;
-
-    fn params(level: u8, any: u64, all: u64) -> EnableParams {
-        EnableParams { level, match_any: any, match_all: all, ..EnableParams::default() }
-    }
-
-    #[test]
-    fn nobody_wants_anything_at_first() {
-        let slot = Slot::new();
-        assert!(!slot.enabled(0, 0));
-        assert!(!slot.enabled(255, u64::MAX));
-        assert_eq!(slot.combined(u64::MAX), None);
-    }
-
-    #[test]
-    fn one_session_is_matched_by_the_published_formula() {
-        for (s_level, any, all) in
-            [(0, 0, 0), (4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, u64::MAX)]
-        {
-            for ignore in [false, true] {
-                let slot = Slot::new();
-                let mut p = params(s_level, any, all);
-                p.property = if ignore { IGNORE_KEYWORD_0 } else { 0 };
-                assert_eq!(slot.wish(3, Ticket(7), &p), Change::Changed);
-                for level in [0, 1, 3, 4, 5, 16, 255] {
-                    for keyword in [0, 1, 2, 4, 6, 8, 10, u64::MAX] {
-                        let level_ok = s_level == 0 || level <= s_level;
-                        let any = if any == 0 { u64::MAX } else { any };
-                        let keyword_ok =
-                            if keyword == 0 { !ignore } else { keyword & any != 0 && keyword & all == all };
-                        let want = level_ok && keyword_ok;
-                        assert_eq!(
-                            slot.enabled(level, keyword),
-                            want,
-                            "{s_level} {any} {all} {level} {keyword}"
-                        );
-                        assert_eq!(slot.wish_of(3).unwrap().takes(level, keyword), want);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn two_sessions_combine_and_one_keeps_its_raw_values() {
-        let slot = Slot::new();
-        slot.wish(0, Ticket(1), &params(3, 1, 4));
-        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 3, any: 1, all: 4 }));
-        slot.wish(9, Ticket(3), &params(5, 2, 6));
-        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 5, any: 3, all: 4 }));
-        slot.wish(9, Ticket(3), &params(0, 0, 6));
-        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 255, any: u64::MAX, all: 4 }));
-        assert!(slot.unwish(1));
-        assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 0, any: 0, all: 6 }));
-        assert!(slot.enabled(255, 6));
-        assert!(slot.unwish(1 << 9));
-        assert!(!slot.unwish(1 << 9));
-        assert!(!slot.enabled(0, 0));
-    }
-
-    #[test]
-    fn the_same_wish_again_is_no_change_and_other_filters_are_one() {
-        let slot = Slot::new();
-        let mut p = params(3, 1, 4);
-        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
-        assert_eq!(slot.wish(0, Ticket(1), &p), Change::None);
-        for (kind, data) in [
-            (1, vec![]),
-            (1, vec![7]),
-            (EVENT_ID, vec![1, 0, 1, 0, 7, 0]),
-            (EVENT_ID, vec![1, 0, 1, 0, 8, 0]),
-        ] {
-            p.filters = vec![Filter { kind, data }];
-            assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed, "{p:?}");
-            assert_eq!(slot.wish(0, Ticket(1), &p), Change::None, "{p:?}");
-            assert_eq!(slot.is_filtered(), kind == EVENT_ID);
-        }
-        p.filters.clear();
-        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
-        assert!(!slot.is_filtered());
-    }
-
-    #[test]
-    fn all_are_filtered_only_while_each_is() {
-        let slot = Slot::new();
-        let mut filtered = params(3, 1, 4);
-        filtered.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] }];
-        slot.wish(0, Ticket(1), &filtered);
-        slot.wish(1, Ticket(1), &filtered);
-        assert!(slot.is_filtered());
-        slot.wish(2, Ticket(1), &params(3, 1, 4));
-        assert!(!slot.is_filtered());
-        assert_eq!(slot.wishes().count(), 3);
-        slot.unwish(1 << 2);
-        assert!(slot.is_filtered() && slot.is_active());
-        assert_eq!(slot.wishes().count(), 2);
-        slot.unwish(3);
-        assert!(!slot.is_filtered() && !slot.is_active());
-    }
-
-    #[test]
-    fn a_session_whose_filters_break_a_rule_is_off() {
-        let slot = Slot::new();
-        let mut p = params(3, 1, 4);
-        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
-        p.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 2, 0, 9, 0] }];
-        let change = slot.wish(0, Ticket(1), &p);
-        assert_eq!(change.refusal().map(|(status, _)| status), Some(Status::ERROR_INVALID_PARAMETER));
-        assert!(!slot.is_active());
-    }
-
-    #[test]
-    fn more_sessions_than_entries_are_refused() {
-        let slot = Slot::new();
-        for outlet in 0..MAX_ENTRIES as u8 {
-            assert_eq!(slot.wish(outlet, Ticket(1), &params(0, 0, 0)), Change::Changed);
-        }
-        assert_eq!(slot.wish(60, Ticket(1), &params(0, 0, 0)), Change::Full);
-        assert_eq!(slot.wishes().count(), MAX_ENTRIES);
-    }
-}
+mod tests;

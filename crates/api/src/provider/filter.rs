@@ -34,7 +34,6 @@ mod tests;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE as STACK_TRACE;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
-use traceweir_format::tracelogging::EventMetadata;
 use traceweir_transport::message::Filter;
 
 use super::enable::Wish;
@@ -131,25 +130,22 @@ fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
 /// Whether an event that level and keyword let through passes the session's filters.
 #[inline]
 pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
-    cells::read(wish.filters.number, |words| {
-        let d = event.descriptor;
-        match event.metadata {
-            None => {
-                let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
-                (ids == 0 || table::id_passes(words, ids, d.id))
-                    && (payload == 0 || payload::passes(words, payload, d.id, d.version, event.data))
-            }
-            Some(metadata) => {
-                let names = words.size(NAMES);
-                names == 0 || table::name_passes(words, names, d.level, d.keyword, name_of(metadata))
-            }
-        }
-    })
-    .unwrap_or(true)
+    cells::read(wish.filters.number, |words| pass(words, event)).unwrap_or(true)
+}
+
+#[inline(always)]
+fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
+    let d = event.descriptor;
+    if let Some(metadata) = event.metadata {
+        let names = words.size(NAMES);
+        return names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata);
+    }
+    let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
+    (ids == 0 || table::id_passes(words, ids, d.id))
+        && (payload == 0 || payload::passes(words, payload, d.id, d.version, event.data))
 }
 
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together.
-#[cold]
 #[inline(never)]
 pub(super) fn wanted(slot: &Slot, event: &Event<'_>) -> bool {
     let d = event.descriptor;
@@ -185,16 +181,11 @@ fn stack_passes(wish: &Wish, event: &Event<'_>) -> bool {
             }
             Some(metadata) => {
                 let names = words.size(STACK_NAMES);
-                names == 0 || table::name_passes(words, names, d.level, d.keyword, name_of(metadata))
+                names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata)
             }
         };
         let gate = words.size(STACK_LEVEL_KW);
         by_kind && (gate == 0 || table::level_keyword_passes(words, gate, d.level, d.keyword))
     })
     .unwrap_or(true)
-}
-
-#[inline(always)]
-fn name_of(metadata: &[u8]) -> Option<&[u8]> {
-    EventMetadata::parse(metadata).ok().map(|it| it.name)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   content      where each section begins (0: there is none) │ section…
 //!   ids          in │ bits of the table << 32      id + 1, or 0…
-//!   names        any │ all │ level, in << 8, bits << 16      hash, place << 32 + length…      texts
+//!   names        any │ all │ level, in << 8, bits << 16      hash, place << 32 + words…      texts
 //!   level/kw     any │ all │ level, in << 8
 //!   payload      filters      filter…                                                        see `payload`
 //!   schematized  bytes │ the filter as it was given
@@ -22,7 +22,7 @@ use traceweir_format::{Error, Result};
 use traceweir_transport::message::Filter;
 
 use super::payload::compile as compile_payload;
-use super::table::{hash_name, ids_place, name_words, names_place};
+use super::table::{for_each_word, hash_name, ids_place, names_place};
 
 /// Sections, by the word that says where they begin.
 pub(super) const IDS: usize = 0;
@@ -136,8 +136,9 @@ fn names(filter: &EventNames<'_>) -> Vec<u64> {
             place = (place + 1) & ((1 << bits) - 1);
         }
         out[NAMES_HEAD + 2 * place] = hash;
-        out[NAMES_HEAD + 2 * place + 1] = (out.len() as u64) << 32 | name.len() as u64;
-        out.extend(name_words(name));
+        let text = out.len();
+        for_each_word(name, |word| out.push(word));
+        out[NAMES_HEAD + 2 * place + 1] = (text as u64) << 32 | (out.len() - text) as u64;
     }
     out
 }

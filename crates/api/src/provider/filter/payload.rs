@@ -82,6 +82,7 @@ fn borders(text: &[u32]) -> Vec<u64> {
 }
 
 /// Whether a payload filter passes an event: all that must pass do and, where there are others, one of those does.
+#[inline(never)] // So that ids and names are looked up without its frame.
 pub(super) fn passes(words: Words<'_>, at: usize, id: u16, version: u8, data: &[&[u8]]) -> bool {
     let (mut others, mut one_passed) = (false, false);
     let mut filter = at + 1;

@@ -37,11 +37,26 @@ pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
     !filter_in
 }
 
-/// Whether a name filter passes an event; one without a name has none of the names.
-#[inline(always)]
-pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, name: Option<&[u8]>) -> bool {
+/// Whether a name filter passes an event; one whose metadata cannot be read has none of the names.
+#[inline(never)] // So that ids are looked up without its frame.
+pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, metadata: &[u8]) -> bool {
     let (gate, filter_in, bits) = gate(words, at);
-    !gate.admits(level, keyword) || name.is_some_and(|name| has_name(words, at, bits, name)) == filter_in
+    !gate.admits(level, keyword)
+        || name_in(metadata).is_some_and(|name| has_name(words, at, bits, name)) == filter_in
+}
+
+/// What follows the tags of an event's metadata: its name, and then its fields.
+#[inline(always)]
+fn name_in(metadata: &[u8]) -> Option<&[u8]> {
+    let size = usize::from(u16::from_le_bytes(*metadata.first_chunk()?));
+    let mut rest = metadata.get(2..size.min(metadata.len()))?;
+    loop {
+        let (tag, behind) = rest.split_first()?;
+        rest = behind;
+        if tag & 0x80 == 0 {
+            return Some(rest);
+        }
+    }
 }
 
 /// Whether a filter by level and keyword passes an event.
@@ -57,6 +72,7 @@ fn gate(words: Words<'_>, at: usize) -> (Gate, bool, u32) {
     (gate, rest >> 8 & 1 != 0, (rest >> 16) as u32 & 31)
 }
 
+/// Whether the name at the start of these bytes is in the table.
 #[inline(always)]
 fn has_name(words: Words<'_>, at: usize, bits: u32, name: &[u8]) -> bool {
     let (hash, mask) = (hash_name(name), (1_usize << bits) - 1);
@@ -72,59 +88,102 @@ fn has_name(words: Words<'_>, at: usize, bits: u32, name: &[u8]) -> bool {
     false
 }
 
-#[inline(always)]
 fn is_name(words: Words<'_>, at: usize, place: u64, name: &[u8]) -> bool {
-    let text = at + (place >> 32) as usize;
-    place & 0xFFFF_FFFF == name.len() as u64
-        && name_words(name).enumerate().all(|(index, word)| words.get(text + index) == word)
+    let (text, mut count) = (at + (place >> 32) as usize, 0);
+    let mut same = true;
+    for_each_word(name, |word| {
+        same &= words.get(text + count) == word;
+        count += 1;
+    });
+    same && place & 0xFFFF_FFFF == count as u64
 }
 
-/// A number for a name; never 0, which is an empty place.
+/// A number for the name at the start of these bytes; never 0, which is an empty place.
 #[inline(always)]
 pub(super) fn hash_name(name: &[u8]) -> u64 {
-    let start = (name.len() as u64).wrapping_mul(MIX);
-    name_words(name).fold(start, |hash, word| {
+    let mut hash = MIX;
+    for_each_word(name, |word| {
         let mixed = (hash ^ word).wrapping_mul(MIX);
-        mixed ^ mixed >> 29
-    }) | 1
+        hash = mixed ^ mixed >> 29;
+    });
+    hash | 1
 }
 
-/// A name as words: of names of one length, different ones differ. The last word may overlap the one before it, which saves gathering
-/// single bytes.
+/// The words of the name at the start of these bytes, which ends at a NUL or with them; the last word is completed by zeros. Different names have
+/// different words, as no name has a zero in it.
 #[inline(always)]
-pub(super) fn name_words(name: &[u8]) -> impl Iterator<Item = u64> {
-    let (whole, rest) = name.as_chunks::<8>();
-    let last = match (name.last_chunk::<8>(), name.first_chunk::<4>(), name.last_chunk::<4>(), name) {
-        _ if rest.is_empty() => None,
-        (Some(last), ..) => Some(u64::from_le_bytes(*last)),
-        (_, Some(first), Some(last), _) => {
-            Some(u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32)
+pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for word in whole {
+        let word = u64::from_le_bytes(*word);
+        let before = before_zero(word);
+        if before != word || word >> 56 == 0 {
+            if before != 0 {
+                take(before);
+            }
+            return;
         }
-        (.., [first, .., last]) => {
-            let middle = name.get(name.len() / 2).copied().unwrap_or(0);
-            Some(u64::from(*first) | u64::from(middle) << 8 | u64::from(*last) << 16)
-        }
-        (.., name) => name.first().map(|only| u64::from(*only)),
+        take(word);
+    }
+    let last = match bytes.last_chunk::<8>() {
+        _ if rest.is_empty() => 0,
+        // Bytes that were looked at already are shifted out.
+        Some(last) => before_zero(u64::from_le_bytes(*last) >> (64 - 8 * rest.len())),
+        None => before_zero(rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
     };
-    whole.iter().map(|word| u64::from_le_bytes(*word)).chain(last)
+    if last != 0 {
+        take(last);
+    }
+}
+
+/// The bytes of a word below its lowest zero byte; all where there is none.
+#[inline(always)]
+fn before_zero(word: u64) -> u64 {
+    // The lowest byte that is zero is the lowest whose high bit is set here.
+    let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+    let bit = zeros.trailing_zeros() & !7;
+    if zeros == 0 { word } else { word & ((1 << bit) - 1) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words_of(bytes: &[u8]) -> Vec<u64> {
+        let mut words = Vec::new();
+        for_each_word(bytes, |word| words.push(word));
+        words
+    }
+
     #[test]
-    fn names_of_one_length_differ_in_their_words() {
+    fn different_names_have_different_words_whatever_follows_them() {
         for length in 0..40 {
             let name = vec![b'n'; length];
-            let words: Vec<u64> = name_words(&name).collect();
+            let words = words_of(&name);
             assert_eq!(words.len(), length.div_ceil(8));
-            for at in 0..length {
-                let mut other = name.clone();
-                other[at] = b'm';
-                assert_ne!(name_words(&other).collect::<Vec<_>>(), words, "{length} {at}");
-                assert_ne!(hash_name(&other), hash_name(&name), "{length} {at}");
+            for behind in [&b"\0"[..], b"\0x", b"\0longer than a word", b"\0\0\0\0\0\0\0\0\0"] {
+                let bytes = [&name, behind].concat();
+                assert_eq!(words_of(&bytes), words, "{length}");
+                assert_eq!(hash_name(&bytes), hash_name(&name));
             }
+            assert_ne!(words_of(&[&name[..], b"n"].concat()), words);
+            for at in 0..length {
+                for byte in [b'm', 0x80, 0xFF, 1] {
+                    let mut other = name.clone();
+                    other[at] = byte;
+                    assert_ne!(words_of(&other), words, "{length} {at}");
+                    assert_ne!(hash_name(&other), hash_name(&name), "{length} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_stands_behind_size_and_tags() {
+        assert_eq!(name_in(b"\x08\0\0abc\0\x08"), Some(&b"abc\0\x08"[..]));
+        assert_eq!(name_in(b"\x08\0\x81\xFF\x01ab\0behind"), Some(&b"ab\0"[..]));
+        for broken in [&b""[..], b"\x01", b"\x02\0", b"\x04\0\x80\x80", b"\x01\0\0a\0"] {
+            assert_eq!(name_in(broken), None);
         }
     }
 }
