@@ -88,6 +88,7 @@ fn has_name(words: Words<'_>, at: usize, bits: u32, name: &[u8]) -> bool {
     false
 }
 
+#[inline(never)] // Few events get here, and it would spoil the registers of those that do not.
 fn is_name(words: Words<'_>, at: usize, place: u64, name: &[u8]) -> bool {
     let (text, mut count) = (at + (place >> 32) as usize, 0);
     let mut same = true;
