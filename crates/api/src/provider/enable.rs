@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   hot words    level │ strict │ any │ all          what all sessions together may want; looked at before anything else
-//!   active       one bit for each entry in use; bit 63: every one of them has filters
+//!   active       one bit for each entry in use; bit 63: every one of them has filters; bits 32–43: where it is but one, the cell of its filters
 //!   entries      ticket │ any │ all │ level, outlet, filters, properties          what one session wants, as its controller said it
 //! ```
 //!
@@ -16,7 +16,8 @@
 //! 3. An entry is filled before its bit in `active` is set and its ticket is cleared after the bit was. A writer that holds an old view finds a
 //!    ticket that the outlet refuses, at worst a new session's ticket with the old session's level or filters: one event at the moment of change.
 //! 4. An entry in use holds one use of its filters' cell (see `filter`), which ends when it is replaced or cleared.
-//! 5. Bit 63 is a hint: whoever follows it looks at every entry.
+//! 5. The upper half of `active` is a hint, renewed with every change: whoever follows bit 63 looks at every entry or, where it is but one, at its
+//!    cell; its level and masks are the hot words then. No entry has a bit there, so a walk over the entries ends before it.
 //!
 //! It does not know where sessions live: an entry names an outlet of the process by its number.
 
@@ -71,6 +72,10 @@ pub(crate) struct Combined {
 
 /// In `active`: every session has filters of events.
 const ALL_FILTERED: u64 = 1 << 63;
+/// In `active`: where the cell of the only session's filters stands.
+const ONLY_CELL: u32 = 32;
+const HINTS: u64 = 0xFFFF_FFFF << ONLY_CELL;
+const _: () = assert!(MAX_ENTRIES <= ONLY_CELL as usize);
 /// In the upper byte of an entry's filters.
 const OF_EVENTS: u8 = 0x40;
 const OF_STACKS: u8 = 0x80;
@@ -203,6 +208,12 @@ impl Slot {
         self.active.load(Ordering::Relaxed) & ALL_FILTERED != 0
     }
 
+    /// The cell of the filters of the only session, where it is but one and has filters; else 0.
+    #[inline(always)]
+    pub(crate) fn only_cell(&self) -> u16 {
+        (self.active.load(Ordering::Relaxed) >> ONLY_CELL) as u16 & 0x0FFF
+    }
+
     /// The sessions that have this registration enabled.
     #[inline(always)]
     pub(crate) fn wishes(&self) -> impl Iterator<Item = Wish> {
@@ -217,7 +228,7 @@ impl Slot {
 
     /// Whether any session has it enabled.
     pub(crate) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed) != 0
+        self.active.load(Ordering::Relaxed) & !HINTS != 0
     }
 
     /// A session wants this registration, or wants it differently. Under the client's lock.
@@ -268,7 +279,7 @@ impl Slot {
             return false;
         }
         // All at once: a writer sees the old sessions or the rest, which a forked child relies on.
-        self.active.fetch_and(!(gone | ALL_FILTERED), Ordering::Release);
+        self.active.fetch_and(!(gone | HINTS), Ordering::Release);
         self.refresh();
         for (index, entry) in self.entries.iter().enumerate() {
             if gone & (1 << index) != 0 {
@@ -327,18 +338,20 @@ impl Slot {
     /// Computes the hot words anew.
     fn refresh(&self) {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
-        let mut filtered = self.is_active();
+        let (mut filtered, mut sessions, mut cell) = (true, 0, 0);
         for wish in self.wishes() {
             filtered &= wish.filters.of_events;
+            (sessions, cell) = (sessions + 1, wish.filters.number);
             level = level.max(if wish.level == 0 { 256 } else { u32::from(wish.level) + 1 });
             any |= all_if_zero(wish.any);
             all &= wish.all;
             strict &= u32::from(wish.property & IGNORE_KEYWORD_0 != 0);
         }
-        if filtered {
-            self.active.fetch_or(ALL_FILTERED, Ordering::Relaxed);
-        } else {
-            self.active.fetch_and(!ALL_FILTERED, Ordering::Relaxed);
+        // Without a hint for a moment: then all is looked at.
+        self.active.fetch_and(!HINTS, Ordering::Relaxed);
+        if filtered && sessions > 0 {
+            let cell = if sessions == 1 { u64::from(cell) << ONLY_CELL } else { 0 };
+            self.active.fetch_or(ALL_FILTERED | cell, Ordering::Relaxed);
         }
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);

@@ -128,7 +128,7 @@ fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
 }
 
 /// Whether an event that level and keyword let through passes the session's filters.
-#[inline]
+#[inline(never)]
 pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
     cells::read(wish.filters.number, |words| pass(words, event)).unwrap_or(true)
 }
@@ -148,6 +148,14 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together.
 #[inline(never)]
 pub(super) fn wanted(slot: &Slot, event: &Event<'_>) -> bool {
+    match slot.only_cell() {
+        0 => wanted_by_any(slot, event),
+        only => cells::read(only, |words| pass(words, event)).unwrap_or(true),
+    }
+}
+
+#[inline(never)]
+fn wanted_by_any(slot: &Slot, event: &Event<'_>) -> bool {
     let d = event.descriptor;
     slot.wishes().any(|wish| wish.takes(d.level, d.keyword) && (!wish.filtered || passes(slot, &wish, event)))
 }

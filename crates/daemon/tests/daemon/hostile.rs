@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_NAME;
 use traceweir_transport::Error;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
 use traceweir_transport::socket::Connection;
@@ -107,7 +108,9 @@ fn a_provider_that_never_reads_is_dropped_and_its_orders_are_not_waited_for() {
     for registration in 0..500 {
         mute.register_quietly(registration, PROVIDER);
     }
-    let filters = vec![Filter { kind: 0x8000_0100, data: vec![7; 4096] }];
+    // As large as a filter can be: one event name.
+    let data = [&[0; 17][..], &[1, 1, 0], &[b'n'; 4075], &[0]].concat();
+    let filters = vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data }];
     let params = EnableParams { filters, ..EnableParams::default() };
     let message = enable_with(id, PROVIDER, EnableCode::Enable, params, u32::MAX);
     assert_eq!(controller.ask(message), Message::Done, "who is dropped is not waited for");

@@ -41,7 +41,8 @@ pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
 #[inline(never)] // So that ids are looked up without its frame.
 pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, metadata: &[u8]) -> bool {
     let (gate, filter_in, bits) = gate(words, at);
-    !gate.admits(level, keyword)
+    // Most filters look at all events.
+    u64::from(gate.level) | gate.any != 0 && !gate.admits(level, keyword)
         || name_in(metadata).is_some_and(|name| has_name(words, at, bits, name)) == filter_in
 }
 
@@ -88,6 +89,7 @@ fn has_name(words: Words<'_>, at: usize, bits: u32, name: &[u8]) -> bool {
     false
 }
 
+#[inline(never)] // Few events get here, and it would spoil the registers of those that do not.
 fn is_name(words: Words<'_>, at: usize, place: u64, name: &[u8]) -> bool {
     let (text, mut count) = (at + (place >> 32) as usize, 0);
     let mut same = true;
@@ -114,35 +116,40 @@ pub(super) fn hash_name(name: &[u8]) -> u64 {
 #[inline(always)]
 pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
     let (whole, rest) = bytes.as_chunks::<8>();
+    let mut last = None;
     for word in whole {
         let word = u64::from_le_bytes(*word);
-        let before = before_zero(word);
-        if before != word || word >> 56 == 0 {
-            if before != 0 {
-                take(before);
-            }
-            return;
+        let zeros = zeros(word);
+        if zeros != 0 {
+            last = Some(below(word, zeros));
+            break;
         }
         take(word);
     }
-    let last = match bytes.last_chunk::<8>() {
-        _ if rest.is_empty() => 0,
-        // Bytes that were looked at already are shifted out.
-        Some(last) => before_zero(u64::from_le_bytes(*last) >> (64 - 8 * rest.len())),
-        None => before_zero(rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
-    };
+    let last = last.unwrap_or_else(|| {
+        let word = match bytes.last_chunk::<8>() {
+            _ if rest.is_empty() => 0,
+            // Bytes that were looked at already are shifted out.
+            Some(last) => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+            None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        below(word, zeros(word))
+    });
     if last != 0 {
         take(last);
     }
 }
 
-/// The bytes of a word below its lowest zero byte; all where there is none.
+/// Where the bytes of a word are zero: the lowest one is the lowest whose high bit is set here.
 #[inline(always)]
-fn before_zero(word: u64) -> u64 {
-    // The lowest byte that is zero is the lowest whose high bit is set here.
-    let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
-    let bit = zeros.trailing_zeros() & !7;
-    if zeros == 0 { word } else { word & ((1 << bit) - 1) }
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
+}
+
+/// The bytes of a word below its lowest zero byte, of which there is one.
+#[inline(always)]
+const fn below(word: u64, zeros: u64) -> u64 {
+    word & ((zeros & zeros.wrapping_neg()) >> 7).wrapping_sub(1)
 }
 
 #[cfg(test)]

@@ -29,11 +29,13 @@ struct Asked {
     ignore_keyword_0: bool,
     /// Listed ids, and whether these or all others pass.
     ids: Option<(Vec<u16>, bool)>,
-    /// Listed names, whether these or all others pass, and the part of events that is looked at: any, all, level.
-    names: Option<(Vec<&'static str>, bool, (u64, u64, u8))>,
+    names: Option<Names>,
     /// Payloads of event 7 up to this number.
     payload_up_to: Option<u64>,
 }
+
+/// Listed names, whether these or all others pass, and the part of events that is looked at: any, all, level.
+type Names = (Vec<&'static str>, bool, (u64, u64, u8));
 
 /// An event of the test. Manifest events have id 7; the others have a name.
 #[derive(Clone, Copy, Debug)]
