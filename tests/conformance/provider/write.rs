@@ -1,13 +1,14 @@
 //! Writing: codes, payload, strings.
 
-use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::consumer::Trace;
+use traceweir::controller::{EnableParams, SessionConfig, Update};
 use traceweir::{EventDescriptor, Guid, Provider};
 use traceweir_format::spec::event::ExtType;
 
 use super::callback::{chain_of, schematized};
 use super::classic::records;
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, wants};
+use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.1", D, "0 when written, or when nobody is listening", writing_to_nobody_is_success),
@@ -19,6 +20,12 @@ pub(crate) const RULES: &[Rule] = &[
         the_order_of_checks
     ),
     rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", no_room),
+    rule!(
+        "provider 4.1",
+        D,
+        "the store of a real-time session is full → 0xC0000188, until a consumer comes",
+        a_full_store
+    ),
     rule!("provider 4.1", D, "with several sessions the first failure is returned", the_first_failure),
     rule!(
         "provider 4.1",
@@ -84,6 +91,37 @@ fn no_room(stage: &Stage) {
     let end = stage.end(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
+}
+
+fn a_full_store(stage: &Stage) {
+    const REAL_TIME: u32 = 0x100;
+    let guid = new_provider();
+    let config = SessionConfig {
+        log_file_mode: REAL_TIME,
+        log_file: None,
+        buffer_size: 4,
+        maximum_buffers: 4,
+        ..stage.config()
+    };
+    let session = stage.start(&config);
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0);
+    let fill = || {
+        until("the store is full", || {
+            stage.controller().flush(&session.id, None).unwrap();
+            write() == 0xC000_0188
+        });
+    };
+    fill();
+    assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
+    let consumer = Trace::open_live(None, &session.id).unwrap();
+    assert_eq!(write(), 0, "from the moment on that somebody takes it");
+    drop(consumer);
+    fill();
+    let with_file = Update { log_file: Some(stage.path()), ..Update::default() };
+    stage.controller().update(&session.id, &with_file).unwrap();
+    assert_eq!(write(), 0, "a file takes what comes");
 }
 
 fn the_first_failure(stage: &Stage) {
