@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use traceweir::provider::activity;
 use traceweir::{Guid, Provider};
 
 /// Makes this program a process that registers the provider of this GUID, says so, and stays until its input ends.
@@ -16,14 +17,14 @@ pub(crate) const PROVIDER: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
 pub(crate) fn play(provider: &OsStr) -> ExitCode {
     let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("a GUID");
     let _provider = Provider::register(guid, None).expect("the provider registers");
-    println!("registered");
+    println!("registered {}", activity::create());
     std::io::stdout().flush().expect("said");
     let _ = std::io::stdin().read(&mut [0]);
     ExitCode::SUCCESS
 }
 
-/// A process with one provider; killed when the rule is over.
-pub(crate) struct Other(Child);
+/// A process with one provider, and an activity id that it made; killed when the rule is over.
+pub(crate) struct Other(Child, Guid);
 
 impl Other {
     /// Starts it; it has registered when this returns. It finds the daemon of this folder, or of this run.
@@ -37,12 +38,16 @@ impl Other {
         let mut line = String::new();
         let said = child.stdout.take().expect("its output");
         BufReader::new(said).read_line(&mut line).expect("a line");
-        assert_eq!(line, "registered\n");
-        Self(child)
+        let activity = line.strip_prefix("registered ").expect("it has registered");
+        Self(child, activity.trim().parse().expect("an id"))
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    pub(crate) fn activity(&self) -> Guid {
+        self.1
     }
 
     /// Stops all its threads, until it is killed.

@@ -8,7 +8,8 @@
 //! K1 A buffer holds records of one stream; at most one buffer of a stream is being filled. K2 Stamps of a stream never fall. K3 What live
 //! consumers were told to be complete stays so: no stream writes a stamp up to there any more, however late a record comes. (A record
 //! that keeps its own stamp stands outside this.) K4 A region that breaks the rules of its rings is dropped at once and disturbs no
-//! other. K5 What a process counts as lost is added once.
+//! other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
+//! they are opened again before a consumer hears that it is one.
 
 mod fill;
 
@@ -96,6 +97,8 @@ pub(crate) struct Collector {
     told: i64,
     /// The latest stamp of all streams when that was told.
     newest: i64,
+    /// Whether the regions are shut.
+    is_shut: bool,
 }
 
 impl Collector {
@@ -116,12 +119,31 @@ impl Collector {
             drained: 0,
             told: i64::MIN,
             newest: i64::MIN,
+            is_shut: false,
         }
     }
 
     /// A region from now on.
-    pub(crate) fn add(&mut self, source: Source) {
+    pub(crate) fn add(&mut self, mut source: Source) {
+        if let Some(reader) = source.reader.as_mut().filter(|_| self.is_shut) {
+            reader.set_shut(true);
+        }
         self.sources.push(source);
+    }
+
+    /// Lets writers write again, as there is about to be a place for what they write.
+    pub(crate) fn reopen(&mut self) {
+        self.shared.set_full(false);
+        self.set_shut(false);
+    }
+
+    fn set_shut(&mut self, shut: bool) {
+        if std::mem::replace(&mut self.is_shut, shut) == shut {
+            return;
+        }
+        for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
+            reader.set_shut(shut);
+        }
     }
 
     /// Drops regions, of which everything has been collected.
@@ -192,6 +214,7 @@ impl Collector {
         self.shared.stats.damaged.fetch_add(filler.damaged, Relaxed);
         self.shared.stats.no_room.fetch_add(filler.too_large, Relaxed);
         self.settle_sources(&outcome.damaged);
+        self.set_shut(self.shared.is_full());
         Drained { took: outcome.took, waits: outcome.waits }
     }
 

@@ -152,6 +152,7 @@ impl Output {
                         live.deliver(&mut piece, &self.shared.stats);
                     }
                     self.shared.piece_arrived(piece.filled);
+                    self.note_full();
                 }
                 Job::Complete(stamp) => {
                     if let Some(live) = &mut self.live {
@@ -216,6 +217,7 @@ impl Output {
             for buffer in &mut row {
                 live.deliver(buffer, &self.shared.stats);
             }
+            self.note_full();
         }
         if !matches!(self.log, Log::File(_)) {
             return row.into_iter().for_each(|buffer| self.log_one(buffer));
@@ -316,6 +318,7 @@ impl Output {
             Some((file, name)) => self.switch_file(file, name, next),
             None => Ok(()),
         };
+        self.note_full();
         done(changed.map(|()| self.shared.properties()));
     }
 
@@ -368,6 +371,13 @@ impl Output {
     fn note_consumers(&self) {
         let consumers = self.live.as_ref().map_or(0, Realtime::consumers);
         self.shared.stats.consumers.store(u32::try_from(consumers).unwrap_or(u32::MAX), Relaxed);
+        self.note_full();
+    }
+
+    /// Says whether there is a place for what comes: writers are told so. A log takes everything, or the session ends.
+    fn note_full(&self) {
+        let is_live_only = matches!(self.log, Log::None);
+        self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
     }
 
     fn stop(&mut self, partial: Vec<Buffer>, done: Option<Done<Properties>>) {

@@ -1,7 +1,7 @@
 //! Live consumers: each has a queue that the session fills and never waits for.
 //!
 //! ```text
-//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are lost, counted)
+//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are lost, counted, and it is full)
 //!   the first one   backlog ──▶ its queue, then live buffers
 //!   further ones                live buffers ──▶ queue of each; a full queue loses the buffer for that consumer, counted
 //! ```
@@ -114,6 +114,11 @@ impl<Q: Queue> Realtime<Q> {
             sequence: 0,
             next_id: 1,
         }
+    }
+
+    /// Whether the backlog has refused something and nobody has come for it since.
+    pub(crate) fn is_full(&self) -> bool {
+        self.backlog_lost.0 > 0 && self.consumers.is_empty() && self.backlog.len() >= self.room
     }
 
     /// Changes how many buffers the backlog may have.

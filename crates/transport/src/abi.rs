@@ -24,9 +24,12 @@
 //!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; rings of the second kind only
 //!   40 u64 lost       written by the process: events that found no room or did not fit
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
-//!   80 u64 tail       written by the owner: position up to which bytes are free again
+//!   80 u64 tail       written by the owner: position up to which bytes are free again; with the bit SHUT nothing is taken for now
 //!   88 u64 read       written by the owner, before tail: position up to which records were taken; tail ≤ read
 //! ```
+//!
+//! A tail with the bit SHUT is further than a ring away from every head, so that whoever looks for room finds none: writers need not know the
+//! bit, and those who do can tell a store that is full from a ring that is.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never exceeds `ring_bytes`.
 //! Between tail and head stand records, each at a multiple of eight and never split by the end of the ring:
@@ -70,6 +73,9 @@ pub mod control {
     /// Position up to which records were taken. Runs ahead of the tail while the owner gives pages back to the system.
     pub const READ: usize = 0x88;
 }
+
+/// Bit of a published tail: the owner takes nothing for now, because what it keeps events in is full. No position has it.
+pub const SHUT: u64 = 1 << 63;
 
 /// Bytes in front of each record.
 pub const PREFIX_BYTES: usize = 16;

@@ -424,9 +424,8 @@ fn full_store(stage: &Stage) -> (crate::stage::Session, Vec<u32>) {
                 .push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
         }
         stage.controller().flush(&session.id, None).unwrap();
-        stage.query(&session).real_time_events_lost > 50
+        answers.last() == Some(&0xC000_0188)
     });
-    answers.push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
     (session, answers)
 }
 
@@ -454,7 +453,8 @@ fn early_events_wait(stage: &Stage) {
 fn a_full_store_loses_events(stage: &Stage) {
     let (session, _) = full_store(stage);
     let end = stage.end(session);
-    assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 50);
+    assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 0);
+    assert!(end.events_lost > 0, "what writers were told is counted too");
 }
 
 fn a_full_store_is_told_to_writers(stage: &Stage) {

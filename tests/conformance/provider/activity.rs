@@ -1,12 +1,13 @@
-//! Activity ids.
+//! Activity ids (EventActivityIdControl).
 
 use std::collections::HashSet;
 
 use traceweir::Guid;
 use traceweir::provider::activity;
 
+use crate::other::Other;
 use crate::rule::{Rule, rule};
-use crate::stage::Stage;
+use crate::stage::{Stage, new_provider};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -17,6 +18,10 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("provider 4.5", D, "new threads start at zero", threads_start_at_zero),
     rule!("provider 4.5 #CREATE_ID", D, "new ids are unique, also between threads", ids_are_unique),
+    rule!("provider 4.5", D, "the codes 1 to 5 get, set, create, swap, and create while they set", the_codes),
+    rule!("provider 4.5", P, "a code that there is not → 87, and nothing changes", unknown_codes),
+    rule!("provider 4.5", D, "ids of two processes are never equal", ids_of_two_processes),
+    rule!("provider 4.5", P, "48 bits tell the process, 64 count on", the_layout),
     rule!("provider 4.5", P, "a new id is never equal to a random UUID", ids_are_no_random_uuids),
 ];
 
@@ -39,6 +44,49 @@ fn ids_are_unique(_stage: &Stage) {
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
     let ids: HashSet<Guid> = threads.into_iter().flat_map(|it| it.join().unwrap()).collect();
     assert_eq!(ids.len(), 40_000);
+}
+
+/// What a code answers, and leaves in its argument and the thread.
+fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
+    let (outer, mut id) = (activity::set(before), argument);
+    let status = activity::control(code, &mut id).0;
+    (status, id, activity::set(outer))
+}
+
+fn the_codes(_stage: &Stage) {
+    let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
+    assert_eq!(control(1, thread, given), (0, thread, thread));
+    assert_eq!(control(2, thread, given), (0, given, given));
+    let (status, new, after) = control(3, thread, given);
+    assert!(status == 0 && after == thread && ![thread, given, Guid::NULL].contains(&new));
+    assert_eq!(control(4, thread, given), (0, thread, given));
+    let (status, old, new) = control(5, thread, given);
+    assert!(status == 0 && old == thread && ![thread, given, Guid::NULL].contains(&new));
+}
+
+fn unknown_codes(_stage: &Stage) {
+    let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
+    for code in [0, 6, 7, u32::MAX] {
+        assert_eq!(control(code, thread, given), (87, given, thread), "{code}");
+    }
+}
+
+/// The bits that tell the process.
+fn process_of(id: Guid) -> (u32, u16) {
+    (id.data1, id.data2)
+}
+
+fn ids_of_two_processes(_stage: &Stage) {
+    let (one, two) = (Other::start(new_provider(), None), Other::start(new_provider(), None));
+    let processes = [activity::create(), one.activity(), two.activity()].map(process_of);
+    assert_eq!(processes.iter().collect::<HashSet<_>>().len(), 3, "{processes:?}");
+}
+
+fn the_layout(_stage: &Stage) {
+    let ids: Vec<Guid> = (0..100).map(|_| activity::create()).collect();
+    assert!(ids.iter().all(|id| process_of(*id) == process_of(ids[0])));
+    let counts: Vec<u64> = ids.iter().map(|id| u64::from_be_bytes(id.data4)).collect();
+    assert!(counts.is_sorted_by(|a, b| a < b), "{counts:x?}");
 }
 
 fn ids_are_no_random_uuids(_stage: &Stage) {

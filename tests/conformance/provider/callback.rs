@@ -1,11 +1,12 @@
 //! The enable callback.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use traceweir::controller::{EnableCode, EnableParams};
+use traceweir::controller::{EnableCode, EnableParams, Filter};
 use traceweir::{Guid, Provider};
+use traceweir_format::filter::Header;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
@@ -29,6 +30,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 3 #Source", D, "the controller's source GUID", the_source_is_told),
     rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable", no_source),
     rule!("provider 3 #Filter", D, "none without filters", no_filter),
+    rule!(
+        "provider 3 #Filter",
+        D,
+        "the schematized filters of all sessions are one chain; each tells its session's bit",
+        filters_are_chained
+    ),
+    rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged", own_filters),
     rule!(
         "provider 3",
         P,
@@ -139,6 +147,57 @@ fn no_filter(stage: &Stage) {
     assert_eq!(calls.all()[0].filter, None);
 }
 
+/// A schematized filter with this data.
+pub(super) fn schematized(data: &[u8]) -> EnableParams {
+    let size = u32::try_from(24 + data.len()).unwrap();
+    let head = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
+    let filters = vec![Filter { kind: 0x8000_0000, data: [&head, data].concat() }];
+    EnableParams { filters, ..EnableParams::default() }
+}
+
+/// Data and session's bit of each filter in the chain of a call.
+pub(super) fn chain_of(call: &Call) -> Vec<(Vec<u8>, u64)> {
+    let Some((0x8000_0000, bytes)) = &call.filter else { return Vec::new() };
+    Header::chain(bytes).map(|it| (it.data.to_vec(), it.instance)).collect()
+}
+
+fn filters_are_chained(stage: &Stage) {
+    let (calls, guid, _provider) = noted();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&one, guid, &schematized(b"of the first"));
+    let chain = chain_of(&calls.last());
+    assert_eq!(chain.len(), 1);
+    assert_eq!((&chain[0].0[..], chain[0].1.count_ones()), (&b"of the first"[..], 1));
+    stage.enable(&two, guid, &schematized(b"of the second!"));
+    let mut chain = chain_of(&calls.last());
+    chain.sort();
+    assert_eq!(chain.len(), 2);
+    assert_eq!((&chain[0].0[..], &chain[1].0[..]), (&b"of the first"[..], &b"of the second!"[..]));
+    assert!(chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1, "a bit for each: {chain:?}");
+    stage.disable(&one, guid);
+    assert_eq!(chain_of(&calls.last()), [chain.remove(1)]);
+}
+
+fn own_filters(stage: &Stage) {
+    type Told = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
+    let (guid, told) = (new_provider(), Told::default());
+    let to = Arc::clone(&told);
+    let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
+        *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
+    };
+    let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    let with = |kind, data: &[u8]| EnableParams {
+        filters: vec![Filter { kind, data: data.to_vec() }],
+        ..EnableParams::default()
+    };
+    stage.enable(&one, guid, &with(0x1234, b"any bytes"));
+    stage.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
+    let mut told = told.lock().unwrap().clone();
+    told.sort();
+    assert_eq!(told, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
+}
+
 fn capture_has_the_sessions_values(stage: &Stage) {
     let (calls, guid, _provider) = noted();
     let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
@@ -181,7 +240,7 @@ fn not_fired_without_change(stage: &Stage) {
 
 fn calls_come_one_by_one(stage: &Stage) {
     let (guid, inside, most) = (new_provider(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let levels: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();
+    let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
     let (i, m, l) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&levels));
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
         m.fetch_max(i.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

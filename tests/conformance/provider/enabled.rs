@@ -1,10 +1,10 @@
 //! EventEnabled and EventProviderEnabled.
 
 use traceweir::Provider;
-use traceweir::controller::EnableParams;
+use traceweir::controller::{EnableParams, Filter};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, new_provider, wants};
+use crate::stage::{Stage, event, new_provider, wants};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 5", D, "nobody listens: never enabled", nobody_listens),
@@ -16,6 +16,14 @@ pub(crate) const RULES: &[Rule] = &[
         "with IGNORE_KEYWORD_0 on every session a keyword of 0 is not enabled; on one of two it is",
         keyword_0
     ),
+    rule!("provider 5", D, "TRUE may still lead to no delivery", yes_is_no_promise),
+    rule!(
+        "provider 5",
+        D,
+        "EventEnabled says what EventProviderEnabled says of level and keyword",
+        of_events
+    ),
+    rule!("provider 5", P, "EventEnabled looks at filters of ids, where every session has one", events_by_id),
     rule!("provider 5", D, "never says no to an event that a session would take", never_too_strict),
 ];
 
@@ -53,6 +61,46 @@ fn keyword_0(stage: &Stage) {
     assert!(provider.enabled(4, 0));
     stage.enable(&two, guid, &strict);
     assert!(!provider.enabled(4, 0));
+}
+
+fn yes_is_no_promise(stage: &Stage) {
+    let (one, provider, guid) = stage.listened(&wants(5, 1, 0));
+    let two = stage.start(&stage.config());
+    stage.enable(&two, guid, &wants(3, 2, 0));
+    assert!(provider.enabled(5, 2), "by the combined values");
+    assert_eq!(provider.write(&event(1, 5, 2), &[]), Ok(()));
+    assert_eq!((stage.stop(one), stage.stop(two)), (vec![], vec![]));
+}
+
+fn of_events(stage: &Stage) {
+    let (_session, provider, _guid) = stage.listened(&wants(3, 6, 2));
+    for level in [0, 3, 4, 255] {
+        for keyword in 0..8 {
+            let says = provider.event_enabled(&event(1, level, keyword));
+            assert_eq!(says, provider.enabled(level, keyword), "{level} {keyword:#b}");
+            assert_eq!(says, level <= 3 && (keyword == 0 || keyword & 2 != 0));
+        }
+    }
+    let handle = provider.handle();
+    drop(provider);
+    assert!(!handle.event_enabled(&event(1, 3, 2)), "gone");
+}
+
+fn events_by_id(stage: &Stage) {
+    // These only; all but these.
+    let by_id = |keep: u8, id: u8| EnableParams {
+        filters: vec![Filter { kind: 0x8000_0200, data: vec![keep, 0, 1, 0, id, 0] }],
+        ..EnableParams::default()
+    };
+    let (session, provider, guid) = stage.listened(&by_id(1, 7));
+    let enabled = |id| provider.event_enabled(&event(id, 4, 1));
+    assert!(enabled(7) && !enabled(8));
+    assert!(provider.enabled(4, 1), "of level and keyword alone nothing is known");
+    stage.enable(&session, guid, &by_id(0, 7));
+    assert!(!enabled(7) && enabled(8));
+    let plain = stage.start(&stage.config());
+    stage.enable(&plain, guid, &EnableParams::default());
+    assert!(enabled(7) && enabled(8), "one session takes all");
 }
 
 fn never_too_strict(stage: &Stage) {

@@ -2,11 +2,14 @@
 
 mod activity;
 mod callback;
+mod classic;
 mod enabled;
+mod groups;
 mod not_here;
 mod register;
 mod size;
 mod traits;
+mod wpp;
 mod write;
 
 use crate::rule::{NotHere, Rule};
@@ -18,6 +21,9 @@ pub(crate) const RULES: &[&[Rule]] = &[
     activity::RULES,
     enabled::RULES,
     traits::RULES,
+    groups::RULES,
+    classic::RULES,
+    wpp::RULES,
     size::RULES,
 ];
 pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];

@@ -3,10 +3,10 @@
 use traceweir::controller::EnableParams;
 use traceweir::{Guid, Provider};
 use traceweir_format::spec::event::ExtType;
-use traceweir_format::tracelogging::TraitsBuilder;
+use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, new_provider, status};
+use crate::stage::{Seen, Stage, event, new_provider, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -14,6 +14,21 @@ pub(crate) const RULES: &[Rule] = &[
         D,
         "traits are attached to every event of the registration as item 12",
         traits_are_attached
+    ),
+    rule!("provider 6", D, "traits are set once; a second set → 87 and changes nothing", traits_are_set_once),
+    rule!("provider 6", D, "traits of a registration that is gone → 87, not 6", traits_of_nothing),
+    rule!("provider 6", D, "traits that are wrong → 87, and none are set", wrong_traits_are_not_set),
+    rule!(
+        "provider 7",
+        H,
+        "with a GUID to decode by, that one is the provider of the header and item 14 has the other",
+        decode_guids
+    ),
+    rule!(
+        "provider 7",
+        D,
+        "a trait is found by its type; nothing where there is none, or behind a malformed one",
+        traits_are_found
     ),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
     rule!("provider 7", D, "a name that does not end → 87", names_end),
@@ -62,6 +77,67 @@ fn traits_are_attached(stage: &Stage) {
         assert!(it.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{it:?}");
     }
     assert!(seen[1].items.contains(&(ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())));
+}
+
+/// The traits that an event carries.
+fn carried(seen: &Seen) -> Vec<&[u8]> {
+    let traits = seen.items.iter().filter(|(kind, _)| *kind == ExtType::PROV_TRAITS);
+    traits.map(|(_, data)| &data[..]).collect()
+}
+
+fn traits_are_set_once(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let (first, second) = (blob(b"first\0", &[]), blob(b"second\0", &[]));
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.set_traits(&first).unwrap();
+    provider.write(&event(2, 4, 1), &[]).unwrap();
+    assert_eq!(status(provider.set_traits(&second)), 87);
+    assert_eq!(status(provider.set_traits(&first)), 87);
+    provider.write(&event(3, 4, 1), &[]).unwrap();
+    let seen = stage.stop(session);
+    let carried: Vec<_> = seen.iter().map(carried).collect();
+    assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
+    let with = Provider::register_with_traits(new_provider(), &first, None).unwrap();
+    assert_eq!(status(with.set_traits(&second)), 87, "it came with some");
+}
+
+fn traits_of_nothing(_stage: &Stage) {
+    let provider = Provider::register(new_provider(), None).unwrap();
+    let handle = provider.handle();
+    drop(provider);
+    assert_eq!(status(handle.set_traits(&blob(b"n\0", &[]))), 87);
+}
+
+fn wrong_traits_are_not_set(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
+        assert_eq!(status(provider.set_traits(wrong)), 87, "{wrong:?}");
+    }
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session)[0].items, []);
+    assert_eq!(status(provider.set_traits(&blob(b"n\0", &[]))), 0, "there were none so far");
+}
+
+fn decode_guids(stage: &Stage) {
+    let (guid, decode, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
+    let traits = TraitsBuilder::new("Decoded").decode_guid(&decode).finish().unwrap().to_vec();
+    let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
+    let seen = stage.stop(session);
+    assert_eq!((seen[0].provider, &seen[0].payload[..]), (decode, &b"x"[..]));
+    let items = [(ExtType::CONTROL_GUID, guid.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits)];
+    assert_eq!(seen[0].items, items);
+}
+
+fn traits_are_found(_stage: &Stage) {
+    let sound =
+        blob(b"n\0", &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat());
+    let traits = Traits::parse(&sound).unwrap();
+    assert_eq!((traits.get(200), traits.get(7), traits.get(8)), (Some(&b"first"[..]), Some(&[][..]), None));
+    let damaged = blob(b"n\0", &[one_trait(200, b"first"), vec![2, 0, 9], one_trait(7, b"")].concat());
+    let traits = Traits::parse(&damaged).unwrap();
+    assert_eq!((traits.get(200), traits.get(9), traits.get(7)), (Some(&b"first"[..]), None, None));
 }
 
 fn sizes_are_checked(_stage: &Stage) {

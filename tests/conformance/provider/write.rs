@@ -1,11 +1,14 @@
 //! Writing: codes, payload, strings.
 
-use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::consumer::Trace;
+use traceweir::controller::{EnableParams, SessionConfig, Update};
 use traceweir::{EventDescriptor, Guid, Provider};
 use traceweir_format::spec::event::ExtType;
 
+use super::callback::{chain_of, schematized};
+use super::classic::records;
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, header_of, new_provider, wants};
+use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.1", D, "0 when written, or when nobody is listening", writing_to_nobody_is_success),
@@ -17,13 +20,33 @@ pub(crate) const RULES: &[Rule] = &[
         the_order_of_checks
     ),
     rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", no_room),
+    rule!(
+        "provider 4.1",
+        D,
+        "the store of a real-time session is full → 0xC0000188, until a consumer comes",
+        a_full_store
+    ),
     rule!("provider 4.1", D, "with several sessions the first failure is returned", the_first_failure),
+    rule!(
+        "provider 4.1",
+        D,
+        "a failure in one session withholds the event from the others, where it is counted too",
+        a_common_fate
+    ),
+    rule!("provider 4.1", D, "independent sessions are left out of that, both ways", no_common_fate),
+    rule!("decision 30", P, "room is looked for in all sessions before the first write", room_comes_first),
+    rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags", all_ways_are_ex),
+    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it", exclusion),
+    rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting),
+    rule!("provider 4.2 #flags", D, "INPRIVATE is kept from sessions that exclude such events", in_private),
+    rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags),
     rule!("provider 4.2", D, "the payload is the blocks one after the other", blocks_are_joined),
     rule!("provider 4.2", D, "without an activity the thread's is taken", the_threads_activity),
     rule!("provider 4.2", D, "an activity that is given is written, a related one becomes item 1", transfers),
     rule!("provider 4.2", D, "without a related activity there is no item", no_related_item),
     rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
     rule!("provider 4.4", D, "process and thread of the writer are in the header", writers_are_named),
+    rule!("decision 21", P, "CPU times are not kept: they are 0", no_cpu_times),
     rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only", flags_on_disk),
     rule!(
         "provider 4.6",
@@ -70,6 +93,37 @@ fn no_room(stage: &Stage) {
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
 
+fn a_full_store(stage: &Stage) {
+    const REAL_TIME: u32 = 0x100;
+    let guid = new_provider();
+    let config = SessionConfig {
+        log_file_mode: REAL_TIME,
+        log_file: None,
+        buffer_size: 4,
+        maximum_buffers: 4,
+        ..stage.config()
+    };
+    let session = stage.start(&config);
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0);
+    let fill = || {
+        until("the store is full", || {
+            stage.controller().flush(&session.id, None).unwrap();
+            write() == 0xC000_0188
+        });
+    };
+    fill();
+    assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
+    let consumer = Trace::open_live(None, &session.id).unwrap();
+    assert_eq!(write(), 0, "from the moment on that somebody takes it");
+    drop(consumer);
+    fill();
+    let with_file = Update { log_file: Some(stage.path()), ..Update::default() };
+    stage.controller().update(&session.id, &with_file).unwrap();
+    assert_eq!(write(), 0, "a file takes what comes");
+}
+
 fn the_first_failure(stage: &Stage) {
     let (large, provider, guid) = stage.listened(&EnableParams::default());
     let small = stage.start(&SessionConfig { buffer_size: 4, ..stage.config() });
@@ -78,6 +132,113 @@ fn the_first_failure(stage: &Stage) {
     assert_eq!(written.map_err(|e| e.status().0), Err(234));
     assert_eq!(stage.end(small).events_lost, 1);
     drop(large);
+}
+
+/// A large and a small session of these modes besides, and what each has lost and got of an event that does not fit into the small one.
+fn fate(stage: &Stage, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2]) {
+    let (guid, with) = (new_provider(), |mode, buffer_size| SessionConfig {
+        log_file_mode: 1 | mode,
+        buffer_size,
+        ..stage.config()
+    });
+    let provider = Provider::register(guid, None).unwrap();
+    // The one without an obstacle comes first: nothing is written to it before the other is looked at.
+    let sessions = [stage.start(&with(of_large, 64)), stage.start(&with(of_small, 4))];
+    sessions.iter().for_each(|session| stage.enable(session, guid, &EnableParams::default()));
+    let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
+    let outcome = sessions.map(|session| {
+        let end = stage.end(session);
+        (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
+    });
+    (written.map_or_else(|e| e.status().0, |()| 0), outcome)
+}
+
+const INDEPENDENT: u32 = 0x0800_0000;
+
+fn a_common_fate(stage: &Stage) {
+    assert_eq!(fate(stage, 0, 0), (234, [(1, 0), (1, 0)]));
+}
+
+fn no_common_fate(stage: &Stage) {
+    assert_eq!(fate(stage, 0, INDEPENDENT), (234, [(0, 1), (1, 0)]), "its failure is its own");
+    assert_eq!(fate(stage, INDEPENDENT, 0), (234, [(0, 1), (1, 0)]), "nor does it share another's");
+}
+
+fn room_comes_first(stage: &Stage) {
+    let (one, provider, guid) = stage.listened(&EnableParams::default());
+    let two = stage.start(&SessionConfig { buffer_size: 4, ..stage.config() });
+    stage.enable(&two, guid, &EnableParams::default());
+    for size in [100, 10_000, 100] {
+        let _ = provider.write(&event(1, 4, 1), &[&vec![0; size]]);
+    }
+    let payloads = |session| stage.stop(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
+    assert_eq!((payloads(one), payloads(two)), (vec![100, 100], vec![100, 100]));
+}
+
+fn all_ways_are_ex(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
+    let (what, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
+    provider.write(&what, &data).unwrap();
+    provider.write_ex(&what, 0, 0, None, None, &data).unwrap();
+    provider.write_transfer(&what, Some(&activity), Some(&related), &data).unwrap();
+    provider.write_ex(&what, 0, 0, Some(&activity), Some(&related), &data).unwrap();
+    let mut seen = records(stage, session, |record| record.bytes().to_vec());
+    for record in &mut seen {
+        // But for the time.
+        record[0x10..0x18].fill(0);
+    }
+    assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);
+}
+
+fn exclusion(stage: &Stage) {
+    let (guid, calls) = (new_provider(), Calls::default());
+    let provider = Provider::register(guid, calls.callback()).unwrap();
+    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    stage.enable(&one, guid, &schematized(b"one"));
+    stage.enable(&two, guid, &schematized(b"two"));
+    let chain = chain_of(&calls.last());
+    let bit = |data: &[u8]| chain.iter().find(|(its, _)| its == data).unwrap().1;
+    for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
+        provider.write_ex(&event(id, 4, 1), exclude, 0, None, None, &[]).unwrap();
+    }
+    provider.write_ex(&event(5, 4, 1), !(bit(b"one") | bit(b"two")), 0, None, None, &[]).unwrap();
+    let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
+    assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
+}
+
+fn no_faulting(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    provider.write_ex(&event(1, 4, 1), 0, 1, None, None, &[b"x"]).unwrap();
+    assert_eq!(stage.stop(session)[0].payload, b"x");
+}
+
+fn in_private(stage: &Stage) {
+    const EXCLUDE_INPRIVATE: u32 = 0x200;
+    let strict = EnableParams { property: EXCLUDE_INPRIVATE, ..EnableParams::default() };
+    let (without, provider, guid) = stage.listened(&strict);
+    let with = stage.start(&stage.config());
+    stage.enable(&with, guid, &EnableParams::default());
+    for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
+        provider.write_ex(&event(id, 4, 1), 0, flags, None, None, &[]).unwrap();
+    }
+    let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
+    assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
+}
+
+fn other_write_flags(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    for flags in [4, 5, 0x8000_0000, u32::MAX] {
+        let written = provider.write_ex(&event(1, 4, 1), 0, flags, None, None, &[]);
+        assert_eq!(written.map_err(|e| e.status().0), Err(87), "{flags:#x}");
+    }
+    assert_eq!(stage.stop(session), []);
+}
+
+fn no_cpu_times(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(records(stage, session, |record| record.cpu_times()), [Some((0, 0))]);
 }
 
 fn blocks_are_joined(stage: &Stage) {

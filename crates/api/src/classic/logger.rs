@@ -111,7 +111,8 @@ impl Logger {
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
             // The session ended while we were on the way: its number is not valid any more.
             Failure::Closed => TraceError::InvalidHandle,
-            Failure::Full => TraceError::NoRoom,
+            // The published functions know no better code for a live session whose store is full.
+            Failure::Full | Failure::Shut => TraceError::NoRoom,
             Failure::TooLarge => TraceError::MoreData,
         })
     }

@@ -202,6 +202,7 @@ pub(super) fn why(failure: Failure) -> Option<WriteError> {
     match failure {
         Failure::Closed => None,
         Failure::Full => Some(WriteError::NoRoom),
+        Failure::Shut => Some(WriteError::LogFileFull),
         Failure::TooLarge => Some(WriteError::MoreData),
     }
 }

@@ -100,6 +100,9 @@ pub enum WriteError {
     /// No free room in a session; the event is lost there.
     #[error("no free room in a session")]
     NoRoom,
+    /// What a live session keeps for its first consumer is full; the event is lost there.
+    #[error("a live session without a consumer can keep no more: consume or stop it")]
+    LogFileFull,
 }
 
 impl WriteError {
@@ -112,6 +115,7 @@ impl WriteError {
             Self::TooLarge => Status::ERROR_ARITHMETIC_OVERFLOW,
             Self::MoreData => Status::ERROR_MORE_DATA,
             Self::NoRoom => Status::ERROR_NOT_ENOUGH_MEMORY,
+            Self::LogFileFull => Status::STATUS_LOG_FILE_FULL,
         }
     }
 }

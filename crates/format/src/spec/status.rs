@@ -1,4 +1,4 @@
-//! Win32 status codes that the published API returns, with one line of text each.
+//! Win32 status codes that the published API returns, with one line of text each, and the one NTSTATUS that writers get as it is.
 //!
 //! Source: Documented ("System Error Codes"); the texts are our own.
 
@@ -75,6 +75,7 @@ statuses! {
     15003 ERROR_EVT_EVENT_TEMPLATE_NOT_FOUND "event has no template",
     15005 ERROR_EVT_INVALID_EVENT_DATA "payload does not fit the schema",
     15100 ERROR_MUI_FILE_NOT_FOUND "localized strings missing",
+    0xC000_0188 STATUS_LOG_FILE_FULL "log file is full",
 }
 
 impl fmt::Display for Status {

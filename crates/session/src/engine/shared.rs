@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     sources: AtomicU64,
     /// Bytes of pieces for live consumers that are under way to the writer.
     pieces: AtomicU64,
+    /// Nothing more can be kept: there is no log, and the backlog for the first consumer is full.
+    is_full: AtomicBool,
 }
 
 fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -112,6 +114,7 @@ impl Shared {
             wakes: Mutex::new(Vec::new()),
             sources: AtomicU64::new(1),
             pieces: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
         };
         shared.listen_to(&shared.bell)?;
         Ok(shared)
@@ -152,9 +155,25 @@ impl Shared {
             Some(queue) => queue.push_back(command),
             None => return Err(command),
         }
+        self.ring();
+        Ok(())
+    }
+
+    /// Wakes the collector.
+    fn ring(&self) {
         // Fails only if the counter overflows, and then the bell has rung.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        Ok(())
+    }
+
+    /// Whether anything can be kept that comes; the collector is woken where that has changed.
+    pub(crate) fn set_full(&self, full: bool) {
+        if self.is_full.swap(full, Relaxed) != full {
+            self.ring();
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Relaxed)
     }
 
     /// Whether a command waits.

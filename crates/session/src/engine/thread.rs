@@ -213,7 +213,10 @@ impl Keeper {
                 Command::Update(update, file, next, done) => self.update(&update, file, next, done),
                 Command::Increment(done) => self.increment(done),
                 Command::Convert(done) => self.convert(done),
-                Command::Open(done) => self.send(Job::Open(done)),
+                Command::Open(done) => {
+                    self.collector.reopen();
+                    self.send(Job::Open(done));
+                }
                 Command::Close(id) => self.send(Job::Close(id)),
                 Command::Stop(done) => {
                     self.stop(done);
@@ -318,6 +321,7 @@ impl Keeper {
         let real_time = update.real_time.unwrap_or(self.mode.is_real_time());
         self.mode = self.mode.with_real_time(real_time);
         self.set_mode();
+        self.collector.reopen();
         // What was written before the call belongs to the file before.
         let partial = self.gather();
         let file = file.zip(update.log_file.clone());

@@ -110,10 +110,16 @@ fn a_backlog_that_is_full_loses_the_newest_and_says_so() {
     for at in 0..4 {
         // 46 events of 80 bytes fill a buffer so that no other 46 fit.
         live.deliver(&mut buffer(0, at * 46..at * 46 + 46), &stats);
+        assert_eq!(live.is_full(), at >= 2, "from the first refusal on");
     }
     assert_eq!(lost(&stats), (2, 92));
+    live.set_room(3);
+    assert!(!live.is_full());
+    live.set_room(2);
+    assert!(live.is_full());
     let got = Got::with_room(9);
     live.open(got.clone(), &stats);
+    assert!(!live.is_full());
     live.deliver(&mut buffer(0, 500..501), &stats);
     assert_eq!(got.numbers(), (0..92).chain([500]).collect::<Vec<_>>());
     assert_eq!(got.flags(), [0, 0, BUFFER_FLAG_BUFFER_LOST]);

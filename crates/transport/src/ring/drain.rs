@@ -15,6 +15,8 @@
 //! 5. Pages are given back only between the published tail and the position, where no writer may be (R3): while little flows
 //!    the tail is published page by page, each after its page was given back. Only whole pages of the machine that lie within the ring:
 //!    where pages are larger than the unit in which regions are cut, the first and the last of a ring belong to its neighbours too.
+//! 6. A shut ring goes on being read: its tail is only published as one that leaves no room. What a writer had found room for before
+//!    arrives as ever.
 //!
 //! What a burst touched stays until the ring comes around again, also when nothing is written any more: bytes behind the tail are the
 //! writer's, and nothing takes them away.
@@ -128,6 +130,14 @@ impl RegionReader {
         self.lost
     }
 
+    /// Takes nothing more for now, or takes again: writers find no room while it is shut, and can tell why.
+    pub fn set_shut(&mut self, shut: bool) {
+        for ring in &mut self.rings {
+            ring.shut = shut;
+            ring.publish();
+        }
+    }
+
     /// Gives pages behind the tail back to the system where little is written. Called once in a while: what flowed through a ring
     /// between two calls decides how it is treated until the next.
     pub fn give_back(&mut self) {
@@ -154,6 +164,8 @@ pub struct RingReader {
     /// What was published as `read` and as `tail`.
     read: u64,
     tail: u64,
+    /// Whether the tail is published as one that leaves no room.
+    shut: bool,
     /// The record at `position`, and the position behind it.
     peeked: Option<(Head, u64)>,
     /// Whether the ring is large enough to give pages back, and whether it does so as they are read.
@@ -184,6 +196,7 @@ impl RingReader {
             seen: 0,
             read: 0,
             tail: 0,
+            shut: false,
             peeked: None,
             may_be_thrifty,
             thrifty: may_be_thrifty,
@@ -310,10 +323,16 @@ impl RingReader {
             self.thrifty = false;
         }
         let tail = if self.thrifty { self.give_pages_back() } else { self.position };
-        if let Some(words) = self.words() {
-            words.taken(self.position, tail);
-        }
         (self.read, self.tail) = (self.position, tail);
+        self.publish();
+    }
+
+    /// Tells the writer how far it was read, and where there is room.
+    fn publish(&self) {
+        let shut = if self.shut { abi::SHUT } else { 0 };
+        if let Some(words) = self.words() {
+            words.taken(self.read, self.tail | shut);
+        }
     }
 
     /// Gives back the whole pages between the published tail and the position; the tail to publish then, which holds the page back that

@@ -70,6 +70,8 @@ pub struct Ticket(pub u64);
 pub enum Failure {
     /// No room, or every lock taken: counted in the region.
     Full,
+    /// The owner takes nothing for now, because what it keeps events in is full: counted in the region.
+    Shut,
     /// Larger than the session can store, or empty: counted in the region.
     TooLarge,
     /// The outlet was closed or serves another session by now. Not counted.

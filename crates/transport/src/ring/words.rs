@@ -96,6 +96,13 @@ impl Words<'_> {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether the owner takes nothing for now. For whoever found no room, to tell why.
+    #[cfg(not(loom))]
+    pub(crate) fn is_shut(&self) -> bool {
+        // Relaxed: nothing is done by it.
+        self.tail.load(Ordering::Relaxed) & abi::SHUT != 0
+    }
+
     /// What was counted so far.
     #[cfg(not(loom))]
     pub(crate) fn lost(&self) -> u64 {

@@ -166,7 +166,7 @@ fn each_broken_rule_is_found() {
         ("longer than any record", 2048, &[70_000]),
         ("longer than what is published", 32, &[good]),
         ("another processor", 40, &[good | 1 << 32]),
-        ("an unknown flag", 40, &[good | 0x40 << 48]),
+        ("an unknown flag", 40, &[good | u64::from(abi::FLAGS + 1) << 48]),
         ("a head that is no multiple of eight", 44, &[good]),
         ("a head too far", 4104, &[good]),
         ("a marker at the start", 4096, &[u64::from(abi::SKIP)]),

@@ -16,7 +16,7 @@ fn scribble(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64) {
                     let number = (index as u64) << 32 | at;
                     match pen.write(number, if more == 0 { 0 } else { (number as usize * 37) % more }) {
                         Ok(()) => mine.push(number),
-                        Err(Failure::Full | Failure::TooLarge) => lost += 1,
+                        Err(Failure::Full | Failure::TooLarge | Failure::Shut) => lost += 1,
                         Err(Failure::Closed) => panic!("nobody closed it"),
                     }
                 }

@@ -59,6 +59,39 @@ impl Reader {
 }
 
 #[test]
+fn writers_are_told_of_a_full_store_until_somebody_consumes_and_every_event_is_accounted_for() {
+    let small = SessionConfig { buffer_size: 4, minimum_buffers: 2, maximum_buffers: 4, ..properties(0x100) };
+    let stage = Stage::without_file(small);
+    let pen = stage.pen(1);
+    let (mut offered, mut told) = (0, 0);
+    let mut write = |pen: &Pen| {
+        let written = pen.write(offered, 900);
+        offered += 1;
+        told += u64::from(written.is_err());
+        written
+    };
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while write(&pen) != Err(Failure::Shut) {
+        assert!(std::time::Instant::now() < deadline, "never full");
+        stage.flush();
+    }
+    // Whoever comes now finds it full as well, as soon as the session knows him.
+    let other = stage.pen(2);
+    stage.flush();
+    assert_eq!(write(&other), Err(Failure::Shut));
+    let mut reader = stage.consumer().unwrap();
+    assert_eq!((write(&pen), write(&other)), (Ok(()), Ok(())));
+    // The store has filled the queue; what comes needs room there.
+    let mut got = reader.read().unwrap();
+    let end = stage.stop();
+    got.append(&mut reader.read_to_end());
+    let got = set(&got);
+    assert!(got.contains(&(offered - 1)) && got.contains(&0), "{got:?} of {offered}");
+    assert_eq!(end.lost_by_cause.no_room, told);
+    assert_eq!(got.len() as u64 + end.real_time_events_lost + told, offered);
+}
+
+#[test]
 fn a_live_consumer_gets_everything_and_the_file_too() {
     for low_latency in [false, true] {
         let stage = Stage::with_file(SessionConfig { low_latency, ..properties(0x101) });

@@ -76,6 +76,41 @@ fn a_region_is_forgotten_around_a_visitor_that_never_leaves() {
 }
 
 #[test]
+fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
+    for clock in [Counter::Cycles, Counter::Monotonic] {
+        let (outlet, params) = (outlet(), params(clock));
+        let (mut reader, ticket) = open(outlet, &params);
+        let drained = |reader: &mut RegionReader| {
+            let mut taken = 0;
+            for ring in reader.rings() {
+                ring.look().unwrap();
+                while ring.peek().unwrap().is_some() {
+                    ring.take(&mut [0; 8]);
+                    taken += 1;
+                }
+                ring.release();
+            }
+            taken
+        };
+        // From the beginning, and wherever the ring stands later, also where it was full.
+        for round in 0..400 {
+            reader.set_shut(true);
+            assert_eq!(write(outlet, ticket), Err(Failure::Shut));
+            assert_eq!(outlet.look_for_room(ticket, 8), Err(Failure::Shut));
+            assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "it is read all the same");
+            assert_eq!(write(outlet, ticket), Err(Failure::Shut), "reading does not open it");
+            reader.set_shut(false);
+            assert_eq!(write(outlet, ticket), Ok(()));
+        }
+        assert_eq!(reader.lost(), 800);
+        drained(&mut reader);
+        while write(outlet, ticket) != Err(Failure::Full) {}
+        assert!(outlet.close());
+        assert!(!reader.is_damaged());
+    }
+}
+
+#[test]
 fn a_look_for_room_says_what_a_write_would_and_changes_nothing() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (outlet(), params(clock));

@@ -64,7 +64,7 @@ impl Outlet {
         // SAFETY: the outlet was open with this view.
         let words = unsafe { view.words(ring as usize) };
         let place = words.place(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
-        place.map(|_| ()).ok_or(Failure::Full)
+        place.map(|_| ()).ok_or_else(|| if words.is_shut() { Failure::Shut } else { Failure::Full })
     }
 
     /// Writes by the lock.
@@ -101,28 +101,35 @@ impl Outlet {
         self.counted(ticket, None);
     }
 
-    /// Counts a loss in a ring, or in this processor's; `false` where the outlet is closed by now.
-    fn counted(&self, ticket: Ticket, ring: Option<usize>) -> bool {
+    /// Counts a loss in a ring, or in this processor's. Whether that one is shut; `None` where the outlet is closed by now.
+    fn counted(&self, ticket: Ticket, ring: Option<usize>) -> Option<bool> {
         points::pass("before_lost");
+        let mut is_shut = false;
         let counted = self.visit(ticket, |view, _| {
             let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
             // SAFETY: the visit found the outlet open with this view, and the rings of one opening do not change.
-            unsafe { view.words(ring) }.count_lost();
+            let words = unsafe { view.words(ring) };
+            words.count_lost();
+            is_shut = words.is_shut();
         });
         points::pass("after_lost");
-        counted
+        counted.then_some(is_shut)
     }
 
     #[cold]
     #[inline(never)]
     fn too_large(&self, ticket: Ticket) -> Result<(), Failure> {
-        Err(if self.counted(ticket, None) { Failure::TooLarge } else { Failure::Closed })
+        Err(if self.counted(ticket, None).is_some() { Failure::TooLarge } else { Failure::Closed })
     }
 
     #[cold]
     #[inline(never)]
     fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
-        Err(if self.counted(ticket, Some(ring)) { Failure::Full } else { Failure::Closed })
+        Err(match self.counted(ticket, Some(ring)) {
+            Some(false) => Failure::Full,
+            Some(true) => Failure::Shut,
+            None => Failure::Closed,
+        })
     }
 
     /// Wakes the owner if enough is unread.
