@@ -264,6 +264,20 @@ fn who_takes_part(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal>
 }
 
 #[cfg(test)]
+impl Privates {
+    /// All ids that are in use, those of sessions that are being stopped too.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        let stopping = self.pending.values().filter(|it| matches!(it.purpose, Purpose::Stop(_)));
+        self.all.keys().copied().chain(stopping.map(|it| it.session)).collect()
+    }
+
+    /// As if all numbers had been given once.
+    pub(super) fn forget_last_logger(&mut self) {
+        self.last_logger = *LOGGERS.end();
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use traceweir_transport::socket::Peer;
