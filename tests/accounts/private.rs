@@ -33,7 +33,7 @@ pub(crate) fn play(words: &[&str]) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         if number % 4_096 == 4_095 {
-            session.flush().expect("flushed");
+            session.flush(None).expect("flushed");
             progress.of(1).store(number + 1, Ordering::Release);
         }
     }

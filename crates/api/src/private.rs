@@ -14,13 +14,14 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_format::{Guid, filter};
-use traceweir_session::{Config, Identity, Place, Session};
+use traceweir_session::{Config, Done, Identity, Place, Session};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
@@ -58,10 +59,62 @@ pub(crate) struct Running {
     id: u64,
     /// Missing while it starts.
     session: Option<Session>,
-    /// Device and inode of its log file.
-    file: Option<(u64, u64)>,
+    /// Its log file.
+    file: Option<FileId>,
+    /// The same of files that changes under way open.
+    coming: Vec<FileId>,
     /// A controller started it, by way of a daemon.
     from_outside: bool,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+impl Running {
+    /// Whether it writes a file, or is about to.
+    fn writes(&self, file: Option<FileId>) -> bool {
+        file.is_some_and(|id| self.file == Some(id) || self.coming.contains(&id))
+    }
+}
+
+/// A file that a change is about to write: nobody else takes it meanwhile.
+struct Taken {
+    client: &'static Client,
+    session: u64,
+    log: LogFile,
+    identity: Option<FileId>,
+}
+
+impl Taken {
+    fn clone_file(&self) -> Result<File> {
+        self.log.file().try_clone().map_err(|e| traceweir_session::Error::File(e).into())
+    }
+
+    /// The session goes on in it.
+    fn becomes_log(&self) {
+        let mut shared = self.client.lock();
+        shared.private.iter_mut().filter(|r| r.id == self.session).for_each(|r| r.file = self.identity);
+    }
+
+    /// The change is over. A file that was not used is removed if it is new.
+    fn release(self, is_unused: bool) {
+        let mut shared = self.client.lock();
+        for running in shared.private.iter_mut().filter(|r| r.id == self.session) {
+            running.coming.retain(|id| Some(*id) != self.identity);
+        }
+        drop(shared);
+        if is_unused {
+            self.log.discard();
+        }
+    }
+}
+
+/// Has a session do something, and waits for what comes of it.
+fn settled(ask: impl FnOnce(Done<Properties>)) -> Result<Properties> {
+    let answer = Promise::new();
+    let keep = answer.clone();
+    ask(Box::new(move |result| keep.keep(result)));
+    Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
 }
 
 impl std::fmt::Debug for Running {
@@ -158,38 +211,54 @@ impl PrivateSession {
         self.session().map(|s| s.properties()).unwrap_or_default()
     }
 
-    /// Writes out what is buffered.
-    pub fn flush(&self) -> Result<Properties> {
-        let answer = Promise::new();
-        let keep = answer.clone();
-        self.session()?.flush(None, Box::new(move |result| keep.keep(result)));
-        Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
+    /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. The file is opened as at the start.
+    pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
+        let session = self.session()?;
+        let to = file.map(|path| self.take(path)).transpose()?;
+        let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
+        let changed = opened.transpose().and_then(|file| settled(|done| session.flush(file, done)));
+        if let Some(to) = to {
+            to.release(changed.is_err());
+        }
+        changed
     }
 
     /// Changes the flush timer or goes on in another file, which is opened as at the start; of a private session nothing else can be changed.
     pub fn update(&self, update: &Update) -> Result<Properties> {
-        let (client, session) = (self.client()?, self.session()?);
-        let mut update = update.clone();
-        let log = update.log_file.as_deref().map(LogFile::open).transpose()?;
-        update.log_file = log.as_ref().map(|log| log.path().to_owned());
-        let file = log.as_ref().map(|log| log.file().try_clone()).transpose();
-        let file = file.map_err(traceweir_session::Error::File)?;
-        let identity = file.as_ref().and_then(identity);
-        if identity.is_some() && client.lock().private.iter().any(|r| r.file == identity) {
-            return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "a private session writes this file"));
-        }
-        let answer = Promise::new();
-        let keep = answer.clone();
-        session.update(update, file, Box::new(move |result| keep.keep(result)));
-        let changed = answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended));
-        match (&changed, log) {
-            (Ok(_), Some(_)) => {
-                client.lock().private.iter_mut().filter(|r| r.id == self.id).for_each(|r| r.file = identity);
+        let session = self.session()?;
+        let to = update.log_file.as_deref().map(|path| self.take(path)).transpose()?;
+        let log_file = to.as_ref().map(|to| to.log.path().to_owned());
+        let update = Update { log_file, ..update.clone() };
+        let file = to.as_ref().map(Taken::clone_file).transpose();
+        let changed = file.and_then(|file| settled(|done| session.update(update, file, done)));
+        if let Some(to) = to {
+            if changed.is_ok() {
+                to.becomes_log();
             }
-            (Err(_), Some(log)) => log.discard(),
-            _ => {}
+            to.release(changed.is_err());
         }
-        Ok(changed?)
+        changed
+    }
+
+    /// Opens a file that no private session writes, or is about to.
+    fn take(&self, path: &Path) -> Result<Taken> {
+        let client = self.client()?;
+        let log = LogFile::open(path)?;
+        let identity = identity(log.file());
+        let mut shared = client.lock();
+        let is_written = shared.private.iter().any(|r| r.writes(identity));
+        if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == self.id) {
+            own.coming.extend(identity);
+            return Ok(Taken { client, session: self.id, log, identity });
+        }
+        drop(shared);
+        log.discard();
+        let why = "a private session writes this file";
+        Err(if is_written {
+            Error::refused(Status::ERROR_BAD_PATHNAME, why)
+        } else {
+            traceweir_session::Error::Ended.into()
+        })
     }
 
     /// Collects everything and finalises the file.
@@ -217,7 +286,7 @@ impl PrivateSession {
         finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 
-    pub(crate) fn session(&self) -> Result<Session> {
+    fn session(&self) -> Result<Session> {
         let shared = self.client()?.lock();
         let found = shared.private.iter().find(|r| r.id == self.id);
         found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
@@ -272,8 +341,7 @@ fn begin(client: &'static Client, config: Config, file: Option<File>, from_outsi
     Ok(id)
 }
 
-/// Device and inode.
-fn identity(file: &File) -> Option<(u64, u64)> {
+fn identity(file: &File) -> Option<FileId> {
     file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
@@ -321,13 +389,13 @@ pub(crate) fn finish_all() {
 
 impl Shared {
     /// Room and a number for a private session, where there is room for one and nobody writes its file.
-    fn reserve_private(&mut self, file: Option<(u64, u64)>, from_outside: bool) -> Result<u64> {
+    fn reserve_private(&mut self, file: Option<FileId>, from_outside: bool) -> Result<u64> {
         let most = if from_outside { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
         if self.private.iter().filter(|r| r.from_outside == from_outside).count() >= most {
             let why = format!("this process has {most} private sessions already");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
-        if file.is_some() && self.private.iter().any(|r| r.file == file) {
+        if self.private.iter().any(|r| r.writes(file)) {
             return Err(Error::refused(
                 Status::ERROR_BAD_PATHNAME,
                 "another private session writes this file",
@@ -338,7 +406,7 @@ impl Shared {
         let taken = |logger: u64| self.private.iter().any(|r| r.id & 0xFFFF == logger);
         let logger = (1..).find(|l| !taken(*l)).unwrap_or(1);
         let id = self.private_started << 16 | logger;
-        self.private.push(Running { id, session: None, file, from_outside });
+        self.private.push(Running { id, session: None, file, coming: Vec::new(), from_outside });
         Ok(id)
     }
 }

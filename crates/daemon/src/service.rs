@@ -347,9 +347,12 @@ impl Service {
         }
     }
 
-    /// The private session that is meant, unless it is one of the daemon's own.
+    /// The private session that is meant, by id or name; or by the GUID of its provider, where no other session has that.
     fn private_meant(&self, session: &SessionRef) -> Option<u64> {
-        self.privates.find(session).filter(|_| self.sessions.find(session).is_err())
+        self.privates.find(session).or_else(|| match session {
+            SessionRef::Name(name) if self.sessions.known(session).is_none() => self.privates.only_of(name),
+            _ => None,
+        })
     }
 
     fn out_of_role(&mut self, asker: Asker) {

@@ -414,6 +414,8 @@ pub enum Message {
         order: u32,
         /// Session id.
         session: u64,
+        /// The user who asks for it.
+        asker: u32,
         /// What; files are opened by the process.
         control: Control,
     },

@@ -69,8 +69,8 @@ impl Control {
             Message::PrivateStart { order, session, starter, config } => {
                 self.private_start(at, order, session, starter, &config);
             }
-            Message::PrivateControl { order, session, control } => {
-                self.private_control(at, order, session, control);
+            Message::PrivateControl { order, session, asker, control } => {
+                self.private_control(at, (order, session), asker, control);
             }
             Message::PrivateEnable { order, session, provider, code, params } => {
                 self.private_enable(at, (order, session), provider, code, &params);

@@ -10,12 +10,11 @@
 //! 1. Starting and enabling are done by the control thread, in order: what a daemon says before `Registered` has been carried out when a
 //!    registration returns, so a process that comes later records its first event.
 //! 2. What waits for a disk never holds up the control thread; a few such orders may be under way, the next is told that we are busy.
-//! 3. A session is run only for this process's user and for root: nobody else chooses which files are written with our rights.
+//! 3. A session is run, and goes on in another file, only for this process's user and for root: nobody else chooses which files are written with our
+//!    rights. What becomes of a file is `private`'s business, whoever asked.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{
@@ -24,18 +23,14 @@ use traceweir_transport::message::{
 
 use super::control::Control;
 use super::outlets::Owner;
-use super::promise::Promise;
 use super::shared::Command;
 use super::{Client, orders, process};
-use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::private::PrivateSession;
 use crate::provider::Handle;
 
 /// Orders that wait for a disk at the same time.
 const MAX_UNDER_WAY: usize = 16;
-/// How long a disk may take.
-const DISK: Duration = Duration::from_secs(600);
 
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
@@ -88,10 +83,7 @@ impl Control {
         starter: u32,
         config: &SessionConfig,
     ) -> Result<Properties> {
-        if starter != 0 && starter != rustix::process::geteuid().as_raw() {
-            let why = format!("user {starter} may not have sessions run in a process of another user");
-            return Err(Error::refused(Status::ERROR_ACCESS_DENIED, why));
-        }
+        check_user(starter)?;
         if self.member(question).is_some() {
             let why = "this process runs the private session already";
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
@@ -130,7 +122,13 @@ impl Control {
     }
 
     /// Queries, changes or ends a session.
-    pub(super) fn private_control(&mut self, at: usize, order: u32, session: u64, wanted: Wanted) {
+    pub(super) fn private_control(
+        &mut self,
+        at: usize,
+        (order, session): (u32, u64),
+        asker: u32,
+        wanted: Wanted,
+    ) {
         let question = self.question(at, order, session);
         let Some(run) = self.member(question) else {
             return self.peers[at].say(question.answer(Err(gone())));
@@ -141,8 +139,15 @@ impl Control {
                 self.members.retain(|it| (it.peer, it.session) != (question.peer, session));
                 self.apart(at, question, move || run.end());
             }
-            Wanted::Update(change) => self.apart(at, question, move || update(&run, change)),
-            Wanted::Flush { log_file } => self.apart(at, question, move || flush(&run, log_file.as_deref())),
+            Wanted::Update(Update { flush_timer, log_file, .. }) => self.apart(at, question, move || {
+                log_file.as_ref().map_or(Ok(()), |_| check_user(asker))?;
+                // The others were refused by the daemon where they would have changed anything.
+                run.update(&Update { flush_timer, log_file, ..Update::default() })
+            }),
+            Wanted::Flush { log_file } => self.apart(at, question, move || {
+                log_file.as_ref().map_or(Ok(()), |_| check_user(asker))?;
+                run.flush(log_file.as_deref())
+            }),
             Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
                 let why = "a private session has no such thing";
                 self.peers[at].say(question.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, why))));
@@ -209,44 +214,11 @@ fn gone() -> Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
 }
 
-/// The flush timer and the log file are all that can be changed.
-fn update(run: &PrivateSession, change: Update) -> Result<Properties> {
-    let log = change.log_file.as_deref().map(LogFile::open).transpose()?;
-    let file = log.as_ref().map(clone_of).transpose()?;
-    let log_file = log.as_ref().map(|log| log.path().to_owned());
-    let change = Update { flush_timer: change.flush_timer, log_file, ..Update::default() };
-    let (keep, answer) = promise();
-    run.session()?.update(change, file, Box::new(move |result| keep.keep(result)));
-    settle(log, answer.wait(DISK))
-}
-
-fn flush(run: &PrivateSession, path: Option<&Path>) -> Result<Properties> {
-    let log = path.map(LogFile::open).transpose()?;
-    let file = log.as_ref().map(|log| Ok::<_, Error>((clone_of(log)?, log.path().to_owned()))).transpose()?;
-    let (keep, answer) = promise();
-    run.session()?.flush(file, Box::new(move |result| keep.keep(result)));
-    settle(log, answer.wait(DISK))
-}
-
-type Answer = Promise<traceweir_session::Result<Properties>>;
-
-fn promise() -> (Answer, Answer) {
-    let promise = Promise::new();
-    (promise.clone(), promise)
-}
-
-fn clone_of(log: &LogFile) -> Result<std::fs::File> {
-    log.file().try_clone().map_err(|e| traceweir_session::Error::File(e).into())
-}
-
-/// A file that the session did not take is removed if it is new.
-fn settle(
-    log: Option<LogFile>,
-    outcome: Option<traceweir_session::Result<Properties>>,
-) -> Result<Properties> {
-    let outcome = outcome.unwrap_or(Err(traceweir_session::Error::Ended));
-    if let (Err(_), Some(log)) = (&outcome, log) {
-        log.discard();
+/// Whether a user may have us open files with our rights: root, and our own.
+fn check_user(user: u32) -> Result<()> {
+    if user == 0 || user == rustix::process::geteuid().as_raw() {
+        return Ok(());
     }
-    Ok(outcome?)
+    let why = format!("user {user} may not have files written by a process of another user");
+    Err(Error::refused(Status::ERROR_ACCESS_DENIED, why))
 }

@@ -141,7 +141,7 @@ fn fork_private(folder: &Path) {
     in_child(fork, || {
         write(&provider, 1000);
         let inherited = session.take().unwrap();
-        assert!(inherited.flush().is_err());
+        assert!(inherited.flush(None).is_err());
         assert!(inherited.enable(PROVIDER, &everything()).is_err());
         drop(inherited);
         // A session of the child's own is another matter.

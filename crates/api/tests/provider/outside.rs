@@ -30,7 +30,7 @@ fn enable(order: u32, session: u64) -> Message {
 }
 
 fn control(order: u32, session: u64, control: Control) -> Message {
-    Message::PrivateControl { order, session, control }
+    Message::PrivateControl { order, session, asker: me(), control }
 }
 
 /// What came of an order: its number, status, and how the session is.
@@ -101,6 +101,22 @@ fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file
     let update = Update { log_file: Some(stage.path("none/a.etl")), ..Update::default() };
     process.say(&control(5, SESSION, Control::Update(update)));
     assert_eq!(state(&mut process).1, 3);
+    let log_file = Some(stage.path("theirs.etl"));
+    let update = Control::Update(Update { log_file: log_file.clone(), ..Update::default() });
+    for control in [update, Control::Flush { log_file }] {
+        process.say(&Message::PrivateControl { order: 5, session: SESSION, asker: me() + 1, control });
+        assert_eq!(state(&mut process).1, 5, "another user names a file");
+    }
+    assert!(!stage.path("theirs.etl").exists());
+    let own = Update { log_file: Some(file.clone()), ..Update::default() };
+    process.say(&control(5, SESSION, Control::Update(own)));
+    assert_eq!(state(&mut process).1, 161, "its file is in use");
+    let update = Update { log_file: Some(stage.path("c.etl")), ..Update::default() };
+    process.say(&control(5, SESSION, Control::Update(update)));
+    let (_, status, properties) = state(&mut process);
+    assert_eq!((status, properties.config.log_file), (0, Some(stage.path("c.etl"))));
+    process.say(&start(SESSION + 1, 0, &stage.path("c.etl")));
+    assert_eq!(state(&mut process).1, 161, "the session goes on in it");
     for odd in [Control::Increment, Control::ConvertToRealTime, Control::Outcome] {
         process.say(&control(5, SESSION, odd));
         assert_eq!(state(&mut process).1, 1);
@@ -109,7 +125,8 @@ fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file
     // The daemon goes without a word: the session ends as if it had been stopped.
     drop(process);
     crate::wait_for("a final file", || {
-        crate::etl::Trace::open(std::fs::File::open(&file).unwrap()).is_ok_and(|t| t.is_finalised())
+        crate::etl::Trace::open(std::fs::File::open(stage.path("c.etl")).unwrap())
+            .is_ok_and(|t| t.is_finalised())
     });
     mark(stage.folder.path(), "done");
     scenario.succeeded();

@@ -130,7 +130,7 @@ fn write_until_killed(folder: &Path) {
     for n in 0.. {
         provider.write(&event(1), &[&u64::to_le_bytes(n)]).unwrap();
         if n == 500 {
-            session.flush().unwrap();
+            session.flush(None).unwrap();
             mark(folder, "flushed");
         }
         std::thread::sleep(Duration::from_micros(if n > 500 { 500 } else { 0 }));

@@ -38,7 +38,7 @@ fn excluded(folder: &Path) {
     let (first, second) = (start("first", 0), start("second", EXCLUDE_INPRIVATE));
     // Sessions of a process have the lowest bits that are free.
     let numbers = |first: &PrivateSession, second: &PrivateSession| {
-        (first.flush().unwrap().events, second.flush().unwrap().events)
+        (first.flush(None).unwrap().events, second.flush(None).unwrap().events)
     };
     for (exclude, flags, wanted) in [
         (0, 0, (1, 1)),

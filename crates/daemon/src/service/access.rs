@@ -90,7 +90,7 @@ impl Service {
         client.is_some_and(|client| self.access.missing(&client.identity, object, right).is_empty())
     }
 
-    fn is_guest(&self, link: LinkId) -> bool {
+    pub(super) fn is_guest(&self, link: LinkId) -> bool {
         self.peer(link).is_none_or(|peer| self.access.is_guest(&peer))
     }
 

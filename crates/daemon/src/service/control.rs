@@ -45,6 +45,7 @@ impl Service {
         let config = own::checked(asker, config)?;
         let raw = config.properties();
         self.sessions.check(&raw.name, &raw.guid)?;
+        self.privates.check_name(&raw.name)?;
         self.check_right(asker.link, judged_by, rights_to_run(raw))?;
         let peer = self.peer(asker.link).ok_or_else(not_running)?;
         passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;

@@ -13,12 +13,16 @@
 //!    the session's filters: ids of processes that were there, names of programs.
 //! 2. The first process gets the log file's name as given, each later one `NAME_PID`; the plain name is not given twice, for its file is the
 //!    first one's also when that process is gone.
-//! 3. Such sessions are in no list of sessions and not counted with them; there are [`MAX_PRIVATES`] at most.
+//! 3. Such sessions are in no list of sessions and not counted with them; there are [`MAX_PRIVATES`] at most. Names are shared with all others, logger ids
+//!    with none.
 //! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts.
+//! 5. Starting one takes the rights of any session, on the provider's GUID; it is controlled by who started it, and by root and the daemon's own user. A file is named
+//!    by its starter and by root alone: it is opened with the rights of others.
 
 mod act;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,6 +32,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
+use super::sessions::name_is_taken;
 use super::{Asker, LinkId};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
@@ -44,6 +49,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The same where a disk may be waited for.
 const DISK_WITHIN: Duration = Duration::from_secs(50);
 
+/// Their logger ids, which those of the daemon's own sessions never reach: more than private sessions that run or are being stopped.
+const LOGGERS: RangeInclusive<u16> = 0x8000..=0xFFFE;
+
 /// Whether a session is one that processes run for a controller.
 pub(super) fn is_private(config: &SessionConfig) -> bool {
     let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
@@ -56,6 +64,7 @@ pub(super) struct Privates {
     all: BTreeMap<u64, Private>,
     pending: BTreeMap<u32, Pending>,
     last_order: u32,
+    last_logger: u16,
 }
 
 /// One session.
@@ -109,7 +118,7 @@ struct Pending {
 }
 
 impl Privates {
-    /// The session that is meant.
+    /// The session of this id or name.
     pub(super) fn find(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
@@ -119,6 +128,35 @@ impl Privates {
                 self.all.iter().find(|(_, it)| is_meant(it)).map(|(id, _)| *id)
             }
         }
+    }
+
+    /// The session whose provider a text names, where it is the only one of that provider.
+    pub(super) fn only_of(&self, provider: &str) -> Option<u64> {
+        let provider = provider.parse::<Guid>().ok()?;
+        let mut all = self.all.iter().filter(|(_, it)| it.config.guid == provider);
+        all.next().map(|(id, _)| *id).filter(|_| all.next().is_none())
+    }
+
+    /// Whether another session may have this name.
+    pub(super) fn check_name(&self, name: &str) -> Result<(), Refusal> {
+        match self.find(&SessionRef::Name(name.to_owned())) {
+            Some(_) => Err(name_is_taken(name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The logger id of a session to come, used again as late as possible.
+    fn next_logger(&mut self) -> u16 {
+        let stopping = self.pending.values().map(|it| it.session);
+        let used: BTreeSet<u64> = self.all.keys().copied().chain(stopping).map(|id| id & 0xFFFF).collect();
+        for _ in LOGGERS {
+            let next = self.last_logger.saturating_add(1);
+            self.last_logger = if LOGGERS.contains(&next) { next } else { *LOGGERS.start() };
+            if !used.contains(&self.last_logger.into()) {
+                break;
+            }
+        }
+        self.last_logger
     }
 
     /// Whether there is none.
@@ -223,6 +261,20 @@ fn who_takes_part(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal>
     }
     let params = EnableParams { filters: filters.to_vec(), ..EnableParams::default() };
     filter::resolve(provider, params).map(|(_, scope)| scope)
+}
+
+#[cfg(test)]
+impl Privates {
+    /// All ids that are in use, those of sessions that are being stopped too.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        let stopping = self.pending.values().filter(|it| matches!(it.purpose, Purpose::Stop(_)));
+        self.all.keys().copied().chain(stopping.map(|it| it.session)).collect()
+    }
+
+    /// As if all numbers had been given once.
+    pub(super) fn forget_last_logger(&mut self) {
+        self.last_logger = *LOGGERS.end();
+    }
 }
 
 #[cfg(test)]

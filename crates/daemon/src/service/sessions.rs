@@ -101,7 +101,7 @@ impl Sessions {
     /// Whether a session of this name and GUID may be added.
     pub(super) fn check(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
         if self.named(name).is_some() {
-            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running")));
+            return Err(name_is_taken(name));
         }
         if self.all.values().any(|entry| entry.guid == *guid) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
@@ -131,6 +131,11 @@ impl Sessions {
             }
         }
         self.last_logger = logger;
+        self.next_id_with(logger)
+    }
+
+    /// An id for a session whose logger id is not one of ours to give.
+    pub(super) fn next_id_with(&mut self, logger: u16) -> u64 {
         self.generation += 1;
         self.generation << 16 | u64::from(logger)
     }
@@ -210,16 +215,20 @@ impl Sessions {
         }
     }
 
-    /// The session that is meant.
-    pub(super) fn find(&self, reference: &SessionRef) -> Result<u64, Refusal> {
-        let found = match reference {
+    /// The session that is meant, also while it starts.
+    pub(super) fn known(&self, reference: &SessionRef) -> Option<u64> {
+        match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => self.named(name).or_else(|| {
                 let guid = name.parse::<Guid>().ok()?;
                 self.all.iter().find(|(_, entry)| entry.guid == guid).map(|(id, _)| *id)
             }),
-        };
-        found.filter(|id| self.session(*id).is_some()).ok_or_else(|| self.gone(reference))
+        }
+    }
+
+    /// The session that is meant.
+    pub(super) fn find(&self, reference: &SessionRef) -> Result<u64, Refusal> {
+        self.known(reference).filter(|id| self.session(*id).is_some()).ok_or_else(|| self.gone(reference))
     }
 
     /// As [`find`](Self::find), and the session is not about to stop.
@@ -258,6 +267,11 @@ impl Sessions {
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
+}
+
+/// The refusal for a name that a session has.
+pub(super) fn name_is_taken(name: &str) -> Refusal {
+    Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running"))
 }
 
 /// The refusal for a session that is not there.

@@ -1,5 +1,6 @@
 //! Connections and roles, without a session: what a service does with whoever comes.
 
+mod private;
 mod told;
 
 use super::*;

@@ -123,7 +123,7 @@ messages! {
     0x17 Failed { order, registration, session, status, reason },
     0x18 SetTraits { registration, traits },
     0x1C PrivateStart { order, session, starter, config },
-    0x1D PrivateControl { order, session, control },
+    0x1D PrivateControl { order, session, asker, control },
     0x1E PrivateEnable { order, session, provider, code, params },
     0x1F PrivateState { order, session, status, reason, properties },
 

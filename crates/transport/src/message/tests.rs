@@ -168,10 +168,8 @@ fn of_private_sessions() -> impl Strategy<Value = Message> {
         (any::<(u32, u64, u32)>(), config()).prop_map(|((order, session, starter), config)| {
             Message::PrivateStart { order, session, starter, config: Box::new(config) }
         }),
-        (any::<(u32, u64)>(), control()).prop_map(|((order, session), control)| Message::PrivateControl {
-            order,
-            session,
-            control
+        (any::<(u32, u64, u32)>(), control()).prop_map(|((order, session, asker), control)| {
+            Message::PrivateControl { order, session, asker, control }
         }),
         (any::<(u32, u64)>(), guid(), code(), params()).prop_map(
             |((order, session), provider, code, params)| {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_session::Config;
@@ -18,9 +19,11 @@ use super::{
 };
 use crate::error::Refusal;
 use crate::filter;
-use crate::log::{info, warning};
+use crate::log::{info, refused, warning};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
+use crate::service::access::rights_to_run;
+use crate::service::sessions::{name_is_taken, not_running};
 use crate::service::{Asker, LinkId, Service};
 
 fn invalid(why: &str) -> Refusal {
@@ -44,18 +47,20 @@ impl Service {
             return Err(invalid("the GUID of a private session is that of its provider"));
         }
         let who = who_takes_part(&config.guid, &config.filters)?;
-        if self.privates.find(&name).is_some() || self.sessions.find(&name).is_ok() {
-            let why = format!("a session {:?} is running", config.name);
-            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, why));
+        // A name that stands for another session by its GUID would take that one's place.
+        if self.sessions.known(&name).is_some() {
+            return Err(name_is_taken(&config.name));
         }
+        self.privates.check_name(&config.name)?;
         if self.privates.all.len() >= MAX_PRIVATES {
             let why = format!("{MAX_PRIVATES} private sessions are running, which is the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
+        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        let starter = self.uid(asker)?;
         let order = self.privates.next_order()?;
-        let id = self.sessions.next_id();
+        let id = self.sessions.next_id_with(self.privates.next_logger());
         let tied_to = config.tied.then_some(asker.link);
-        let starter = self.peer(asker.link).map_or(u32::MAX, |peer| peer.uid);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
         info!("private session {:?} started by connection {}", config.name, asker.link);
         let gone = Properties::default();
@@ -116,6 +121,9 @@ impl Service {
         id: u64,
         control: Control,
     ) -> Result<(), Refusal> {
+        // Processes answer this, and a daemon that leaves does not wait for them.
+        self.refuse_when_leaving()?;
+        self.check_owner(asker, id, names_file(&control))?;
         match control {
             Control::Query => self.ask_members(asker, id, Purpose::Query, |_| Control::Query),
             Control::Update(update) => {
@@ -146,6 +154,29 @@ impl Service {
         }
     }
 
+    /// Whether the session is the asker's to control. Where he names a file nobody will do but its starter and root: processes open it
+    /// with the rights of their user.
+    fn check_owner(&self, asker: Asker, id: u64, names_file: bool) -> Result<(), Refusal> {
+        let (uid, private) = (self.uid(asker)?, self.privates.all.get(&id).ok_or_else(not_running)?);
+        let may = if names_file { uid == 0 } else { !self.is_guest(asker.link) };
+        if may || uid == private.starter {
+            return Ok(());
+        }
+        let (name, starter) = (&private.config.name, private.starter);
+        refused!("uid {uid}: private session {name:?} is that of uid {starter}");
+        let what = if names_file { "gets another file from" } else { "is controlled by" };
+        let why = format!(
+            "a private session {what} the user who started it (uid {starter}) and root; start one of your own"
+        );
+        Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why))
+    }
+
+    /// The user who asks.
+    fn uid(&self, asker: Asker) -> Result<u32, Refusal> {
+        let closed = || Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed");
+        self.peer(asker.link).map(|peer| peer.uid).ok_or_else(closed)
+    }
+
     /// Passes a request on to all processes, each with its own file's name.
     fn ask_members(
         &mut self,
@@ -154,6 +185,7 @@ impl Service {
         purpose: Purpose,
         make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
+        let uid = self.uid(asker)?;
         let order = self.privates.next_order()?;
         let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
         let within = if matches!(purpose, Purpose::Query) { ANSWER_WITHIN } else { DISK_WITHIN };
@@ -165,7 +197,7 @@ impl Service {
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
-            self.send(link, 0, Message::PrivateControl { order, session: id, control });
+            self.send(link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         self.await_processes(order, (Some(asker), id), purpose, waiting, Some(within));
         Ok(())
@@ -178,9 +210,10 @@ impl Service {
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // Where too much is under way nobody is waited for; the processes are told all the same.
         let order = self.privates.next_order();
+        let uid = asker.and_then(|asker| self.uid(asker).ok()).unwrap_or(private.starter);
         for link in &waiting {
-            let order = *order.as_ref().unwrap_or(&0);
-            self.send(*link, 0, Message::PrivateControl { order, session: id, control: Control::Stop });
+            let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
+            self.send(*link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         match (order, asker) {
             (Ok(order), _) => {
@@ -202,9 +235,12 @@ impl Service {
         params: EnableParams,
         timeout_ms: u32,
     ) -> Result<(), Refusal> {
+        self.refuse_when_leaving()?;
+        self.check_owner(asker, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
         }
+        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         let (params, scope) = filter::resolve(&provider, params)?;
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
@@ -363,8 +399,17 @@ impl Service {
             (Some(refusal), ..) => self.refuse(asker, refusal),
             (None, Purpose::Enable, _) => self.reply(asker, Message::Done),
             (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
-            (None, _, None) => self.refuse(asker, crate::service::sessions::not_running()),
+            (None, _, None) => self.refuse(asker, not_running()),
         }
+    }
+}
+
+/// Whether a request names a file that processes are to open.
+fn names_file(control: &Control) -> bool {
+    match control {
+        Control::Update(update) => update.log_file.is_some(),
+        Control::Flush { log_file } => log_file.is_some(),
+        _ => false,
     }
 }
 

@@ -1,0 +1,258 @@
+//! Private sessions from outside: whose they are, what they are called, and how they are numbered.
+
+use traceweir_format::security::Sid;
+use traceweir_format::spec::access::Rights;
+
+use super::*;
+
+const PROVIDER: Guid = Guid::from_u128(1);
+const ANN: u32 = STRANGER;
+const BOB: u32 = 1002;
+/// Controllers of the daemon's own user, of two guests, and of root.
+const OWNS: LinkId = 1;
+const ANNS: LinkId = 2;
+const BOBS: LinkId = 3;
+const ROOTS: LinkId = 4;
+/// A process of each guest.
+const ANNS_PROCESS: LinkId = 10;
+const BOBS_PROCESS: LinkId = 11;
+
+fn grant(service: &mut Service, uid: u32, rights: Rights) {
+    let (sid, rights) = (Sid::user(uid).to_bytes(), rights.0);
+    say(service, OWNS, Message::SetAccess { object: PROVIDER, operation: 2, sid, rights, allow: true });
+    assert_eq!(heard(service), [format!("{OWNS} Done")]);
+}
+
+/// A system's daemon with all of them; the guests may do to the provider what `rights` say.
+fn stage(rights: Rights) -> Service {
+    let mut service = service(Scope::System);
+    connect(&mut service, OWNS, OWN);
+    say(&mut service, OWNS, hello(Role::Controller, 1));
+    heard(&mut service);
+    for uid in [ANN, BOB] {
+        grant(&mut service, uid, rights | Rights::WMIGUID_QUERY);
+    }
+    for (link, uid) in [(ANNS, ANN), (BOBS, BOB), (ROOTS, 0)] {
+        connect(&mut service, link, uid);
+        say(&mut service, link, hello(Role::Controller, link));
+    }
+    for (link, uid) in [(ANNS_PROCESS, ANN), (BOBS_PROCESS, BOB)] {
+        connect(&mut service, link, uid);
+        say(&mut service, link, hello(Role::Provider, link));
+        let (registration, traits) = (1, Vec::new());
+        say(
+            &mut service,
+            link,
+            Message::Register { registration, provider: PROVIDER, traits, classic: false },
+        );
+    }
+    heard(&mut service);
+    service
+}
+
+fn private(name: &str) -> Message {
+    Message::Start(Box::new(SessionConfig {
+        name: name.into(),
+        guid: PROVIDER,
+        log_file_mode: 0x801,
+        log_file: Some("/x/app.etl".into()),
+        ..SessionConfig::default()
+    }))
+}
+
+fn control(name: &str, control: Control) -> Message {
+    Message::Control { session: SessionRef::Name(name.into()), control }
+}
+
+fn enable(name: &str, code: EnableCode) -> Message {
+    let (session, params) = (SessionRef::Name(name.into()), Box::default());
+    Message::EnableProvider { session, provider: PROVIDER, code, params, timeout_ms: 0 }
+}
+
+/// Answers all orders that processes got; which processes they were, and for whom they were asked. Other messages are still to be heard.
+fn answer(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
+    let mut asked = Vec::new();
+    let effects = service.effects();
+    for effect in effects {
+        let (link, order, session, user) = match &effect {
+            Effect::Send { link, message: Message::PrivateStart { order, session, starter, .. }, .. } => {
+                (*link, *order, *session, Some(*starter))
+            }
+            Effect::Send { link, message: Message::PrivateControl { order, session, asker, .. }, .. } => {
+                (*link, *order, *session, Some(*asker))
+            }
+            Effect::Send { link, message: Message::PrivateEnable { order, session, .. }, .. } => {
+                (*link, *order, *session, None)
+            }
+            _ => {
+                service.effects.push(effect);
+                continue;
+            }
+        };
+        asked.push((link, user));
+        let (status, reason, properties) = (0, String::new(), Box::default());
+        let state = Message::PrivateState { order, session, status, reason, properties };
+        service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() });
+    }
+    asked
+}
+
+fn to_file(name: &str) -> [Message; 2] {
+    let log_file = Some("/y/other.etl".into());
+    let update = Update { log_file: log_file.clone(), ..Update::default() };
+    [control(name, Control::Update(update)), control(name, Control::Flush { log_file })]
+}
+
+const ALL: Rights = Rights(Rights::TRACELOG_CREATE_ONDISK.0 | Rights::TRACELOG_GUID_ENABLE.0);
+
+#[test]
+fn starting_takes_the_right_to_run_a_session_of_the_provider() {
+    let mut service = stage(Rights::TRACELOG_GUID_ENABLE);
+    say(&mut service, ANNS, private("a"));
+    assert_eq!(heard(&mut service), ["2 refused 5"]);
+    grant(&mut service, ANN, Rights::TRACELOG_CREATE_ONDISK);
+    say(&mut service, ANNS, private("a"));
+    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(ANN))], "in her own processes");
+    say(&mut service, BOBS, private("b"));
+    assert!(heard(&mut service).contains(&"3 refused 5".into()), "the grant was not his");
+}
+
+#[test]
+fn a_session_is_its_starters_and_nothing_of_what_another_guest_asks_for_reaches_a_process() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    answer(&mut service);
+    heard(&mut service);
+    let timer = || Control::Update(Update { flush_timer: Some(1), ..Update::default() });
+    let all = || {
+        let mut all: Vec<Message> =
+            [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
+                .map(|it| control("a", it))
+                .into();
+        all.splice(1..1, to_file("a"));
+        let codes = [EnableCode::Enable, EnableCode::CaptureState, EnableCode::Disable];
+        all.splice(1..1, codes.map(|code| enable("a", code)));
+        all
+    };
+    for message in all() {
+        let what = format!("{message:?}");
+        say(&mut service, BOBS, message);
+        assert_eq!(heard(&mut service), ["3 refused 5"], "{what}");
+    }
+    for message in all().into_iter().filter(|it| !format!("{it:?}").contains("Outcome")) {
+        let what = format!("{message:?}");
+        say(&mut service, ANNS, message);
+        let asked = answer(&mut service);
+        assert!(matches!(asked[..], [(ANNS_PROCESS, None | Some(ANN))]), "{what}: {asked:?}");
+        assert!(heard(&mut service).iter().all(|it| !it.contains("refused")), "{what}");
+    }
+}
+
+#[test]
+fn the_daemons_user_may_control_what_is_anothers_but_names_no_file_and_root_may_all() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    answer(&mut service);
+    heard(&mut service);
+    for message in to_file("a") {
+        say(&mut service, OWNS, message.clone());
+        assert_eq!(heard(&mut service), ["1 refused 5"]);
+        say(&mut service, ROOTS, message);
+        assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(0))]);
+        heard(&mut service);
+    }
+    say(&mut service, OWNS, enable("a", EnableCode::Enable));
+    assert_eq!(answer(&mut service), [(ANNS_PROCESS, None)]);
+    say(&mut service, OWNS, control("a", Control::Stop));
+    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(OWN))]);
+}
+
+#[test]
+fn enabling_takes_the_right_to_the_provider_too() {
+    let mut service = stage(Rights::TRACELOG_CREATE_ONDISK);
+    say(&mut service, ANNS, private("a"));
+    answer(&mut service);
+    heard(&mut service);
+    say(&mut service, ANNS, enable("a", EnableCode::Enable));
+    assert_eq!(heard(&mut service), ["2 refused 5"]);
+}
+
+#[test]
+fn a_leaving_daemon_passes_nothing_on() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    answer(&mut service);
+    service.shut_down();
+    heard(&mut service);
+    for message in [private("b"), control("a", Control::Query), enable("a", EnableCode::Enable)] {
+        say(&mut service, ANNS, message);
+        assert_eq!(heard(&mut service), ["2 refused 1450"]);
+    }
+}
+
+fn live(name: &str, guid: u128) -> Message {
+    let (name, guid) = (name.to_owned(), Guid::from_u128(guid));
+    Message::Start(Box::new(SessionConfig { name, guid, log_file_mode: 0x100, ..SessionConfig::default() }))
+}
+
+#[test]
+fn no_two_sessions_have_one_name_also_while_one_starts() {
+    let mut service = stage(ALL);
+    // Without its notice it starts for ever.
+    say(&mut service, OWNS, live("Starting", 7));
+    for name in ["STARTING", "00000000-0000-0000-0000-000000000007"] {
+        say(&mut service, OWNS, private(name));
+        assert_eq!(heard(&mut service), ["1 refused 183"], "{name}");
+    }
+    say(&mut service, OWNS, private("Private"));
+    heard(&mut service);
+    for message in [live("PRIVATE", 8), private("private")] {
+        say(&mut service, OWNS, message);
+        assert_eq!(heard(&mut service), ["1 refused 183"]);
+    }
+}
+
+#[test]
+fn a_guid_names_the_only_private_session_of_a_provider_that_no_other_session_has() {
+    let mut service = stage(ALL);
+    let by_guid = |service: &mut Service| {
+        say(service, ROOTS, control(&PROVIDER.to_string(), Control::Query));
+        let found = !answer(service).is_empty();
+        (found, heard(service).iter().any(|it| it == "4 refused 4201"))
+    };
+    assert_eq!(by_guid(&mut service), (false, true));
+    say(&mut service, ROOTS, private("a"));
+    answer(&mut service);
+    assert_eq!(by_guid(&mut service), (true, false));
+    say(&mut service, ROOTS, private("b"));
+    answer(&mut service);
+    assert_eq!(by_guid(&mut service), (false, true), "which?");
+    say(&mut service, ROOTS, control("b", Control::Stop));
+    answer(&mut service);
+    assert_eq!(by_guid(&mut service), (true, false));
+    say(&mut service, OWNS, live("s", 1));
+    assert_eq!(by_guid(&mut service), (false, true), "another session has it, and starts");
+}
+
+#[test]
+fn logger_ids_of_private_sessions_are_nobody_elses() {
+    let mut service = stage(ALL);
+    for n in 0..4 {
+        say(&mut service, OWNS, live(&format!("s{n}"), 100 + n));
+    }
+    for n in 0..256 {
+        // Half of them are being stopped when the others start.
+        say(&mut service, ROOTS, private(&format!("p{n}")));
+        answer(&mut service);
+        if n % 2 == 0 {
+            say(&mut service, ROOTS, control(&format!("p{n}"), Control::Stop));
+        }
+        heard(&mut service);
+    }
+    service.privates.forget_last_logger();
+    say(&mut service, ROOTS, private("last"));
+    let mut ids = service.privates.ids();
+    ids.extend((0..4).filter_map(|n| service.sessions.known(&SessionRef::Name(format!("s{n}")))));
+    let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
+    assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
+}
