@@ -1,10 +1,7 @@
 //! Lists on the disk: one file for each, named after its GUID.
 //!
 //! ```text
-//!   daemon of          folder
-//!   the system         /etc/traceweir/security.d
-//!   a user             $XDG_CONFIG_HOME/traceweir/security.d, else ~/.config/traceweir/security.d
-//!   a named folder     RUNTIME/security.d
+//!   CONFIG/security.d/0811c1af-7a07-4a06-82ed-869455cdf713       CONFIG is in `folders`; RUNTIME for a user without a home
 //! ```
 //!
 //! 1. A file holds the bytes of a self-relative security descriptor. It is replaced as a whole: written beside, brought to the disk, renamed.
@@ -21,13 +18,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use traceweir_format::Guid;
 use traceweir_format::security::SecurityDescriptor;
-use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
+use traceweir_transport::runtime::RuntimeDir;
 
 use super::lists::{MAX_LIST_BYTES, MAX_LISTS, strict};
+use crate::folders::Folders;
 use crate::log::warning;
 
-const NAME: &str = "security.d";
-const OF_SYSTEM: &str = "/etc/traceweir";
 /// Files that are being written begin with it.
 const UNFINISHED: &str = ".new-";
 const FOLDER_MODE: u32 = 0o755;
@@ -51,13 +47,8 @@ pub(super) struct Found {
 impl Folder {
     /// That of the daemon of a runtime folder. A user without a home has his lists in the runtime folder.
     pub(crate) fn of(runtime: &RuntimeDir) -> Self {
-        let is_systems = || RuntimeDir::of(Scope::System).is_ok_and(|system| system.path() == runtime.path());
-        let parent = match runtime.scope {
-            Scope::System if is_systems() => Some(OF_SYSTEM.into()),
-            Scope::User => users(trusted_variable("XDG_CONFIG_HOME"), trusted_variable("HOME")),
-            Scope::System | Scope::Named => None,
-        };
-        Self(parent.unwrap_or_else(|| runtime.path().to_owned()).join(NAME))
+        let folders = Folders::of(runtime).unwrap_or_else(|| Folders::within(runtime.path()));
+        Self(folders.security())
     }
 
     /// Reads all lists, for a daemon of this user.
@@ -147,13 +138,6 @@ impl Folder {
         }
         Ok(())
     }
-}
-
-/// The settings of a user, where he has a place for them.
-fn users(config: Option<std::ffi::OsString>, home: Option<std::ffi::OsString>) -> Option<PathBuf> {
-    let config = config.map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || home.map(PathBuf::from).filter(|path| path.is_absolute()).map(|home| home.join(".config"));
-    config.or_else(home).map(|config| config.join("traceweir"))
 }
 
 /// Whether nobody but root and this user can write it.
