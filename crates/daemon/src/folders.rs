@@ -13,6 +13,9 @@
 //! 2. Of its configuration a daemon writes access lists, when somebody who may changes them; settings and autologgers it only reads.
 //! 3. State is written by the daemon and may be lost without harm.
 
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
@@ -78,10 +81,21 @@ fn of_user(variable: &str, usual: &str) -> Option<PathBuf> {
     Some(base.join("traceweir"))
 }
 
-/// Makes a folder and those above it that are missing, for this user alone to write.
-pub(crate) fn make(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)
+/// Makes a folder and the one that it is in, where they are missing, for this user alone to write and for all to read; those above for nobody else.
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
+    let parent = folder.parent();
+    if let Some(above) = parent.and_then(Path::parent) {
+        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+    }
+    for folder in parent.into_iter().chain([folder]) {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            // As wide as meant, whatever the umask.
+            Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
