@@ -58,7 +58,7 @@ impl Access {
     pub(crate) fn open(runtime: &RuntimeDir, uid: u32) -> Self {
         let folder = Folder::of(runtime);
         let built_in = Lists::built_in(uid, identity::tracing_group());
-        let lists = built_in.with(folder.read(uid));
+        let lists = built_in.with(folder.read());
         Self { scope: runtime.scope, uid, lists, folder: Some(folder) }
     }
 

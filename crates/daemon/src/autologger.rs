@@ -109,7 +109,7 @@ impl Autologgers {
         let text = definition.to_text();
         Definition::parse(&definition.name, &text).map_err(invalid)?;
         folders::make(&self.folders.autologgers())?;
-        trust::write(&self.file(&definition.name), &text, 0o644)
+        trust::write(&self.file(&definition.name), text.as_bytes())
     }
 
     /// Removes its file and what was remembered of it; `false` where there is none.
@@ -117,13 +117,11 @@ impl Autologgers {
         if check_name(name).is_err() {
             return Ok(false);
         }
-        match std::fs::remove_file(self.file(name)) {
-            Ok(()) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(e) => return Err(e),
+        let was_there = trust::remove(&self.file(name))?;
+        if was_there {
+            State::forget(&self.folders, name);
         }
-        State::forget(&self.folders, name);
-        Ok(true)
+        Ok(was_there)
     }
 }
 

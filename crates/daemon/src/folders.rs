@@ -5,11 +5,17 @@
 //!   the system       /etc/traceweir                          /var/lib/traceweir                         /var/log/traceweir
 //!   a user           $XDG_CONFIG_HOME/traceweir              $XDG_STATE_HOME/traceweir                  state/log
 //!                    else ~/.config/traceweir                else ~/.local/state/traceweir
-//!   a named folder   that folder                             its folder state                           its folder log
+//!   another folder   that folder                             its folder state                           its folder log
 //! ```
 //!
-//! Configuration is read and never written by a daemon; state is written and may be lost without harm.
+//! 1. The places of the system are those of the daemon in the system's runtime folder alone: one that runs in another folder, named or not,
+//!    neither reads nor writes them.
+//! 2. Of its configuration a daemon writes access lists, when somebody who may changes them; settings and autologgers it only reads.
+//! 3. State is written by the daemon and may be lost without harm.
 
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
@@ -29,22 +35,31 @@ impl Folders {
     /// Those of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn of(runtime: &RuntimeDir) -> Option<Self> {
+        let is_systems = || RuntimeDir::of(Scope::System).is_ok_and(|system| system.path() == runtime.path());
         match runtime.scope {
-            Scope::System => Some(Self {
+            Scope::System if is_systems() => Some(Self {
                 config: "/etc/traceweir".into(),
                 state: "/var/lib/traceweir".into(),
                 logs: "/var/log/traceweir".into(),
             }),
-            Scope::Named => {
-                let folder = runtime.path();
-                Some(Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") })
-            }
+            Scope::System | Scope::Named => Some(Self::within(runtime.path())),
             Scope::User => {
                 let state = of_user("XDG_STATE_HOME", ".local/state")?;
                 let logs = state.join("log");
                 Some(Self { config: of_user("XDG_CONFIG_HOME", ".config")?, state, logs })
             }
         }
+    }
+
+    /// All in one folder.
+    pub(crate) fn within(folder: &Path) -> Self {
+        Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") }
+    }
+
+    /// The folder of access lists.
+    #[must_use]
+    pub fn security(&self) -> PathBuf {
+        self.config.join("security.d")
     }
 
     /// The folder of autologgers.
@@ -66,10 +81,21 @@ fn of_user(variable: &str, usual: &str) -> Option<PathBuf> {
     Some(base.join("traceweir"))
 }
 
-/// Makes a folder and those above it that are missing, for this user alone to write.
-pub(crate) fn make(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)
+/// Makes a folder and the one that it is in, where they are missing, for this user alone to write and for all to read; those above for nobody else.
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
+    let parent = folder.parent();
+    if let Some(above) = parent.and_then(Path::parent) {
+        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+    }
+    for folder in parent.into_iter().chain([folder]) {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            // As wide as meant, whatever the umask.
+            Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -81,10 +107,15 @@ mod tests {
         let named = Folders::of(&RuntimeDir::at(Path::new("/x"))).unwrap();
         assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
         assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
-        assert_eq!((named.state, named.logs), ("/x/state".into(), "/x/log".into()));
+        assert_eq!(named.security(), Path::new("/x/security.d"));
+        assert_eq!((&*named.state, &*named.logs), (Path::new("/x/state"), Path::new("/x/log")));
+        let mut elsewhere = RuntimeDir::at(Path::new("/x"));
+        elsewhere.scope = Scope::System;
+        assert_eq!(Folders::of(&elsewhere), Some(named), "the real places are not for a daemon elsewhere");
         if let Ok(runtime) = RuntimeDir::of(Scope::System) {
             let system = Folders::of(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));
+            assert_eq!(system.security(), Path::new("/etc/traceweir/security.d"));
         }
     }
 }

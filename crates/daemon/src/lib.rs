@@ -43,6 +43,6 @@ pub mod settings;
 
 pub use error::{Error, Result};
 pub use folders::Folders;
-pub use server::{MAX_SESSIONS, Options, RESERVE_MB, Stopper, run, run_telling, run_until};
+pub use server::{Options, Stopper, run, run_telling, run_until};
 pub use traceweir_transport::inherited::close_inherited;
 pub use traceweir_transport::runtime::{RuntimeDir, Scope};

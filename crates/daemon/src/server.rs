@@ -27,10 +27,8 @@ mod startup;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -46,6 +44,7 @@ use crate::folders::Folders;
 use crate::limits::Descriptors;
 use crate::log::{info, warning};
 use crate::service::{Effect, LinkId, OWN, Service};
+use crate::settings::Settings;
 pub use inbox::Stopper;
 use inbox::{Inbox, Incoming};
 use link::{Link, Received};
@@ -65,38 +64,13 @@ pub struct Options {
     pub reserve_mb: u32,
 }
 
-/// Sessions of a daemon at most: what can be chosen, and what is chosen where nothing is said.
-pub const MAX_SESSIONS: (RangeInclusive<usize>, usize) = (32..=256, 64);
-/// MB that are kept free where nothing is said.
-pub const RESERVE_MB: u32 = 200;
-
 impl Options {
-    /// A daemon that stays, with the usual limits, or those of the environment: `TRACEWEIR_MAX_SESSIONS` (32 to 256) and `TRACEWEIR_RESERVE_MB`.
+    /// A daemon that stays, with the usual limits; what people set is in [`Settings`].
     #[must_use]
     pub fn new(runtime: RuntimeDir) -> Self {
-        let (range, usual) = MAX_SESSIONS;
-        let read = |name| std::env::var(name).ok();
-        let sessions = read("TRACEWEIR_MAX_SESSIONS").and_then(|text| number(&text, |n| range.contains(n)));
-        let reserve = read("TRACEWEIR_RESERVE_MB").and_then(|text| number(&text, |_| true));
-        Self {
-            runtime,
-            idle_exit: None,
-            listener: None,
-            max_sessions: sessions.unwrap_or(usual),
-            reserve_mb: reserve.unwrap_or(RESERVE_MB),
-        }
+        let Settings { max_sessions, reserve_mb, .. } = Settings::default();
+        Self { runtime, idle_exit: None, listener: None, max_sessions: max_sessions as usize, reserve_mb }
     }
-}
-
-/// A number that the environment gives; what is none, or out of bounds, is said and not used.
-fn number<T: FromStr>(text: &str, is_valid: impl Fn(&T) -> bool) -> Option<T> {
-    let number = text.trim().parse().ok().filter(is_valid);
-    if number.is_none() {
-        warning!(
-            "the environment asks for {text:?} sessions or MB, which is no number or out of bounds: not used"
-        );
-    }
-    number
 }
 
 /// Runs a daemon until SIGTERM, SIGINT or idleness; finalises every file before it returns.
@@ -436,23 +410,5 @@ fn timespec(wait: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(wait.subsec_nanos()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_environment_is_believed_within_bounds() {
-        let (range, usual) = MAX_SESSIONS;
-        let sessions = |text| number(text, |n| range.contains(n));
-        assert_eq!(
-            (sessions("32"), sessions(" 256\n"), sessions("31"), sessions("257")),
-            (Some(32), Some(256), None, None)
-        );
-        assert_eq!((sessions(""), sessions("-1"), sessions("many")), (None, None, None));
-        assert!(range.contains(&usual));
-        assert_eq!(number("0", |_: &u32| true), Some(0), "no reserve");
     }
 }

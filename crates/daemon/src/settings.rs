@@ -9,16 +9,20 @@
 //!
 //! A file that is wrong keeps no daemon from starting: a line that cannot be honoured is told and its default holds.
 
+use std::ops::RangeInclusive;
+
 use traceweir_transport::runtime::trusted_variable;
 
 use crate::conf::{self, Entry, Section, trust};
 use crate::folders::Folders;
 use crate::log::warning;
 
-/// Sessions at most: default, least, most.
-const MAX_SESSIONS: (u32, u32, u32) = (64, 32, 256);
+/// What can be chosen as the most sessions of a daemon.
+pub const MAX_SESSIONS: RangeInclusive<u32> = 32..=256;
+/// Sessions at most where nobody says otherwise.
+const USUAL_SESSIONS: u32 = 64;
 /// MB that stay free on the file system of `/` where nobody says otherwise.
-const RESERVE_MB: u32 = 200;
+const USUAL_RESERVE_MB: u32 = 200;
 
 /// The settings of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +37,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_sessions: MAX_SESSIONS.0, reserve_mb: RESERVE_MB, idle_exit: None }
+        Self { max_sessions: USUAL_SESSIONS, reserve_mb: USUAL_RESERVE_MB, idle_exit: None }
     }
 }
 
@@ -67,9 +71,8 @@ impl Settings {
 
     /// Sets one; `false` where there is none of this name, or it cannot be this.
     fn set(&mut self, name: &str, value: u32) -> bool {
-        let (_, least, most) = MAX_SESSIONS;
         match name {
-            "max_sessions" if (least..=most).contains(&value) => self.max_sessions = value,
+            "max_sessions" if MAX_SESSIONS.contains(&value) => self.max_sessions = value,
             "reserve_mb" => self.reserve_mb = value,
             "idle_exit" => self.idle_exit = Some(value),
             _ => return false,
@@ -104,7 +107,7 @@ fn unknown(entry: &Entry, section: usize) -> String {
 
 fn expected(setting: &str) -> String {
     match setting {
-        "max_sessions" => format!("give {} to {} sessions", MAX_SESSIONS.1, MAX_SESSIONS.2),
+        "max_sessions" => format!("give {} to {} sessions", MAX_SESSIONS.start(), MAX_SESSIONS.end()),
         _ => "give a whole number".to_owned(),
     }
 }
@@ -142,6 +145,10 @@ mod tests {
         };
         assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
         assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "as if it were not there");
+        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
+        for text in ["31", "", "-1", "many"] {
+            assert_eq!(with("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");
+        }
         assert_eq!(with("TRACEWEIR_RESERVE_MB", "0").reserve_mb, 0);
         assert_eq!(with("TRACEWEIR_IDLE_EXIT", "9").idle_exit, Some(9));
     }

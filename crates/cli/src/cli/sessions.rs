@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use traceweir::controller::Scope;
 
-use super::number::{buffers, pid, seconds};
+use super::number::{buffers, pid, seconds, sessions};
 use super::{EventFilters, Format, Providers, Schemas, Shape};
 use crate::filter::parse_duration;
 use crate::grammar::GRAMMAR;
@@ -291,7 +291,7 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
     /// Sessions at most, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, max_sessions in traceweir.conf, else 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(32..=256))]
+    #[arg(long, value_name = "N", value_parser = sessions)]
     pub(crate) max_sessions: Option<u32>,
     /// Detach from the terminal and leave when idle
     #[arg(long)]

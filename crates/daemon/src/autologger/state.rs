@@ -53,7 +53,7 @@ impl State {
         if let Some(folder) = path.parent() {
             folders::make(folder)?;
         }
-        trust::write(&path, &text, 0o644)
+        trust::write(&path, text.as_bytes())
     }
 
     /// Forgets it; what cannot be removed is overwritten by the next start.

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   the folder    a folder, no link; root's or the daemon's own; nobody else may write it
-//!   the file      a plain file, no link; root's or the daemon's own; nobody else may write it; at most 64 KiB
+//!   the file      a plain file, no link; root's or the daemon's own; nobody else may write it; no larger than its kind may be
+//!   replaced      written beside under a hidden name, brought to the disk, renamed, and the folder brought to the disk
 //! ```
 //!
 //! Who can put a file there could have the daemon write wherever it may, so whoever is not the daemon's user or root must not be able to.
 //! The file that is judged is the file that is read: it is opened first, without following a link and without waiting for one who
 //! opens the other end of a pipe.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -20,10 +21,19 @@ use super::{MAX_BYTES, Wrong};
 
 /// Files of one folder that are looked at.
 const MAX_FILES: usize = 256;
+const FILE_MODE: u32 = 0o644;
 const OTHERS_WRITE: u32 = 0o022;
+/// What the names of files begin with that are being written, or were when a daemon ended: nobody was told of them yet.
+pub(crate) const UNFINISHED: &str = ".new-";
 
 /// The text of a file; `None` where there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Wrong> {
+    let Some(bytes) = read_bytes(path, MAX_BYTES)? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|_| Wrong::new(0, "it is not UTF-8 text"))
+}
+
+/// The bytes of a file that has at most so many; `None` where there is none.
+pub(crate) fn read_bytes(path: &Path, most: usize) -> Result<Option<Vec<u8>>, Wrong> {
     let whole = |why: String| Wrong::new(0, why);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -41,19 +51,30 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Wrong> {
     }
     is_ours(&found).map_err(whole)?;
     let mut bytes = Vec::new();
-    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    file.take(most).read_to_end(&mut bytes).map_err(|e| whole(format!("it cannot be read: {e}")))?;
-    String::from_utf8(bytes).map(Some).map_err(|_| whole("it is not UTF-8 text".to_owned()))
+    let one_more = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(one_more).read_to_end(&mut bytes).map_err(|e| whole(format!("it cannot be read: {e}")))?;
+    if bytes.len() > most {
+        return Err(whole(format!("it has more than {most} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// Whether a folder is there; an error where it is not one to be believed.
+pub(crate) fn check_folder(folder: &Path) -> Result<bool, Wrong> {
+    let whole = |why: String| Wrong::new(0, why);
+    match folder.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(whole(e.to_string())),
+        Ok(found) if !found.is_dir() => Err(whole("this is no folder".to_owned())),
+        Ok(found) => is_ours(&found).map(|()| true).map_err(whole),
+    }
 }
 
 /// The names of the files with this ending in a folder, in order, without the ending; none where there is no folder.
 pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, Wrong> {
     let whole = |why: String| Wrong::new(0, format!("{}: {why}", folder.display()));
-    match folder.symlink_metadata() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(whole(e.to_string())),
-        Ok(found) if !found.is_dir() => return Err(whole("this is no folder".to_owned())),
-        Ok(found) => is_ours(&found).map_err(whole)?,
+    if !check_folder(folder).map_err(|wrong| whole(wrong.why))? {
+        return Ok(Vec::new());
     }
     let entries = folder.read_dir().map_err(|e| whole(e.to_string()))?;
     let mut names: Vec<String> = entries
@@ -73,25 +94,39 @@ pub(crate) fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains('/') && !name.chars().any(char::is_control)
 }
 
-/// Replaces a file at once: whoever reads it sees the old text or the new one.
-pub(crate) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let (temporary, mut file) = new_beside(path, mode)?;
+/// Replaces a file at once: whoever reads it sees the old bytes or the new ones. When this returns, it is on the disk; everybody may read it.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (temporary, mut file) = new_beside(path)?;
     let written = file
-        .write_all(text.as_bytes())
+        .write_all(bytes)
+        // As wide as meant, whatever the umask.
+        .and_then(|()| file.set_permissions(Permissions::from_mode(FILE_MODE)))
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
-    written
+    written.and_then(|()| sync_folder_of(path))
+}
+
+/// Removes a file, on the disk too; `false` where there is none.
+pub(crate) fn remove(path: &Path) -> io::Result<bool> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed.and_then(|()| sync_folder_of(path)).map(|()| true),
+    }
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    File::open(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?.sync_all()
 }
 
 /// A new file in the folder of another, with a name that nobody reads.
-fn new_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+fn new_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let hidden = format!(".{name}.{:016x}", traceweir_transport::runtime::random());
+    let hidden = format!("{UNFINISHED}{name}.{:016x}", traceweir_transport::runtime::random());
     let temporary = path.with_file_name(hidden);
-    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     Ok((temporary, file))
 }
 
@@ -110,8 +145,8 @@ fn is_ours(found: &Metadata) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::fs;
+    use std::os::unix::fs::symlink;
 
     fn why(path: &Path) -> String {
         read(path).expect_err("refused").why
@@ -122,8 +157,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.conf");
         assert_eq!(read(&path), Ok(None));
-        write(&path, "A = 1\n", 0o644).unwrap();
+        write(&path, b"A = 1\n").unwrap();
         assert_eq!(read(&path), Ok(Some("A = 1\n".to_owned())));
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o644);
+        assert_eq!(read_bytes(&path, 6), Ok(Some(b"A = 1\n".to_vec())));
+        assert!(read_bytes(&path, 5).unwrap_err().why.contains("more than 5"));
         for mode in [0o664, 0o646, 0o666] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             assert!(why(&path).contains("chmod"), "{mode:o}");
@@ -138,6 +176,9 @@ mod tests {
         assert!(why(&pipe).contains("no plain file"), "nobody is waited for");
         fs::write(&path, [0xFF]).unwrap();
         assert!(why(&path).contains("UTF-8"));
+        assert_eq!((remove(&path).unwrap(), remove(&path).unwrap()), (true, false));
+        let left = dir.path().read_dir().unwrap().flatten();
+        assert!(!left.into_iter().any(|it| it.file_name().to_string_lossy().starts_with(UNFINISHED)));
     }
 
     #[test]
