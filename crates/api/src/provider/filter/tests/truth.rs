@@ -20,8 +20,6 @@ use crate::provider::registration::Handle;
 const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 const NAME: &str = "seven";
 
-type Names = (Vec<&'static str>, bool, (u64, u64, u8));
-
 /// What a controller asks for; the rules below are about this, not about bytes.
 #[derive(Clone, Debug, Default)]
 struct Asked {
