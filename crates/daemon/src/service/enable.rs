@@ -13,6 +13,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
 
+use super::access::rights_to_run;
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service};
 use crate::error::Refusal;
@@ -36,10 +37,13 @@ impl Service {
         timeout_ms: u32,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        let (session, _) = self.sessions.find_running(session)?;
+        let (session, running) = self.sessions.find_running(session)?;
+        let config = running.properties().config;
         if provider.is_null() {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
         }
+        // What a session records is changed by who may run it, and no one else.
+        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
         self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));

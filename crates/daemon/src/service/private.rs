@@ -44,6 +44,8 @@ const MAX_PRIVATES: usize = 256;
 const MAX_ENABLES: usize = 64;
 /// Requests about them that may be under way.
 const MAX_PENDING: usize = 256;
+/// Those of one controller that may wait for ever.
+const MAX_PENDING_OF_ONE: usize = 16;
 /// How long processes may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The same where a disk may be waited for.
@@ -172,6 +174,16 @@ impl Privates {
     /// When the first request is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.pending.values().filter_map(|it| it.deadline).min()
+    }
+
+    /// The same for a controller that may wait for ever: one of them does not take the place of all others.
+    fn next_order_of(&mut self, link: LinkId) -> Result<u32, Refusal> {
+        let its = self.pending.values().filter(|it| it.asker.is_some_and(|asker| asker.link == link)).count();
+        if its >= MAX_PENDING_OF_ONE {
+            let why = "too many calls of this controller are waiting";
+            return Err(Refusal::new(Status::ERROR_BUSY, why));
+        }
+        self.next_order()
     }
 
     /// The number of an order to come; 0 means that nobody waits.

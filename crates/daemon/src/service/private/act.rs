@@ -245,7 +245,7 @@ impl Service {
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
-        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order()? };
+        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(asker.link)? };
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
         match code {
             EnableCode::Enable => {
@@ -344,6 +344,9 @@ impl Service {
 
     /// A controller is gone: nobody is told, and what was tied to it ends.
     pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
+        let is_its = |it: &Pending| it.asker.is_some_and(|asker| asker.link == link);
+        // What is only waited for is forgotten; a start or stop goes on, for nobody.
+        self.privates.pending.retain(|_, it| !(is_its(it) && matches!(it.purpose, Purpose::Enable)));
         for pending in self.privates.pending.values_mut() {
             pending.asker = pending.asker.filter(|asker| asker.link != link);
         }

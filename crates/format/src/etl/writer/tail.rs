@@ -124,12 +124,16 @@ impl<R: ReadAt> Plain<'_, R> {
             }
             return Ok(header.buffers_written);
         }
+        // Whoever passed the file may cut it meanwhile: not even the first buffer is sure to be found again.
         let mut buffers = whole;
-        while self.buffer(buffers.saturating_sub(1))?.is_none() {
+        while buffers > 0 && self.buffer(buffers.saturating_sub(1))?.is_none() {
             buffers = buffers.saturating_sub(1);
             if whole.saturating_sub(buffers) > MAX_LOOKS {
                 return refused(self.at(buffers), damaged);
             }
+        }
+        if buffers == 0 {
+            return refused(0, damaged);
         }
         u32::try_from(buffers).or_else(|_| refused(0, "it has too many buffers"))
     }
