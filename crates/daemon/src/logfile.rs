@@ -5,7 +5,8 @@
 //!                    └─ not wanted: the janitor                              └─ held with the session, free when dropped
 //! ```
 //!
-//! The daemon opens no file by name with its own rights, so it never writes where the caller could not. What arrives is a descriptor; it must be a regular
+//! For who asks, the daemon opens no file by name with its own rights, so it never writes where the caller could not; only for autologgers, which
+//! nobody asks for, it does (`autologger/logs.rs`). What arrives is a descriptor; it must be a regular
 //! file, open for reading and writing, and no other session's file. Behind the first file of a row comes the folder, in which the others are made with the rights
 //! of who asked (`logfile/row.rs`). Even looking at a file may wait for the server of a remote file system, and so may closing it: the loop does neither.
 //!

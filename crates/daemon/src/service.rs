@@ -454,6 +454,11 @@ impl Service {
     fn peer(&self, link: LinkId) -> Option<Peer> {
         self.clients.get(&link).map(|client| client.peer)
     }
+
+    /// The process at the other end of a connection, and who it is with its groups.
+    fn starter(&self, link: LinkId) -> Option<(u32, Identity)> {
+        self.clients.get(&link).map(|client| (client.peer.pid, client.identity.clone()))
+    }
 }
 
 /// How long a process may take to close a region before the session goes on without its word.

@@ -41,5 +41,5 @@ pub use config::Config;
 pub use engine::{Attached, Done, Ended, Further, Live, NextFile, Place, Session, SourceId};
 pub use error::{Error, Result};
 pub use identity::Identity;
-pub use open::{LOG_FILE_RIGHTS, open_log_file};
+pub use open::{LOG_FILE_RIGHTS, enter, open_log_file};
 pub use record::Threads;

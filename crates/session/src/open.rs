@@ -1,18 +1,21 @@
-//! Opening a log file by its name in a folder that is open already.
+//! Opening a log file: the way to its folder, and its name in there.
 //!
 //! ```text
+//!   /home/me/logs          folders are entered one by one, each by its descriptor
+//!    └──┬─┘└┬┘└┬─┘         a link is followed only where it is root's or the user's and nobody else can put another in its place
+//!       └───┴──┘
 //!   folder (descriptor) ── name ──▶ not there:  created, exclusively, never through a link
 //!                                   there:      a plain file, not a link; where everybody can write the folder, a file of the user's own with one name
 //! ```
 //!
 //! Nothing is emptied here. Controllers open the file of a session like this, with their own rights, and a daemon the further files of a row, with the rights
-//! of who started it: one rule for both.
+//! of who started it, and those of autologgers, with its own: one rule for all.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
 
@@ -21,10 +24,47 @@ use crate::error::{Error, Result};
 /// Rights of a new log file, less the umask.
 pub const LOG_FILE_RIGHTS: u32 = 0o640;
 const ALL_WRITE: u32 = 0o002;
+const ANY_OTHER_WRITES: u32 = 0o022;
+const STICKY: u32 = 0o1000;
 /// Looks at a file that comes and goes meanwhile.
 const ROUNDS: u32 = 8;
 
 const LINK: &str = "a log file is not written through a symbolic link";
+
+/// Enters an absolute folder step by step, for this user; `LOOP` where a link on the way is one that others can change.
+pub fn enter(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
+    for step in folder.components() {
+        let name = match step {
+            Component::Normal(name) => Path::new(name),
+            Component::ParentDir => Path::new(".."),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
+        };
+        dir = match rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            // How a link is refused when a folder is wanted.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let link = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
+                    return Err(Errno::NOTDIR);
+                }
+                if !is_own_link(&link, &rustix::fs::fstat(&dir)?, user) {
+                    return Err(Errno::LOOP);
+                }
+                rustix::fs::openat(&dir, name, flags, Mode::empty())?
+            }
+            other => other?,
+        };
+    }
+    Ok(dir)
+}
+
+/// Whether a link was put where it is by this user or by root, and nobody else can put another one in its place.
+fn is_own_link(link: &Stat, folder: &Stat, user: u32) -> bool {
+    let own = |stat: &Stat| stat.st_uid == user || stat.st_uid == 0;
+    let others_write = folder.st_mode & ANY_OTHER_WRITES != 0;
+    own(folder) && (!others_write || (folder.st_mode & STICKY != 0 && own(link)))
+}
 
 /// Opens a log file for reading and writing as this user, whose rights the calling thread has; creates it with these rights where it is not there, and then
 /// says `true`.

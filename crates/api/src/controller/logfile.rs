@@ -16,16 +16,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
-use traceweir_session::LOG_FILE_RIGHTS;
 use traceweir_session::config::numbered;
+use traceweir_session::{LOG_FILE_RIGHTS, enter};
 
 use crate::error::{Error, Result};
-
-const ANY_OTHER_WRITES: u32 = 0o022;
-const STICKY: u32 = 0o1000;
 
 /// A log file that a daemon may write.
 #[derive(Debug)]
@@ -46,7 +42,7 @@ impl LogFile {
         let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
             return Err(bad_path(&path, "this is no file"));
         };
-        let dir = enter(folder).map_err(|e| no_folder(e, &path, folder))?;
+        let dir = enter(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
         let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
             .map_err(|e| match e {
             traceweir_session::Error::File(source) => failed(&path, source),
@@ -83,42 +79,6 @@ impl LogFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-/// Enters an absolute folder step by step.
-fn enter(folder: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
-    for step in folder.components() {
-        let name = match step {
-            Component::Normal(name) => Path::new(name),
-            Component::ParentDir => Path::new(".."),
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
-        };
-        let next = rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty());
-        dir = match next {
-            // How a link is refused when a folder is wanted.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                let link = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
-                    return Err(Errno::NOTDIR);
-                }
-                if !is_our_link(&link, &rustix::fs::fstat(&dir)?) {
-                    return Err(Errno::LOOP);
-                }
-                rustix::fs::openat(&dir, name, flags, Mode::empty())?
-            }
-            other => other?,
-        };
-    }
-    Ok(dir)
-}
-
-/// Whether a link was put where it is by the caller or by root, and nobody else can put another one in its place.
-fn is_our_link(link: &Stat, folder: &Stat) -> bool {
-    let ours = |stat: &Stat| stat.st_uid == me() || stat.st_uid == 0;
-    let others_write = folder.st_mode & ANY_OTHER_WRITES != 0;
-    ours(folder) && (!others_write || (folder.st_mode & STICKY != 0 && ours(link)))
 }
 
 fn me() -> u32 {

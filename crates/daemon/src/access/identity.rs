@@ -21,9 +21,10 @@ const GROUPS: &str = "/etc/group";
 pub(crate) struct Identity {
     /// User.
     pub(crate) uid: u32,
-    gid: u32,
-    /// Sorted.
-    groups: Arc<[u32]>,
+    /// First group.
+    pub(crate) gid: u32,
+    /// The others, sorted.
+    pub(crate) groups: Arc<[u32]>,
 }
 
 impl Identity {

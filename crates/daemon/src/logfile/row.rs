@@ -10,41 +10,40 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Error, Further, LOG_FILE_RIGHTS, NextFile, Result, open_log_file};
-use traceweir_transport::socket::Peer;
 
 use super::{Files, check, refused};
+use crate::access::Identity;
 
-/// Supplementary groups of a user that are looked at; the kernel's own limit.
-const MAX_GROUPS: usize = 65536;
-
-/// Whose files they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose files they are: who asked, with the groups that the connection had.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     uid: u32,
     gid: u32,
+    groups: Arc<[u32]>,
 }
 
-impl From<Peer> for Owner {
-    fn from(peer: Peer) -> Self {
-        Self { uid: peer.uid, gid: peer.gid }
+impl From<Identity> for Owner {
+    fn from(Identity { uid, gid, groups }: Identity) -> Self {
+        Self { uid, gid, groups }
     }
 }
 
 /// Makes the files of a row in a folder, each with these rights at most.
 pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files) -> NextFile {
     Box::new(move |name| {
-        let file = open_as(owner, &folder, name, rights)?;
+        let file = open_as(&owner, &folder, name, rights)?;
         let claim = files.claim(check(&file)?)?;
         Ok(Further { file: file.into(), claim: Box::new(claim) })
     })
 }
 
-fn open_as(owner: Owner, folder: &OwnedFd, path: &Path, rights: u32) -> Result<OwnedFd> {
+fn open_as(owner: &Owner, folder: &OwnedFd, path: &Path, rights: u32) -> Result<OwnedFd> {
     let Some(name) = path.file_name().map(Path::new) else {
         return Err(refused(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
     };
@@ -54,10 +53,9 @@ fn open_as(owner: Owner, folder: &OwnedFd, path: &Path, rights: u32) -> Result<O
     if me == owner.uid || me != 0 {
         return open(me);
     }
-    let groups = groups_of(owner);
     std::thread::scope(|scope| {
         let work = || {
-            become_user(owner, &groups)?;
+            become_user(owner)?;
             open(owner.uid)
         };
         let thread = std::thread::Builder::new().name("weir-as-user".into()).spawn_scoped(scope, work);
@@ -69,33 +67,13 @@ fn open_as(owner: Owner, folder: &OwnedFd, path: &Path, rights: u32) -> Result<O
 }
 
 /// Gives the calling thread, and no other, the rights of a user.
-fn become_user(owner: Owner, groups: &[Gid]) -> Result<()> {
+fn become_user(owner: &Owner) -> Result<()> {
     let failed =
         |_| refused(Status::ERROR_ACCESS_DENIED, "the rights of who started the session cannot be had");
-    set_thread_groups(groups).map_err(failed)?;
+    let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
+    set_thread_groups(&groups).map_err(failed)?;
     set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(failed)?;
     set_thread_res_uid(None, Uid::from_raw(owner.uid), None).map_err(failed)
-}
-
-/// Groups of a user, by the user and group files.
-fn groups_of(owner: Owner) -> Vec<Gid> {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    listed_groups(owner, &read("/etc/passwd"), &read("/etc/group")).into_iter().map(Gid::from_raw).collect()
-}
-
-fn listed_groups(owner: Owner, users: &str, groups: &str) -> Vec<u32> {
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse::<u32>().ok()? == owner.uid).then_some(name)
-    });
-    let listed = groups.lines().filter_map(|line| {
-        let mut fields = line.split(':').skip(2);
-        let gid = fields.next()?.parse::<u32>().ok()?;
-        let members = fields.next()?;
-        members.split(',').any(|member| Some(member) == name).then_some(gid)
-    });
-    std::iter::once(owner.gid).chain(listed.filter(|gid| *gid != owner.gid)).take(MAX_GROUPS).collect()
 }
 
 #[cfg(test)]
@@ -104,17 +82,12 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    #[test]
-    fn groups_are_those_of_the_user_files() {
-        let users = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbroken\n";
-        let groups = "root:x:0:\nannies:x:1000:ann\nlogs:x:50:bob,ann\nanna:x:51:anna\nbroken\n:x:52:\n";
-        let ann = Owner { uid: 1000, gid: 1000 };
-        assert_eq!(listed_groups(ann, users, groups), [1000, 50]);
-        assert_eq!(listed_groups(Owner { uid: 7, gid: 7 }, users, groups), [7], "a user without a name");
+    fn owner(uid: u32, groups: &[u32]) -> Owner {
+        Owner { uid, gid: uid, groups: groups.into() }
     }
 
     /// What becomes of opening `name` in a folder of this mode that belongs to root.
-    fn open_in(folder: &Path, name: &str, owner: Owner) -> Result<fs::File, Status> {
+    fn open_in(folder: &Path, name: &str, owner: &Owner) -> Result<fs::File, Status> {
         let dir = OwnedFd::from(fs::File::open(folder).unwrap());
         open_as(owner, &dir, &folder.join(name), 0o640).map(fs::File::from).map_err(|e| e.status())
     }
@@ -125,7 +98,7 @@ mod tests {
             eprintln!("skipped: only root can take another user's rights");
             return;
         }
-        let (ann, bob) = (Owner { uid: 54_321, gid: 54_321 }, Owner { uid: 54_322, gid: 54_322 });
+        let (ann, bob) = (&owner(54_321, &[]), &owner(54_322, &[]));
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("f");
         fs::create_dir(&folder).unwrap();
@@ -139,6 +112,10 @@ mod tests {
         assert_eq!((made.uid(), made.gid(), made.mode() & 0o137), (ann.uid, ann.gid, 0));
         assert_eq!(open_in(&folder, "b", bob).err(), Some(denied));
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();
+        let with_group = open_in(&folder, "b", &owner(bob.uid, &[7, ann.gid])).unwrap().metadata().unwrap();
+        assert_eq!((with_group.uid(), with_group.gid()), (bob.uid, bob.gid), "by a group of his connection");
+        assert_eq!(open_in(&folder, "c", bob).err(), Some(denied), "which another connection has not");
         symlink("/etc/passwd", folder.join("link")).unwrap();
         assert_eq!(open_in(&folder, "link", ann).err(), Some(denied));
         fs::create_dir(folder.join("folder")).unwrap();

@@ -15,13 +15,13 @@ use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Config, Done, Place, Session};
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
-use traceweir_transport::socket::Peer;
 
 use super::access::rights_to_run;
 use super::notice::{Notice, Promise};
 use super::sessions::{Entry, State, not_running};
 use super::wait::Purpose;
 use super::{Asker, CLOSE_WITHIN, Service, info, own, warning};
+use crate::access::Identity;
 use crate::error::Refusal;
 use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
@@ -47,7 +47,7 @@ impl Service {
         self.sessions.check(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
         self.check_right(asker.link, judged_by, rights_to_run(raw))?;
-        let peer = self.peer(asker.link).ok_or_else(not_running)?;
+        let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
         passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
         let config = self.fit(config)?;
@@ -59,7 +59,7 @@ impl Service {
         let (file, changes, turned_away) = (None, 0, 0);
         self.sessions
             .insert(id, Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, state });
-        self.launch(id, config, passed, peer);
+        self.launch(id, config, passed, (pid, owner));
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl Service {
     }
 
     /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
-    fn launch(&self, id: u64, config: Config, passed: Passed, peer: Peer) {
+    fn launch(&self, id: u64, config: Config, passed: Passed, (pid, owner): (u32, Identity)) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
         let (post, files) = (self.post.clone(), self.files.clone());
         apart(move || {
@@ -87,8 +87,8 @@ impl Service {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(Notice::Ended { id, status: ended.status });
                 });
-                let next_file = folder.map(|folder| next_file(folder, peer.into(), rights, files));
-                let starter = (peer.pid, peer.pid);
+                let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files));
+                let starter = (pid, pid);
                 let session = Session::start(config, Place { id, file, next_file, starter, on_end })?;
                 Ok((session, claim))
             }));
@@ -164,13 +164,18 @@ impl Service {
             session.update(update, None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
         }
-        let (files, peer) = (self.files.clone(), self.peer(asker.link));
+        let (files, starter) = (self.files.clone(), self.starter(asker.link));
         apart(move || match passed.open(&files, &Terms::to_change(&config)) {
             Ok(Opened { file, claim, folder, rights }) => {
                 let done = promise.completed_by(|it| (it, claim)).done();
-                match (file, folder, peer) {
-                    (Some(file), Some(folder), Some(peer)) => {
-                        session.update_row(update, file, next_file(folder, peer.into(), rights, files), done);
+                match (file, folder, starter) {
+                    (Some(file), Some(folder), Some((_, owner))) => {
+                        session.update_row(
+                            update,
+                            file,
+                            next_file(folder, owner.into(), rights, files),
+                            done,
+                        );
                     }
                     (file, ..) => session.update(update, file, done),
                 }

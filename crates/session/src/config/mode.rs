@@ -5,7 +5,8 @@
 //!   where events go          REAL_TIME  BUFFERING  PRIVATE_LOGGER  PRIVATE_IN_PROC                                    output.rs, realtime.rs
 //!   streams                  NO_PER_PROCESSOR_BUFFERING                                                               collect.rs
 //!   who may                  SECURE (who writes)  NONSTOPPABLE (nobody stops; autologgers only)                       the daemon
-//!   sequence, fate           USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE  INDEPENDENT_SESSION                             kept and shown
+//!   numbers of messages      USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE                                                  sequence.rs
+//!   beside other sessions    INDEPENDENT_SESSION (no room in one session is nothing to the others)                    the processes, told when enabled
 //!   nothing to do here       USE_PAGED_MEMORY: all buffers are pageable      ADDTO_TRIAGE_DUMP: they are in every core dump
 //!                            STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: there is no such shutdown
 //!                            DELAY_OPEN_FILE, ADD_HEADER: obsolete            MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
