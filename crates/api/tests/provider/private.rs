@@ -232,6 +232,7 @@ fn a_private_session_goes_on_in_another_file() {
     stage.run("another file");
     let payloads = |file: &str| read(&stage.path(file)).0.into_iter().map(|s| s.payload).collect::<Vec<_>>();
     assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"behind".to_vec()]));
+    assert_eq!(payloads("snapshot.etl"), [b"behind".to_vec()]);
 }
 
 fn another_file(folder: &Path) {
@@ -246,7 +247,15 @@ fn another_file(folder: &Path) {
     assert!(!folder.join("c.etl").exists(), "nothing is left behind");
     let now = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
     assert_eq!((now.config.flush_timer, now.config.log_file), (3, Some(folder.join("b.etl"))));
+    let recorder = SessionConfig { log_file_mode: 0x400, log_file: None, ..sequential("r", "unused".into()) };
+    let recorder = PrivateSession::start(&recorder).unwrap();
+    recorder.enable(PROVIDER, &everything()).unwrap();
     provider.write(&event(1), &[b"behind"]).unwrap();
+    let taken = recorder.flush(Some(&folder.join("b.etl"))).unwrap_err();
+    assert_eq!(taken.status(), Status::ERROR_BAD_PATHNAME, "the other session writes it");
+    for _ in 0..2 {
+        recorder.flush(Some(&folder.join("snapshot.etl"))).unwrap();
+    }
     session.stop().unwrap();
 }
 

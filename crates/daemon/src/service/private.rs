@@ -20,6 +20,7 @@
 //!    by its starter and by root alone: it is opened with the rights of others.
 
 mod act;
+mod owner;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

@@ -14,12 +14,13 @@ use traceweir_transport::message::{
     Control, EnableCode, EnableParams, Message, Properties, SessionConfig, SessionRef, Update,
 };
 
+use super::owner::names_file;
 use super::{
     ANSWER_WITHIN, DISK_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Pending, Private, Purpose, who_takes_part,
 };
 use crate::error::Refusal;
 use crate::filter;
-use crate::log::{info, refused, warning};
+use crate::log::{info, warning};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
@@ -152,29 +153,6 @@ impl Service {
                 Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why))
             }
         }
-    }
-
-    /// Whether the session is the asker's to control. Where he names a file nobody will do but its starter and root: processes open it
-    /// with the rights of their user.
-    fn check_owner(&self, asker: Asker, id: u64, names_file: bool) -> Result<(), Refusal> {
-        let (uid, private) = (self.uid(asker)?, self.privates.all.get(&id).ok_or_else(not_running)?);
-        let may = if names_file { uid == 0 } else { !self.is_guest(asker.link) };
-        if may || uid == private.starter {
-            return Ok(());
-        }
-        let (name, starter) = (&private.config.name, private.starter);
-        refused!("uid {uid}: private session {name:?} is that of uid {starter}");
-        let what = if names_file { "gets another file from" } else { "is controlled by" };
-        let why = format!(
-            "a private session {what} the user who started it (uid {starter}) and root; start one of your own"
-        );
-        Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why))
-    }
-
-    /// The user who asks.
-    fn uid(&self, asker: Asker) -> Result<u32, Refusal> {
-        let closed = || Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed");
-        self.peer(asker.link).map(|peer| peer.uid).ok_or_else(closed)
     }
 
     /// Passes a request on to all processes, each with its own file's name.
@@ -404,15 +382,6 @@ impl Service {
             (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
             (None, _, None) => self.refuse(asker, not_running()),
         }
-    }
-}
-
-/// Whether a request names a file that processes are to open.
-fn names_file(control: &Control) -> bool {
-    match control {
-        Control::Update(update) => update.log_file.is_some(),
-        Control::Flush { log_file } => log_file.is_some(),
-        _ => false,
     }
 }
 
