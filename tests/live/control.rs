@@ -187,6 +187,39 @@ fn what_is_not_there_is_said_and_nothing_is_started() {
 }
 
 #[test]
+fn what_cannot_be_does_not_cost_an_old_trace() {
+    let daemon = Daemon::start();
+    let keep = daemon.path("keep.etl");
+    std::fs::write(&keep, "old").unwrap();
+    daemon.weir(["start", "Plain", "-o", text(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
+    let run = daemon.weir(["flush", "Plain", "-o", text(&keep)]).expect(1);
+    assert!(run.stderr.contains("only a flight recorder writes snapshots"), "{}", run.stderr);
+    for n in 2..=8 {
+        daemon.weir(["start", &format!("Live{n}"), "-p", SHOP]).expect(0);
+    }
+    let run = daemon.weir(["start", "Ninth", "-o", text(&keep), "-p", SHOP]).expect(1);
+    assert!(
+        run.stderr.contains("eight sessions") && run.stderr.contains("nothing was changed"),
+        "{}",
+        run.stderr
+    );
+    daemon.weir(["record", "-o", text(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
+    assert_eq!(std::fs::read(&keep).unwrap(), b"old");
+    assert_eq!(sessions(&daemon).len(), 8);
+}
+
+#[test]
+fn a_limit_that_leaves_no_room_for_events_is_refused() {
+    let daemon = Daemon::start();
+    let keep = daemon.path("keep.etl");
+    std::fs::write(&keep, "old").unwrap();
+    let run =
+        daemon.weir(["start", "X", "-o", text(&keep), "--max-size", "1", "--buffer-size", "1024"]).expect(1);
+    assert!(run.stderr.contains("two buffers"), "{}", run.stderr);
+    assert_eq!(std::fs::read(&keep).unwrap(), b"old");
+}
+
+#[test]
 fn a_name_or_file_that_is_taken_is_refused() {
     let daemon = Daemon::start();
     let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));

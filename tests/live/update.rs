@@ -35,6 +35,16 @@ fn a_session_goes_on_in_another_file() {
 }
 
 #[test]
+fn a_row_goes_on_only_under_a_name_with_a_number() {
+    let daemon = Daemon::start();
+    let row = daemon.path("row-%d.etl");
+    daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1"]).expect(0);
+    let run = daemon.weir(["update", "Row", "-o", text(&daemon.path("other.etl"))]).expect(1);
+    assert!(run.stderr.contains("one %d"), "{}", run.stderr);
+    assert!(!daemon.path("other.etl").exists());
+}
+
+#[test]
 fn live_delivery_is_switched_on_and_off() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Both", "-o", text(&daemon.path("a.etl")), "-p", SHOP, "--low-latency"]).expect(0);

@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow};
-use traceweir::controller::{Controller, EnableCode, Properties, Scope, SessionConfig, SessionRef};
+use traceweir::controller::{
+    Controller, EnableCode, Properties, ProviderEntry, Scope, SessionConfig, SessionRef,
+};
 use traceweir::{Error, Status};
 use traceweir_daemon::RuntimeDir;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 
 use crate::cli::Whose;
@@ -29,6 +32,8 @@ pub(crate) use shape::{config, roomy};
 const ENABLE_TIMEOUT_MS: u32 = 2000;
 /// How long a session that somebody else stops may take.
 const STOPPING: Duration = Duration::from_secs(10);
+/// Sessions that may enable one provider, or one group (`docs/spec/control-protocol.md`).
+const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 
 /// The daemon, if one runs.
 pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
@@ -79,11 +84,17 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Starts a session, with a daemon of the user's where none runs.
-    pub(crate) fn start(whose: Whose, config: &SessionConfig) -> Result<(Self, Properties)> {
+    /// Starts a session that is to enable these providers, with a daemon of the user's where none runs.
+    pub(crate) fn start(
+        whose: Whose,
+        config: &SessionConfig,
+        providers: &[Wanted],
+    ) -> Result<(Self, Properties)> {
         let mut controller =
             Controller::find_or_start(whose.scope()).map_err(|error| in_folder(whose, error))?;
         let about = || format!("cannot start session {}", plain(&config.name));
+        // Before the start, which empties the file: an old trace is not given for a session that cannot be.
+        check_enables(&controller.providers()?, providers).with_context(about)?;
         let properties = controller.start(config).with_context(about)?;
         let session = SessionRef::Id(properties.id);
         Ok((Self { controller, session, name: config.name.clone(), is_over: false }, properties))
@@ -180,6 +191,20 @@ fn is_stopping(error: &Error) -> bool {
 /// Whether the daemon went away in the middle of it.
 pub(crate) fn is_cut(error: &Error) -> bool {
     error.is_disconnect()
+}
+
+/// Refuses what the daemon would refuse once the session runs, as far as it can be seen ahead.
+fn check_enables(known: &[ProviderEntry], wanted: &[Wanted]) -> Result<()> {
+    for wanted in wanted {
+        let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+        let entry = known.iter().find(|it| it.provider == wanted.guid && it.is_group == is_group);
+        if entry.is_some_and(|it| it.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
+            let name = plain(&wanted.name);
+            let why = format!("eight sessions enable {name} already: stop one; nothing was changed");
+            return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, why).into());
+        }
+    }
+    Ok(())
 }
 
 fn enable(controller: &mut Controller, session: &SessionRef, wanted: &Wanted, pids: &[u32]) -> Result<()> {

@@ -165,12 +165,13 @@ impl Config {
         }
     }
 
-    /// A log that goes on at its limit holds its header buffer and at least one more.
+    /// A log with a limit holds its header buffer and at least one more.
     fn check_limit(&self) -> Result<()> {
         let least = u64::from(self.properties.buffer_size) << 11;
         match limit_of(&self.properties) {
-            Limit::Wrap(bytes) | Limit::Next(bytes) if bytes < least => {
-                let why = "a circular log, or a file of a row, has room for two buffers at least";
+            Limit::Stop(bytes) | Limit::Wrap(bytes) | Limit::Next(bytes) if bytes < least => {
+                let why = "the limit of a log file leaves room for two buffers at least, \
+                           its header and one of events: raise it, or make the buffers smaller";
                 refuse(Status::ERROR_INVALID_PARAMETER, why)
             }
             _ => Ok(()),

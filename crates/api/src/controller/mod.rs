@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use traceweir_format::Guid;
-use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
+use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_NEWFILE};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Role};
 pub use traceweir_transport::message::{
@@ -169,27 +169,36 @@ impl Controller {
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
-        if update.log_file.is_some() && is_private(&self.query(session)?.config) {
-            return self.update_private(session, update);
-        }
         let log = match &update.log_file {
-            // Whether such a name is that of a file or of a row is the session's to say.
-            Some(path) if traceweir_session::config::check_row(path).is_ok() => {
-                Some(Log::open(path, self.query(session)?.config.log_file_mode)?)
-            }
-            Some(path) => Some(Log::open(path, 0)?),
             None => None,
+            Some(path) => {
+                let config = self.query(session)?.config;
+                if is_private(&config) {
+                    return self.update_private(session, update);
+                }
+                // Whether a name is that of a file or of a row is the session's to say.
+                if config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 {
+                    traceweir_session::config::check_row(path)?;
+                }
+                Some(Log::open(path, config.log_file_mode)?)
+            }
         };
         update.log_file = log.as_ref().map(|log| log.name.clone());
         self.control(session, Control::Update(update), log, LONG_PATIENCE)
     }
 
-    /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own.
+    /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. Any other session writes none:
+    /// a `file` is refused with `ERROR_INVALID_PARAMETER`, and stays as it is.
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
-        if let Some(path) = &file
-            && is_private(&self.query(session)?.config)
-        {
-            return self.flush_private(session, path);
+        if let Some(path) = &file {
+            let config = self.query(session)?.config;
+            if config.log_file_mode & EVENT_TRACE_BUFFERING_MODE == 0 {
+                let why = "only a flight recorder writes snapshots";
+                return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+            }
+            if is_private(&config) {
+                return self.flush_private(session, path);
+            }
         }
         let log = file.as_deref().map(|path| Log::open(path, 0)).transpose()?;
         let log_file = log.as_ref().map(|log| log.name.clone());

@@ -125,10 +125,10 @@ fn stage(options: &Demo) -> Result<Outcome> {
         low_latency: true,
         ..SessionConfig::default()
     };
-    let (mut session, _) = Own::start(Whose::default(), &config)?;
+    let wanted = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
+    let (mut session, _) = Own::start(Whose::default(), &config, &wanted)?;
     let trace = Trace::open_live(Whose::default().scope(), session.session())?;
-    let provider = parse_provider(PROVIDER).map_err(anyhow::Error::msg)?;
-    session.enable(&[provider], &[])?;
+    session.enable(&wanted, &[])?;
     eprintln!("{SHOPS} processes write events of {PROVIDER}; they are recorded and, live:\n");
     let running = std::thread::spawn(move || -> Result<Ended> {
         let served = serve_all();

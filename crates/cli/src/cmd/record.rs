@@ -91,7 +91,7 @@ fn record(options: &Record) -> Result<Outcome> {
     let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
     // However this program ends, the file is finalised.
     config.tied = true;
-    let (mut session, first) = Own::start(options.whose, &config)?;
+    let (mut session, first) = Own::start(options.whose, &config, &wanted)?;
     session.enable(&wanted, &options.pid)?;
     if !options.pid.is_empty() {
         sessions::check_pids(session.controller(), &wanted, &options.pid)?;

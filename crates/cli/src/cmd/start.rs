@@ -15,7 +15,7 @@ use crate::sessions::{self, Own};
 pub(super) fn run(options: &Start) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.manifest)?;
     let config = sessions::config(&options.name, options.output.as_deref(), &options.shape)?;
-    let (mut session, properties) = Own::start(options.whose, &config)?;
+    let (mut session, properties) = Own::start(options.whose, &config, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
     eprintln!("{}", what_next(&properties));

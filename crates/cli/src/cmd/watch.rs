@@ -152,7 +152,7 @@ impl Source {
             ..SessionConfig::default()
         };
         sessions::roomy(&mut config);
-        let (mut session, _) = Own::start(options.whose, &config)?;
+        let (mut session, _) = Own::start(options.whose, &config, wanted)?;
         let trace = Trace::open_live(options.whose.scope(), session.session())?;
         session.enable(wanted, &options.filters.pid)?;
         if options.filters.pid.is_empty() {

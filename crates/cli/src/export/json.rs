@@ -9,7 +9,7 @@ use traceweir_format::header::Record;
 use super::fields::JsonFields;
 use super::message::Messages;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, push_hex, push_id};
+use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::event::Event;
 
 /// Writes objects.
@@ -151,6 +151,7 @@ impl Sink for Json {
         }
         push_guid(b",\"activity\":\"", event.record.activity(), out);
         push_guid(b",\"related\":\"", event.record.items().related_activity(), out);
+        items::push_json(&event.record, out);
         push_stack(&event.record, out);
         let misfit = self.fields(event, out);
         out.extend_from_slice(b"}\n");

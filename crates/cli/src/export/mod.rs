@@ -2,6 +2,7 @@
 
 mod csv;
 mod fields;
+mod items;
 mod json;
 mod message;
 mod object;

@@ -12,7 +12,7 @@ use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
 use super::message::Messages;
-use super::{Sink, Stamp, push_hex, push_id, unnamed_event};
+use super::{Sink, Stamp, items, push_hex, push_id, unnamed_event};
 use crate::event::Event;
 
 const DIM: &[u8] = b"\x1b[2m";
@@ -181,6 +181,7 @@ impl Sink for Text {
         self.paint(PLAIN, out);
         self.who(event, out);
         let misfit = self.what(event, out);
+        items::push_text(&event.record, out);
         out.push(b'\n');
         misfit
     }

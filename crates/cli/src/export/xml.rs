@@ -15,7 +15,7 @@ use traceweir_format::spec::event::class;
 
 use super::fields::{MAX_FIELDS, is_hidden};
 use super::message::Messages;
-use super::{Sink, Stamp, push_hex};
+use super::{Sink, Stamp, items, push_hex};
 use crate::event::Event;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
@@ -69,7 +69,11 @@ impl Xml {
         );
         let channel = event.found.as_ref().ok().and_then(|f| f.known.schema.names.channel.as_deref());
         element("\t\t", "Channel", channel.unwrap_or_default(), out);
-        out.extend_from_slice(b"\t\t<Computer />\r\n\t</System>\r\n");
+        out.extend_from_slice(b"\t\t<Computer />\r\n");
+        if let Some(sid) = items::sid_of(record) {
+            let _ = write!(out, "\t\t<Security UserID=\"{sid}\" />\r\n");
+        }
+        out.extend_from_slice(b"\t</System>\r\n");
     }
 
     fn data(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
-use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
+use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_NONSTOPPABLE_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Config, Done, Place, Session};
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
@@ -27,6 +27,8 @@ use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
 /// Updates and flushes of one session that may be under way.
 const MAX_CHANGES: usize = 64;
+/// Why a flush to a file is refused.
+const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
 
 impl Service {
     /// Starts a session.
@@ -206,6 +208,11 @@ impl Service {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
         passed.check(Named::by(0, log_file.is_some()))?;
+        // Before the file is emptied: what nobody writes stays as it is.
+        let mode = session.properties().config.log_file_mode;
+        if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
+        }
         self.count_change(id)?;
         let promise = self.promise_change(id, asker, false);
         let Some(path) = log_file else {

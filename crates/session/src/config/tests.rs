@@ -105,6 +105,8 @@ fn rows_of_files_have_a_place_for_the_number_and_room_for_two_buffers() {
     assert_eq!(status(row("/tmp/a%d.etl", 128)), None);
     assert_eq!(status(row("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
     assert_eq!(status(row("/tmp/a%d.etl", 0)), INVALID, "no limit");
+    let plain = |maximum_file_size| status(SessionConfig { maximum_file_size, ..raw(0x2001) });
+    assert_eq!((plain(128), plain(127), plain(0)), (None, INVALID, None), "a plain file");
     for path in ["/tmp/a.etl", "/tmp/%d%d.etl", "/tmp%d/a.etl"] {
         assert_eq!(status(row(path, 1000)), INVALID, "{path}");
     }
