@@ -1,5 +1,6 @@
 //! Which daemon answers, and what an idle system says.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,31 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 5.1", P, "a path through what is no folder → 161", paths_through_files),
 ];
 
+/// A daemon that finds these settings, and its folder.
+pub(super) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
+    let folder = folder_with(stage, "traceweir.conf", settings);
+    let daemon = Daemon::start(&folder);
+    (folder, daemon)
+}
+
+/// A folder for a daemon, with a file in it.
+pub(super) fn folder_with(stage: &Stage, name: &str, text: &str) -> PathBuf {
+    let path = no_folder_yet(stage).join(name);
+    put(&path, text);
+    path.ancestors().find(|it| it.parent() == Some(stage.folder())).unwrap().to_owned()
+}
+
+/// Writes a file that a daemon obeys: nobody else may write it, or the folders around it.
+pub(super) fn put(path: &Path, text: &str) {
+    for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
+        if std::fs::create_dir(folder).is_ok() {
+            std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
+        }
+    }
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+}
+
 fn no_folder_yet(stage: &Stage) -> PathBuf {
     stage.folder().join(format!("daemon {}", unique()))
 }
@@ -46,7 +72,8 @@ fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
     (folder, controller)
 }
 
-fn connected(folder: &Path) -> Controller {
+/// A controller of the daemon in a folder, as soon as it answers.
+pub(super) fn connected(folder: &Path) -> Controller {
     let mut found = None;
     until("a daemon", || {
         found = Controller::find_at(folder).ok().flatten();

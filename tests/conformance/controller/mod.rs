@@ -4,6 +4,7 @@ mod access;
 mod control;
 mod daemon;
 mod enable;
+mod files;
 mod filters;
 mod matching;
 mod modes;
@@ -19,6 +20,7 @@ use crate::rule::{NotHere, Rule};
 pub(crate) const RULES: &[&[Rule]] = &[
     properties::RULES,
     modes::RULES,
+    files::RULES,
     start::RULES,
     control::RULES,
     update::RULES,
