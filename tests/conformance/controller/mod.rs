@@ -1,11 +1,15 @@
 //! Rules of the controller's half: sessions, enablement, filters, permissions.
 
 mod access;
+mod classic;
 mod control;
 mod daemon;
 mod enable;
+mod event_filters;
+mod fate;
 mod files;
 mod filters;
+mod items;
 mod matching;
 mod modes;
 mod not_here;
@@ -21,13 +25,17 @@ pub(crate) const RULES: &[&[Rule]] = &[
     properties::RULES,
     modes::RULES,
     files::RULES,
+    fate::RULES,
     start::RULES,
     control::RULES,
     update::RULES,
     query::RULES,
     enable::RULES,
+    classic::RULES,
+    items::RULES,
     matching::RULES,
     filters::RULES,
+    event_filters::RULES,
     access::RULES,
     daemon::RULES,
     private::RULES,
