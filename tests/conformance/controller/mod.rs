@@ -13,6 +13,7 @@ mod items;
 mod matching;
 mod modes;
 mod not_here;
+mod outside;
 mod private;
 mod properties;
 mod query;
@@ -39,5 +40,6 @@ pub(crate) const RULES: &[&[Rule]] = &[
     access::RULES,
     daemon::RULES,
     private::RULES,
+    outside::RULES,
 ];
 pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];
