@@ -35,7 +35,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// A daemon that finds these settings, and its folder.
-pub(super) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
+pub(crate) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
     let folder = folder_with(stage, "traceweir.conf", settings);
     let daemon = Daemon::start(&folder);
     (folder, daemon)
@@ -73,7 +73,7 @@ fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
 }
 
 /// A controller of the daemon in a folder, as soon as it answers.
-pub(super) fn connected(folder: &Path) -> Controller {
+pub(crate) fn connected(folder: &Path) -> Controller {
     let mut found = None;
     until("a daemon", || {
         found = Controller::find_at(folder).ok().flatten();

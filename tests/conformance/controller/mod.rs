@@ -1,9 +1,10 @@
 //! Rules of the controller's half: sessions, enablement, filters, permissions.
 
 mod access;
+mod autologger;
 mod classic;
 mod control;
-mod daemon;
+pub(crate) mod daemon;
 mod enable;
 mod event_filters;
 mod fate;
@@ -18,6 +19,7 @@ mod private;
 mod properties;
 mod query;
 mod start;
+mod status;
 mod update;
 
 use crate::rule::{NotHere, Rule};
@@ -39,7 +41,9 @@ pub(crate) const RULES: &[&[Rule]] = &[
     event_filters::RULES,
     access::RULES,
     daemon::RULES,
+    status::RULES,
     private::RULES,
     outside::RULES,
+    autologger::RULES,
 ];
 pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];

@@ -11,6 +11,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
 
 use super::wait::Purpose;
@@ -39,6 +40,10 @@ impl Service {
         let (session, _) = self.sessions.find_running(session)?;
         if provider.is_null() {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
+        }
+        if is_system_provider(&provider) {
+            let why = "a system provider is enabled on a system logger only";
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
         }
         self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 use traceweir_transport::message::{
@@ -204,6 +205,9 @@ impl Service {
     ) -> Result<(), Refusal> {
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
+        }
+        if is_system_provider(&provider) {
+            return Err(invalid("a system provider is enabled on a system logger only"));
         }
         let (params, scope) = filter::resolve(&provider, params)?;
         if scope.is_some() {
