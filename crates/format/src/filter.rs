@@ -86,7 +86,7 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
         EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => LevelKeyword::parse(data).map(drop),
-        FIRST_OF_SYSTEM.. => Err(invalid("filter", "the type is not known")),
+        _ if kind >= FIRST_OF_SYSTEM => Err(invalid("filter", "the type is not known")),
         _ => at_most("filter of a provider", data, MAX_EVENT_FILTER_DATA_SIZE),
     }
 }
@@ -308,7 +308,8 @@ pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
     let text = until_nul16(bytes);
-    if bytes.len() % 2 != 0 || bytes.get(text.len()..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0))
+    if !bytes.len().is_multiple_of(2)
+        || bytes.get(text.len()..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0))
     {
         return Err(invalid(WHAT, "it is one text of 16-bit units"));
     }

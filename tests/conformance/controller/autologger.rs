@@ -58,6 +58,7 @@ pub(crate) const RULES: &[Rule] = &[
         "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
         all_is_unused_without_any
     ),
+    rule!("controller 11 #EnableFlags", D, "the flags of a classic provider", flags_of_a_classic_provider),
     rule!("controller 11 #EnableProperty", D, "the properties of an enable", properties_of_an_enable),
     rule!(
         "controller 11",
@@ -247,6 +248,12 @@ fn all_is_unused_without_any(stage: &Stage) {
     let mut other = Other::start(guid, Some(&booted.folder));
     other.write(1);
     assert_eq!(booted.stop().len(), 1, "its keyword is 1");
+}
+
+fn flags_of_a_classic_provider(stage: &Stage) {
+    let guid = new_provider();
+    let booted = Booted::with(stage, &provider(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
+    assert_eq!(booted.wants(guid), Some((2, 0x30, 0)));
 }
 
 fn properties_of_an_enable(stage: &Stage) {

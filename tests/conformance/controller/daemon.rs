@@ -8,6 +8,9 @@ use traceweir::Provider;
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Listener;
+
 use crate::other::Daemon;
 use crate::rule::{Rule, rule};
 use crate::stage::{Stage, event, new_provider, status, unique, until};
@@ -27,6 +30,12 @@ pub(crate) const RULES: &[Rule] = &[
         nothing_to_change
     ),
     rule!("decision 2", P, "sessions of two daemons have nothing to do with each other", daemons_are_apart),
+    rule!(
+        "decision 2",
+        P,
+        "a daemon that does not answer is an error that names its socket",
+        a_daemon_that_does_not_answer
+    ),
     rule!("decision 32", P, "low latency: an event is collected when it comes, without a flush", low_latency),
     rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
     rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
@@ -118,6 +127,14 @@ fn daemons_are_apart(stage: &Stage) {
     let same = SessionConfig { log_file: Some(stage.path()), ..config };
     let id = there.start(&same).unwrap().id;
     there.stop(&SessionRef::Id(id)).unwrap();
+}
+
+fn a_daemon_that_does_not_answer(stage: &Stage) {
+    let folder = folder_with(stage, "note", "");
+    let socket = RuntimeDir::at(&folder).control_socket();
+    let _listener = Listener::bind(&socket, 0o600).unwrap();
+    let error = Controller::find_at(&folder).unwrap_err();
+    assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
 }
 
 fn low_latency(stage: &Stage) {

@@ -48,7 +48,7 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
         idle_exit: idle_exit.map(Duration::from_secs),
         listener,
         max_sessions: options.max_sessions.unwrap_or(settings.max_sessions) as usize,
-        reserve_mb: settings.reserve_mb.into(),
+        reserve_mb: settings.reserve_mb,
         ..usual
     };
     let ready = || tell_manager("READY=1");

@@ -49,9 +49,8 @@ impl<'a> Blocks<'a> {
 
     /// Bytes to the next NUL of so many bytes, which is counted; a text without one ends with the payload. `None` where no byte is left.
     pub(super) fn until_nul(self, start: u32, width: u32) -> Option<u32> {
-        let mut source = self.bytes(start, u32::MAX);
         let (mut seen, mut zeros) = (0_u32, 0);
-        while let Some(byte) = source.next() {
+        for byte in self.bytes(start, u32::MAX) {
             seen += 1;
             zeros = if byte == 0 { zeros + 1 } else { 0 };
             if seen.is_multiple_of(width) {

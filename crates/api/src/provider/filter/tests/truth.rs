@@ -20,6 +20,9 @@ use crate::provider::registration::Handle;
 const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 const NAME: &str = "seven";
 
+/// The level/keyword part of a filter: any, all, level.
+type Part = (u64, u64, u8);
+
 /// What a controller asks for; the rules below are about this, not about bytes.
 #[derive(Clone, Debug, Default)]
 struct Asked {
@@ -30,7 +33,7 @@ struct Asked {
     /// Listed ids, and whether these or all others pass.
     ids: Option<(Vec<u16>, bool)>,
     /// Listed names, whether these or all others pass, and the part of events that is looked at: any, all, level.
-    names: Option<(Vec<&'static str>, bool, (u64, u64, u8))>,
+    names: Option<(Vec<&'static str>, bool, Part)>,
     /// Payloads of event 7 up to this number.
     payload_up_to: Option<u64>,
 }
