@@ -5,6 +5,7 @@ use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
 use traceweir::{Guid, Provider};
 
+use crate::controller::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
 use crate::stage::{Session, Stage, event, new_provider, status};
 
@@ -24,6 +25,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("api 4", D, "a buffer of 16 MiB works; what is larger is clamped, not refused", buffers_of_16_mib),
     rule!("api 4", D, "128 blocks fill an event to its last byte", full_blocks),
+    rule!(
+        "api 4",
+        D,
+        "the number of sessions can be set from 32 to 256; one more → 1450",
+        as_many_sessions_as_set
+    ),
     rule!("controller 10", D, "private sessions do not count against the 64", private_sessions_do_not_count),
 ];
 
@@ -137,4 +144,15 @@ fn private_sessions_do_not_count(stage: &Stage) {
     let _private = PrivateSession::start(&stage.config()).unwrap();
     drop(sessions);
     let _again: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+}
+
+fn as_many_sessions_as_set(stage: &Stage) {
+    for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
+        let (folder, _daemon) = with_settings(stage, &format!("max_sessions = {setting}\n"));
+        let mut controller = connected(&folder);
+        let mut start =
+            || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(stage) });
+        assert!((0..most).all(|_| start().is_ok()), "{setting}");
+        assert_eq!(status(start()), 1450, "{setting}");
+    }
 }

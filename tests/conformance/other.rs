@@ -4,55 +4,119 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use traceweir::controller::SessionConfig;
 use traceweir::provider::activity;
-use traceweir::{Guid, Provider};
+use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
 
-/// Makes this program a process that registers the provider of this GUID, says so, and stays until its input ends.
+/// Makes this program a process that registers the provider of this GUID, says so, and stays until its input ends. Each byte that it reads is the id of
+/// an event that it writes, level 4, keyword 1; it says so, too.
 pub(crate) const PROVIDER: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
+/// Makes such a process record itself into this file, in a private session.
+const RECORD: &str = "TRACEWEIR_CONFORMANCE_RECORD";
 
 /// The other process's `main`.
 pub(crate) fn play(provider: &OsStr) -> ExitCode {
     let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("a GUID");
-    let _provider = Provider::register(guid, None).expect("the provider registers");
-    println!("registered {}", activity::create());
-    std::io::stdout().flush().expect("said");
-    let _ = std::io::stdin().read(&mut [0]);
+    let own = std::env::var_os(RECORD).map(|file| {
+        let log_file = Some(file.into());
+        let config = SessionConfig { name: "own".into(), log_file_mode: 1, log_file, ..Default::default() };
+        let session = PrivateSession::start(&config).expect("a private session");
+        session.enable(guid, &Default::default()).expect("it enables the provider");
+        session
+    });
+    let provider = Provider::register(guid, None).expect("the provider registers");
+    say(&format!("registered {}", activity::create()));
+    let mut id = [0];
+    while matches!(std::io::stdin().read(&mut id), Ok(1)) {
+        let descriptor = EventDescriptor { id: id[0].into(), level: 4, keyword: 1, ..Default::default() };
+        provider.write(&descriptor, &[]).expect("the event is written");
+        say("written");
+    }
+    drop(own);
     ExitCode::SUCCESS
 }
 
+fn say(what: &str) {
+    println!("{what}");
+    std::io::stdout().flush().expect("said");
+}
+
 /// A process with one provider, and an activity id that it made; killed when the rule is over.
-pub(crate) struct Other(Child, Guid);
+pub(crate) struct Other {
+    child: Child,
+    activity: Guid,
+    said: BufReader<ChildStdout>,
+}
 
 impl Other {
     /// Starts it; it has registered when this returns. It finds the daemon of this folder, or of this run.
     pub(crate) fn start(provider: Guid, folder: Option<&Path>) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.env(PROVIDER, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(folder) = folder {
             command.env("TRACEWEIR_RUNTIME_DIR", folder);
         }
+        Self::run(command, provider)
+    }
+
+    /// Starts it as a program of this path, which is made.
+    pub(crate) fn start_as(program: &Path, provider: Guid) -> Self {
+        let own = std::env::current_exe().expect("this program");
+        if std::fs::hard_link(&own, program).is_err() {
+            std::fs::copy(&own, program).expect("a copy of this program");
+        }
+        Self::run(Command::new(program), provider)
+    }
+
+    /// Starts it where no daemon is; it records itself into a file.
+    pub(crate) fn start_alone(provider: Guid, folder: &Path, file: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.env("TRACEWEIR_RUNTIME_DIR", folder).env(RECORD, file);
+        Self::run(command, provider)
+    }
+
+    fn run(mut command: Command, provider: Guid) -> Self {
+        command.env(PROVIDER, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program runs again");
-        let mut line = String::new();
-        let said = child.stdout.take().expect("its output");
-        BufReader::new(said).read_line(&mut line).expect("a line");
+        let said = BufReader::new(child.stdout.take().expect("its output"));
+        let mut other = Self { child, activity: Guid::NULL, said };
+        let line = other.hear();
         let activity = line.strip_prefix("registered ").expect("it has registered");
-        Self(child, activity.trim().parse().expect("an id"))
+        other.activity = activity.trim().parse().expect("an id");
+        other
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("a line");
+        line
+    }
+
+    /// Has it write an event.
+    pub(crate) fn write(&mut self, id: u8) {
+        self.child.stdin.as_ref().expect("its input").write_all(&[id]).expect("it listens");
+        assert_eq!(self.hear(), "written\n");
+    }
+
+    /// Lets it end by itself.
+    pub(crate) fn leave(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it ends").success());
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 
     pub(crate) fn activity(&self) -> Guid {
-        self.1
+        self.activity
     }
 
     /// Stops all its threads, until it is killed.
     pub(crate) fn freeze(&self) {
-        let id = Pid::from_child(&self.0);
+        let id = Pid::from_child(&self.child);
         kill_process(id, Signal::STOP).expect("it stops");
     }
 }
@@ -60,8 +124,8 @@ impl Other {
 impl Drop for Other {
     fn drop(&mut self) {
         // It may have left by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

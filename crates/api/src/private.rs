@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::{Guid, filter};
 use traceweir_session::{Config, Done, Identity, Place, Session};
 use traceweir_transport::cpu;
@@ -167,6 +168,10 @@ impl PrivateSession {
         let client = self.client()?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             let why = "a private session enables providers by their GUID, not groups";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        if is_system_provider(&provider) {
+            let why = "a system provider is enabled on a system logger only";
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
         }
         check_filters(provider, &params.filters)?;

@@ -1,7 +1,6 @@
 //! Controllers against a daemon that is played by hand: what is asked, how answers are told apart, and what failures look like.
 
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use traceweir::controller::{
@@ -136,16 +135,29 @@ fn a_new_log_file_goes_when_the_daemon_refuses_and_an_old_one_stays() {
 }
 
 #[test]
-fn a_missing_folder_is_found_before_the_daemon_is_asked() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
-    let fake = Fake::new(move |_, _| {
-        count.fetch_add(1, Ordering::Relaxed);
+fn a_missing_folder_starts_nothing_and_a_name_that_runs_is_told_first() {
+    let fake = Fake::new(|connection, envelope| {
+        let answer = match envelope.message {
+            Message::Control { session: SessionRef::Name(name), control: Control::Query } => match &*name {
+                "runs" | "00000000-0000-0000-0000-000000000007" => {
+                    Message::Properties(Box::new(properties("runs")))
+                }
+                _ => refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
+            },
+            other => panic!("{other:?}"),
+        };
+        reply(connection, envelope.request, &answer);
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
-    let error = controller.start(&file_config("one", &fake.path().join("none/a.etl"))).unwrap_err();
-    assert_eq!(error.status(), Status::ERROR_PATH_NOT_FOUND);
-    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    let missing = fake.path().join("none/a.etl");
+    let mut status = |config: SessionConfig| controller.start(&config).unwrap_err().status();
+    assert_eq!(status(file_config("one", &missing)), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(status(file_config("runs", &missing)), Status::ERROR_ALREADY_EXISTS);
+    let twin = SessionConfig { guid: Guid::from_u128(7), ..file_config("one", &missing) };
+    assert_eq!(status(twin), Status::ERROR_ALREADY_EXISTS);
+    std::os::unix::fs::symlink("/dev/null", fake.path().join("link")).unwrap();
+    let denied = file_config("runs", &fake.path().join("link"));
+    assert_eq!(status(denied), Status::ERROR_ACCESS_DENIED, "a denial comes first");
 }
 
 #[test]

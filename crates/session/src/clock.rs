@@ -138,6 +138,13 @@ mod tests {
     }
 
     #[test]
+    fn without_a_cycle_counter_the_third_kind_is_system_time() {
+        let kind = |kind, counter| SessionClock::start(kind, counter).kind();
+        assert_eq!([0, 1, 2, 3].map(|it| kind(it, Counter::Monotonic)), [1, 1, 2, 2]);
+        assert_eq!(kind(3, Counter::Cycles), 3);
+    }
+
+    #[test]
     fn counter_and_cycles_are_the_raw_value() {
         for kind in [1, 3] {
             let clock = SessionClock::at(kind, Counter::Cycles, anchor(7, 9), 3_000_000_000);

@@ -89,6 +89,17 @@ pub enum SessionRef {
     Name(String),
 }
 
+impl SessionRef {
+    /// Whether it names no session at all: no session has the id 0, or no name.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        match self {
+            Self::Id(id) => *id == 0,
+            Self::Name(name) => name.is_empty(),
+        }
+    }
+}
+
 /// What to do with a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {

@@ -1,11 +1,15 @@
 //! Which daemon answers, and what an idle system says.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use traceweir::Provider;
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
+
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Listener;
 
 use crate::other::Daemon;
 use crate::rule::{Rule, rule};
@@ -26,12 +30,43 @@ pub(crate) const RULES: &[Rule] = &[
         nothing_to_change
     ),
     rule!("decision 2", P, "sessions of two daemons have nothing to do with each other", daemons_are_apart),
+    rule!(
+        "decision 2",
+        P,
+        "a daemon that does not answer is an error that names its socket",
+        a_daemon_that_does_not_answer
+    ),
     rule!("decision 32", P, "low latency: an event is collected when it comes, without a flush", low_latency),
     rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
     rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
     rule!("api 5.1", P, "a path with a part that is too long → 161", parts_that_are_too_long),
     rule!("api 5.1", P, "a path through what is no folder → 161", paths_through_files),
 ];
+
+/// A daemon that finds these settings, and its folder.
+pub(crate) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
+    let folder = folder_with(stage, "traceweir.conf", settings);
+    let daemon = Daemon::start(&folder);
+    (folder, daemon)
+}
+
+/// A folder for a daemon, with a file in it.
+pub(super) fn folder_with(stage: &Stage, name: &str, text: &str) -> PathBuf {
+    let path = no_folder_yet(stage).join(name);
+    put(&path, text);
+    path.ancestors().find(|it| it.parent() == Some(stage.folder())).unwrap().to_owned()
+}
+
+/// Writes a file that a daemon obeys: nobody else may write it, or the folders around it.
+pub(super) fn put(path: &Path, text: &str) {
+    for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
+        if std::fs::create_dir(folder).is_ok() {
+            std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
+        }
+    }
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+}
 
 fn no_folder_yet(stage: &Stage) -> PathBuf {
     stage.folder().join(format!("daemon {}", unique()))
@@ -46,7 +81,8 @@ fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
     (folder, controller)
 }
 
-fn connected(folder: &Path) -> Controller {
+/// A controller of the daemon in a folder, as soon as it answers.
+pub(crate) fn connected(folder: &Path) -> Controller {
     let mut found = None;
     until("a daemon", || {
         found = Controller::find_at(folder).ok().flatten();
@@ -91,6 +127,14 @@ fn daemons_are_apart(stage: &Stage) {
     let same = SessionConfig { log_file: Some(stage.path()), ..config };
     let id = there.start(&same).unwrap().id;
     there.stop(&SessionRef::Id(id)).unwrap();
+}
+
+fn a_daemon_that_does_not_answer(stage: &Stage) {
+    let folder = folder_with(stage, "note", "");
+    let socket = RuntimeDir::at(&folder).control_socket();
+    let _listener = Listener::bind(&socket, 0o600).unwrap();
+    let error = Controller::find_at(&folder).unwrap_err();
+    assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
 }
 
 fn low_latency(stage: &Stage) {

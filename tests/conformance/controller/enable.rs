@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
+use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider};
+use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, event, new_provider, status, until, wants};
@@ -32,6 +34,18 @@ pub(crate) const RULES: &[Rule] = &[
         each_call_replaces_filters
     ),
     rule!("controller 6", D, "a provider can be enabled before it is registered", enabling_ahead),
+    rule!(
+        "controller 6",
+        D,
+        "the source of an enable reaches the callback, and is zero at a later registration",
+        the_source
+    ),
+    rule!(
+        "controller 9.2",
+        P,
+        "a system provider on a session that is no system logger → 87",
+        system_providers
+    ),
     rule!("controller 6", D, "an enable stays when its controller exits", an_enable_outlives_its_controller),
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
@@ -225,4 +239,21 @@ fn keyword_0_is_asked_for(stage: &Stage) {
     let (session, provider, _guid) = stage.listened(&EnableParams { property: 0x40, ..wants(4, 8, 0) });
     provider.write(&event(1, 4, 0), &[]).unwrap();
     assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn the_source(stage: &Stage) {
+    let (guid, session, source) = (new_provider(), stage.start(&stage.config()), new_provider());
+    let (early, late) = (Calls::default(), Calls::default());
+    let _early = Provider::register(guid, early.callback()).unwrap();
+    stage.enable(&session, guid, &EnableParams { source, ..EnableParams::default() });
+    let _late = Provider::register(guid, late.callback()).unwrap();
+    assert_eq!((early.last().source, late.last().source), (source, Guid::NULL));
+}
+
+fn system_providers(stage: &Stage) {
+    let (session, private) = (stage.start(&stage.config()), PrivateSession::start(&stage.config()).unwrap());
+    for (name, guid) in SYSTEM_PROVIDERS {
+        assert_eq!(enable_within(stage, &session.id, guid, 0), 87, "{name}");
+        assert_eq!(status(private.enable(guid, &EnableParams::default())), 87, "{name}");
+    }
 }

@@ -2,7 +2,9 @@
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
+use traceweir::private::PrivateSession;
 
+use crate::other::Other;
 use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, new_provider, status};
 
@@ -12,6 +14,32 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", none_is_ignored),
     rule!("controller 7 #PID", D, "only the processes named are enabled", processes_by_id),
     rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", eight_ids),
+    rule!(
+        "controller 7 #PID",
+        D,
+        "matched against the processes that exist at the call: one that is started again is not enabled",
+        started_again
+    ),
+    rule!("controller 7 #PID", D, "not valid for private sessions → 87", not_of_private_sessions),
+    rule!(
+        "controller 7 #EXECUTABLE_NAME",
+        D,
+        "the file name of the program, compared without regard to case",
+        processes_by_name
+    ),
+    rule!("controller 7 #EXECUTABLE_NAME", P, "later processes too", later_processes_by_name),
+    rule!(
+        "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
+        P,
+        "a process whose control group tells another name is not enabled",
+        processes_by_control_group
+    ),
+    rule!(
+        "controller 7",
+        P,
+        "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
+        lists_of_names
+    ),
     rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types),
     rule!(
         "controller 7",
@@ -29,6 +57,9 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 const PID: u32 = 0x8000_0004;
+const EXECUTABLE_NAME: u32 = 0x8000_0008;
+/// Executables, packages, applications, containers.
+const NAMES: [u32; 4] = [EXECUTABLE_NAME, 0x8000_0010, 0x8000_0020, 0x8000_8000];
 
 fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
     let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
@@ -75,6 +106,75 @@ fn eight_ids(stage: &Stage) {
     assert_eq!(enable(stage, vec![(PID, ids(&[1; 8]))]), 0);
     for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
         assert_eq!(enable(stage, vec![(PID, wrong.clone())]), 87, "{wrong:?}");
+    }
+}
+
+fn started_again(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let mut first = Other::start(guid, None);
+    stage.enable(&session, guid, &with(vec![(PID, ids(&[first.id()]))]));
+    first.write(1);
+    first.leave();
+    let mut second = Other::start(guid, None);
+    second.write(2);
+    let seen: Vec<u16> = stage.stop(session).iter().map(|it| it.descriptor.id).collect();
+    assert_eq!(seen, [1]);
+}
+
+fn not_of_private_sessions(stage: &Stage) {
+    let session = PrivateSession::start(&stage.config()).unwrap();
+    let own = with(vec![(PID, ids(&[std::process::id()]))]);
+    assert_eq!(status(session.enable(new_provider(), &own)), 87);
+}
+
+fn wide(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+fn own_program() -> String {
+    std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn processes_by_name(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let provider = Provider::register(guid, None).unwrap();
+    let meant = |names: &str| {
+        stage.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide(names))]));
+        provider.enabled(4, 1)
+    };
+    let own = own_program();
+    assert!(meant(&own) && meant(&own.to_uppercase()) && meant(&format!("other;{own}")));
+    assert!(!meant("other") && !meant(&own[1..]) && !meant(&format!("/{own}")));
+}
+
+fn later_processes_by_name(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    stage.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide("WANTED"))]));
+    let mut wanted = Other::start_as(&stage.folder().join("wanted"), guid);
+    let mut other = Other::start(guid, None);
+    wanted.write(1);
+    other.write(2);
+    let seen: Vec<u16> = stage.stop(session).iter().map(|it| it.descriptor.id).collect();
+    assert_eq!(seen, [1]);
+}
+
+fn processes_by_control_group(stage: &Stage) {
+    for kind in NAMES.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
+        let (guid, session) = (new_provider(), stage.start(&stage.config()));
+        let provider = Provider::register(guid, None).unwrap();
+        stage.enable(&session, guid, &with(vec![(kind, wide("nobody has this name"))]));
+        assert!(!provider.enabled(4, 1), "{kind:#x}");
+    }
+}
+
+fn lists_of_names(stage: &Stage) {
+    for kind in NAMES {
+        let longest = wide(&"n".repeat(512));
+        assert_eq!(enable(stage, vec![(kind, longest.clone())]), 0, "{kind:#x}");
+        let lone_surrogate = vec![0, 0xD8];
+        for wrong in [vec![], wide(";;"), vec![b'a'], lone_surrogate, [longest, wide("n")].concat()] {
+            assert_eq!(enable(stage, vec![(kind, wrong.clone())]), 87, "{kind:#x} {wrong:?}");
+        }
     }
 }
 

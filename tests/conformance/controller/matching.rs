@@ -12,6 +12,12 @@ pub(crate) const RULES: &[Rule] = &[
         "an event passes by the published formula, for every mix of level and masks",
         the_formula
     ),
+    rule!(
+        "controller 6.2",
+        D,
+        "the whole truth table of levels, masks and keyword 0, told and delivered",
+        the_whole_table
+    ),
     rule!("controller 6.2", H, "a session level of 0 lets all levels through", level_0_of_a_session),
     rule!("controller 6.2", D, "an event level of 0 always passes", level_0_of_an_event),
     rule!("decision 19", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
@@ -97,4 +103,40 @@ fn sessions_are_matched_apart(stage: &Stage) {
             .collect();
         assert_eq!(got, want, "{wish:?}");
     }
+}
+
+/// Every combination of what sessions can ask for: level, any, all, keyword 0.
+fn asked() -> Vec<EnableParams> {
+    let mut all = Vec::new();
+    for level in LEVELS {
+        for match_any in [0, 1, 6, 1 << 63, u64::MAX] {
+            for match_all in [0, 1, 2, 6, 8, u64::MAX] {
+                for property in [0, 0x10] {
+                    all.push(EnableParams { property, ..wants(level, match_any, match_all) });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn the_whole_table(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&wants(0, 0, 0));
+    let mut want = Vec::new();
+    for (row, params) in (0u32..).zip(asked()) {
+        stage.enable(&session, guid, &params);
+        for (id, level, keyword) in offered() {
+            let passes = passes(&params, level, keyword);
+            assert_eq!(provider.enabled(level, keyword), passes, "{params:?}, {level}, {keyword:#x}");
+            while provider.write(&event(id, level, keyword), &[&row.to_le_bytes()]).is_err() {
+                std::thread::yield_now();
+            }
+            want.extend(passes.then_some((row, id)));
+        }
+    }
+    let row = |payload: &[u8]| u32::from_le_bytes(payload.try_into().unwrap());
+    let mut got: Vec<(u32, u16)> =
+        stage.stop(session).iter().map(|seen| (row(&seen.payload), seen.descriptor.id)).collect();
+    got.sort_unstable();
+    assert_eq!(got, want, "{} rows of {} events", asked().len(), offered().count());
 }

@@ -1,17 +1,25 @@
 //! Rules of the controller's half: sessions, enablement, filters, permissions.
 
 mod access;
+mod autologger;
+mod classic;
 mod control;
-mod daemon;
+pub(crate) mod daemon;
 mod enable;
+mod event_filters;
+mod fate;
+mod files;
 mod filters;
+mod items;
 mod matching;
 mod modes;
 mod not_here;
+mod outside;
 mod private;
 mod properties;
 mod query;
 mod start;
+mod status;
 mod update;
 
 use crate::rule::{NotHere, Rule};
@@ -19,15 +27,23 @@ use crate::rule::{NotHere, Rule};
 pub(crate) const RULES: &[&[Rule]] = &[
     properties::RULES,
     modes::RULES,
+    files::RULES,
+    fate::RULES,
     start::RULES,
     control::RULES,
     update::RULES,
     query::RULES,
     enable::RULES,
+    classic::RULES,
+    items::RULES,
     matching::RULES,
     filters::RULES,
+    event_filters::RULES,
     access::RULES,
     daemon::RULES,
+    status::RULES,
     private::RULES,
+    outside::RULES,
+    autologger::RULES,
 ];
 pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];

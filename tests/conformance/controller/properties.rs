@@ -67,6 +67,21 @@ pub(crate) const RULES: &[Rule] = &[
         buffers_are_added
     ),
     rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file", the_timer_flushes),
+    rule!("controller 1.2", D, "the flush timer is unused in buffering mode", a_recorder_has_no_timer),
+    rule!(
+        "controller 1.2 #FlushThreshold",
+        H,
+        "so many filled buffers gather before they are written",
+        buffers_gather
+    ),
+    rule!("controller 1.2 #V2Options", H, "options are kept and shown", options_are_kept),
+    rule!(
+        "controller 9.1",
+        P,
+        "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
+        flags_of_kernel_events
+    ),
+    rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", no_limit),
 ];
 
 fn clocks_are_echoed(stage: &Stage) {
@@ -257,4 +272,62 @@ fn the_timer_flushes(stage: &Stage) {
     let before = stage.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
     until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
+}
+
+fn a_recorder_has_no_timer(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: 0x400, flush_timer: 1, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    assert_eq!(stage.query(&session).buffers_written, 0);
+}
+
+fn buffers_gather(stage: &Stage) {
+    let config = |flush_threshold| SessionConfig {
+        flush_threshold,
+        log_file_mode: 0x1000_0001,
+        buffer_size: 4,
+        minimum_buffers: 40,
+        ..stage.config()
+    };
+    let (guid, at_once, later) = (new_provider(), stage.start(&config(0)), stage.start(&config(20)));
+    let provider = Provider::register(guid, None).unwrap();
+    for session in [&at_once, &later] {
+        stage.enable(session, guid, &EnableParams::default());
+    }
+    // Five buffers and some.
+    for _ in 0..22 {
+        provider.write(&event(1, 4, 1), &[&[0; 900]]).unwrap();
+    }
+    until("the full buffers in the file", || stage.query(&at_once).buffers_written >= 5);
+    until("all in buffers", || stage.query(&later).events == 22);
+    assert_eq!(stage.query(&later).buffers_written, 1, "the header's");
+    stage.controller().flush(&later.id, None).unwrap();
+    assert!(stage.query(&later).buffers_written >= 6);
+    assert_eq!((stage.stop(at_once).len(), stage.stop(later).len()), (22, 22));
+}
+
+fn options_are_kept(stage: &Stage) {
+    let session = stage.start(&SessionConfig { options: 0xE, ..stage.config() });
+    assert_eq!(stage.query(&session).config.options, 0xE);
+}
+
+fn flags_of_kernel_events(stage: &Stage) {
+    for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
+        assert_eq!(stage.refused(&SessionConfig { enable_flags, ..stage.config() }), 87, "{enable_flags:#x}");
+    }
+}
+
+fn no_limit(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    for _ in 0..300 {
+        while provider.write(&event(1, 4, 1), &[&[0; 60_000]]).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    let end = stage.end(session);
+    assert_eq!((end.events, end.end_status), (300, 0));
+    assert!(std::fs::metadata(end.config.log_file.unwrap()).unwrap().len() > 300 * 60_000);
 }

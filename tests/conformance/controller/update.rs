@@ -29,6 +29,18 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("controller 4.1 #LogFileName", D, "nothing named: the file stays", the_file_stays),
     rule!("controller 4.1 #LogFileMode", D, "real-time is switched on and off", real_time_switches),
+    rule!(
+        "controller 4.1 #EnableFlags",
+        D,
+        "other than 0 on a session that receives no kernel events → 87",
+        no_kernel_events
+    ),
+    rule!(
+        "controller 4.1 #LogFileName",
+        P,
+        "the directory of the new file is missing → 3, and the session goes on",
+        a_missing_folder
+    ),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),
 ];
 
@@ -107,4 +119,19 @@ fn the_maximum_changes(stage: &Stage) {
     assert_eq!(told.config.maximum_buffers, 90);
     let told = update(stage, &session, Update { maximum_buffers: Some(0), ..Update::default() });
     assert_eq!(told.config.maximum_buffers, 90);
+}
+
+fn no_kernel_events(stage: &Stage) {
+    let session = stage.start(&stage.config());
+    let flags = |flags| Update { enable_flags: Some(flags), ..Update::default() };
+    assert_eq!(status(stage.controller().update(&session.id, &flags(1))), 87);
+    assert_eq!(status(stage.controller().update(&session.id, &flags(0))), 0);
+}
+
+fn a_missing_folder(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let missing = Update { log_file: Some(stage.folder().join("missing/x.etl")), ..Update::default() };
+    assert_eq!(status(stage.controller().update(&session.id, &missing)), 3);
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
 }

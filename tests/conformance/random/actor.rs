@@ -228,9 +228,8 @@ impl<'s> Actor<'s> {
             2 => (SessionConfig { log_file_mode: SEQUENTIAL, log_file: None, ..config }, &[161]),
             3 => (SessionConfig { name: String::new(), ..config }, &[87]),
             4 => (SessionConfig { log_file_mode: 2, maximum_file_size: 0, ..config }, &[87]),
-            // Which of the two comes first is a rule of its own.
             _ if self.running[name].is_some() => {
-                (SessionConfig { log_file_mode: SEQUENTIAL, log_file, ..config }, &[3, 183])
+                (SessionConfig { log_file_mode: SEQUENTIAL, log_file, ..config }, &[183])
             }
             _ => (SessionConfig { log_file_mode: SEQUENTIAL, log_file, ..config }, &[3]),
         };

@@ -12,11 +12,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::numbered;
 use traceweir_session::{LOG_FILE_RIGHTS, enter};
@@ -81,16 +82,45 @@ impl LogFile {
     }
 }
 
+/// A log file, or the first of a row, and the name that the daemon is told.
+pub(super) struct Log {
+    pub(super) file: LogFile,
+    pub(super) name: PathBuf,
+    is_row: bool,
+}
+
+impl Log {
+    /// Opens what a session of this mode writes.
+    pub(super) fn open(path: &Path, mode: u32) -> Result<Self> {
+        if mode & EVENT_TRACE_FILE_MODE_NEWFILE == 0 {
+            let file = LogFile::open(path)?;
+            let name = file.path().to_owned();
+            return Ok(Self { file, name, is_row: false });
+        }
+        let name = std::path::absolute(path).map_err(|e| failed(path, e))?;
+        traceweir_session::config::check_row(&name)?;
+        Ok(Self { file: LogFile::open_first(&name)?, name, is_row: true })
+    }
+}
+
+/// What goes along with a request: the file, and the folder of a row.
+pub(super) fn descriptors(log: Option<&Log>) -> Vec<BorrowedFd<'_>> {
+    let Some(log) = log else { return Vec::new() };
+    let folder = log.is_row.then(|| log.file.folder().as_fd());
+    [log.file.file().as_fd()].into_iter().chain(folder).collect()
+}
+
 fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 fn no_folder(error: Errno, path: &Path, folder: &Path) -> Error {
     match error {
-        Errno::NOENT | Errno::NOTDIR => {
+        Errno::NOENT => {
             let why = format!("{}: there is no folder {}", path.display(), folder.display());
             Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
         }
+        Errno::NOTDIR => bad_path(path, "the way to it leads through what is no folder"),
         Errno::LOOP => denied(path, "the way to it leads through a symbolic link that others can change"),
         other => failed(path, other),
     }
@@ -161,7 +191,7 @@ mod tests {
         symlink(&file, dir.path().join("link")).unwrap();
         fs::create_dir(dir.path().join("folder")).unwrap();
         assert_eq!(status_of(&dir.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
-        assert_eq!(status_of(&file.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(status_of(&file.join("a.etl")), Status::ERROR_BAD_PATHNAME);
         assert_eq!(status_of(&dir.path().join("link")), Status::ERROR_ACCESS_DENIED);
         assert_eq!(status_of(&dir.path().join("folder")), Status::ERROR_BAD_PATHNAME);
         assert_eq!(status_of(&dir.path().join("folder/..")), Status::ERROR_BAD_PATHNAME);

@@ -42,7 +42,7 @@ mod launch;
 pub(crate) mod logfile;
 mod private;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub use traceweir_transport::runtime::Scope;
 
 use crate::error::{Error, Result};
 pub(crate) use find::{Link, first_of, folders, unexpected};
-use logfile::LogFile;
+use logfile::{Log, descriptors};
 use private::is_private;
 
 /// How long an ordinary answer may take.
@@ -128,10 +128,21 @@ impl Controller {
         // The published order of errors judges the properties before the file.
         traceweir_session::Config::new(config.clone(), traceweir_transport::cpu::possible())?;
         let mut config = config.clone();
-        let log = config.log_file.as_deref().map(|path| Log::open(path, config.log_file_mode)).transpose()?;
+        let log = config.log_file.as_deref().map(|path| Log::open(path, config.log_file_mode)).transpose();
+        let log = log.map_err(|e| self.taken(&config).filter(|_| !is_denied(&e)).unwrap_or(e))?;
         config.log_file = log.as_ref().map(|log| log.name.clone());
         let answer = self.ask(&Message::Start(Box::new(config)), &descriptors(log.as_ref()), PATIENCE);
         self.properties(answer, log)
+    }
+
+    /// The refusal of a name or a GUID that is running, which the published order puts before a folder that is missing.
+    fn taken(&mut self, config: &SessionConfig) -> Option<Error> {
+        let guid = Some(config.guid).filter(|guid| !guid.is_null());
+        let names = [Some(config.name.clone()), guid.map(|guid| guid.to_string())];
+        let running =
+            names.into_iter().flatten().find_map(|name| self.query(&SessionRef::Name(name)).ok())?;
+        let why = format!("a session {:?} is running", running.config.name);
+        Some(Error::refused(Status::ERROR_ALREADY_EXISTS, why)).filter(|_| !is_private(&running.config))
     }
 
     /// How a session is.
@@ -353,35 +364,6 @@ impl Controller {
     }
 }
 
-/// A log file, or the first of a row, and the name that the daemon is told.
-struct Log {
-    file: LogFile,
-    name: PathBuf,
-    is_row: bool,
-}
-
-impl Log {
-    /// Opens what a session of this mode writes.
-    fn open(path: &Path, mode: u32) -> Result<Self> {
-        if mode & EVENT_TRACE_FILE_MODE_NEWFILE == 0 {
-            let file = LogFile::open(path)?;
-            let name = file.path().to_owned();
-            return Ok(Self { file, name, is_row: false });
-        }
-        let name =
-            std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        traceweir_session::config::check_row(&name)?;
-        Ok(Self { file: LogFile::open_first(&name)?, name, is_row: true })
-    }
-}
-
-/// What goes along with a request: the file, and the folder of a row.
-fn descriptors(log: Option<&Log>) -> Vec<BorrowedFd<'_>> {
-    let Some(log) = log else { return Vec::new() };
-    let folder = log.is_row.then(|| log.file.folder().as_fd());
-    [log.file.file().as_fd()].into_iter().chain(folder).collect()
-}
-
 /// Whether a request changes nothing.
 fn is_question(message: &Message) -> bool {
     matches!(
@@ -400,8 +382,15 @@ fn begins_something(message: &Message) -> bool {
     matches!(message, Message::Start(_) | Message::SetAccess { .. } | Message::RemoveAccess { .. })
 }
 
+fn is_denied(error: &Error) -> bool {
+    error.status() == Status::ERROR_ACCESS_DENIED
+}
+
 /// The answer of an idle system to a question about a session.
 pub(crate) fn not_running(session: &SessionRef) -> Error {
+    if session.is_nothing() {
+        return Error::refused(Status::ERROR_INVALID_PARAMETER, "no session is named");
+    }
     let name = match session {
         SessionRef::Id(id) => format!("session {id:#x}"),
         SessionRef::Name(name) => format!("session {name:?}"),

@@ -23,7 +23,7 @@ pub struct Provider {
     pub property: u32,
     /// Any of these bits; 0: all (MatchAnyKeyword).
     pub match_any: u64,
-    /// All of these bits (MatchAllKeyword).
+    /// All of these bits; unused where any bit will do (MatchAllKeyword).
     pub match_all: u64,
     /// Flags of a classic provider (EnableFlags).
     pub flags: u32,
@@ -134,10 +134,12 @@ impl Provider {
     /// What an enable call is given. The flags of a classic provider are the low keywords.
     #[must_use]
     pub fn params(&self) -> EnableParams {
+        let match_any = if self.match_any == 0 { self.flags.into() } else { self.match_any };
         EnableParams {
             level: u8::try_from(self.level).unwrap_or(u8::MAX),
-            match_any: if self.match_any == 0 { self.flags.into() } else { self.match_any },
-            match_all: self.match_all,
+            match_any,
+            // Unlike in an enable call, it is published as unused where everything is asked for.
+            match_all: if match_any == 0 { 0 } else { self.match_all },
             property: self.property,
             source: Guid::NULL,
             filters: self.filters.iter().filter(|it| it.kind != EVENT_FILTER_TYPE_NONE).cloned().collect(),

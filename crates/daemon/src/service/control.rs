@@ -46,9 +46,9 @@ impl Service {
         }
         let config = own::checked(asker, config)?;
         let raw = config.properties();
+        self.check_right(asker.link, judged_by, rights_to_run(raw))?;
         self.sessions.check(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
-        self.check_right(asker.link, judged_by, rights_to_run(raw))?;
         let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
         passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);

@@ -11,6 +11,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
 
 use super::access::rights_to_run;
@@ -44,6 +45,10 @@ impl Service {
         }
         // What a session records is changed by who may run it, and no one else.
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        if is_system_provider(&provider) {
+            let why = "a system provider is enabled on a system logger only";
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        }
         self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));

@@ -162,7 +162,7 @@ impl Sessions {
             let why = "the session is running: it has no outcome yet";
             return Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why));
         }
-        self.remembered(reference).ok_or_else(not_running)
+        self.remembered(reference).ok_or_else(|| self.gone(reference))
     }
 
     /// The sessions that have ended and are remembered, the latest first.
@@ -178,8 +178,12 @@ impl Sessions {
         self.outcomes.iter().find(is_meant)
     }
 
-    /// The refusal for a session that is not there, or not any more.
+    /// The refusal for a session that is not there, or not any more, or not named at all.
     fn gone(&self, reference: &SessionRef) -> Refusal {
+        if reference.is_nothing() {
+            let why = "no session is named: give its name, or its id, which is not 0";
+            return Refusal::new(Status::ERROR_INVALID_PARAMETER, why);
+        }
         let Some(outcome) = self.remembered(reference) else { return not_running() };
         let (name, status) = (&outcome.config.name, Status(outcome.end_status));
         let why = match status {
@@ -314,6 +318,10 @@ mod tests {
         sessions.insert(id, entry("b", 2));
         assert_eq!(sessions.check("c", &Guid::from_u128(3)).unwrap_err().status.0, 1450);
         assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
+        for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
+            assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
+            assert_eq!(sessions.outcome(&nothing).unwrap_err().status.0, 87);
+        }
     }
 
     #[test]

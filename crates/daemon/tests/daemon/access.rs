@@ -154,6 +154,7 @@ fn each_operation_of_a_controller_needs_its_right() {
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
     properties(ann.ask_with(start(), &[&file]));
     remove(&mut root, SESSION);
+    assert_eq!(status(&ann.ask_with(start(), &[&file])), DENIED, "before it is told that the name runs");
     for order in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query] {
         assert_eq!(ann.status(control(order.clone())), DENIED, "{order:?}");
         assert_eq!(status(&root.ask(control(Control::Query))), 0);

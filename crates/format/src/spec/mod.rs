@@ -5,4 +5,5 @@ pub mod enable;
 pub mod event;
 pub mod session;
 pub mod status;
+pub mod system;
 pub mod types;

@@ -8,6 +8,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 use traceweir_transport::message::{
@@ -219,6 +220,9 @@ impl Service {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
         }
         self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        if is_system_provider(&provider) {
+            return Err(invalid("a system provider is enabled on a system logger only"));
+        }
         let (params, scope) = filter::resolve(&provider, params)?;
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));

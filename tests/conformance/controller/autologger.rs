@@ -1,0 +1,284 @@
+//! Autologgers: sessions that the daemon starts by itself.
+
+use std::path::{Path, PathBuf};
+
+use traceweir::controller::{Controller, Properties, SessionRef};
+use traceweir::{EventDescriptor, Guid};
+use traceweir_daemon::Folders;
+use traceweir_daemon::autologger::{Autologgers, State};
+use traceweir_transport::runtime::RuntimeDir;
+
+use super::daemon::{connected, folder_with, put};
+use crate::other::{Daemon, Other};
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, events_of, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 11 #Start",
+        D,
+        "1: the session runs before the first client is answered",
+        it_runs_at_once
+    ),
+    rule!("controller 11 #Start", D, "0, the default: it is not started", it_is_not_started),
+    rule!("controller 11 #Guid", D, "required", a_guid_is_required),
+    rule!(
+        "controller 11",
+        D,
+        "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
+        the_defaults
+    ),
+    rule!("controller 11", D, "buffers, clock, timer, mode and size are as given", values_are_taken),
+    rule!("controller 11 #BufferSize", D, "below 1 MiB; what is larger is corrected", buffers_below_a_mib),
+    rule!(
+        "controller 11 #FileMax",
+        D,
+        "2 to 16 generations in turn, each with its number .NNNN",
+        generations
+    ),
+    rule!("api 4", D, "a FileMax beyond 16 is 16", sixteen_generations),
+    rule!("controller 11 #FileCounter", D, "maintained by the runtime", the_counter),
+    rule!("controller 11 #Status", D, "the Win32 code of the last start", the_status),
+    rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", no_row_of_files),
+    rule!(
+        "controller 11 #Enabled",
+        D,
+        "0, the default: the provider is not enabled",
+        providers_are_not_enabled
+    ),
+    rule!(
+        "controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword",
+        D,
+        "a provider is enabled with them; they are 0 by default",
+        what_is_asked_for
+    ),
+    rule!(
+        "controller 11 #MatchAllKeyword",
+        D,
+        "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
+        all_is_unused_without_any
+    ),
+    rule!("controller 11 #EnableFlags", D, "the flags of a classic provider", flags_of_a_classic_provider),
+    rule!("controller 11 #EnableProperty", D, "the properties of an enable", properties_of_an_enable),
+    rule!(
+        "controller 11",
+        D,
+        "a value that cannot be honoured is corrected, and the session runs",
+        corrections
+    ),
+    rule!("controller 2 #0x40", D, "a non-stoppable autologger: stop is refused → 5", it_cannot_be_stopped),
+    rule!(
+        "controller 11",
+        D,
+        "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
+        no_global_logger
+    ),
+];
+
+/// A daemon with an autologger called `Boot`.
+struct Booted {
+    daemon: Option<Daemon>,
+    folder: PathBuf,
+}
+
+impl Booted {
+    /// Starts it with these lines, and a GUID.
+    fn with(stage: &Stage, lines: &str) -> Self {
+        Self::plainly(stage, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_provider()))
+    }
+
+    /// Starts it with these lines and no others.
+    fn plainly(stage: &Stage, text: &str) -> Self {
+        let folder = folder_with(stage, "autologger.d/Boot.conf", text);
+        let mut this = Self { daemon: None, folder };
+        this.restart();
+        this
+    }
+
+    /// Starts the daemon anew.
+    fn restart(&mut self) {
+        self.daemon = None;
+        self.daemon = Some(Daemon::start(&self.folder));
+        self.controller();
+    }
+
+    fn controller(&self) -> Controller {
+        connected(&self.folder)
+    }
+
+    fn query(&self) -> Result<Properties, u32> {
+        let boot = SessionRef::Name("Boot".to_owned());
+        self.controller().query(&boot).map_err(|e| e.status().0)
+    }
+
+    /// What the daemon remembers of its start.
+    fn state(&self) -> State {
+        Autologgers::new(Folders::of(&RuntimeDir::at(&self.folder)).unwrap()).state("Boot")
+    }
+
+    /// What the session wants of a provider: level, any, all.
+    fn wants(&self, guid: Guid) -> Option<(u8, u64, u64)> {
+        let all = self.controller().providers().unwrap();
+        let entry = all.into_iter().find(|it| it.provider == guid)?;
+        entry.sessions.first().map(|(_, level, any, all)| (*level, *any, *all))
+    }
+
+    /// Ends the session; what its file holds.
+    fn stop(&self) -> Vec<EventDescriptor> {
+        let end = self.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
+        events_of(&end.config.log_file.unwrap()).iter().map(|seen| seen.descriptor).collect()
+    }
+}
+
+/// The lines of a provider.
+fn provider(guid: Guid, lines: &str) -> String {
+    format!("[{guid}]\nEnabled = 1\n{lines}\n")
+}
+
+fn it_runs_at_once(stage: &Stage) {
+    let guid = new_provider();
+    let booted = Booted::with(stage, &provider(guid, ""));
+    assert!(booted.query().is_ok());
+    let mut other = Other::start(guid, Some(&booted.folder));
+    other.write(1);
+    assert_eq!(booted.stop().len(), 1, "the first event of who comes later");
+}
+
+fn it_is_not_started(stage: &Stage) {
+    for start in ["", "Start = 0\n"] {
+        let booted = Booted::plainly(stage, &format!("{start}Guid = \"{}\"\n", new_provider()));
+        assert_eq!(booted.query(), Err(4201), "{start:?}");
+    }
+}
+
+fn a_guid_is_required(stage: &Stage) {
+    let booted = Booted::plainly(stage, "Start = 1\n");
+    assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(87)));
+}
+
+fn the_defaults(stage: &Stage) {
+    let booted = Booted::with(stage, "");
+    let it = booted.query().unwrap().config;
+    assert_eq!((it.log_file_mode, it.maximum_file_size, it.clock, it.flush_timer), (1, 100, 1, 0));
+    assert_eq!(it.log_file, Some(booted.folder.join("log/Boot.etl")));
+}
+
+fn values_are_taken(stage: &Stage) {
+    let lines = "BufferSize = 128\nMinimumBuffers = 70\nMaximumBuffers = 90\nClockType = 2\nFlushTimer = 7\n\
+                 LogFileMode = 2\nMaxFileSize = 33\n";
+    let path = stage.path();
+    let booted = Booted::with(stage, &format!("{lines}FileName = \"{}\"\n", path.display()));
+    let it = booted.query().unwrap().config;
+    assert_eq!((it.buffer_size, it.minimum_buffers, it.maximum_buffers), (128, 70, 90));
+    assert_eq!((it.clock, it.flush_timer, it.log_file_mode, it.maximum_file_size), (2, 7, 2, 33));
+    assert_eq!(it.log_file, Some(path));
+}
+
+fn buffers_below_a_mib(stage: &Stage) {
+    let size = Booted::with(stage, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
+    assert!(size < 1024, "{size} KiB");
+}
+
+fn generation(path: &Path, number: u32) -> PathBuf {
+    PathBuf::from(format!("{}.{number:04}", path.display()))
+}
+
+fn turning(stage: &Stage, generations: u32) -> (Booted, PathBuf) {
+    let path = stage.path();
+    let booted =
+        Booted::with(stage, &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()));
+    (booted, path)
+}
+
+fn generations(stage: &Stage) {
+    let (mut booted, path) = turning(stage, 2);
+    for number in [1, 2, 1] {
+        assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
+        booted.restart();
+    }
+    assert!(!path.exists() && !generation(&path, 3).exists());
+}
+
+fn sixteen_generations(stage: &Stage) {
+    let (mut booted, path) = turning(stage, 99);
+    for number in (1..=16).chain([1]) {
+        assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
+        booted.restart();
+    }
+}
+
+fn the_counter(stage: &Stage) {
+    let (mut booted, _path) = turning(stage, 3);
+    for number in [1, 2, 3, 1] {
+        assert_eq!(booted.state().file_counter, number);
+        booted.restart();
+    }
+}
+
+fn the_status(stage: &Stage) {
+    assert_eq!(Booted::with(stage, "").state().status, Some(0));
+    let missing = stage.folder().join("missing").join("x.etl");
+    let booted = Booted::with(stage, &format!("FileName = \"{}\"\n", missing.display()));
+    assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(3)));
+    put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
+}
+
+fn no_row_of_files(stage: &Stage) {
+    let mode = Booted::with(stage, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
+    assert_eq!(mode & 0x9, 1);
+}
+
+fn providers_are_not_enabled(stage: &Stage) {
+    let (one, two) = (new_provider(), new_provider());
+    let booted = Booted::with(stage, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
+    assert_eq!((booted.wants(one), booted.wants(two)), (None, None));
+}
+
+fn what_is_asked_for(stage: &Stage) {
+    let (one, two) = (new_provider(), new_provider());
+    let given = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
+    let booted = Booted::with(stage, &(provider(one, given) + &provider(two, "")));
+    assert_eq!(booted.wants(one), Some((5, 0x3_0000_0007, 4)));
+    assert_eq!(booted.wants(two), Some((0, 0, 0)));
+}
+
+fn all_is_unused_without_any(stage: &Stage) {
+    let guid = new_provider();
+    let booted = Booted::with(stage, &provider(guid, "MatchAllKeyword = 0x80"));
+    let mut other = Other::start(guid, Some(&booted.folder));
+    other.write(1);
+    assert_eq!(booted.stop().len(), 1, "its keyword is 1");
+}
+
+fn flags_of_a_classic_provider(stage: &Stage) {
+    let guid = new_provider();
+    let booted = Booted::with(stage, &provider(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
+    assert_eq!(booted.wants(guid), Some((2, 0x30, 0)));
+}
+
+fn properties_of_an_enable(stage: &Stage) {
+    let guid = new_provider();
+    let booted = Booted::with(stage, &provider(guid, "EnableProperty = 0x80"));
+    let mut other = Other::start(guid, Some(&booted.folder));
+    other.write(1);
+    let end = booted.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
+    let items = &events_of(&end.config.log_file.unwrap())[0].items;
+    assert_eq!(items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(), [13], "the start key");
+}
+
+fn corrections(stage: &Stage) {
+    let booted = Booted::with(stage, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
+    let it = booted.query().unwrap().config;
+    assert_eq!((it.log_file_mode, it.maximum_file_size, it.clock), (2, 100, 1));
+}
+
+fn it_cannot_be_stopped(stage: &Stage) {
+    let booted = Booted::with(stage, "LogFileMode = 0x41\n");
+    let stopped = booted.controller().stop(&SessionRef::Name("Boot".to_owned()));
+    assert_eq!(status(stopped), 5);
+    assert!(booted.query().is_ok());
+}
+
+fn no_global_logger(stage: &Stage) {
+    assert_eq!(status(stage.controller().query(&SessionRef::Id(1))), 4201);
+}

@@ -1,0 +1,216 @@
+//! EnableProperty: what an event gets beside what its provider wrote, and which events are left out.
+
+use std::os::unix::fs::MetadataExt;
+
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{Provider, WriteError};
+use traceweir_format::spec::event::ExtType;
+
+use crate::other::Other;
+use crate::rule::{Rule, rule};
+use crate::stage::{Seen, Stage, event, new_provider};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", the_sid),
+    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0", the_audit_session),
+    rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer", the_stack),
+    rule!("api 4", D, "192 frames at most; the deepest are dropped", deep_stacks),
+    rule!(
+        "controller 6.1 #0x004",
+        D,
+        "an event that its stack makes larger than 64 KiB is dropped and counted",
+        stacks_that_do_not_fit
+    ),
+    rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application", the_application),
+    rule!(
+        "controller 6.1 #0x080",
+        D,
+        "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
+        the_start_key
+    ),
+    rule!(
+        "controller 6.1 #0x100",
+        D,
+        "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
+        the_event_key
+    ),
+    rule!(
+        "decision 31",
+        P,
+        "the high half of an event key is the low half of the process start key",
+        keys_belong_together
+    ),
+    rule!("controller 6.1 #0x200", D, "EXCLUDE_INPRIVATE drops what is written as in private", in_private),
+    rule!(
+        "controller 6.1 #0x800",
+        P,
+        "SOURCE_CONTAINER_TRACKING: item 16 names the container",
+        the_container
+    ),
+    rule!("controller 6.1", D, "without a property an event has no such item", nothing_unasked_for),
+];
+
+const SID: u32 = 0x1;
+const TS_ID: u32 = 0x2;
+const STACK: u32 = 0x4;
+const PSM_KEY: u32 = 0x8;
+const START_KEY: u32 = 0x80;
+const EVENT_KEY: u32 = 0x100;
+const EXCLUDE_INPRIVATE: u32 = 0x200;
+const CONTAINER: u32 = 0x800;
+
+fn with(property: u32) -> EnableParams {
+    EnableParams { property, ..EnableParams::default() }
+}
+
+fn item(seen: &Seen, kind: ExtType) -> Option<Vec<u8>> {
+    seen.items.iter().find(|(its, _)| *its == kind).map(|(_, data)| data.clone())
+}
+
+/// The item of one event that asks for it.
+fn item_of_one(stage: &Stage, property: u32, kind: ExtType) -> Option<Vec<u8>> {
+    let (session, provider, _guid) = stage.listened(&with(property));
+    provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
+    let seen = stage.stop(session);
+    assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
+    assert!(seen[0].items.iter().all(|(its, _)| *its == kind), "{:?}", seen[0].items);
+    item(&seen[0], kind)
+}
+
+fn the_sid(stage: &Stage) {
+    let user = std::fs::metadata("/proc/self").unwrap().uid().to_le_bytes();
+    let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &user].concat();
+    assert_eq!(item_of_one(stage, SID, ExtType::SID), Some(sid));
+}
+
+fn the_audit_session(stage: &Stage) {
+    let own = std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
+    let own: u32 = own.filter(|id| *id != u32::MAX).unwrap_or(0);
+    assert_eq!(item_of_one(stage, TS_ID, ExtType::TS_ID), Some(own.to_le_bytes().to_vec()));
+}
+
+#[inline(never)]
+fn write_deep(provider: &Provider, depth: u32) {
+    match depth {
+        0 => provider.write(&event(1, 4, 1), &[]).unwrap(),
+        _ => write_deep(provider, depth - 1),
+    }
+    std::hint::black_box(());
+}
+
+/// The frames of an event that is written so deep.
+fn frames(stage: &Stage, depth: u32) -> Vec<u64> {
+    let (session, provider, _guid) = stage.listened(&with(STACK));
+    write_deep(&provider, depth);
+    let seen = stage.stop(session);
+    let stack = item(&seen[0], ExtType::STACK_TRACE64).expect("a stack");
+    let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    assert_eq!(words[0], 0, "no other event has the rest of it");
+    words[1..].to_vec()
+}
+
+fn the_stack(stage: &Stage) {
+    let frames = frames(stage, 5);
+    let writer = write_deep as fn(&Provider, u32) as usize as u64;
+    let inside = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
+    assert_eq!(inside, 6, "{frames:x?} from {writer:x}");
+    assert!(frames.len() > 6, "and who called it");
+}
+
+fn deep_stacks(stage: &Stage) {
+    let frames = frames(stage, 400);
+    assert_eq!(frames.len(), 192);
+    assert!(frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000), "those next to the event");
+}
+
+fn stacks_that_do_not_fit(stage: &Stage) {
+    let (guid, session) =
+        (new_provider(), stage.start(&SessionConfig { buffer_size: 128, ..stage.config() }));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &with(STACK));
+    let largest = vec![1; 65_535 - 80];
+    assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::TooLarge));
+    assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));
+    let end = stage.end(session);
+    assert_eq!((end.events, end.events_lost), (1, 1));
+}
+
+/// The names in the control groups of this process.
+fn groups() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
+    names.map(str::to_owned).collect()
+}
+
+fn the_application(stage: &Stage) {
+    let endings = [".service", ".scope", ".socket", ".mount", ".swap"];
+    let has_unit = groups().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
+    let key = item_of_one(stage, PSM_KEY, ExtType::PSM_KEY);
+    assert_eq!(key.is_some(), has_unit, "{:?}", groups());
+    assert!(key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])), "a text that ends");
+}
+
+fn the_container(stage: &Stage) {
+    let id = item_of_one(stage, CONTAINER, ExtType::CONTAINER_ID);
+    let is_there = |id: &[u8]| groups().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
+    assert!(id.as_deref().is_none_or(is_there), "{id:?} in {:?}", groups());
+    assert!(id.is_some() || !groups().iter().any(|name| name.starts_with("docker-")));
+}
+
+fn the_start_key(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&with(START_KEY));
+    let mut other = Other::start(guid, None);
+    for id in [1, 2] {
+        provider.write(&event(id, 4, 1), &[]).unwrap();
+        other.write(u8::try_from(id).unwrap());
+    }
+    let seen = stage.stop(session);
+    assert_eq!(seen.len(), 4);
+    let keys = |pid: u32| -> Vec<_> {
+        seen.iter().filter(|it| it.process == pid).map(|it| item(it, ExtType::PROCESS_START_KEY)).collect()
+    };
+    let (own, others) = (keys(std::process::id()), keys(other.id()));
+    assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
+    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
+}
+
+fn the_event_key(stage: &Stage) {
+    let (first, provider, guid) = stage.listened(&with(EVENT_KEY));
+    let second = stage.start(&stage.config());
+    stage.enable(&second, guid, &with(EVENT_KEY | SID));
+    for id in 0..50 {
+        provider.write(&event(id, 4, 1), &[]).unwrap();
+    }
+    let keys = |seen: Vec<Seen>| -> Vec<Vec<u8>> {
+        seen.iter().map(|it| item(it, ExtType::EVENT_KEY).expect("a key")).collect()
+    };
+    let (mut one, two) = (keys(stage.stop(first)), keys(stage.stop(second)));
+    assert_eq!(one, two);
+    one.sort();
+    one.dedup();
+    assert_eq!(one.len(), 50);
+}
+
+fn keys_belong_together(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&with(EVENT_KEY | START_KEY));
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    let seen = stage.stop(session);
+    let number = |kind| u64::from_le_bytes(item(&seen[0], kind).unwrap().try_into().unwrap());
+    assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
+}
+
+fn in_private(stage: &Stage) {
+    let (strict, provider, guid) = stage.listened(&with(EXCLUDE_INPRIVATE));
+    let other = stage.start(&stage.config());
+    stage.enable(&other, guid, &EnableParams::default());
+    provider.write_ex(&event(1, 4, 1), 0, 2, None, None, &[]).unwrap();
+    provider.write(&event(2, 4, 1), &[]).unwrap();
+    let ids = |seen: Vec<Seen>| seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>();
+    assert_eq!((ids(stage.stop(strict)), ids(stage.stop(other))), (vec![2], vec![1, 2]));
+}
+
+fn nothing_unasked_for(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&with(0));
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session)[0].items, []);
+}

@@ -1,0 +1,259 @@
+//! Private sessions that a controller has the processes of a provider run.
+
+use std::path::{Path, PathBuf};
+
+use traceweir::controller::{EnableParams, Filter, SessionConfig, Update};
+use traceweir::private::PrivateSession;
+use traceweir::{Guid, Provider};
+
+use crate::other::Other;
+use crate::rule::{Rule, rule};
+use crate::stage::{Session, Stage, event, events_of, new_provider, status, until};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 10",
+        D,
+        "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
+        it_runs_in_the_processes
+    ),
+    rule!("controller 10", D, "a session needs the GUID of a provider → 87", it_needs_a_provider),
+    rule!(
+        "controller 10",
+        D,
+        "the first process gets the file name as given, later ones NAME_PID",
+        names_of_files
+    ),
+    rule!("controller 10", D, "the provider need not be registered yet", providers_come_later),
+    rule!("controller 10", D, "eight in a process; the ninth → 1450", eight_in_a_process),
+    rule!(
+        "controller 10",
+        D,
+        "process ids in the V2 properties limit which processes take part",
+        limited_by_process
+    ),
+    rule!("controller 10", D, "so do names of programs", limited_by_program),
+    rule!(
+        "controller 1.2 #FilterDesc",
+        D,
+        "of the filters of a session only process ids and names of programs are valid → 87",
+        other_filters
+    ),
+    rule!(
+        "controller 1.2 #FilterDescCount",
+        D,
+        "filters of a session that is not private → 87",
+        only_of_private
+    ),
+    rule!("controller 10", D, "no provider groups → 87", groups_are_refused),
+    rule!("controller 5", D, "private sessions of others are never listed either", they_are_not_listed),
+    rule!("controller 10", D, "they do not count against the 64", they_do_not_count),
+    rule!(
+        "controller 4.1",
+        D,
+        "private sessions: only file name and flush timer change, else → 87",
+        what_changes
+    ),
+    rule!("controller 4", P, "INCREMENT_FILE and CONVERT of a private session → 1", no_other_control),
+    rule!("controller 10", P, "LoggerThreadId is that of the flusher in the process", the_local_flusher),
+    rule!(
+        "controller 2 #0x20000",
+        D,
+        "an in-process session is started by the process itself, not by a controller → 87",
+        in_process_only
+    ),
+    rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored", paging_is_ignored),
+    rule!("controller 10", P, "in-process sessions need no daemon", no_daemon_is_needed),
+];
+
+const PRIVATE: u32 = 0x801;
+
+fn private(stage: &Stage, guid: Guid) -> SessionConfig {
+    SessionConfig { log_file_mode: PRIVATE, guid, ..stage.config() }
+}
+
+/// A session in this process, where the provider is registered, that listens to it.
+fn here(stage: &Stage) -> (Session, Provider, Guid, PathBuf) {
+    let guid = new_provider();
+    let provider = Provider::register(guid, None).unwrap();
+    let session = stage.start(&private(stage, guid));
+    stage.enable(&session, guid, &EnableParams::default());
+    let path = session.properties.config.log_file.clone().unwrap();
+    (session, provider, guid, path)
+}
+
+fn ids(path: &Path) -> Vec<u16> {
+    events_of(path).iter().map(|seen| seen.descriptor.id).collect()
+}
+
+fn of_process(path: &Path, pid: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("_{pid}"));
+    name.into()
+}
+
+fn it_runs_in_the_processes(stage: &Stage) {
+    let (session, provider, guid, path) = here(stage);
+    assert_eq!(session.properties.config.guid, guid);
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    let end = stage.end(session);
+    assert_eq!((end.events, ids(&path)), (1, vec![1]));
+}
+
+fn it_needs_a_provider(stage: &Stage) {
+    assert_eq!(stage.refused(&private(stage, Guid::NULL)), 87);
+}
+
+fn names_of_files(stage: &Stage) {
+    let (session, provider, guid, path) = here(stage);
+    let mut other = Other::start(guid, None);
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    other.write(2);
+    assert_eq!(stage.end(session).events, 2);
+    assert_eq!((ids(&path), ids(&of_process(&path, other.id()))), (vec![1], vec![2]));
+}
+
+fn providers_come_later(stage: &Stage) {
+    let guid = new_provider();
+    let session = stage.start(&private(stage, guid));
+    stage.enable(&session, guid, &EnableParams::default());
+    let path = session.properties.config.log_file.clone().unwrap();
+    let provider = Provider::register(guid, None).unwrap();
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    stage.end(session);
+    assert_eq!(ids(&path), [1]);
+}
+
+fn eight_in_a_process(stage: &Stage) {
+    let guid = new_provider();
+    let _provider = Provider::register(guid, None).unwrap();
+    let mut all: Vec<Session> = (0..8).map(|_| stage.start(&private(stage, guid))).collect();
+    assert_eq!(stage.refused(&private(stage, guid)), 1450);
+    let _own = PrivateSession::start(&stage.config()).expect("in-process ones are counted apart");
+    stage.end(all.pop().unwrap());
+    assert_eq!(stage.refused(&private(stage, guid)), 0);
+}
+
+/// Who of this process and another takes part in a session with this filter.
+fn who_takes_part(stage: &Stage, filter: impl Fn(&Other) -> Filter) -> (bool, bool) {
+    let guid = new_provider();
+    let mut other = Other::start_as(&stage.folder().join(format!("other {}", crate::stage::unique())), guid);
+    let provider = Provider::register(guid, None).unwrap();
+    let config = SessionConfig { filters: vec![filter(&other)], ..private(stage, guid) };
+    let session = stage.start(&config);
+    stage.enable(&session, guid, &EnableParams::default());
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    other.write(2);
+    stage.end(session);
+    let path = config.log_file.unwrap();
+    let all: Vec<u16> = [path.clone(), of_process(&path, other.id()), of_process(&path, std::process::id())]
+        .iter()
+        .filter(|path| path.exists())
+        .flat_map(|path| ids(path))
+        .collect();
+    (all.contains(&1), all.contains(&2))
+}
+
+fn pid(pid: u32) -> Filter {
+    Filter { kind: 0x8000_0004, data: pid.to_le_bytes().to_vec() }
+}
+
+fn limited_by_process(stage: &Stage) {
+    assert_eq!(who_takes_part(stage, |_| pid(std::process::id())), (true, false));
+    assert_eq!(who_takes_part(stage, |other| pid(other.id())), (false, true));
+}
+
+fn limited_by_program(stage: &Stage) {
+    let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
+    let data: Vec<u8> = program.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let by_name = |_: &Other| Filter { kind: 0x8000_0008, data: data.clone() };
+    assert_eq!(who_takes_part(stage, by_name), (true, false));
+}
+
+fn other_filters(stage: &Stage) {
+    for (kind, data) in [(0x8000_0200, vec![1, 0, 1, 0, 7, 0]), (0x8000_0010, vec![b'a', 0]), (7, vec![1])] {
+        let filters = vec![Filter { kind, data }];
+        assert_eq!(
+            stage.refused(&SessionConfig { filters, ..private(stage, new_provider()) }),
+            87,
+            "{kind:#x}"
+        );
+    }
+}
+
+fn only_of_private(stage: &Stage) {
+    let filters = vec![pid(std::process::id())];
+    assert_eq!(stage.refused(&SessionConfig { filters, ..stage.config() }), 87);
+}
+
+fn groups_are_refused(stage: &Stage) {
+    let (session, _provider, guid, _path) = here(stage);
+    let group = EnableParams { property: 0x20, ..EnableParams::default() };
+    assert_eq!(status(stage.try_enable(&session, guid, &group)), 87);
+}
+
+fn they_are_not_listed(stage: &Stage) {
+    let (session, _provider, _guid, _path) = here(stage);
+    assert_eq!(stage.query(&session).id, session.properties.id);
+    assert_eq!(stage.controller().query_all().unwrap(), []);
+}
+
+fn they_do_not_count(stage: &Stage) {
+    let sixty_five: Vec<Session> = (0..65).map(|_| stage.start(&private(stage, new_provider()))).collect();
+    assert_eq!(stage.refused(&stage.config()), 0);
+    drop(sixty_five);
+}
+
+fn what_changes(stage: &Stage) {
+    let (session, provider, _guid, path) = here(stage);
+    let update = |update: &Update| stage.controller().update(&session.id, update);
+    let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
+    assert_eq!(timer.config.flush_timer, 9);
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    let next = stage.path();
+    update(&Update { log_file: Some(next.clone()), ..Update::default() }).unwrap();
+    provider.write(&event(2, 4, 1), &[]).unwrap();
+    for wrong in [
+        Update { real_time: Some(true), ..Update::default() },
+        Update { maximum_buffers: Some(99), ..Update::default() },
+    ] {
+        assert_eq!(status(update(&wrong)), 87, "{wrong:?}");
+    }
+    stage.end(session);
+    assert_eq!((ids(&path), ids(&next)), (vec![1], vec![2]));
+}
+
+fn no_other_control(stage: &Stage) {
+    let (session, _provider, _guid, _path) = here(stage);
+    assert_eq!(status(stage.controller().increment(&session.id)), 1);
+    assert_eq!(status(stage.controller().convert_to_real_time(&session.id)), 1);
+}
+
+fn the_local_flusher(stage: &Stage) {
+    let (session, _provider, _guid, _path) = here(stage);
+    let thread = stage.query(&session).logger_thread_id;
+    assert!(Path::new(&format!("/proc/self/task/{thread}")).exists(), "{thread} is a thread of this process");
+}
+
+fn in_process_only(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: 0x2_0801, ..private(stage, new_provider()) };
+    assert_eq!(stage.refused(&config), 87);
+}
+
+fn paging_is_ignored(stage: &Stage) {
+    let (guid, config) = (new_provider(), SessionConfig { log_file_mode: 0x0100_0001, ..stage.config() });
+    let session = PrivateSession::start(&config).unwrap();
+    session.enable(guid, &EnableParams::default()).unwrap();
+    Provider::register(guid, None).unwrap().write(&event(1, 4, 1), &[]).unwrap();
+    session.stop().unwrap();
+    assert_eq!(ids(&config.log_file.unwrap()), [1]);
+}
+
+fn no_daemon_is_needed(stage: &Stage) {
+    let (path, nobody) = (stage.path(), stage.folder().join("nobody is here"));
+    let mut alone = Other::start_alone(new_provider(), &nobody, &path);
+    alone.write(1);
+    alone.leave();
+    until("its file", || path.exists());
+    assert_eq!(ids(&path), [1]);
+}
