@@ -76,6 +76,30 @@ fn a_row_of_files_goes_on_when_asked() {
 }
 
 #[test]
+fn a_row_whose_folder_is_gone_is_missed() {
+    let daemon = Daemon::start();
+    let folder = daemon.path("gone");
+    std::fs::create_dir(&folder).unwrap();
+    let row = folder.join("row-%d.etl");
+    daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let run = daemon.weir(["increment", "Row"]);
+    assert!(run.code != 0 && run.stderr.contains("row-1.etl"), "{}", run.stderr);
+    let run = daemon.weir(["stop", "Row"]).expect(1);
+    assert!(run.stderr.contains("row-1.etl is not there any more"), "{}", run.stderr);
+}
+
+#[test]
+fn a_number_in_a_name_is_literal_unless_a_row_is_asked_for() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["start", "One", "-o", text(&daemon.path("one-%d.etl"))]).expect(0);
+    assert!(run.stderr.contains("literal") && run.stderr.contains("--new-file"), "{}", run.stderr);
+    let run = daemon.weir(["info", text(&daemon.path("one-%d.etl"))]).expect(0);
+    assert!(run.text().contains("or it is still being written"), "{}", run.text());
+    daemon.weir(["stop", "One"]).expect(0);
+}
+
+#[test]
 fn a_file_is_continued_by_a_second_session() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");

@@ -164,6 +164,54 @@ fn a_provider_is_asked_for_its_state() {
 }
 
 #[test]
+fn what_is_not_enabled_is_said() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "None"]).expect(0);
+    daemon.weir(["start", "Some", "-p", &format!("{SHOP}@sid@stack@ids=1,2")]).expect(0);
+    for verb in ["disable", "capture-state"] {
+        let run = daemon.weir([verb, "None", SHOP]).expect(0);
+        assert!(run.stderr.contains("is not enabled in session None"), "{verb}: {}", run.stderr);
+    }
+    let page = daemon.weir(["query", "Some"]).expect(0).text();
+    assert!(page.contains("0x5 (sid stack)") && page.contains("0x80000200 (ids)"), "{page}");
+    let session = daemon.weir(["query", "Some", "--json"]).expect(0).json().remove(0);
+    assert_eq!(session["providers"][0]["property"], "0x5");
+    assert_eq!(session["providers"][0]["filters"][0], "0x80000200");
+    let run = daemon.weir(["disable", "Some", SHOP]).expect(0);
+    assert!(!run.stderr.contains("not enabled"), "{}", run.stderr);
+    let empty = daemon.path("empty.txt");
+    std::fs::write(&empty, "# nothing\n").unwrap();
+    let run = daemon.weir(["enable", "Some", "-pf", text(&empty)]).expect(2);
+    assert!(run.stderr.contains("names no provider"), "{}", run.stderr);
+    for wrong in ["12", "0x10", "f=list.txt"] {
+        daemon.weir(["enable", "Some", "-p", wrong]).expect(2);
+    }
+}
+
+#[test]
+fn who_wrote_an_event_is_shown() {
+    let daemon = Daemon::start();
+    let file = daemon.path("who.etl");
+    let wish = format!("{SHOP}@sid@tsid@start-key@event-key");
+    daemon.weir(["start", "Who", "-o", text(&file), "-p", &wish]).expect(0);
+    serve(&daemon, 1);
+    daemon.weir(["stop", "Who"]).expect(0);
+    let sid = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
+    let events = events_in(&file);
+    assert_eq!(events.len(), EVENTS_PER_ORDER);
+    for event in &events {
+        assert_eq!(event["sid"], sid.as_str());
+        assert!(event["session"].is_number(), "{event}");
+        assert!(event["start_key"].as_str().is_some_and(|key| key.starts_with("0x")), "{event}");
+        assert!(event["event_key"].as_str().is_some_and(|key| key.starts_with("0x")), "{event}");
+    }
+    let page = daemon.weir(["dump", text(&file)]).expect(0).text();
+    assert!(page.contains(&format!("{{sid={sid} session=")), "{page}");
+    let page = daemon.weir(["dump", text(&file), "--format", "xml"]).expect(0).text();
+    assert!(page.contains(&format!("<Security UserID=\"{sid}\" />")), "{page}");
+}
+
+#[test]
 fn a_provider_nobody_knows_cannot_be_asked() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Asking"]).expect(0);

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use traceweir::controller::access::{Ace, AceKind, DEFAULT_TRACE_SECURITY, Rights, SecurityOperation, Sid};
 use traceweir::controller::{
-    Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef, Update,
+    Controller, EnableCode, EnableEntry, EnableParams, Properties, SessionConfig, SessionRef, Update,
 };
 use traceweir::{Guid, Result, Status};
 
@@ -122,7 +122,8 @@ fn all_sessions_and_enabled_providers_are_listed() {
     let providers = controller.providers().unwrap();
     assert_eq!(providers.len(), 50);
     let one = providers.iter().find(|p| p.provider == guid(3)).unwrap();
-    assert_eq!(one.sessions, [(ids[0], 4, 0xF0, 0)]);
+    let enable = EnableEntry { session: ids[0], level: 4, any: 0xF0, ..EnableEntry::default() };
+    assert_eq!(one.sessions, [enable]);
     for id in ids {
         controller.stop(&SessionRef::Id(id)).unwrap();
     }

@@ -5,6 +5,7 @@ mod page;
 mod reach;
 mod report;
 mod shape;
+mod wish;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,10 +24,10 @@ use crate::cli::Whose;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
-pub(crate) use page::{Life, json, kind, named, page, status};
+pub(crate) use page::{Life, json, kind, named, page, status, wanted};
 pub(crate) use reach::{check_pids, seen, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
-pub(crate) use shape::{config, roomy};
+pub(crate) use shape::{config, roomy, tell_literal};
 
 /// How long processes are waited for when a provider is enabled.
 const ENABLE_TIMEOUT_MS: u32 = 2000;

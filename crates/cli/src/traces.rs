@@ -210,7 +210,10 @@ fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
         }
         if !trace.is_finalised() {
             // Nothing is missing for that alone: a log that is still being written looks the same.
-            reading.warnings.push(format!("{}: the session never finalised the file", input.name));
+            reading.warnings.push(format!(
+                "{}: the session never finalised the file, or it is still being written",
+                input.name
+            ));
         }
         if let Some((said, there)) = trace.missing_buffers() {
             let gone = format!("{}: the header counts {said} buffers, {there} are there", input.name);

@@ -53,6 +53,19 @@ impl Conditions {
             && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
     }
 
+    /// The types of the filters that ask for them.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = u32> + use<> {
+        [
+            (self.processes.is_some(), EVENT_FILTER_TYPE_PID),
+            (self.executables.is_some(), EVENT_FILTER_TYPE_EXECUTABLE_NAME),
+            (self.packages.is_some(), EVENT_FILTER_TYPE_PACKAGE_ID),
+            (self.applications.is_some(), EVENT_FILTER_TYPE_PACKAGE_APP_ID),
+            (self.containers.is_some(), EVENT_FILTER_TYPE_CONTAINER),
+        ]
+        .into_iter()
+        .filter_map(|(is_there, kind)| is_there.then_some(kind))
+    }
+
     /// These processes only.
     #[cfg(test)]
     pub(crate) fn of(processes: Vec<ProcessKey>) -> Self {

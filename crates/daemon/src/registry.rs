@@ -30,11 +30,11 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::SourceId;
-use traceweir_transport::message::{EnableParams, MAX_REGISTRATIONS, ProviderEntry};
+use traceweir_transport::message::{EnableEntry, EnableParams, MAX_REGISTRATIONS, ProviderEntry};
 use traceweir_transport::socket::Peer;
 
 use crate::error::Refusal;
-use crate::filter::{Facts, Scope};
+use crate::filter::{Conditions, Facts, Scope};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
@@ -123,6 +123,16 @@ pub(crate) struct Enable {
     pub(crate) scope: Scope,
     /// Later calls have higher numbers.
     since: u64,
+}
+
+impl Enable {
+    /// As it is told, for a session.
+    fn entry(&self, session: u64) -> EnableEntry {
+        let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
+        let of_processes = self.scope.iter().flat_map(Conditions::kinds);
+        let filters = of_processes.chain(filters.iter().map(|filter| filter.kind)).collect();
+        EnableEntry { session, level, any: match_any, all: match_all, property, filters }
+    }
 }
 
 impl Process {
@@ -383,8 +393,7 @@ impl Registry {
             }
         }
         let enables = self.enables.get(&target).into_iter().flatten();
-        entry.sessions =
-            enables.map(|(id, e)| (*id, e.params.level, e.params.match_any, e.params.match_all)).collect();
+        entry.sessions = enables.map(|(id, enable)| enable.entry(*id)).collect();
         entry.pids = pids.into_iter().collect();
         entry.groups = groups.into_iter().collect();
         entry

@@ -279,6 +279,23 @@ pub struct EnableParams {
     pub filters: Vec<Filter>,
 }
 
+/// What a session wants of a provider, as a daemon tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnableEntry {
+    /// The session's id.
+    pub session: u64,
+    /// Highest level; 0: all.
+    pub level: u8,
+    /// Any of these keywords; 0: all.
+    pub any: u64,
+    /// All of these keywords.
+    pub all: u64,
+    /// `EVENT_ENABLE_PROPERTY_…`.
+    pub property: u32,
+    /// Types of its filters, `EVENT_FILTER_TYPE_…`; at most [`MAX_FILTERS`].
+    pub filters: Vec<u32>,
+}
+
 /// A provider as a daemon knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderEntry {
@@ -288,8 +305,8 @@ pub struct ProviderEntry {
     pub name: String,
     /// Processes that have it registered (empty: enabled ahead).
     pub pids: Vec<u32>,
-    /// Sessions that enable it: id, level, any, all.
-    pub sessions: Vec<(u64, u8, u64, u64)>,
+    /// Sessions that enable it.
+    pub sessions: Vec<EnableEntry>,
     /// Groups that registrations of it have joined by their traits.
     pub groups: Vec<Guid>,
     /// Whether this is the GUID of a group: its `pids` are those of the members.

@@ -4,7 +4,7 @@ use traceweir_format::Guid;
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{
-    Control, EnableCode, EnableParams, Filter, Message, Properties, ProviderEntry, Role, SessionConfig,
+    Control, EnableCode, EnableEntry, EnableParams, Filter, Message, Properties, ProviderEntry, Role, SessionConfig,
     SessionRef, Update, VERSIONS,
 };
 
@@ -100,7 +100,14 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
         provider: provider(),
         name: "Traceweir.Seed".into(),
         pids: vec![1, 2],
-        sessions: vec![(0x1_0001, 4, 1, 1)],
+        sessions: vec![EnableEntry {
+            session: 0x1_0001,
+            level: 4,
+            any: 1,
+            all: 1,
+            property: 5,
+            filters: vec![0x8000_0200],
+        }],
         groups: vec![provider()],
         ..ProviderEntry::default()
     };

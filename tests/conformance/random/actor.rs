@@ -336,7 +336,8 @@ impl<'s> Actor<'s> {
                     Some((self.running[*name].as_ref()?.id, wish.0, wish.1, wish.2))
                 })
                 .collect();
-            let mut told = entry.map(|it| it.sessions.clone()).unwrap_or_default();
+            let told = entry.iter().flat_map(|it| &it.sessions);
+            let mut told: Vec<_> = told.map(|it| (it.session, it.level, it.any, it.all)).collect();
             told.sort_unstable();
             want.sort_unstable();
             if told != want {

@@ -51,8 +51,8 @@ use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FI
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Role};
 pub use traceweir_transport::message::{
-    EnableCode, EnableParams, Filter, LostByCause, Properties, ProviderEntry, SessionConfig, SessionRef,
-    Update,
+    EnableCode, EnableEntry, EnableParams, Filter, LostByCause, Properties, ProviderEntry, SessionConfig,
+    SessionRef, Update,
 };
 use traceweir_transport::runtime::RuntimeDir;
 pub use traceweir_transport::runtime::Scope;

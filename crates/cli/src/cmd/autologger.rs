@@ -57,6 +57,10 @@ fn add(options: &AddAutologger) -> Result<()> {
     }
     all.put(&definition).with_context(|| format!("cannot write {}", plain_path(&file)))?;
     eprintln!("autologger {} is described in {}", plain(&options.name), plain_path(&file));
+    if options.off {
+        eprintln!("it is off: no daemon starts it before it is added again, with --force and without --off");
+        return Ok(());
+    }
     if let Some(log) = all.log_file(&definition) {
         eprintln!("its next start writes {}", plain_path(&log));
     }
@@ -141,13 +145,19 @@ fn mode(options: &AddAutologger) -> Result<u32> {
 fn remove(options: &NamedAutologger) -> Result<()> {
     let all = autologgers(&runtime(options.whose)?)?;
     let file = all.file(&options.name);
+    let mode = all.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
     let removed =
         all.remove(&options.name).with_context(|| format!("cannot remove {}", plain_path(&file)))?;
     if !removed {
         return Err(missing(&options.name));
     }
     let name = plain(&options.name);
-    eprintln!("autologger {name} is removed; a session that runs is ended by weir stop {name}");
+    let end = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
+        format!("is ended by weir stop {name}")
+    } else {
+        "cannot be stopped and ends with its daemon".to_owned()
+    };
+    eprintln!("autologger {name} is removed; a session that runs {end}");
     Ok(())
 }
 

@@ -123,7 +123,11 @@ pub(super) fn increment(options: &Increment) -> Result<Outcome> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let about = || format!("cannot go on in the next file of session {}", plain(&options.name));
     let finished = controller.query(&session).with_context(about)?.config.log_file;
-    let now = controller.increment(&session).with_context(about)?;
+    let behind = || match &finished {
+        Some(file) => format!("{} behind {}", about(), plain_path(file)),
+        None => about(),
+    };
+    let now = controller.increment(&session).with_context(behind)?;
     let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
     let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file));
     eprintln!("{finished} is finished; session {name} goes on in {next}");

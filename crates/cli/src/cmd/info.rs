@@ -94,7 +94,7 @@ fn page(input: &Input, survey: &Survey) -> String {
         let span = h.end_time.0.saturating_sub(h.start_time.0) as f64 / 1e7;
         line("Ended", &format!("{}, after {span:.3} s", h.end_time));
     } else {
-        line("Ended", "never finalised (weir repair writes a finalised copy)");
+        line("Ended", "never finalised, or it is still being written (weir repair writes a finalised copy)");
     }
     if let (Some(first), Some(last)) = (survey.first, survey.last) {
         line("Events", &format!("{} from {first} to {last}", grouped(survey.events)));

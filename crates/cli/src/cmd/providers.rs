@@ -6,13 +6,14 @@ use std::fmt::Write;
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::Guid;
-use traceweir::controller::{Properties, ProviderEntry};
+use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 
 use super::list::nobody;
 use crate::cli::ListProviders;
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain};
 use crate::filter::matches;
+use crate::grammar::property_names;
 use crate::output::Output;
 use crate::sessions;
 use crate::table::{lines, table};
@@ -72,9 +73,10 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
         if p.pids.len() > SHOWN {
             pids.push(format!("and {} more", p.pids.len().saturating_sub(SHOWN)));
         }
-        let by = p.sessions.iter().map(|(id, level, any, all)| {
-            let name = names.get(id).map_or_else(|| format!("{id:#x}"), |n| plain(n));
-            format!("{name}:{}", what_of(*level, *any, *all))
+        let by = p.sessions.iter().map(|enable| {
+            let id = enable.session;
+            let name = names.get(&id).map_or_else(|| format!("{id:#x}"), |n| plain(n));
+            format!("{name}:{}", what_of(enable))
         });
         let by: Vec<_> = by.collect();
         let groups: Vec<_> = p.groups.iter().map(|group| format!("{{{group}}}")).collect();
@@ -92,7 +94,8 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
 }
 
 /// What a session wants of a provider, as it is typed.
-fn what_of(level: u8, any: u64, all: u64) -> String {
+fn what_of(enable: &EnableEntry) -> String {
+    let EnableEntry { level, any, all, .. } = *enable;
     let mut what = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
     if all != 0 {
         let _ = write!(what, " and all of {all:#x}");
@@ -100,14 +103,20 @@ fn what_of(level: u8, any: u64, all: u64) -> String {
     if level != 0 {
         let _ = write!(what, ":{level}");
     }
+    for property in property_names(enable.property) {
+        let _ = write!(what, "@{property}");
+    }
+    if !enable.filters.is_empty() {
+        what.push_str(" filtered");
+    }
     what
 }
 
 fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
-    let sessions = p.sessions.iter().map(|(id, level, any, all)| {
+    let sessions = p.sessions.iter().map(|enable| {
         let mut object = Object::new();
-        object.optional("name", names.get(id).copied()).number("id", *id).number("level", *level);
-        object.mask("any", *any).mask("all", *all);
+        object.optional("name", names.get(&enable.session).copied()).number("id", enable.session);
+        sessions::wanted(&mut object, enable);
         object.finish()
     });
     let groups = p.groups.iter().map(|group| format!("\"{group}\""));
@@ -126,12 +135,16 @@ fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
 mod tests {
     use super::*;
 
+    fn enable(session: u64, level: u8, any: u64, all: u64) -> EnableEntry {
+        EnableEntry { session, level, any, all, ..EnableEntry::default() }
+    }
+
     fn entry() -> ProviderEntry {
         ProviderEntry {
             provider: Guid::from_u128(1),
             name: "MyCompany.App".to_owned(),
             pids: (1..=10).collect(),
-            sessions: vec![(5, 4, 1, 0), (6, 0, 0, 0)],
+            sessions: vec![enable(5, 4, 1, 0), enable(6, 0, 0, 0)],
             groups: vec![Guid::from_u128(9)],
             ..ProviderEntry::default()
         }
@@ -139,10 +152,12 @@ mod tests {
 
     #[test]
     fn what_is_wanted_of_a_provider_is_said_as_it_is_typed() {
-        assert_eq!(what_of(0, 0, 0), "all");
-        assert_eq!(what_of(4, 0, 0), "all:4");
-        assert_eq!(what_of(0, 0x10, 0), "0x10");
-        assert_eq!(what_of(3, 1, 6), "0x1 and all of 0x6:3");
+        assert_eq!(what_of(&enable(5, 0, 0, 0)), "all");
+        assert_eq!(what_of(&enable(5, 4, 0, 0)), "all:4");
+        assert_eq!(what_of(&enable(5, 0, 0x10, 0)), "0x10");
+        assert_eq!(what_of(&enable(5, 3, 1, 6)), "0x1 and all of 0x6:3");
+        let more = EnableEntry { property: 5, filters: vec![0x8000_0200], ..enable(5, 4, 0, 0) };
+        assert_eq!(what_of(&more), "all:4@sid@stack filtered");
     }
 
     #[test]

@@ -93,6 +93,7 @@ fn record(options: &Record) -> Result<Outcome> {
     config.tied = true;
     let (mut session, first) = Own::start(options.whose, &config, &wanted)?;
     session.enable(&wanted, &options.pid)?;
+    sessions::tell_literal(&config);
     if !options.pid.is_empty() {
         sessions::check_pids(session.controller(), &wanted, &options.pid)?;
     } else if options.command.is_empty() {

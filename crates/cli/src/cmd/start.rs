@@ -18,6 +18,7 @@ pub(super) fn run(options: &Start) -> Result<Outcome> {
     let (mut session, properties) = Own::start(options.whose, &config, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
+    sessions::tell_literal(&config);
     eprintln!("{}", what_next(&properties));
     if wanted.is_empty() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", plain(&options.name));

@@ -137,6 +137,11 @@ pub(crate) fn parse_providers(text: &str) -> Result<Several, String> {
     spelling::providers(text).map(Several).map_err(|mistake| mistake.to_string())
 }
 
+/// The words for properties of an enable; a bit that has none is left out.
+pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
+    option::FLAGS.iter().filter(|(_, bit)| property & bit != 0).map(|(name, _)| *name).collect()
+}
+
 /// One provider as typed, without the help of manifests.
 pub(crate) fn parse_provider(text: &str) -> Result<Wanted, String> {
     let all = spelling::providers(text).map_err(|mistake| mistake.to_string())?;
@@ -162,6 +167,9 @@ pub(crate) fn read_file(path: &Path, known: &Known) -> Result<Vec<Wanted>, Unusa
         for spelled in spelling::providers(&line).map_err(wrong)? {
             all.push(spelled.resolve(known).map_err(wrong)?);
         }
+    }
+    if all.is_empty() {
+        return Err(Unusable::Wrong(format!("{} names no provider", path.display())));
     }
     Ok(all)
 }

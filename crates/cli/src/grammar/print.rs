@@ -7,6 +7,7 @@ use traceweir::Guid;
 use super::Wanted;
 use super::filters::Choice;
 use super::option::FLAGS;
+use super::spelling::is_number;
 
 impl Display for Wanted {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -81,8 +82,9 @@ fn write_texts(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Res
 /// A text as it is, where nothing in it means anything; else in quotes.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    // A name that reads as an id is none only in quotes.
-    if !text.is_empty() && text.chars().all(is_plain) && text.parse::<Guid>().is_err() {
+    // A name that reads as an id or as a number is one only in quotes.
+    let is_taken = text.parse::<Guid>().is_ok() || is_number(text);
+    if !text.is_empty() && text.chars().all(is_plain) && !is_taken {
         return text.to_owned();
     }
     let mut quoted = String::from("\"");

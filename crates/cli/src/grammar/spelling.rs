@@ -135,7 +135,28 @@ fn id(scanner: &mut Scanner<'_>) -> Result<Id, Mistake> {
         let why = "a provider is enabled by its whole name: wildcards choose only among recorded events";
         return Err(scanner.wrong(name.at, why));
     }
+    if !is_hash && !is_quoted {
+        check_name(scanner, &name)?;
+    }
     Ok(if is_hash { Id::Hash(name.text) } else { Id::Name(name.text) })
+}
+
+/// Refuses what is hardly the name of a provider: in quotes, or behind `*`, it would be one all the same.
+fn check_name(scanner: &Scanner<'_>, name: &Piece) -> Result<(), Mistake> {
+    if is_number(&name.text) {
+        let why = "a number is no name of a provider; keywords and level stand behind the name: NAME:KEYWORDS:LEVEL";
+        return Err(scanner.wrong(name.at.clone(), why));
+    }
+    if name.text.contains('=') {
+        let why = "a name with = stands in quotes; options begin with @, and a file of providers is named with -pf FILE";
+        return Err(scanner.wrong(name.at.clone(), why));
+    }
+    Ok(())
+}
+
+/// Whether a word is digits, or bits as they are typed.
+pub(super) fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) || (text.starts_with("0x") && parse_mask(text).is_ok())
 }
 
 pub(super) fn guid(scanner: &Scanner<'_>, piece: &Piece) -> Result<Guid, Mistake> {

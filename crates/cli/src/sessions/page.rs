@@ -13,15 +13,15 @@ use std::fmt::Write;
 use std::path::Path;
 
 use traceweir::Status;
-use traceweir::controller::{Properties, ProviderEntry};
+use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
     EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
     EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
 };
 
-use super::mode_names;
 use super::report::{counts_kib, has, is_at_limit};
+use super::{mode_names, wish};
 use crate::cmd::grouped;
 use crate::export::{Object, array, plain, plain_path};
 
@@ -48,18 +48,15 @@ pub(crate) fn status(p: &Properties, life: Life) -> String {
 /// What a session wants of a provider.
 struct Enabled<'p> {
     provider: &'p ProviderEntry,
-    level: u8,
-    any: u64,
-    all: u64,
+    enable: &'p EnableEntry,
 }
 
 /// The providers that a session enables.
 fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
     let wishes =
         providers.iter().flat_map(|provider| provider.sessions.iter().map(move |wish| (provider, wish)));
-    let own = wishes.filter(|(_, (session, ..))| *session == id);
-    own.map(|(provider, (_, level, any, all))| Enabled { provider, level: *level, any: *any, all: *all })
-        .collect()
+    let own = wishes.filter(|(_, enable)| enable.session == id);
+    own.map(|(provider, enable)| Enabled { provider, enable }).collect()
 }
 
 /// Lines of a name and a value.
@@ -162,12 +159,14 @@ fn counters(lines: &mut Lines, p: &Properties) {
 }
 
 fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
-    let Enabled { provider, level, any, all } = enabled;
+    let Enabled { provider, enable } = enabled;
     lines.0.push_str("Provider:\n");
     let name = if provider.name.is_empty() { "-".to_owned() } else { plain(&provider.name) };
     lines.line("Name", name).line("Provider Guid", format!("{{{}}}", provider.provider));
-    lines.line("Level", level_name(*level));
-    lines.line("KeywordsAll", format!("{all:#x}")).line("KeywordsAny", format!("{any:#x}"));
+    lines.line("Level", level_name(enable.level));
+    let mask = |bits: u64| format!("{bits:#x}");
+    lines.line("KeywordsAll", mask(enable.all)).line("KeywordsAny", mask(enable.any));
+    lines.line("Properties", wish::properties(enable)).line("Filter Type", wish::filters(enable));
     lines.line("Kind", kind(provider)).line("Processes", grouped(provider.pids.len() as u64));
 }
 
@@ -219,15 +218,23 @@ pub(crate) fn json(p: &Properties, life: Life, providers: &[ProviderEntry]) -> S
     configuration(&mut object, p);
     measured(&mut object, p);
     let providers = enabled(p.id, providers).into_iter().map(|enabled| {
-        let Enabled { provider, level, any, all } = enabled;
+        let Enabled { provider, enable } = enabled;
         let mut object = Object::new();
         object.text("guid", &provider.provider.to_string()).optional("name", named(provider));
-        object.number("level", level).mask("any", any).mask("all", all).text("kind", kind(provider));
+        wanted(&mut object, enable);
+        object.text("kind", kind(provider));
         object.raw("pids", &array(provider.pids.iter().map(ToString::to_string)));
         object.finish()
     });
     object.raw("providers", &array(providers));
     object.finish()
+}
+
+/// What a session wants, for programs.
+pub(crate) fn wanted(object: &mut Object, enable: &EnableEntry) {
+    object.number("level", enable.level).mask("any", enable.any).mask("all", enable.all);
+    object.mask("property", enable.property);
+    object.raw("filters", &array(enable.filters.iter().map(|kind| format!("\"{kind:#x}\""))));
 }
 
 /// The name of a provider, where it is known.

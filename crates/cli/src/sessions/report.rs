@@ -104,16 +104,16 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
 /// What a log file holds, which may be less than was collected.
 fn tell_file(p: &Properties, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
-    if has(p, NEWFILE) {
-        eprintln!("{name} is the last file of its row; {collected} collected in all");
-        return Ok(());
-    }
     let Ok(metadata) = file.metadata() else {
         let why = format!(
             "{name} is not there any more: it was removed or renamed while {collected} were recorded"
         );
         return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, why)));
     };
+    if has(p, NEWFILE) {
+        eprintln!("{name} is the last file of its row; {collected} collected in all");
+        return Ok(());
+    }
     let buffer = u64::from(p.config.buffer_size) << 10;
     let there = metadata.len() / buffer.max(1);
     let is_part = has(p, BUFFERING) || (has(p, CIRCULAR) && there < u64::from(p.buffers_written));

@@ -9,6 +9,7 @@
 
 use std::path::Path;
 
+use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::controller::SessionConfig;
 use traceweir_format::spec::session::{
@@ -64,6 +65,14 @@ pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<S
     roomy(&mut config);
     config.flush_timer = shape.flush_timer.unwrap_or(config.flush_timer);
     Ok(config)
+}
+
+/// Says that a name which looks like that of a row of files is that of one file.
+pub(crate) fn tell_literal(config: &SessionConfig) {
+    let name = config.log_file.as_ref().map(|file| file.to_string_lossy().into_owned());
+    if config.log_file_mode & NEWFILE == 0 && name.is_some_and(|name| name.contains("%d")) {
+        eprintln!("the %d in the name is literal here: --new-file makes a row of numbered files");
+    }
 }
 
 /// Fills in buffers and flush timer where none are given.

@@ -150,7 +150,7 @@ impl Service {
         }
         let shown: BTreeSet<u64> = self.sessions_shown_to(link).iter().map(|it| it.id).collect();
         for provider in providers {
-            provider.sessions.retain(|(id, ..)| shown.contains(id));
+            provider.sessions.retain(|it| shown.contains(&it.session));
         }
     }
 

@@ -191,7 +191,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
     }
     let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { from: 0 }) {
         Message::Providers { providers, .. } => {
-            providers[0].sessions.iter().map(|it| it.0).collect::<Vec<_>>()
+            providers[0].sessions.iter().map(|it| it.session).collect::<Vec<_>>()
         }
         other => panic!("{other:?}"),
     };

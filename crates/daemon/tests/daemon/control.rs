@@ -4,7 +4,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 
 use traceweir_format::Guid;
-use traceweir_transport::message::{Control, EnableCode, Message, SessionConfig, SessionRef, Update};
+use traceweir_transport::message::{
+    Control, EnableCode, EnableEntry, Message, SessionConfig, SessionRef, Update,
+};
 
 use crate::util::*;
 
@@ -164,7 +166,13 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let found: Vec<_> =
         providers.iter().map(|it| (it.provider, it.pids.clone(), it.sessions.clone())).collect();
     let own = std::process::id();
-    assert_eq!(found, [(ahead, vec![], vec![(ids[0], 0, 0, 0)]), (PROVIDER, vec![own], vec![])]);
+    assert_eq!(
+        found,
+        [
+            (ahead, vec![], vec![EnableEntry { session: ids[0], ..EnableEntry::default() }]),
+            (PROVIDER, vec![own], vec![])
+        ]
+    );
     let Message::Sessions { total: 40, sessions } = controller.ask(Message::QueryAll { from: 99 }) else {
         panic!()
     };

@@ -11,8 +11,8 @@ use traceweir_format::wire::Cursor;
 
 use super::wire::{Decoded, Entry, Wire};
 use super::{
-    Control, EnableCode, EnableParams, Filter, LostByCause, MAX_FILTERS, Message, Properties, ProviderEntry,
-    Role, SessionConfig, SessionRef, Update,
+    Control, EnableCode, EnableEntry, EnableParams, Filter, LostByCause, MAX_FILTERS, Message, Properties,
+    ProviderEntry, Role, SessionConfig, SessionRef, Update,
 };
 use crate::abi::{Layout, RegionParams};
 use crate::clock::Counter;
@@ -153,7 +153,6 @@ codes! {
 }
 
 tuple!(0: u16, 1: u16);
-tuple!(0: u64, 1: u8, 2: u64, 3: u64);
 
 fields! {
     Update {
@@ -174,15 +173,16 @@ fields! {
     LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, }
     Filter { kind: u32, data: Vec<u8>, }
     EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
+    EnableEntry { session: u64, level: u8, any: u64, all: u64, property: u32, filters: Vec<u32>, }
     ProviderEntry {
-        provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<(u64, u8, u64, u64)>, groups: Vec<Guid>, is_group: bool,
+        provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
         is_classic: bool,
     }
 }
 
 impl Entry for u32 {}
 impl Entry for Guid {}
-impl Entry for (u64, u8, u64, u64) {}
+impl Entry for EnableEntry {}
 impl Entry for Properties {}
 impl Entry for ProviderEntry {}
 impl Entry for Filter {

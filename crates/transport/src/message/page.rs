@@ -11,14 +11,14 @@
 use traceweir_format::Guid;
 
 use super::wire::{HEAD_BYTES, Wire, short};
-use super::{MAX_MESSAGE, Message, Properties, ProviderEntry};
+use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry};
 
 /// Room for entries behind the head, the total and the count.
 const ROOM: usize = MAX_MESSAGE - HEAD_BYTES - 6;
 /// The most processes that the entry of one provider names.
 pub const MAX_PIDS: usize = 8192;
 /// The most sessions that it names.
-const MAX_ENABLES: usize = 256;
+const MAX_ENABLES: usize = 128;
 
 impl Message {
     /// The answer to `QueryAll { from }`, out of all sessions.
@@ -34,7 +34,7 @@ impl Message {
             provider: entry.provider,
             name: short(&entry.name),
             pids: entry.pids.iter().take(MAX_PIDS).copied().collect(),
-            sessions: entry.sessions.iter().take(MAX_ENABLES).copied().collect(),
+            sessions: entry.sessions.iter().take(MAX_ENABLES).map(short_enable).collect(),
             groups: entry.groups.iter().take(MAX_ENABLES).copied().collect(),
             is_group: entry.is_group,
             is_classic: entry.is_classic,
@@ -47,6 +47,10 @@ impl Message {
     pub fn access_lists_page(all: &[Guid], from: u32) -> Self {
         Self::AccessLists { total: total(all), objects: page(all.iter().copied(), from) }
     }
+}
+
+fn short_enable(enable: &EnableEntry) -> EnableEntry {
+    EnableEntry { filters: enable.filters.iter().take(MAX_FILTERS).copied().collect(), ..*enable }
 }
 
 fn total<T>(all: &[T]) -> u32 {

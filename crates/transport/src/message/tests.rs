@@ -111,9 +111,17 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn enable_entry()(
+        session: u64, level: u8, any: u64, all: u64, property: u32, filters in vec(any::<u32>(), 0..=MAX_FILTERS),
+    ) -> EnableEntry {
+        EnableEntry { session, level, any, all, property, filters }
+    }
+}
+
+prop_compose! {
     fn provider()(
         provider in guid(), name in text(), pids in vec(any::<u32>(), 0..20),
-        sessions in vec(any::<(u64, u8, u64, u64)>(), 0..8), groups in vec(guid(), 0..4), kinds: (bool, bool),
+        sessions in vec(enable_entry(), 0..8), groups in vec(guid(), 0..4), kinds: (bool, bool),
     ) -> ProviderEntry {
         let (is_group, is_classic) = kinds;
         ProviderEntry { provider, name, pids, sessions, groups, is_group, is_classic }
@@ -428,7 +436,8 @@ fn an_entry_larger_than_a_message_is_cut_to_one() {
         provider: Guid::NULL,
         name: "n\0".repeat(5000),
         pids: (0..100_000).collect(),
-        sessions: vec![(0, 0, 0, 0); 10_000],
+        sessions: vec![EnableEntry { filters: vec![0; 50], ..EnableEntry::default() }; 10_000],
+        groups: vec![Guid::NULL; 10_000],
         ..ProviderEntry::default()
     };
     let page = Message::providers_page(&[entry], 0);

@@ -38,17 +38,25 @@ fn session() -> Properties {
     }
 }
 
+fn enable(session: u64, level: u8, any: u64, all: u64) -> EnableEntry {
+    EnableEntry { session, level, any, all, ..EnableEntry::default() }
+}
+
 fn providers() -> Vec<ProviderEntry> {
     let shop = ProviderEntry {
         provider: Guid::from_provider_name("MyCompany.App"),
         name: "MyCompany.App".to_owned(),
         pids: vec![12, 13],
-        sessions: vec![(0x1_0001, 4, 0x10, 0), (0x1_0002, 0, 0, 0)],
+        sessions: vec![enable(0x1_0001, 4, 0x10, 0), enable(0x1_0002, 0, 0, 0)],
         ..ProviderEntry::default()
     };
     let ahead = ProviderEntry {
         provider: Guid::from_u128(7),
-        sessions: vec![(0x1_0001, 0, 0, 3)],
+        sessions: vec![EnableEntry {
+            property: 5,
+            filters: vec![0x8000_0004, 0x8000_0200],
+            ..enable(0x1_0001, 0, 0, 3)
+        }],
         is_group: true,
         ..ProviderEntry::default()
     };
@@ -97,6 +105,8 @@ Provider Guid:          {35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5}
 Level:                  4 (Information)
 KeywordsAll:            0x0
 KeywordsAny:            0x10
+Properties:             0x0
+Filter Type:            none
 Kind:                   modern
 Processes:              2
 
@@ -106,6 +116,8 @@ Provider Guid:          {00000000-0000-0000-0000-000000000007}
 Level:                  0 (all)
 KeywordsAll:            0x3
 KeywordsAny:            0x0
+Properties:             0x5 (sid stack)
+Filter Type:            0x80000004 (pid), 0x80000200 (ids)
 Kind:                   group
 Processes:              0
 ";
