@@ -348,4 +348,32 @@ mod tests {
             assert_eq!(readable.word(address), None, "{address:#x}");
         }
     }
+
+    #[test]
+    fn guards_and_holes_in_what_is_not_certain_end_a_stack_and_not_the_process() {
+        let pages = 3;
+        // SAFETY: a new mapping, whose middle page may not be read and whose last is given back.
+        let start = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let memory = libc::mmap(std::ptr::null_mut(), pages * PAGE, access, flags, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED);
+            memory.cast::<usize>().byte_add(PAGE - WORD).write(7);
+            assert_eq!(libc::mprotect(memory.byte_add(PAGE), PAGE, libc::PROT_NONE), 0);
+            assert_eq!(libc::munmap(memory.byte_add(2 * PAGE), PAGE), 0);
+            memory.expose_provenance()
+        };
+        let range = start..start + pages * PAGE;
+        for (rest, own) in [(range.clone(), 0..0), (0..0, range)] {
+            let readable = Readable { here: 0..0, rest, own, window: Window::empty() };
+            let at = |offset| readable.word(start + offset);
+            assert_eq!((at(0), at(PAGE), at(PAGE - WORD)), (Some(0), None, Some(7)));
+            assert_eq!(
+                (at(2 * PAGE - WORD), at(2 * PAGE), at(pages * PAGE), at(0)),
+                (None, None, None, Some(0))
+            );
+        }
+        // SAFETY: what is left of the mapping.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), 2 * PAGE) };
+    }
 }
