@@ -16,7 +16,8 @@
 //!
 //! Invariants
 //!
-//! 1. Memory is read in the thread's own stack, in its signal stack while it runs there, and in the unwind tables of loaded objects, nowhere else.
+//! 1. Memory is read in the thread's own stack, in its signal stack while it runs there, and in the unwind tables of loaded objects, nowhere else; and
+//!    what of a stack is not certain to be there is read by the kernel, which finds holes and guard pages without a fault.
 //! 2. Nothing is allocated, no lock is taken: a signal handler may be here. `_dl_find_object` of glibc 2.35 is made for that; where it is missing
 //!    (other C libraries, static programs) there are frame pointers only.
 //! 3. Each step leaves the stack pointer higher, but for the one over a signal frame, and there are [`MAX_STEPS`] at most.

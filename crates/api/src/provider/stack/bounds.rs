@@ -1,20 +1,26 @@
-//! Which memory is the stack of the calling thread.
+//! Which memory is the stack of the calling thread, and how it is read.
 //!
 //! ```text
-//!   /proc/self/maps    … │ guard │ lo ····· sp ····· thread pointer │ …        a thread: its control block lies on top of its stack
-//!                      … │ lo ····· sp ····· hi │ [stack]                      the first thread
+//!   /proc/self/maps    … │ lo ····· sp ····· hi │ [stack]                      the first thread: read as it is
+//!                      … │ guard │ lo ····· sp ····· thread pointer │ …        another thread: its control block lies on top of its stack
 //!                      … │ ···· sp ···· │                                      neither: a signal stack, or one that the program made itself
 //! ```
 //!
 //! Looked up by the first stack of a thread, which costs some tens of microseconds; remembered for the thread, whose own stack stays as long as it
 //! lives. A signal stack is asked for each time (one system call). A stack that the program made itself (coroutines) may be gone tomorrow and is not
 //! remembered: of it, only the page that is known to be in use is read.
+//!
+//! Only two things are certain to be there and read as they are: `[stack]`, which the kernel never merges with a neighbour, and the pages from the stack
+//! pointer to the caller's frame, which are in use. Of all other mappings the list tells too little: the kernel merges neighbours into one, so that
+//! the mapping with the thread pointer may begin in somebody else's memory, which is unmapped tomorrow; and guard pages may lie inside, unlisted
+//! (`MADV_GUARD_INSTALL`, as of glibc 2.42). There the kernel reads for us, a [`WINDOW`] at a time: where nothing is, the stack ends, and not the process.
+//! (`pthread_getattr_np` knows the bounds, but allocates and locks, which a signal handler must not.)
 
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -22,68 +28,165 @@ use rustix::fs::{Mode, OFlags};
 const PAGE: usize = 4096;
 /// A part of the list of mappings: little, because signal stacks are small.
 const CHUNK: usize = 1024;
+/// Bytes that the kernel is asked for at once: a part of a page, so that they are all there or none.
+const WINDOW: usize = 1024;
+const WORD: usize = size_of::<usize>();
 const MAPS: &CStr = c"/proc/self/maps";
 
 thread_local! {
     // No destructor and no lazy start: a signal handler may look at them.
     /// The thread's own stack, as far as it is known.
-    static OWN: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    static OWN: Own = const { Own { low: AtomicUsize::new(0), high: AtomicUsize::new(0), is_certain: AtomicBool::new(false) } };
     /// A stack that is none of the thread's own.
     static FOREIGN: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// What a thread remembers of its own stack. Atomic for the signal handlers of the same thread, not for other threads.
+struct Own {
+    low: AtomicUsize,
+    /// 0: nothing is known.
+    high: AtomicUsize,
+    /// It is `[stack]`.
+    is_certain: AtomicBool,
+}
+
+impl Own {
+    /// The bounds, and whether all between them is certain to be there.
+    #[inline(always)]
+    fn get(&self) -> (Range<usize>, bool) {
+        // The end first, as it is set last: once it is there, so is the rest.
+        let high = self.high.load(Ordering::Relaxed);
+        compiler_fence(Ordering::Acquire);
+        (self.low.load(Ordering::Relaxed)..high, self.is_certain.load(Ordering::Relaxed))
+    }
+
+    /// A signal handler that comes in between finds nothing, and looks itself.
+    fn set(&self, range: Range<usize>, is_certain: bool) {
+        self.high.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.low.store(range.start, Ordering::Relaxed);
+        self.is_certain.store(is_certain, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.high.store(range.end, Ordering::Relaxed);
+    }
 }
 
 /// Memory that may be read.
 #[derive(Debug)]
 pub(super) struct Readable {
+    /// Certain to be there.
     here: Range<usize>,
-    /// The thread's own stack, while another is in use.
+    /// The rest of the stack in use, as far as the kernel finds it.
+    rest: Range<usize>,
+    /// The thread's own stack, while another is in use; as far as the kernel finds it.
     own: Range<usize>,
+    window: Window,
 }
 
 impl Readable {
     /// What a thread may read whose stack pointer is `sp` and which was called from a frame that `caller` lies in.
     #[inline]
     pub(super) fn here(sp: usize, caller: usize) -> Self {
-        let (low, high) = OWN.get();
-        if low <= sp && sp < high {
-            return Self { here: sp..high, own: 0..0 };
-        }
-        Self::elsewhere(sp, caller)
+        Self::on_own(sp, caller).unwrap_or_else(|| Self::elsewhere(sp, caller))
+    }
+
+    /// Where the thread is on its own stack, and that is known.
+    #[inline(always)]
+    fn on_own(sp: usize, caller: usize) -> Option<Self> {
+        let (own, is_certain) = OWN.with(Own::get);
+        own.contains(&sp).then(|| {
+            let certain = if is_certain { own.end } else { in_use(sp, caller).min(own.end) };
+            Self { here: sp..certain, rest: certain..own.end, own: 0..0, window: Window::empty() }
+        })
     }
 
     #[cold]
     fn elsewhere(sp: usize, caller: usize) -> Self {
         let signal = signal_stack().filter(|stack| stack.contains(&sp));
-        let (foreign, own) = (FOREIGN.get(), OWN.get());
+        let foreign = FOREIGN.get();
         let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
-        if !is_known_foreign && (signal.is_none() || own.1 == 0) {
+        let is_own_known = !OWN.with(Own::get).0.is_empty();
+        if !is_known_foreign && (signal.is_none() || !is_own_known) {
             look(sp);
         }
-        let (low, high) = OWN.get();
-        if low <= sp && sp < high {
-            return Self { here: sp..high, own: 0..0 };
+        if let Some(readable) = Self::on_own(sp, caller) {
+            return readable;
         }
-        // All frames from here to the caller's are in use, and so is the page that holds it.
-        let in_use = caller.max(sp).saturating_add(1).next_multiple_of(PAGE);
-        Self { here: sp..signal.map_or(in_use, |stack| stack.end), own: low..high }
+        let certain = in_use(sp, caller);
+        let rest = certain..signal.map_or(certain, |stack| stack.end);
+        Self { here: sp..certain, rest, own: OWN.with(Own::get).0, window: Window::empty() }
     }
 
     #[inline]
     pub(super) fn contains(&self, address: usize) -> bool {
-        self.here.contains(&address) || self.own.contains(&address)
+        self.here.contains(&address) || self.rest.contains(&address) || self.own.contains(&address)
     }
 
     /// A word of the stack.
     #[inline(always)]
     pub(super) fn word(&self, address: usize) -> Option<usize> {
-        let last = address.checked_add(7)?;
+        let last = address.checked_add(WORD - 1)?;
         let is_inside = |range: &Range<usize>| range.start <= address && last < range.end;
-        if !address.is_multiple_of(8) || !(is_inside(&self.here) || is_inside(&self.own)) {
+        if !address.is_multiple_of(WORD) {
             return None;
         }
-        // SAFETY: aligned, and inside the calling thread's stack: mapped and readable while the thread lives. Other threads and this one's own frames may write
-        // there; the volatile read takes whatever it finds.
-        Some(unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_volatile() })
+        if is_inside(&self.here) {
+            // SAFETY: aligned, and in pages that stay mapped and readable while the calling function runs: `[stack]`, or frames in use. Other threads and this
+            // one's own frames may write there; the volatile read takes whatever it finds.
+            return Some(unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_volatile() });
+        }
+        (is_inside(&self.rest) || is_inside(&self.own)).then(|| self.window.word(address)).flatten()
+    }
+}
+
+/// The end of the pages in use: all frames from here to the caller's, and the page that holds it.
+#[inline(always)]
+fn in_use(sp: usize, caller: usize) -> usize {
+    caller.max(sp).saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(sp)
+}
+
+/// Words that the kernel read last.
+#[derive(Debug)]
+struct Window {
+    /// A multiple of [`WINDOW`]; 1: nothing was read.
+    start: Cell<usize>,
+    words: Cell<MaybeUninit<[usize; WINDOW / WORD]>>,
+}
+
+impl Window {
+    #[inline(always)]
+    const fn empty() -> Self {
+        Self { start: Cell::new(1), words: Cell::new(MaybeUninit::uninit()) }
+    }
+
+    /// The word at an aligned address, if there is any memory.
+    #[inline(never)]
+    fn word(&self, address: usize) -> Option<usize> {
+        let offset = address % WINDOW;
+        let start = address.wrapping_sub(offset);
+        if self.start.get() != start {
+            self.start.set(1);
+            if !read_by_kernel(start, self.words.as_ptr().cast()) {
+                return None;
+            }
+            self.start.set(start);
+        }
+        // SAFETY: the window was filled; the offset is a remainder by its size, and aligned as the address is.
+        Some(unsafe { self.words.as_ptr().cast::<usize>().byte_add(offset).read() })
+    }
+}
+
+/// Copies a window from `start`, wherever that is. Whether all of it was there.
+fn read_by_kernel(start: usize, into: *mut usize) -> bool {
+    let local = libc::iovec { iov_base: into.cast(), iov_len: WINDOW };
+    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len: WINDOW };
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: the caller's words are as many as the window has; what is read is the kernel's to judge. The error number is the interrupted program's.
+    unsafe {
+        let error = *libc::__errno_location();
+        let count = libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0);
+        *libc::__errno_location() = error;
+        count.cast_unsigned() == WINDOW
     }
 }
 
@@ -116,22 +219,17 @@ fn look(sp: usize) {
         }
     });
     let holds = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
+    // The first thread's control block is not on its stack, but where coroutines' stacks may come to lie.
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
-    // Where `sp` is in neither, a signal handler is the first to ask: then the thread's own stack is a matter of which thread it is.
-    let choice = match (holds(&own), holds(&first)) {
-        (true, _) => own,
-        (_, true) => first,
-        _ => {
-            let around = around.unwrap_or(0..0);
-            FOREIGN.set((around.start, around.end));
-            if is_first { first } else { own }
-        }
-    };
+    let is_certain = is_first || holds(&first);
+    let choice = if is_certain { first } else { own };
+    // A signal handler may be the first to ask: then the thread's own stack is known all the same.
+    if !holds(&choice) {
+        let around = around.unwrap_or(0..0);
+        FOREIGN.set((around.start, around.end));
+    }
     if let Some(range) = choice {
-        // A signal handler that comes in between finds nothing, and looks itself.
-        OWN.set((0, 0));
-        compiler_fence(Ordering::Release);
-        OWN.set((range.start, range.end));
+        OWN.with(|own| own.set(range, is_certain));
     }
 }
 
@@ -227,7 +325,7 @@ mod tests {
             let at = (&raw const local).addr();
             let readable = Readable::here(at & !7, at);
             assert!(readable.contains(at) && readable.own.is_empty());
-            let (low, high) = OWN.get();
+            let Range { start: low, end: high } = OWN.with(Own::get).0;
             assert!(low <= at && at < high && high - low < 1 << 30);
             (low, high)
         };
@@ -243,11 +341,39 @@ mod tests {
         let readable = Readable::here(at, at);
         assert_eq!((readable.word(at), readable.word(at + 8)), (Some(1), Some(2)));
         let heap = Box::new(7_usize);
-        let (_, high) = OWN.get();
+        let high = OWN.with(Own::get).0.end;
         for address in
             [0, 8, at + 1, at - 8, high, high - 7, usize::MAX, usize::MAX - 7, (&raw const *heap).addr()]
         {
             assert_eq!(readable.word(address), None, "{address:#x}");
         }
+    }
+
+    #[test]
+    fn guards_and_holes_in_what_is_not_certain_end_a_stack_and_not_the_process() {
+        let pages = 3;
+        // SAFETY: a new mapping, whose middle page may not be read and whose last is given back.
+        let start = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let memory = libc::mmap(std::ptr::null_mut(), pages * PAGE, access, flags, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED);
+            memory.cast::<usize>().byte_add(PAGE - WORD).write(7);
+            assert_eq!(libc::mprotect(memory.byte_add(PAGE), PAGE, libc::PROT_NONE), 0);
+            assert_eq!(libc::munmap(memory.byte_add(2 * PAGE), PAGE), 0);
+            memory.expose_provenance()
+        };
+        let range = start..start + pages * PAGE;
+        for (rest, own) in [(range.clone(), 0..0), (0..0, range)] {
+            let readable = Readable { here: 0..0, rest, own, window: Window::empty() };
+            let at = |offset| readable.word(start + offset);
+            assert_eq!((at(0), at(PAGE), at(PAGE - WORD)), (Some(0), None, Some(7)));
+            assert_eq!(
+                (at(2 * PAGE - WORD), at(2 * PAGE), at(pages * PAGE), at(0)),
+                (None, None, None, Some(0))
+            );
+        }
+        // SAFETY: what is left of the mapping.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), 2 * PAGE) };
     }
 }

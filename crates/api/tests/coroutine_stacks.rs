@@ -1,0 +1,153 @@
+//! Stacks of events that are written on coroutines' stacks, next to which memory comes and goes.
+//!
+//! ```text
+//!   │ B: in use │ A: unmapped later │ control block of the thread │      one mapping, as the kernel merges neighbours
+//! ```
+#![cfg(target_arch = "x86_64")]
+#![allow(unsafe_code)]
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use traceweir::private::PrivateSession;
+use traceweir::{EventDescriptor, Provider};
+use traceweir_format::Guid;
+use traceweir_transport::message::{EnableParams, SessionConfig};
+
+const SIZE: usize = 64 << 10;
+const CHILD: &str = "TRACEWEIR_TEST_COROUTINES";
+const STACK_TRACE: u32 = 4;
+const GUID: Guid = Guid::from_u128(0x5d1c_31f4_0e1b_4c5e_9a6b_7f2b_68c1_d0e4);
+
+static PROVIDER: OnceLock<Provider> = OnceLock::new();
+/// The stacks that were mapped before anything else was.
+static FIRST: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Runs on the first thread before `main`: what is mapped now lies directly below the thread's control block.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn before_main() {
+        for stack in &FIRST {
+            stack.store(map(), Ordering::Relaxed);
+        }
+        if std::env::var_os(CHILD).is_some_and(|which| which == "first") {
+            let [upper, lower] = FIRST.each_ref().map(|stack| stack.load(Ordering::Relaxed));
+            dance(upper, lower);
+            std::process::exit(0);
+        }
+    }
+    before_main
+};
+
+fn map() -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping.
+    let memory =
+        unsafe { libc::mmap(std::ptr::null_mut(), SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    assert_ne!(memory, libc::MAP_FAILED);
+    memory.expose_provenance()
+}
+
+extern "C" fn write() {
+    let descriptor = EventDescriptor { id: 1, level: 4, ..Default::default() };
+    PROVIDER.get().unwrap().write(&descriptor, &[b"x"]).unwrap();
+}
+
+fn write_on(stack: usize) {
+    // SAFETY: the aligned end of memory that is large enough; the function returns, and the stack pointer is put back.
+    unsafe {
+        std::arch::asm!(
+            "mov r12, rsp", "mov rsp, {top}", "call {write}", "mov rsp, r12",
+            top = in(reg) stack + SIZE, write = sym write, out("r12") _, clobber_abi("C"),
+        );
+    }
+}
+
+/// The mapping that holds an address.
+fn mapping(address: usize) -> std::ops::Range<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let parse = |text| usize::from_str_radix(text, 16).unwrap();
+    let mut ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
+    ranges
+        .find_map(|(start, end)| Some(parse(start)..parse(end)).filter(|range| range.contains(&address)))
+        .unwrap()
+}
+
+fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: the first word of the thread control block is its own address.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack)) };
+    pointer
+}
+
+/// Writes on the lower stack, unmaps the one between it and the control block, and writes again.
+fn dance(upper: usize, lower: usize) {
+    assert_eq!(lower + SIZE, upper);
+    let merged = mapping(thread_pointer());
+    assert!(merged.contains(&lower) && merged.contains(&upper), "{merged:x?} {lower:x} {upper:x}");
+    let directory = std::env::temp_dir().join(format!("traceweir-coroutines-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let config = SessionConfig {
+        name: "coroutines".into(),
+        log_file_mode: 1,
+        log_file: Some(directory.join("trace.etl").to_str().unwrap().into()),
+        ..Default::default()
+    };
+    let session = PrivateSession::start(&config).unwrap();
+    PROVIDER.set(Provider::register(GUID, None).unwrap()).unwrap();
+    session.enable(GUID, &EnableParams { property: STACK_TRACE, ..Default::default() }).unwrap();
+    write_on(lower);
+    // SAFETY: mapped by `map`, and nobody runs there.
+    assert_eq!(unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(upper), SIZE) }, 0);
+    write_on(lower);
+    write();
+    drop(session);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A thread whose stack has no guard and lies directly above two coroutines' stacks.
+fn dance_on_another_thread() {
+    extern "C" fn start(lower: *mut libc::c_void) -> *mut libc::c_void {
+        let lower = lower.expose_provenance();
+        dance(lower + SIZE, lower);
+        std::ptr::null_mut()
+    }
+    const OWN: usize = 16 * SIZE;
+    // One mapping, as if the kernel had merged three.
+    let length = 2 * SIZE + OWN;
+    // SAFETY: the mapping outlives the thread, which is waited for.
+    unsafe {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let memory = libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0);
+        assert_ne!(memory, libc::MAP_FAILED);
+        let mut attributes = std::mem::zeroed();
+        assert_eq!(libc::pthread_attr_init(&raw mut attributes), 0);
+        assert_eq!(libc::pthread_attr_setstack(&raw mut attributes, memory.byte_add(2 * SIZE), OWN), 0);
+        let mut thread = 0;
+        assert_eq!(libc::pthread_create(&raw mut thread, &raw const attributes, start, memory), 0);
+        assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
+    }
+}
+
+/// Runs a test of this program in a process of its own.
+fn survives(which: &str, test: &str) {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, which).output().unwrap();
+    assert!(output.status.success(), "signal {:?}: {output:?}", output.status.signal());
+}
+
+#[test]
+fn the_first_thread_survives_a_gap_between_its_coroutine_and_its_control_block() {
+    survives("first", "the_first_thread_survives_a_gap_between_its_coroutine_and_its_control_block");
+}
+
+#[test]
+fn another_thread_survives_a_gap_between_its_coroutine_and_its_own_stack() {
+    if std::env::var_os(CHILD).is_some() {
+        return dance_on_another_thread();
+    }
+    survives("another", "another_thread_survives_a_gap_between_its_coroutine_and_its_own_stack");
+}
