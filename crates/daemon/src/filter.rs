@@ -114,6 +114,7 @@ fn invalid(error: &traceweir_format::Error) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use traceweir_format::filter::encode;
     use traceweir_transport::message::Filter;
 
     use super::*;
@@ -130,14 +131,13 @@ mod tests {
     }
 
     fn wide(text: &str) -> Vec<u8> {
-        text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+        encode::name_list(&[text])
     }
 
     #[test]
     fn process_ids_become_processes_that_are_there() {
         let own = std::process::id();
-        let mut data = own.to_le_bytes().to_vec();
-        data.extend(0x7FFF_FFFEu32.to_le_bytes());
+        let data = encode::pids(&[own, 0x7FFF_FFFE]);
         let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data), (7, vec![1])]).unwrap();
         assert_eq!(scope, Some(Conditions::of(vec![ProcessKey::of(own).unwrap()])));
         assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the rest travels on");

@@ -21,6 +21,7 @@
 //! Source: Documented ("EVENT_FILTER_DESCRIPTOR structure", "EVENT_FILTER_EVENT_ID", "EVENT_FILTER_EVENT_NAME", "EVENT_FILTER_LEVEL_KW",
 //! "EVENT_FILTER_HEADER"). The list of containers and the payload filter are layouts of this project.
 
+pub mod encode;
 pub mod payload;
 #[cfg(test)]
 mod tests;
@@ -111,9 +112,21 @@ pub const fn is_of_provider(kind: u32) -> bool {
     kind != spec::EVENT_FILTER_TYPE_NONE && kind < FIRST_OF_SYSTEM
 }
 
-const fn is_of_single_events(kind: u32) -> bool {
+/// Whether a filter leaves out single events of a provider.
+#[must_use]
+pub const fn is_of_single_events(kind: u32) -> bool {
     use spec::*;
     matches!(kind, EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_PAYLOAD)
+}
+
+/// Whether a filter leaves out stacks.
+#[must_use]
+pub const fn is_of_stacks(kind: u32) -> bool {
+    use spec::*;
+    matches!(
+        kind,
+        EVENT_FILTER_TYPE_STACKWALK | EVENT_FILTER_TYPE_STACKWALK_NAME | EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW
+    )
 }
 
 const fn is_of_kernel(kind: u32) -> bool {
@@ -305,6 +318,11 @@ pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
 
 /// The names of a filter of executables, packages, applications or containers, in lower case: names are compared without regard to it.
 pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
+    Ok(names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
+}
+
+/// The same names for people to read: the case is that of whoever gave them.
+pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
     let text = until_nul16(bytes);
@@ -315,7 +333,7 @@ pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
     }
     let units = text.as_chunks().0.iter().map(|unit| u16::from_le_bytes(*unit));
     let text: core::result::Result<String, _> = char::decode_utf16(units).collect();
-    let text = text.map_err(|_| invalid(WHAT, "the text is not UTF-16"))?.to_lowercase();
+    let text = text.map_err(|_| invalid(WHAT, "the text is not UTF-16"))?;
     let names: Vec<String> =
         text.split(';').map(str::trim).filter(|n| !n.is_empty()).map(String::from).collect();
     if names.is_empty() {

@@ -3,7 +3,7 @@
 //! ```text
 //!   SO_PEERCRED, geteuid      user              ──▶ item  2   SID  S-1-22-1-uid
 //!   /proc/PID/sessionid       audit session     ──▶ item  3   u32
-//!   /proc/PID/cgroup          application       ──▶ item  9   UTF-16, NUL at its end        (cgroup.rs)
+//!   /proc/PID/cgroup          package           ──▶ item  9   UTF-16, NUL at its end        (cgroup.rs)
 //!   /proc/PID/stat, boot_id   start key         ──▶ item 13   u64
 //!   /proc/PID/cgroup          container         ──▶ item 16   8-bit text
 //! ```
@@ -13,18 +13,13 @@
 //! Looked up once, when a process gets its region: a process that changes its user or moves to another cgroup later is written as who it was. Each read has
 //! a bound. What cannot be found out is missing, and so is its item.
 
-mod cgroup;
-
-use std::fs::File;
-use std::io::Read;
-
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::ExtType;
 use traceweir_transport::abi;
 
-/// Bytes of a file in `/proc` that are looked at.
-const READ: u64 = 64 << 10;
+use crate::cgroup::{self, beginning as read};
+
 /// The audit session of a process that has none.
 const NO_AUDIT_SESSION: u32 = u32::MAX;
 /// Bytes in front of an item's data.
@@ -42,7 +37,7 @@ pub struct Identity {
     /// Unique for as long as the machine runs.
     pub start_key: Option<u64>,
     /// Its systemd unit, flatpak or snap.
-    pub application: Option<String>,
+    pub package: Option<String>,
     /// The container that it runs in.
     pub container: Option<String>,
 }
@@ -62,13 +57,13 @@ impl Identity {
             .and_then(|text| text.trim().parse().ok())
             .filter(|id| *id != NO_AUDIT_SESSION)
             .unwrap_or(0);
-        let groups = read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let groups = cgroup::of(pid);
         Self {
             pid,
             user: Some(user),
             audit_session,
             start_key: start_ticks(pid).map(|ticks| start_key(boot(), ticks, pid)),
-            application: cgroup::application(&groups),
+            package: cgroup::package(&groups),
             container: cgroup::container(&groups),
         }
     }
@@ -77,12 +72,12 @@ impl Identity {
     pub(crate) fn items(&self, flags: u16) -> Items {
         let sid = self.user.map(sid);
         let audit_session = self.audit_session.to_le_bytes();
-        let application = self.application.as_ref().map(|name| utf16(name));
+        let package = self.package.as_ref().map(|name| utf16(name));
         let start_key = self.start_key.map(u64::to_le_bytes);
         let all: [(u16, ExtType, Option<&[u8]>); 5] = [
             (abi::WITH_SID, ExtType::SID, sid.as_ref().map(<[u8; 16]>::as_slice)),
             (abi::WITH_TS_ID, ExtType::TS_ID, Some(&audit_session)),
-            (abi::WITH_PSM_KEY, ExtType::PSM_KEY, application.as_deref()),
+            (abi::WITH_PSM_KEY, ExtType::PSM_KEY, package.as_deref()),
             (abi::WITH_START_KEY, ExtType::PROCESS_START_KEY, start_key.as_ref().map(<[u8; 8]>::as_slice)),
             (abi::WITH_CONTAINER, ExtType::CONTAINER_ID, self.container.as_ref().map(String::as_bytes)),
         ];
@@ -155,13 +150,6 @@ fn boot() -> u16 {
     u16::try_from(folded).unwrap_or(0)
 }
 
-/// The beginning of a file.
-fn read(path: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(READ).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +185,7 @@ mod tests {
             user: Some(1000),
             audit_session: 3,
             start_key: Some(0x0102_0304_0506_0708),
-            application: Some("ü.service".into()),
+            package: Some("ü.service".into()),
             container: Some("c0ffee".into()),
         };
         let items = who.items(abi::FLAGS);

@@ -9,7 +9,7 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, Filter, Sessio
 use traceweir::provider::{EnableCallback, EnableNotice};
 use traceweir::{PrivateSession, Provider, Status};
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
-use traceweir_format::filter::Header;
+use traceweir_format::filter::{Gate, Header, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
@@ -28,22 +28,16 @@ fn with(filters: Vec<Filter>) -> EnableParams {
 }
 
 fn ids(filter_in: bool, ids: &[u16]) -> Filter {
-    let mut data = vec![u8::from(filter_in), 0];
-    data.extend((ids.len() as u16).to_le_bytes());
-    data.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-    Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data }
+    Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: encode::event_ids(filter_in, ids) }
 }
 
 fn names(filter_in: bool, names: &[&str]) -> Filter {
-    let mut data = vec![0; 17];
-    data.push(u8::from(filter_in));
-    data.extend((names.len() as u16).to_le_bytes());
-    names.iter().for_each(|name| data.extend([name.as_bytes(), b"\0"].concat()));
+    let data = encode::event_names(Gate::default(), filter_in, names);
     Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data }
 }
 
 fn wide(kind: u32, text: &str) -> Filter {
-    Filter { kind, data: text.encode_utf16().flat_map(u16::to_le_bytes).collect() }
+    Filter { kind, data: encode::name_list(&[text]) }
 }
 
 fn schematized(id: u16, data: &[u8]) -> Filter {

@@ -139,7 +139,7 @@ fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spe
         }
     }
     to.property |= EVENT_ENABLE_PROPERTY_STACK_TRACE;
-    to.filters.check_sizes().map_err(|why| scanner.wrong(since(scanner, start), why))
+    to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
 }
 
 /// Which processes, and which events.
@@ -171,7 +171,7 @@ fn filter_option(
         "app" => extend_names(&mut filters.apps, strings(scanner)?),
         _ => extend_names(&mut filters.containers, strings(scanner)?),
     }
-    filters.check_sizes().map_err(|why| scanner.wrong(since(scanner, start), why))
+    filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
 }
 
 /// The list that is meant; a filter lets in or keeps out, not both.

@@ -300,7 +300,8 @@ prop_compose! {
 prop_compose! {
     fn wanted()(
         name in proptest::option::of(".{1,20}"), guid in any::<u128>(), keywords: u64, all: u64, level: u8,
-        property in 0_u32..0x1000, source in any::<u128>(), filters in filters(),
+        property in 0_u32..0x1000, source in any::<u128>(),
+        filters in filters().prop_filter("as the rules of filters have it", |filters| filters.check().is_ok()),
     ) -> Wanted {
         let id = Guid::from_u128(guid);
         let name = name.filter(|name| !name.is_empty());

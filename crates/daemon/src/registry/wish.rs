@@ -13,11 +13,10 @@
 //! A classic registration is told level and the low 32 bits of the any mask, as they are: 0 stays 0.
 
 use traceweir_format::Guid;
+use traceweir_format::filter::{is_of_single_events, is_of_stacks};
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0,
-    EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
-    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW,
-    EVENT_FILTER_TYPE_STACKWALK_NAME,
+    EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
 use traceweir_transport::message::{EnableParams, Filter};
 
@@ -26,12 +25,6 @@ use crate::service::LinkId;
 
 /// Properties that leave events out: of two enables, both must ask for it.
 const LEAVE_OUT: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
-/// Filters that leave events out.
-const OF_EVENTS: [u32; 3] =
-    [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD];
-/// Filters that leave stacks out.
-const OF_STACKS: [u32; 3] =
-    [EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_NAME, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW];
 
 impl Registry {
     /// What a session wants of a registration; nothing where no enable of it is for this process. Without a source: who asked is not remembered.
@@ -101,12 +94,12 @@ fn combined(direct: &EnableParams, group: &EnableParams) -> EnableParams {
 
 fn combined_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
     let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
-    let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| OF_STACKS.contains(&f.kind));
+    let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| is_of_stacks(f.kind));
     let all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
     let all_stacks = all_stacks(direct) || all_stacks(group);
     let mut filters: Vec<Filter> = Vec::new();
     for filter in direct.filters.iter().chain(&group.filters) {
-        let is_moot = OF_EVENTS.contains(&filter.kind) || all_stacks && OF_STACKS.contains(&filter.kind);
+        let is_moot = is_of_single_events(filter.kind) || all_stacks && is_of_stacks(filter.kind);
         if !is_moot && filters.iter().all(|f| f.kind != filter.kind) {
             filters.push(filter.clone());
         }

@@ -301,7 +301,7 @@ fn programs_are_meant_by_name_now_and_later() {
     let by_name = |names: &str| EnableParams {
         filters: vec![Filter {
             kind: EXECUTABLE_NAME,
-            data: names.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+            data: traceweir_format::filter::encode::name_list(&[names]),
         }],
         ..EnableParams::default()
     };

@@ -153,3 +153,28 @@ fn a_chain_gives_each_filter_with_its_session() {
     assert_eq!(Header::chain(&chain[..50]).count(), 1, "cut short");
     assert_eq!(Header::chain(&[]).count(), 0);
 }
+
+#[test]
+fn what_is_encoded_is_read_back_or_refused() {
+    let gate = Gate { any: 1 << 63, all: 2, level: 3 };
+    let bytes = encode::event_ids(true, &[1, 0x1234]);
+    assert_eq!(bytes, ids(1, &[1, 0x1234]));
+    let bytes = encode::event_names(gate, false, &["A", "Bc"]);
+    assert_eq!(bytes, names(gate, 0, 2, b"A\0Bc\0"));
+    let bytes = encode::level_keyword(gate, true);
+    assert_eq!(LevelKeyword::parse(&bytes), Ok(LevelKeyword { gate, filter_in: true }));
+    assert_eq!(pids(&encode::pids(&[1, u32::MAX])), Ok(vec![1, u32::MAX]));
+    let bytes = encode::name_list(&["Ä.service", "b"]);
+    assert_eq!(bytes, wide("Ä.service;b"));
+    assert_eq!(names_as_given(&bytes).unwrap(), ["Ä.service", "b"]);
+    assert_eq!(name_list(&bytes).unwrap(), ["ä.service", "b"]);
+    for (kind, data) in [
+        (EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(true, &[0; 0x1_0040])),
+        (EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(gate, true, &["n"; 0x1_0001])),
+        (EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(gate, true, &["a\0b"])),
+        (EVENT_FILTER_TYPE_PID, encode::pids(&[1; 9])),
+        (EVENT_FILTER_TYPE_CONTAINER, encode::name_list(&[""; 0])),
+    ] {
+        assert!(check(kind, &data).is_err(), "{kind:#x}");
+    }
+}

@@ -3,6 +3,7 @@
 mod payloads;
 mod truth;
 
+use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_transport::message::EnableParams;
@@ -11,27 +12,19 @@ use traceweir_transport::ring::Ticket;
 use super::*;
 
 fn ids(kind: u32, filter_in: bool, ids: &[u16]) -> Filter {
-    let mut data = vec![u8::from(filter_in), 0];
-    data.extend((ids.len() as u16).to_le_bytes());
-    data.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-    Filter { kind, data }
+    Filter { kind, data: encode::event_ids(filter_in, ids) }
 }
 
-fn gate(any: u64, all: u64, level: u8, filter_in: bool) -> Vec<u8> {
-    let mut data = [any.to_le_bytes(), all.to_le_bytes()].concat();
-    data.extend([level, u8::from(filter_in)]);
-    data
+fn gate(any: u64, all: u64, level: u8, filter_in: bool) -> (Gate, bool) {
+    (Gate { any, all, level }, filter_in)
 }
 
-fn names(kind: u32, gate: Vec<u8>, names: &[&str]) -> Filter {
-    let mut data = gate;
-    data.extend((names.len() as u16).to_le_bytes());
-    names.iter().for_each(|name| data.extend([name.as_bytes(), b"\0"].concat()));
-    Filter { kind, data }
+fn names(kind: u32, (gate, filter_in): (Gate, bool), names: &[&str]) -> Filter {
+    Filter { kind, data: encode::event_names(gate, filter_in, names) }
 }
 
-fn level_keyword(gate: Vec<u8>) -> Filter {
-    Filter { kind: EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, data: [gate, vec![0; 6]].concat() }
+fn level_keyword((gate, filter_in): (Gate, bool)) -> Filter {
+    Filter { kind: EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, data: encode::level_keyword(gate, filter_in) }
 }
 
 fn metadata(name: &str) -> Vec<u8> {

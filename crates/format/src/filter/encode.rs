@@ -1,0 +1,65 @@
+//! Filters to bytes: the layouts that the views beside this read.
+//!
+//! What is made here is as good as what it is made of: too many ids, no name at all or a text that is too long is found by [`check`](super::check), as it is in the
+//! bytes of strangers. A count that does not fit its field is written as the largest one, which no rule allows.
+
+use alloc::vec::Vec;
+
+use super::{Gate, LEVEL_KW_BYTES};
+use crate::wire::Put;
+
+/// EVENT_FILTER_EVENT_ID: only these ids (`filter_in`), or all but these.
+#[must_use]
+pub fn event_ids(filter_in: bool, ids: &[u16]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u8(u8::from(filter_in)).put_u8(0).put_u16(count(ids));
+    out.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+    out
+}
+
+/// EVENT_FILTER_EVENT_NAME: of the events that the gate admits, only these names (`filter_in`), or all but these.
+#[must_use]
+pub fn event_names(gate: Gate, filter_in: bool, names: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut out = front(gate, filter_in);
+    out.put_u16(count(names));
+    for name in names {
+        out.put(name.as_ref()).put_u8(0);
+    }
+    out
+}
+
+/// EVENT_FILTER_LEVEL_KW: the events that the gate admits (`filter_in`), or all others.
+#[must_use]
+pub fn level_keyword(gate: Gate, filter_in: bool) -> Vec<u8> {
+    let mut out = front(gate, filter_in);
+    out.resize(LEVEL_KW_BYTES, 0);
+    out
+}
+
+/// Process ids.
+#[must_use]
+pub fn pids(ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+/// Names of executables, packages, applications or containers. A semicolon in one separates two.
+#[must_use]
+pub fn name_list(names: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let separator = (index > 0).then_some(u16::from(b';'));
+        out.extend(separator.into_iter().chain(name.as_ref().encode_utf16()).flat_map(u16::to_le_bytes));
+    }
+    out
+}
+
+/// What filters with a gate begin with.
+fn front(gate: Gate, filter_in: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LEVEL_KW_BYTES);
+    out.put_u64(gate.any).put_u64(gate.all).put_u8(gate.level).put_u8(u8::from(filter_in));
+    out
+}
+
+fn count<T>(list: &[T]) -> u16 {
+    u16::try_from(list.len()).unwrap_or(u16::MAX)
+}
