@@ -120,7 +120,7 @@ impl Booted {
     fn wants(&self, guid: Guid) -> Option<(u8, u64, u64)> {
         let all = self.controller().providers().unwrap();
         let entry = all.into_iter().find(|it| it.provider == guid)?;
-        entry.sessions.first().map(|(_, level, any, all)| (*level, *any, *all))
+        entry.sessions.first().map(|it| (it.level, it.any, it.all))
     }
 
     /// Ends the session; what its file holds.
