@@ -36,6 +36,12 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "header flags that the consumer adds",
         "the consumer's half of the contract (decision 29)"
     ),
+    not_here!(
+        "decision 38",
+        P,
+        "stacks have no more frames than kernel.perf_event_max_stack",
+        "comes with the kernel provider: stacks of providers' events are walked in the process"
+    ),
     not_here!("provider 4.5", P, "NULL → 87", "C façade"),
     not_here!("provider 4.6", O, "NULL string → 87", "C façade"),
     not_here!(

@@ -46,6 +46,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.2", D, "without a related activity there is no item", no_related_item),
     rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
     rule!("provider 4.4", D, "process and thread of the writer are in the header", writers_are_named),
+    rule!("api 4", D, "a stack has 192 frames at most; those nearest to the writer are kept", deep_stacks),
     rule!("decision 21", P, "CPU times are not kept: they are 0", no_cpu_times),
     rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only", flags_on_disk),
     rule!(
@@ -233,6 +234,32 @@ fn other_write_flags(stage: &Stage) {
         assert_eq!(written.map_err(|e| e.status().0), Err(87), "{flags:#x}");
     }
     assert_eq!(stage.stop(session), []);
+}
+
+/// Writes from so many calls deep.
+#[inline(never)]
+fn from_below(provider: &Provider, depth: u32) {
+    if depth == 0 {
+        provider.write(&event(1, 4, 1), &[]).unwrap();
+    } else {
+        from_below(provider, depth - 1);
+    }
+    // Behind the call, so that none of them is left out.
+    std::hint::black_box(depth);
+}
+
+fn deep_stacks(stage: &Stage) {
+    const STACK_TRACE: u32 = 4;
+    let with_stacks = EnableParams { property: STACK_TRACE, ..EnableParams::default() };
+    let (session, provider, _guid) = stage.listened(&with_stacks);
+    from_below(&provider, 10);
+    from_below(&provider, 1_000);
+    let stacks =
+        records(stage, session, |record| record.items().stack().unwrap().frames().collect::<Vec<u64>>());
+    assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
+    assert_eq!(stacks[1].len(), 192);
+    // Ten calls in, both have come the same way.
+    assert_eq!(stacks[0][..10], stacks[1][..10]);
 }
 
 fn no_cpu_times(stage: &Stage) {
