@@ -90,7 +90,7 @@ struct Place {
 pub(super) struct From {
     /// An address in the frame of the function that was called to write: it and what it called are left out.
     pub(super) inside: usize,
-    /// An address in the frame of the caller, which is known to be there.
+    /// An address in the frame of the caller, as far as the compiler left it there.
     pub(super) caller: usize,
     /// Frames to leave out behind it.
     pub(super) skip: usize,
@@ -100,7 +100,7 @@ pub(super) struct From {
 #[inline(never)]
 pub(super) fn capture(frames: &mut Frames, from: From) {
     let here = here();
-    let readable = Readable::here(here.sp, from.caller);
+    let readable = Readable::here(here.sp, from.inside, from.caller);
     walk(frames, here, from, &readable, tables::rule);
 }
 
