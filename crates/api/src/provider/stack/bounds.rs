@@ -11,7 +11,7 @@
 //! remembered: of it, only the page that is known to be in use is read.
 //!
 //! Only two things are certain to be there and read as they are: `[stack]`, which the kernel never merges with a neighbour, and the pages from the stack
-//! pointer to the caller's frame, which are in use. Of all other mappings the list tells too little: the kernel merges neighbours into one, so that
+//! pointer to this library's own frames, which are in use. Of all other mappings the list tells too little: the kernel merges neighbours into one, so that
 //! the mapping with the thread pointer may begin in somebody else's memory, which is unmapped tomorrow; and guard pages may lie inside, unlisted
 //! (`MADV_GUARD_INSTALL`, as of glibc 2.42). There the kernel reads for us, a [`WINDOW`] at a time: where nothing is, the stack ends, and not the process.
 //! (`pthread_getattr_np` knows the bounds, but allocates and locks, which a signal handler must not.)
@@ -30,6 +30,8 @@ const PAGE: usize = 4096;
 const CHUNK: usize = 1024;
 /// Bytes that the kernel is asked for at once: a part of a page, so that they are all there or none.
 const WINDOW: usize = 1024;
+/// All frames of a write, up to its caller's, are smaller.
+const NEAR: usize = 64 << 10;
 const WORD: usize = size_of::<usize>();
 const MAPS: &CStr = c"/proc/self/maps";
 
@@ -84,24 +86,26 @@ pub(super) struct Readable {
 }
 
 impl Readable {
-    /// What a thread may read whose stack pointer is `sp` and which was called from a frame that `caller` lies in.
+    /// What a thread may read whose stack pointer is `sp`, which has something at `inside` in a frame of its own, and which was called from a frame that
+    /// `caller` lies in. The latter is a hint: the compiler may have moved what lies there out of the stack, so it says how far to go, but not
+    /// that anything is there.
     #[inline]
-    pub(super) fn here(sp: usize, caller: usize) -> Self {
-        Self::on_own(sp, caller).unwrap_or_else(|| Self::elsewhere(sp, caller))
+    pub(super) fn here(sp: usize, inside: usize, caller: usize) -> Self {
+        Self::on_own(sp, inside).unwrap_or_else(|| Self::elsewhere(sp, inside, caller))
     }
 
     /// Where the thread is on its own stack, and that is known.
     #[inline(always)]
-    fn on_own(sp: usize, caller: usize) -> Option<Self> {
+    fn on_own(sp: usize, inside: usize) -> Option<Self> {
         let (own, is_certain) = OWN.with(Own::get);
         own.contains(&sp).then(|| {
-            let certain = if is_certain { own.end } else { in_use(sp, caller).min(own.end) };
+            let certain = if is_certain { own.end } else { page_end(sp, inside).min(own.end) };
             Self { here: sp..certain, rest: certain..own.end, own: 0..0, window: Window::empty() }
         })
     }
 
     #[cold]
-    fn elsewhere(sp: usize, caller: usize) -> Self {
+    fn elsewhere(sp: usize, inside: usize, caller: usize) -> Self {
         let signal = signal_stack().filter(|stack| stack.contains(&sp));
         let foreign = FOREIGN.get();
         let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
@@ -109,11 +113,13 @@ impl Readable {
         if !is_known_foreign && (signal.is_none() || !is_own_known) {
             look(sp);
         }
-        if let Some(readable) = Self::on_own(sp, caller) {
+        if let Some(readable) = Self::on_own(sp, inside) {
             return readable;
         }
-        let certain = in_use(sp, caller);
-        let rest = certain..signal.map_or(certain, |stack| stack.end);
+        let certain = page_end(sp, inside);
+        let is_near = caller.checked_sub(sp).is_some_and(|distance| distance < NEAR);
+        let called = if is_near { page_end(certain.saturating_sub(1), caller) } else { certain };
+        let rest = certain..signal.map_or(called, |stack| stack.end);
         Self { here: sp..certain, rest, own: OWN.with(Own::get).0, window: Window::empty() }
     }
 
@@ -139,10 +145,10 @@ impl Readable {
     }
 }
 
-/// The end of the pages in use: all frames from here to the caller's, and the page that holds it.
+/// The end of the page that holds the higher of two addresses.
 #[inline(always)]
-fn in_use(sp: usize, caller: usize) -> usize {
-    caller.max(sp).saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(sp)
+fn page_end(one: usize, other: usize) -> usize {
+    one.max(other).saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(one)
 }
 
 /// Words that the kernel read last.
@@ -323,7 +329,7 @@ mod tests {
         let check = || {
             let local = 0_usize;
             let at = (&raw const local).addr();
-            let readable = Readable::here(at & !7, at);
+            let readable = Readable::here(at & !7, at, at);
             assert!(readable.contains(at) && readable.own.is_empty());
             let Range { start: low, end: high } = OWN.with(Own::get).0;
             assert!(low <= at && at < high && high - low < 1 << 30);
@@ -338,7 +344,7 @@ mod tests {
     fn nothing_else_is_read() {
         let local = [1_usize, 2];
         let at = local.as_ptr().expose_provenance();
-        let readable = Readable::here(at, at);
+        let readable = Readable::here(at, at, at);
         assert_eq!((readable.word(at), readable.word(at + 8)), (Some(1), Some(2)));
         let heap = Box::new(7_usize);
         let high = OWN.with(Own::get).0.end;

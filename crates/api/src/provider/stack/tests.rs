@@ -122,7 +122,7 @@ fn by_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize; 16]) -
     black_box(&mut *words);
     let mut frames = Frames::new();
     let place = Place { pc: 0x5000, sp: at, fp, link: 0, exact: true };
-    let readable = Readable::here(at, at);
+    let readable = Readable::here(at, at, at);
     walk(&mut frames, place, From { inside: 0, caller: at, skip: 0 }, &readable, |_| None);
     frames.addresses().to_vec()
 }
@@ -171,7 +171,7 @@ fn tables_lead_out_of_frames_whatever_the_frame_pointer_says() {
         let mut frames = Frames::new();
         let inside = 0_u64;
         let inside = (&raw const inside).addr();
-        let readable = Readable::here(here.sp, inside);
+        let readable = Readable::here(here.sp, inside, inside);
         walk(&mut frames, here, From { inside, caller: inside, skip: 0 }, &readable, tables::rule);
         // How far it gets depends on which functions keep frame pointers; that it comes back is the point.
         black_box(frames.addresses().len());
@@ -319,7 +319,7 @@ fn cost_of_a_stack() {
             &mut frames,
             place,
             From { inside: 0, caller: start, skip: 0 },
-            &Readable::here(start, start),
+            &Readable::here(start, start, start),
             |_| None,
         );
         frames.addresses().len()
