@@ -14,7 +14,8 @@
 //! a bound. What cannot be found out is missing, and so is its item.
 
 use traceweir_format::header::event::{self, EventHeader};
-use traceweir_format::header::extended::Item;
+use traceweir_format::header::extended::{ITEM_HEAD, Item};
+use traceweir_format::security::Sid;
 use traceweir_format::spec::event::ExtType;
 use traceweir_transport::abi;
 
@@ -22,8 +23,14 @@ use crate::cgroup::{self, beginning as read};
 
 /// The audit session of a process that has none.
 const NO_AUDIT_SESSION: u32 = u32::MAX;
-/// Bytes in front of an item's data.
-const ITEM_HEAD: usize = 8;
+/// The items that tell who a process is, in the order of their numbers, and the flags of records that ask for them.
+const OURS: [(u16, ExtType); 5] = [
+    (abi::WITH_SID, ExtType::SID),
+    (abi::WITH_TS_ID, ExtType::TS_ID),
+    (abi::WITH_PSM_KEY, ExtType::PSM_KEY),
+    (abi::WITH_START_KEY, ExtType::PROCESS_START_KEY),
+    (abi::WITH_CONTAINER, ExtType::CONTAINER_ID),
+];
 
 /// What is known about a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,19 +77,20 @@ impl Identity {
 
     /// The items that the flags of a record ask for, as they stand in a record; the last is not linked to another.
     pub(crate) fn items(&self, flags: u16) -> Items {
-        let sid = self.user.map(sid);
+        let sid = self.user.map(|user| Sid::user(user).to_bytes());
         let audit_session = self.audit_session.to_le_bytes();
         let package = self.package.as_ref().map(|name| utf16(name));
         let start_key = self.start_key.map(u64::to_le_bytes);
-        let all: [(u16, ExtType, Option<&[u8]>); 5] = [
-            (abi::WITH_SID, ExtType::SID, sid.as_ref().map(<[u8; 16]>::as_slice)),
-            (abi::WITH_TS_ID, ExtType::TS_ID, Some(&audit_session)),
-            (abi::WITH_PSM_KEY, ExtType::PSM_KEY, package.as_deref()),
-            (abi::WITH_START_KEY, ExtType::PROCESS_START_KEY, start_key.as_ref().map(<[u8; 8]>::as_slice)),
-            (abi::WITH_CONTAINER, ExtType::CONTAINER_ID, self.container.as_ref().map(String::as_bytes)),
-        ];
-        let wanted = all.into_iter().filter(|(flag, ..)| flags & flag != 0);
-        let items: Vec<_> = wanted.filter_map(|(_, kind, data)| Some(Item { kind, data: data? })).collect();
+        let data_of = |kind: ExtType| match kind {
+            ExtType::SID => sid.as_deref(),
+            ExtType::TS_ID => Some(audit_session.as_slice()),
+            ExtType::PSM_KEY => package.as_deref(),
+            ExtType::PROCESS_START_KEY => start_key.as_ref().map(<[u8; 8]>::as_slice),
+            _ => self.container.as_ref().map(String::as_bytes),
+        };
+        let wanted = OURS.iter().filter(|(flag, _)| flags & flag != 0);
+        let items: Vec<_> =
+            wanted.filter_map(|(_, kind)| Some(Item { kind: *kind, data: data_of(*kind)? })).collect();
         let Some(last) = items.last() else { return Items::default() };
         let mut bytes = Vec::new();
         // Names of files are short: the items fit, and if they did not there would be none.
@@ -105,16 +113,7 @@ pub(crate) struct Items {
 
 /// Whether items of this type say who a process is: no process is believed about that.
 pub(crate) fn is_ours(kind: ExtType) -> bool {
-    matches!(
-        kind,
-        ExtType::SID | ExtType::TS_ID | ExtType::PSM_KEY | ExtType::PROCESS_START_KEY | ExtType::CONTAINER_ID
-    )
-}
-
-/// S-1-22-1-uid: the authority under which users of Unix systems are known elsewhere, too.
-fn sid(user: u32) -> [u8; 16] {
-    let [a, b, c, d] = user.to_le_bytes();
-    [1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, a, b, c, d]
+    OURS.iter().any(|(_, ours)| *ours == kind)
 }
 
 fn utf16(text: &str) -> Vec<u8> {

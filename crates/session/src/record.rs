@@ -21,11 +21,6 @@ use traceweir_format::wire::i64_at;
 use traceweir_transport::abi;
 
 use crate::identity::{self, Identity, Items};
-
-/// Flags of records that ask for items.
-pub(crate) const WITH_ITEMS: u16 =
-    abi::WITH_SID | abi::WITH_TS_ID | abi::WITH_PSM_KEY | abi::WITH_START_KEY | abi::WITH_CONTAINER;
-
 use crate::sequence::Sequence;
 
 /// Thread ids remembered for a process before all are asked for again.
@@ -101,7 +96,7 @@ impl Writer {
 
     /// Bytes of the items that these flags ask for.
     pub(crate) fn item_bytes(&mut self, flags: u16) -> usize {
-        let asked = flags & WITH_ITEMS;
+        let asked = flags & abi::WITH_ITEMS;
         let items = self.items.entry(asked).or_insert_with(|| self.identity.items(asked));
         items.bytes.len()
     }
@@ -109,7 +104,7 @@ impl Writer {
     /// Puts the items into a signed record that lies behind room for them; the record begins with `room` then. Its length, or `None` where it would have
     /// more items than a record can.
     pub(crate) fn add_items(&self, room: &mut [u8], flags: u16) -> Option<usize> {
-        let items = self.items.get(&(flags & WITH_ITEMS))?;
+        let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
         let (whole, gap) = (room.len(), items.bytes.len());
         let kind = HeaderType(*room.get(gap.checked_add(KIND)?)?);
         if gap == 0 || !matches!(kind, HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32) {

@@ -93,8 +93,10 @@ pub const WITH_PSM_KEY: u16 = 0x08;
 pub const WITH_START_KEY: u16 = 0x10;
 /// Container id.
 pub const WITH_CONTAINER: u16 = 0x20;
+/// The flags that ask for items.
+pub const WITH_ITEMS: u16 = WITH_SID | WITH_TS_ID | WITH_PSM_KEY | WITH_START_KEY | WITH_CONTAINER;
 /// All flags that are defined.
-pub const FLAGS: u16 = 0x3F;
+pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS;
 /// The largest record.
 pub const MAX_RECORD: usize = 0xFFFF;
 /// The most processors a region has rings for.

@@ -4,8 +4,8 @@ use traceweir_format::Guid;
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{
-    Control, EnableCode, EnableEntry, EnableParams, Filter, Message, Properties, ProviderEntry, Role, SessionConfig,
-    SessionRef, Update, VERSIONS,
+    Control, EnableCode, EnableEntry, EnableParams, Filter, Message, Properties, ProviderEntry, Role,
+    SessionConfig, SessionRef, Update, VERSIONS,
 };
 
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {

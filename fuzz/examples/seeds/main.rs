@@ -8,6 +8,7 @@
 
 mod containers;
 mod control;
+mod filter;
 mod records;
 mod region;
 mod security;
@@ -46,6 +47,7 @@ fn main() {
         ("control", control::all()),
         ("region", region::all()),
         ("security", security::all()),
+        ("filter", filter::all()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
         std::fs::create_dir_all(&folder).expect("the folder of the seeds");

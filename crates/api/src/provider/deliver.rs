@@ -61,12 +61,6 @@ impl Except {
     }
 }
 
-/// The bit of the session behind an outlet, in this process: what a filter's `InstanceId` says and an exclusion names.
-#[inline]
-pub(super) const fn session_bit(outlet: u8) -> u64 {
-    1 << (outlet % 64)
-}
-
 /// One event on its way to several sessions.
 struct Delivery<'e> {
     slot: &'e Slot,
@@ -112,22 +106,22 @@ impl Delivery<'_> {
     fn choose(&mut self, except: Except) -> u32 {
         let mut wanted = 0;
         for wish in self.slot.wishes() {
-            let is_excepted = except.sessions & session_bit(wish.outlet) != 0
+            let is_excepted = except.sessions & wish.bit() != 0
                 || except.in_private && wish.property & EXCLUDE_INPRIVATE != 0;
             if is_excepted || !is_for(self.slot, &wish, self.what) {
                 continue;
             }
-            self.chosen |= session_bit(wish.outlet);
+            self.chosen |= wish.bit();
             wanted |= wish.property;
             if filter::wants_stack(self.slot, &wish, self.what) {
-                self.with_stack |= session_bit(wish.outlet);
+                self.with_stack |= wish.bit();
             }
         }
         wanted
     }
 
     fn chosen(&self) -> impl Iterator<Item = Wish> {
-        self.slot.wishes().filter(|wish| self.chosen & session_bit(wish.outlet) != 0)
+        self.slot.wishes().filter(|wish| self.chosen & wish.bit() != 0)
     }
 
     /// Why one of the sessions that stand together cannot take it.
@@ -147,7 +141,7 @@ impl Delivery<'_> {
     /// What a session gets besides the plain record.
     fn extras(&self, wish: &Wish) -> Extras<'_> {
         let key = (wish.property & EVENT_KEY != 0).then_some(self.key);
-        let has_stack = self.with_stack & session_bit(wish.outlet) != 0;
+        let has_stack = self.with_stack & wish.bit() != 0;
         Extras::new(key, has_stack.then(|| self.frames.data()))
     }
 

@@ -84,7 +84,7 @@ impl Wish {
     /// The session's bit, as providers see it in their filters and name it when they leave sessions out.
     #[inline(always)]
     pub(crate) const fn bit(&self) -> u64 {
-        1 << (self.outlet & 63)
+        1 << (self.outlet % 64)
     }
 
     /// Whether the session wants an event of this level and keyword.

@@ -29,6 +29,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use traceweir_format::Guid;
+use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;
@@ -38,7 +39,7 @@ use traceweir_transport::ring::Ticket;
 use super::EnableCallback;
 use super::callback::Turn;
 use super::enable::{Change, Entry, MAX_ENTRIES};
-use super::write::{ITEM_HEAD, item_head};
+use super::write::item_head;
 use crate::error::{Error, Result};
 
 pub use traceweir_transport::message::MAX_REGISTRATIONS;

@@ -17,6 +17,7 @@
 //! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
 
 use traceweir_format::Guid;
+use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::header::{MAX_RECORD, event};
 use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
@@ -32,8 +33,6 @@ use crate::client::outlets;
 /// Blocks that one event may have.
 pub const MAX_BLOCKS: usize = 128;
 
-/// Bytes in front of the data of an extended item.
-pub(super) const ITEM_HEAD: usize = 8;
 const ZEROS: [u8; 8] = [0; 8];
 /// Bytes of strings that are written without an allocation, and one unit more.
 const SHORT_STRING: usize = 1002;

@@ -18,7 +18,8 @@ use crate::{Error, Result};
 /// The most items one event may have.
 pub const MAX_ITEMS: usize = 32;
 
-const HEADER: usize = 8;
+/// Bytes in front of an item's data.
+pub const ITEM_HEAD: usize = 8;
 
 /// One extended item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +35,11 @@ pub struct Item<'a> {
 pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
     let mut at = event::SIZE;
     for _ in 0..MAX_ITEMS {
-        let head = chunk::<HEADER>(record, at)?;
+        let head = chunk::<ITEM_HEAD>(record, at)?;
         let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
         let data = usize::from(u16::from_le_bytes([head[6], head[7]]));
         // Sums of a few 16-bit numbers: nothing wraps.
-        if size < HEADER.wrapping_add(data) || size & 7 != 0 {
+        if size < ITEM_HEAD.wrapping_add(data) || size & 7 != 0 {
             return None;
         }
         at = at.wrapping_add(size);
@@ -103,12 +104,12 @@ impl<'b> Iterator for ExtendedItems<'b> {
 
     #[inline]
     fn next(&mut self) -> Option<Item<'b>> {
-        let head = chunk::<HEADER>(self.rest, 0)?;
+        let head = chunk::<ITEM_HEAD>(self.rest, 0)?;
         let kind = ExtType(u16::from_le_bytes([head[2], head[3]]));
         let data = self
             .rest
-            .get(HEADER..HEADER.checked_add(usize::from(u16::from_le_bytes([head[6], head[7]])))?)?;
-        self.rest = self.rest.get(usize::from(u16::from_le_bytes([head[0], head[1]])).max(HEADER)..)?;
+            .get(ITEM_HEAD..ITEM_HEAD.checked_add(usize::from(u16::from_le_bytes([head[6], head[7]])))?)?;
+        self.rest = self.rest.get(usize::from(u16::from_le_bytes([head[0], head[1]])).max(ITEM_HEAD)..)?;
         Some(Item { kind, data })
     }
 }
@@ -139,7 +140,7 @@ pub(super) fn encode(items: &[Item<'_>], out: &mut Vec<u8>) -> Result<()> {
         return Err(Error::TooLarge { what: "list of extended items", size, limit });
     }
     for (index, item) in items.iter().enumerate() {
-        let size = align8(HEADER.saturating_add(item.data.len()));
+        let size = align8(ITEM_HEAD.saturating_add(item.data.len()));
         let (Ok(whole), Ok(data)) = (u16::try_from(size), u16::try_from(item.data.len())) else {
             let (size, limit) = (item.data.len() as u64, u64::from(u16::MAX));
             return Err(Error::TooLarge { what: "extended item", size, limit });

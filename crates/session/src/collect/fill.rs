@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use traceweir_format::buffer::HEADER_SIZE;
-use traceweir_transport::abi::{KEEP_STAMP, MAX_RECORD};
+use traceweir_transport::abi::{KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
 use traceweir_transport::ring::Head;
 
 use super::{Stream, submit};
@@ -15,7 +15,7 @@ use crate::engine::Shared;
 use crate::merge::{Ring, Sink};
 use crate::output::Job;
 use crate::pool::{Buffer, Wait};
-use crate::record::{Stamp, WITH_ITEMS, Writer};
+use crate::record::{Stamp, Writer};
 
 /// Copies records into the buffer of a stream.
 pub(super) struct Filler<'a, 'w> {

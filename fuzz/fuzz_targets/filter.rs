@@ -1,0 +1,127 @@
+//! Filters of strangers: a type, then its bytes. What is taken is made again to the same, or its values were never ours to make.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_format::filter::payload::{self, Operand, Value};
+use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKeyword, encode};
+use traceweir_format::spec::enable::*;
+use traceweir_format::{Guid, spec::event::class::SYSTEM_TRACE_CONTROL};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, data)) = data.split_first_chunk() else { return };
+    let kind = u32::from_le_bytes(*kind);
+    let taken = filter::check(kind, data);
+    for (provider, is_group) in [(Guid::NULL, false), (Guid::NULL, true), (SYSTEM_TRACE_CONTROL, false)] {
+        let one = filter::check_all([(kind, data)].into_iter(), &provider, is_group);
+        assert!(
+            one.is_err() || taken.is_ok() || kind == EVENT_FILTER_TYPE_NONE,
+            "a call is no laxer than one filter"
+        );
+        let twice = filter::check_all([(kind, data); 2].into_iter(), &provider, is_group);
+        assert!(twice.is_err() || kind == EVENT_FILTER_TYPE_NONE, "each type once");
+    }
+    // Whatever the type, all views of the bytes: a view that takes them takes what it makes of them.
+    ids(data);
+    names(data);
+    level_keyword(data);
+    lists(data);
+    headers(data);
+    if let Ok(filters) = payload::Filters::parse(data) {
+        payloads(&filters, data);
+    }
+});
+
+fn ids(data: &[u8]) {
+    let Ok(view) = EventIds::parse(data) else { return };
+    let ids: Vec<u16> = view.ids().collect();
+    let made = encode::event_ids(view.filter_in, &ids);
+    let back = EventIds::parse(&made).expect("our own bytes");
+    assert_eq!((back.filter_in, back.ids().collect::<Vec<_>>()), (view.filter_in, ids));
+}
+
+fn names(data: &[u8]) {
+    let Ok(view) = EventNames::parse(data) else { return };
+    let names: Vec<&[u8]> = view.names().collect();
+    let made = encode::event_names(view.gate, view.filter_in, &names);
+    assert!(data.len() >= made.len(), "nothing was added");
+    let back = EventNames::parse(&made).expect("our own bytes");
+    assert_eq!((back.gate, back.filter_in), (view.gate, view.filter_in));
+    assert_eq!(back.names().collect::<Vec<_>>(), names);
+    gates(view.gate);
+}
+
+fn level_keyword(data: &[u8]) {
+    let Ok(view) = LevelKeyword::parse(data) else { return };
+    assert_eq!(LevelKeyword::parse(&encode::level_keyword(view.gate, view.filter_in)), Ok(view));
+    gates(view.gate);
+}
+
+fn gates(gate: Gate) {
+    for level in [0, 1, gate.level, u8::MAX] {
+        for keyword in [0, gate.any, gate.all, gate.any | gate.all, !gate.any, u64::MAX] {
+            let in_level = gate.level == 0 || level <= gate.level;
+            let has_all = keyword & gate.all == gate.all;
+            let in_keyword = gate.any == 0 || keyword == 0 || (keyword & gate.any != 0 && has_all);
+            assert_eq!(gate.admits(level, keyword), in_level && in_keyword);
+        }
+    }
+}
+
+fn lists(data: &[u8]) {
+    if let Ok(ids) = filter::pids(data) {
+        assert_eq!(encode::pids(&ids), data, "process ids have one form");
+    }
+    if let Ok(names) = filter::names_as_given(data) {
+        assert_eq!(filter::names_as_given(&encode::name_list(&names)), Ok(names.clone()));
+        let lower: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+        assert_eq!(filter::name_list(data), Ok(lower));
+    }
+}
+
+fn headers(data: &[u8]) {
+    assert!(Header::chain(data).count() <= data.len() / filter::HEADER_BYTES, "a chain goes forward");
+    let Ok(view) = Header::parse(data) else { return };
+    let (mut chain, mut last) = (Vec::new(), 0);
+    filter::append_to_chain(&mut chain, &mut last, data, 1);
+    filter::append_to_chain(&mut chain, &mut last, data, 2);
+    let found: Vec<_> = Header::chain(&chain).collect();
+    assert_eq!(found.iter().map(|it| (it.id, it.instance)).collect::<Vec<_>>(), [(view.id, 1), (view.id, 2)]);
+    assert!(found.iter().all(|it| it.data == view.data));
+}
+
+fn payloads(filters: &payload::Filters<'_>, data: &[u8]) {
+    assert!(filters.iter().count() * 24 <= data.len(), "each has its bytes");
+    let Some(made) = rebuilt(filters) else { return };
+    let back = payload::Filters::parse(&made).expect("our own bytes");
+    assert_eq!(back.iter().count(), filters.iter().count());
+    for (back, given) in back.iter().zip(filters.iter()) {
+        assert_eq!((back.event_id, back.event_version), (given.event_id, given.event_version));
+        assert_eq!((back.any, back.required), (given.any, given.required));
+        assert!(back.predicates().eq(given.predicates()));
+        // Fields behind the last one that is looked at are left out.
+        assert!(back.fields().eq(given.fields().take(back.fields().count())));
+    }
+}
+
+/// The same filters from their values; `None` where one is not a value that the builder takes, such as a number that its field never has.
+fn rebuilt(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
+    let mut builder = payload::Builder::new();
+    for filter in filters.iter() {
+        let mut event = payload::Event::new(filter.event_id, filter.event_version, filter.any);
+        for field in filter.fields() {
+            event.field(field).ok()?;
+        }
+        for it in filter.predicates() {
+            let has_two = matches!(it.operator, PayloadOperator::BETWEEN | PayloadOperator::NOTBETWEEN);
+            let operand = match it.value {
+                Value::Numbers(low, high) if has_two => Operand::Range(low, high),
+                Value::Numbers(number, _) => Operand::Number(number),
+                Value::Guid(guid) => Operand::Guid(guid),
+                Value::Text(text) => Operand::Text(text),
+            };
+            event.predicate(it.field, it.kind, it.operator, operand).ok()?;
+        }
+        builder.add(&event, filter.required).expect("no longer than it was");
+    }
+    Some(builder.finish().expect("there are filters"))
+}
