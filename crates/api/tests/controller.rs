@@ -169,7 +169,10 @@ fn each_control_says_what_is_meant() {
             panic!("{:?}", envelope.message)
         };
         sink.lock().unwrap().push((session, control, envelope.descriptors.len()));
-        reply(connection, envelope.request, &Message::Properties(Box::new(properties("s"))));
+        // A flight recorder: no other session writes snapshots.
+        let mut properties = properties("s");
+        properties.config.log_file_mode = 0x400;
+        reply(connection, envelope.request, &Message::Properties(Box::new(properties)));
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let log = fake.path().join("snapshot.etl");
