@@ -287,6 +287,12 @@ impl Handle {
         self.slot.event_enabled(event) && self.is_current()
     }
 
+    /// Whether any session may want an event, in the order of the published checks: the registration first.
+    #[inline(always)]
+    fn is_wanted(self, level: u8, keyword: u64) -> Result<bool, WriteError> {
+        if self.is_current() { Ok(self.slot.enabled(level, keyword)) } else { Err(WriteError::InvalidHandle) }
+    }
+
     /// Writes an event; `metadata` makes it a self-described one.
     #[inline(always)]
     pub fn write(
@@ -297,10 +303,7 @@ impl Handle {
         related: Option<&Guid>,
         data: &[&[u8]],
     ) -> Result<(), WriteError> {
-        if !self.is_current() {
-            return Err(WriteError::InvalidHandle);
-        }
-        if !self.slot.enabled(descriptor.level, descriptor.keyword) {
+        if !self.is_wanted(descriptor.level, descriptor.keyword)? {
             return Ok(());
         }
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
@@ -317,10 +320,7 @@ impl Handle {
         related: Option<&Guid>,
         data: &[&[u8]],
     ) -> Result<(), WriteError> {
-        if !self.is_current() {
-            return Err(WriteError::InvalidHandle);
-        }
-        if !self.slot.enabled(descriptor.level, descriptor.keyword) {
+        if !self.is_wanted(descriptor.level, descriptor.keyword)? {
             return Ok(());
         }
         let except = Except::new(exclude, flags)?;

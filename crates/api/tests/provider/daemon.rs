@@ -1,10 +1,12 @@
-//! A daemon played by hand: what it says is up to the test.
+//! A daemon played by hand, so that what it says is up to the test; and a real one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use traceweir::Guid;
-use traceweir::controller::{EnableCode, EnableParams};
+use traceweir::controller::{Controller, EnableCode, EnableParams};
+use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_format::header::Record;
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -15,6 +17,36 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
 
 use crate::{LONG, wait_for};
+
+/// A real daemon, in a thread of this process.
+pub(crate) struct Real {
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+    pub(crate) controller: Controller,
+}
+
+impl Real {
+    pub(crate) fn start(runtime: &Path) -> Self {
+        let stopper = Stopper::new().unwrap();
+        let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(runtime)) };
+        let its = stopper.clone();
+        let thread = Some(std::thread::spawn(move || run_until(options, &its).unwrap()));
+        let mut controller = None;
+        wait_for("the daemon", || {
+            controller = Controller::find_at(runtime).ok().flatten();
+            controller.is_some()
+        });
+        Self { stopper, thread, controller: controller.unwrap() }
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_none_or(|it| it.is_ok()), "the daemon ends well");
+    }
+}
 
 /// Listens where a daemon would.
 pub(crate) fn listen(runtime: &Path) -> Listener {

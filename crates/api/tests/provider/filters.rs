@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use traceweir::controller::{Controller, EnableCode, EnableParams, Filter, SessionRef};
+use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
 use traceweir::provider::{EnableCallback, EnableNotice};
 use traceweir::{PrivateSession, Provider, Status};
-use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 use traceweir_format::filter::{Gate, Header, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
-use crate::{LONG, PROVIDER, Scenario, Stage, event, read, sequential, wait_for};
+use crate::daemon::Real;
+use crate::{LONG, PROVIDER, Scenario, Stage, event, read, sequential};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("filters of private sessions", private_sessions),
@@ -263,19 +263,8 @@ fn a_daemon_and_a_process_share_the_work_of_filters() {
 }
 
 fn with_a_daemon(folder: &Path) {
-    let runtime = folder.join("run");
-    let stopper = Stopper::new().unwrap();
-    let options = Options {
-        runtime: RuntimeDir::at(&runtime),
-        idle_exit: None,
-        listener: None,
-        max_sessions: 64,
-        reserve_mb: 0,
-    };
-    let its = stopper.clone();
-    let daemon = std::thread::spawn(move || run_until(options, &its).unwrap());
-    wait_for("a daemon", || Controller::find_at(&runtime).is_ok_and(|c| c.is_some()));
-    let mut controller = Controller::find_at(&runtime).unwrap().unwrap();
+    let mut daemon = Real::start(&folder.join("run"));
+    let controller = &mut daemon.controller;
     let mut start =
         |name: &str| SessionRef::Id(controller.start(&sequential(name, folder.join(name))).unwrap().id);
     let (ahead, here, elsewhere) = (start("ahead"), start("here"), start("elsewhere"));
@@ -320,6 +309,4 @@ fn with_a_daemon(folder: &Path) {
     assert_eq!(numbers(folder, "here"), [2, 3, 4, 100]);
     assert_eq!(numbers(folder, "elsewhere"), [4, 100, 101]);
     drop(provider);
-    stopper.stop();
-    daemon.join().unwrap();
 }

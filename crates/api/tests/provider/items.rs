@@ -4,13 +4,13 @@ use std::hint::black_box;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef};
 use traceweir::provider::{Handle, activity};
 use traceweir::{Guid, PrivateSession, Provider, WriteError};
-use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
+use crate::daemon::Real;
 use crate::{PROVIDER, Scenario, Stage, event, sequential, wait_for};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -267,23 +267,8 @@ fn write_one(_: &Path) {
 #[test]
 fn a_daemon_says_who_wrote_an_event() {
     let stage = Stage::new();
-    let runtime = stage.runtime();
-    let stopper = Stopper::new().unwrap();
-    let options = Options {
-        runtime: RuntimeDir::at(&runtime),
-        idle_exit: None,
-        listener: None,
-        max_sessions: 64,
-        reserve_mb: 0,
-    };
-    let signal = stopper.clone();
-    let daemon = std::thread::spawn(move || run_until(options, &signal).unwrap());
-    let mut controller = None;
-    wait_for("the daemon", || {
-        controller = Controller::find_at(&runtime).ok().flatten();
-        controller.is_some()
-    });
-    let mut controller = controller.unwrap();
+    let mut daemon = Real::start(&stage.runtime());
+    let controller = &mut daemon.controller;
     let (path, session) = (stage.path("who.etl"), SessionRef::Name("who".into()));
     controller.start(&sequential("who", path.clone())).unwrap();
     let all = SID | TS_ID | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
@@ -294,8 +279,6 @@ fn a_daemon_says_who_wrote_an_event() {
     let ticks = std::fs::read_to_string(stat).unwrap();
     child.succeeded();
     assert_eq!(controller.stop(&session).unwrap().events, 1);
-    stopper.stop();
-    daemon.join().unwrap();
     let found = records(&path);
     let [record] = &found[..] else { panic!("{} records", found.len()) };
     let uid = std::fs::metadata("/proc/self").unwrap().uid();

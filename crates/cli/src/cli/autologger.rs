@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::number::{buffers, kib, mib, seconds};
-use super::{Providers, Whose};
-use crate::filter::parse_mask;
+use super::shape::parse_mode;
+use super::{ClockName, Providers, Whose};
 use crate::grammar::GRAMMAR;
 
 const AFTER_AUTOLOGGER: &str = "\
@@ -76,9 +76,9 @@ pub(crate) struct AddAutologger {
     /// Nobody can stop it; it ends with the daemon
     #[arg(long)]
     pub(crate) non_stoppable: bool,
-    /// More of the published EVENT_TRACE_…_MODE bits
-    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
-    pub(crate) mode: Option<u64>,
+    /// More of LogFileMode: names (use-local-sequence) or bits (0x8000), separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
+    pub(crate) mode: Vec<u32>,
     /// Size of a buffer
     #[arg(long, value_name = "KIB", value_parser = kib)]
     pub(crate) buffer_size: Option<u32>,
@@ -91,9 +91,9 @@ pub(crate) struct AddAutologger {
     /// Write out buffers after so long, full or not; 0: only full ones [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) flush_timer: Option<u32>,
-    /// How events are stamped: 1 counter, 2 system time, 3 cycles [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
-    pub(crate) clock: Option<u32>,
+    /// How events are stamped [default: qpc]
+    #[arg(long, value_enum, value_name = "CLOCK")]
+    pub(crate) clock: Option<ClockName>,
     /// Describe it, and do not start it
     #[arg(long)]
     pub(crate) off: bool,

@@ -77,13 +77,8 @@ Examples:
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct Enable {
-    /// The session, by name
-    pub(crate) name: String,
-    /// The provider; -p PROVIDER does the same
-    #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
-    pub(crate) named: Vec<Several>,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) which: Which,
     /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose [default: all]
     #[arg(long, value_parser = parse_level)]
     pub(crate) level: Option<u8>,
@@ -96,21 +91,12 @@ pub(crate) struct Enable {
     /// Only in these processes
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub(crate) pid: Vec<u32>,
-    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
-    #[arg(long, value_name = "FILE|DIR")]
-    pub(crate) manifest: Vec<PathBuf>,
-    /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) whose: Whose,
 }
 
 impl Enable {
     /// What is wanted; flags go before what the providers say themselves.
     pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
-        let mut all = wanted(&self.named, &[], &self.manifest)?;
-        all.extend(self.providers.wanted(&self.manifest)?);
+        let mut all = self.which.wanted()?;
         for wanted in &mut all {
             wanted.level = self.level.unwrap_or(wanted.level);
             wanted.keywords = self.keywords.unwrap_or(wanted.keywords);

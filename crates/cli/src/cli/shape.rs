@@ -23,6 +23,17 @@ pub(crate) enum ClockName {
     Cycles,
 }
 
+impl ClockName {
+    /// The published number (`Wnode.ClientContext`).
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Qpc => 1,
+            Self::System => 2,
+            Self::Cycles => 3,
+        }
+    }
+}
+
 /// How a session is made.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Session")]
@@ -114,7 +125,7 @@ impl Shape {
 }
 
 /// Bits of LogFileMode: by number, or by their published name without regard to case, hyphens and underscores.
-fn parse_mode(text: &str) -> Result<u32, String> {
+pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
     let spelled = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
     if let Some((bit, _)) = LOG_FILE_MODES.iter().find(|(_, name)| spelled(name) == spelled(text)) {
         return Ok(*bit);

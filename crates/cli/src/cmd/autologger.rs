@@ -14,7 +14,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-use crate::cli::{AddAutologger, AutologgerVerb, ListAutologgers, NamedAutologger, Whose};
+use crate::cli::{AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, Whose};
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain, plain_path};
 use crate::output::Output;
@@ -91,7 +91,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     let guid = Guid::from_provider_name(&format!("Traceweir.Autologger/{}", options.name));
     let mut definition = Definition::new(&options.name, guid);
     definition.start = !options.off;
-    definition.log_file_mode = mode(options)?;
+    definition.log_file_mode = mode(options);
     definition.file_name = options
         .output
         .as_deref()
@@ -107,7 +107,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     definition.minimum_buffers = options.min_buffers.unwrap_or(0);
     definition.maximum_buffers = options.max_buffers.unwrap_or(0);
     definition.flush_timer = options.flush_timer.unwrap_or(0);
-    definition.clock_type = options.clock.unwrap_or(definition.clock_type);
+    definition.clock_type = options.clock.map_or(definition.clock_type, ClockName::number);
     let wanted = options.providers.wanted(&options.manifest)?;
     if wanted.is_empty() {
         bail!("name a provider at least: -p PROVIDER, or -pf FILE");
@@ -124,8 +124,8 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
 }
 
 /// The published bits of what was asked for.
-fn mode(options: &AddAutologger) -> Result<u32> {
-    let more = u32::try_from(options.mode.unwrap_or(0)).context("a mode has 32 bits")?;
+fn mode(options: &AddAutologger) -> u32 {
+    let more = options.mode.iter().fold(0, |all, bits| all | bits);
     let lives = options.real_time || options.buffering;
     let has_file =
         !lives || (options.real_time && (options.output.is_some() || options.generations.is_some()));
@@ -135,11 +135,10 @@ fn mode(options: &AddAutologger) -> Result<u32> {
         (false, _) => 0,
     };
     let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
-    Ok(more
-        | file
+    more | file
         | bit(options.real_time, EVENT_TRACE_REAL_TIME_MODE)
         | bit(options.buffering, EVENT_TRACE_BUFFERING_MODE)
-        | bit(options.non_stoppable, EVENT_TRACE_NONSTOPPABLE_MODE))
+        | bit(options.non_stoppable, EVENT_TRACE_NONSTOPPABLE_MODE)
 }
 
 fn remove(options: &NamedAutologger) -> Result<()> {

@@ -16,12 +16,12 @@ use crate::sessions::{self, controller_of, tell_of_delay};
 
 /// Runs `weir enable`.
 pub(super) fn enable(options: &Enable) -> Result<Outcome> {
-    let all = options.wanted()?;
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (all, which) = (options.wanted()?, &options.which);
+    let (mut controller, session) = controller_of(which.whose, &which.name)?;
     for wanted in &all {
-        let (params, timeout) = (wanted.params(&options.pid), milliseconds(options.timeout));
+        let (params, timeout) = (wanted.params(&options.pid), milliseconds(which.timeout));
         let done = controller.enable(&session, wanted.guid, EnableCode::Enable, &params, timeout);
-        tell_of_delay(done).with_context(|| cannot("enable", wanted, &options.name))?;
+        tell_of_delay(done).with_context(|| cannot("enable", wanted, &which.name))?;
     }
     if options.pid.is_empty() {
         sessions::tell_unseen(&mut controller, &all)?;

@@ -49,9 +49,7 @@ pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<S
             // Only wall time means the same in two sessions.
             None if mode & APPEND != 0 => 2,
             None => 0,
-            Some(ClockName::Qpc) => 1,
-            Some(ClockName::System) => 2,
-            Some(ClockName::Cycles) => 3,
+            Some(clock) => clock.number(),
         },
         buffer_size: shape.buffer_size.unwrap_or(0),
         minimum_buffers: shape.min_buffers.unwrap_or(0),

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

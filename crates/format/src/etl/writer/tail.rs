@@ -202,6 +202,34 @@ mod tests {
         file
     }
 
+    /// A file that somebody cuts once it has been looked at so often.
+    struct Shrinking {
+        bytes: Vec<u8>,
+        looks: core::cell::Cell<u32>,
+    }
+
+    impl ReadAt for Shrinking {
+        fn len(&self) -> u64 {
+            if self.looks.get() > 0 { self.bytes.len() as u64 } else { 0 }
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+            self.looks.set(self.looks.get().saturating_sub(1));
+            if self.looks.get() > 0 { self.bytes.read_at(offset, buf) } else { Ok(0) }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_meanwhile_is_refused_and_does_not_keep_us() {
+        let (bytes, _) = started(3);
+        let find =
+            |looks| Tail::find(&Shrinking { bytes: bytes.clone(), looks: core::cell::Cell::new(looks) });
+        let enough = (1..100).find(|&looks| find(looks).is_ok()).unwrap();
+        for looks in 0..enough {
+            assert!(find(looks).is_err(), "cut after {looks} looks");
+        }
+    }
+
     fn times(file: &[u8]) -> Vec<i64> {
         let trace = Trace::open(file).unwrap();
         check(&trace, &mut |finding| panic!("{finding:?}")).unwrap();
