@@ -11,7 +11,7 @@
 //! 1. Only a rebuild of our own gets answers that may be wrong later. Rebuilds run one at a time, and every change is followed by one.
 //! 2. Everybody else gets answers that stay true: the state is looked at again for each event, at the price of a call.
 //! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current one where it knows of one only, and on the thread that runs
-//!    callbacks there is none. A layer that does not know its subscriber (it was put into one that ran already) always answers as in 2.
+//!    callbacks there is none. A layer that does not know its subscriber (it lies in a layer that does not pass that on) always answers as in 2.
 //!
 //! A second after the layer became part of a subscriber, a thread rebuilds once and ends: until then the level is not said, because
 //! `tracing-subscriber` takes what it finds at the start as the level of the `log` crate, for good.
