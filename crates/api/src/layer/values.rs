@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A field without a value has no word in the shape. Texts and bytes share what an event has room for: what goes beyond is cut, at the border of a
-//! character, and a `Debug` that would go on is stopped there.
+//! character, and a `Debug` that would go on is stopped there. Room is kept for the numbers behind them.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -22,7 +22,11 @@ use traceweir_format::spec::types::{InType, OutType};
 use tracing_core::field::{Field, Visit};
 
 /// Bytes that the values of one event have. A record has 64 KiB; the rest is for its header, the traits and the metadata.
-pub(super) const MAX_PAYLOAD: usize = 60_000;
+const MAX_PAYLOAD: usize = 62_000;
+/// Where texts and bytes end: behind it, there is room for numbers and counts.
+const MAX_TEXTS: usize = 60_000;
+/// Bytes that a thread keeps for its next event.
+const KEPT: usize = 16 << 10;
 
 const KIND_BITS: u32 = 3;
 
@@ -115,10 +119,11 @@ impl Values {
         &self.payload
     }
 
-    /// Forgets the values, not the memory.
+    /// Forgets the values, and of the memory what usual events do not need.
     pub(super) fn clear(&mut self) {
         self.shape.clear();
         self.payload.clear();
+        self.payload.shrink_to(KEPT);
     }
 
     /// A copy that takes no more memory than it needs.
@@ -144,7 +149,7 @@ impl Values {
         all.sort_by_key(|(described, _)| described.index());
         let mut merged = Self::default();
         for (described, bytes) in all {
-            if merged.payload.len().saturating_add(bytes.len()) <= MAX_PAYLOAD {
+            if merged.has_room_for(bytes.len()) {
                 merged.shape.push(described);
                 merged.payload.extend_from_slice(bytes);
             }
@@ -152,14 +157,19 @@ impl Values {
         *self = merged;
     }
 
-    /// Bytes that the payload may still take.
+    /// Bytes of text that the payload may still take.
     fn room(&self) -> usize {
-        MAX_PAYLOAD.saturating_sub(self.payload.len())
+        MAX_TEXTS.saturating_sub(self.payload.len())
+    }
+
+    /// Whether this many bytes fit that cannot be cut.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.payload.len().saturating_add(bytes) <= MAX_PAYLOAD
     }
 
     fn put(&mut self, field: &Field, kind: Kind, bytes: &[u8]) {
         if let Some(described) = Described::new(field, kind)
-            && bytes.len() <= self.room()
+            && self.has_room_for(bytes.len())
         {
             self.shape.push(described);
             self.payload.extend_from_slice(bytes);
@@ -169,7 +179,7 @@ impl Values {
     /// A value behind its count, which is filled in when `fill` has appended it.
     fn put_counted(&mut self, field: &Field, kind: Kind, fill: impl FnOnce(&mut Self)) {
         let Some(described) = Described::new(field, kind) else { return };
-        if self.room() < 2 {
+        if !self.has_room_for(2) {
             return;
         }
         let at = self.payload.len();
@@ -182,6 +192,15 @@ impl Values {
             *place = count.to_le_bytes();
         }
         self.shape.push(described);
+    }
+
+    /// The bytes of a number, behind their count.
+    fn put_wide(&mut self, field: &Field, number: [u8; 16]) {
+        let mut bytes = [0; 18];
+        let (count, value) = bytes.split_at_mut(2);
+        count.copy_from_slice(&16_u16.to_le_bytes());
+        value.copy_from_slice(&number);
+        self.put(field, Kind::Binary, &bytes);
     }
 
     fn put_display(&mut self, field: &Field, text: fmt::Arguments<'_>) {
@@ -227,11 +246,11 @@ impl Visit for Values {
     }
 
     fn record_i128(&mut self, field: &Field, value: i128) {
-        self.record_bytes(field, &value.to_le_bytes());
+        self.put_wide(field, value.to_le_bytes());
     }
 
     fn record_u128(&mut self, field: &Field, value: u128) {
-        self.record_bytes(field, &value.to_le_bytes());
+        self.put_wide(field, value.to_le_bytes());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -257,5 +276,44 @@ impl Visit for Values {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.put_display(field, format_args!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for (bytes, expected) in
+            [(0, ""), (1, "a"), (2, "a"), (3, "aä"), (6, "aä"), (7, "aä🚰"), (99, "aä🚰")]
+        {
+            assert_eq!(prefix("aä🚰", bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn newer_values_take_the_place_of_older_ones_and_never_more_than_an_event_has() {
+        let values = |list: &[(u16, &str)]| {
+            let mut values = Values::default();
+            for (index, text) in list {
+                values.shape.push(Described(index << KIND_BITS | Kind::Text as u16));
+                values.payload.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+                values.payload.extend_from_slice(text.as_bytes());
+            }
+            values
+        };
+        let told = |values: &Values| -> Vec<(usize, String)> {
+            values.entries().map(|(d, b)| (d.index(), String::from_utf8(b[2..].to_vec()).unwrap())).collect()
+        };
+        let mut kept = values(&[(0, "a"), (2, "c")]);
+        kept.take_newer(&values(&[(1, "b"), (2, "d")]));
+        assert_eq!(told(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
+        let long = "x".repeat(40_000);
+        kept.take_newer(&values(&[(3, &long)]));
+        kept.take_newer(&values(&[(4, &long), (5, "e")]));
+        let indices: Vec<usize> = told(&kept).iter().map(|(index, _)| *index).collect();
+        assert_eq!(indices, [0, 1, 2, 3, 5], "what has no room is left out");
+        assert!(kept.payload.len() <= MAX_PAYLOAD);
     }
 }

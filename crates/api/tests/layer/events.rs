@@ -123,7 +123,7 @@ fn what_a_debug_does_cannot_hurt() {
             span.in_scope(|| {
                 info!(name: "outer", talk = ?Talkative, after = 2);
                 span.record("late", tracing::field::debug(Talkative));
-                info!(name: "endless", endless = ?Endless, after = 3, text = "behind");
+                info!(name: "endless", endless = ?Endless, after = 3, wide = 4_u128, text = "behind");
             });
             drop(span);
             let panicked = std::panic::catch_unwind(|| info!(name: "never", p = ?Panics));
@@ -135,6 +135,8 @@ fn what_a_debug_does_cannot_hurt() {
         assert_eq!(seen[2].fields(), [("talk", "\"talkative\""), ("after", "I64(2)")]);
         let endless = seen[4].field("endless").unwrap();
         assert!(endless.len() > 50_000 && endless.trim_matches('"').starts_with("äöüäöü"));
+        let wide = format!("Bytes({:?})", 4_u128.to_le_bytes());
+        assert_eq!(seen[4].fields()[1..], [("after", "I64(3)"), ("wide", &wide), ("text", "\"\"")]);
         assert_eq!(seen[5].fields(), [("late", "\"talkative\"")]);
         assert_eq!(seen[6].fields(), [("n", "I64(4)")]);
     });
