@@ -25,8 +25,8 @@ use tracing_core::field::{Field, Visit};
 const MAX_PAYLOAD: usize = 62_000;
 /// Where texts and bytes end: behind it, there is room for numbers and counts.
 const MAX_TEXTS: usize = 60_000;
-/// Bytes that a thread keeps for its next event.
-const KEPT: usize = 16 << 10;
+/// Bytes that a thread has for its next event, at first and at most.
+const KEPT: (usize, usize) = (512, 16 << 10);
 
 const KIND_BITS: u32 = 3;
 
@@ -119,11 +119,12 @@ impl Values {
         &self.payload
     }
 
-    /// Forgets the values, and of the memory what usual events do not need.
+    /// Forgets the values, and has memory for an event of the usual size.
     pub(super) fn clear(&mut self) {
         self.shape.clear();
         self.payload.clear();
-        self.payload.shrink_to(KEPT);
+        self.payload.shrink_to(KEPT.1);
+        self.payload.reserve(KEPT.0);
     }
 
     /// A copy that takes no more memory than it needs.

@@ -4,6 +4,7 @@
 
 mod enabling;
 mod events;
+mod memory;
 mod spans;
 mod targets;
 
