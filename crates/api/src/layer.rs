@@ -27,6 +27,7 @@
 //! |---|---|
 //! | `builder` | what can be set |
 //! | `routes` | targets, providers, keywords, levels |
+//! | `naming` | providers of targets that come up at run time |
 //! | `interest` | what callsites are told, and when |
 //! | `values`, `describe` | one event as payload and metadata |
 //! | `span` | what is remembered of a span |
@@ -70,6 +71,7 @@
 mod builder;
 mod describe;
 mod interest;
+mod naming;
 mod routes;
 mod span;
 mod values;

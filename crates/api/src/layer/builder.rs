@@ -13,9 +13,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::EtwLayer;
 use super::interest::{EtwFilter, Home};
+use super::naming::{Named, Rule};
 use super::routes::{ByTarget, MAX_TARGETS, Routes};
 use crate::Provider;
 use crate::error::{Error, Result};
+use crate::provider::EnableNotice;
 
 /// A layer with its filter, as a subscriber takes it; further filters may be put around it.
 pub type BuiltLayer<S> = Filtered<EtwLayer, EtwFilter, S>;
@@ -45,6 +47,7 @@ pub struct LayerBuilder {
     keywords: ByTarget<u64>,
     /// Names of providers.
     providers: ByTarget<String>,
+    rule: Option<Rule>,
     only: ByTarget<()>,
 }
 
@@ -58,6 +61,7 @@ impl LayerBuilder {
             default_keyword: 1,
             keywords: ByTarget::default(),
             providers: ByTarget::default(),
+            rule: None,
             only: ByTarget::default(),
         }
     }
@@ -98,6 +102,25 @@ impl LayerBuilder {
         self
     }
 
+    /// A provider of its own for every target that `name` has one for, beside those named one by one. The id is that which the name gives.
+    ///
+    /// The rule is asked once for each target, when the first event or span of it is about to be written, which then waits for the registration. After
+    /// [`MAX_TARGETS`] targets, and where `name` says `None` or a registration is refused, it is the layer's own provider.
+    ///
+    /// ```
+    /// # use traceweir::layer::LayerBuilder;
+    /// // One provider for each crate: App.hyper, App.tokio, …
+    /// let layer = LayerBuilder::new("App")
+    ///     .with_target_providers(|target| Some(format!("App.{}", target.split("::").next()?)));
+    /// ```
+    pub fn with_target_providers(
+        mut self,
+        name: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.rule = Some(Rule(Arc::new(name)));
+        self
+    }
+
     /// Registers the providers and makes the layer.
     ///
     /// ERROR_INVALID_PARAMETER for names that are empty or have a NUL in them, a group without a GUID, or more than [`MAX_TARGETS`] targets; and all that
@@ -108,9 +131,14 @@ impl LayerBuilder {
     {
         self.check()?;
         let home = Arc::new(Home::default());
+        let (group, of_named) = (self.group, Arc::clone(&home));
+        let by_rule = Box::new(move |name: &str| {
+            register(name, Guid::from_provider_name(name), group.as_ref(), &of_named)
+        });
         let routes = Arc::new(Routes {
-            provider: self.register(&self.name, self.id, &home)?,
+            provider: register(&self.name, self.id, self.group.as_ref(), &home)?,
             others: self.register_others(&home)?,
+            named: self.rule.map(|rule| Named::new(rule, by_rule)),
             default_keyword: self.default_keyword,
             keywords: self.keywords,
             only: self.only,
@@ -148,16 +176,6 @@ impl LayerBuilder {
         Ok(())
     }
 
-    fn register(&self, name: &str, id: Guid, home: &Arc<Home>) -> Result<Provider> {
-        let mut traits = TraitsBuilder::new(name);
-        if let Some(group) = &self.group {
-            traits.group(group);
-        }
-        let home = Arc::clone(home);
-        let changed = Box::new(move |_: &crate::provider::EnableNotice<'_>| home.rebuild());
-        Provider::register_with_traits(id, traits.finish()?, Some(changed))
-    }
-
     /// One registration for each name.
     fn register_others(&self, home: &Arc<Home>) -> Result<ByTarget<Arc<Provider>>> {
         let mut registered: Vec<(&str, Arc<Provider>)> = Vec::new();
@@ -166,11 +184,21 @@ impl LayerBuilder {
             let known = registered.iter().find(|(known, _)| known == name).map(|(_, p)| Arc::clone(p));
             let provider = match known {
                 Some(provider) => provider,
-                None => Arc::new(self.register(name, Guid::from_provider_name(name), home)?),
+                None => Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), home)?),
             };
             registered.push((name, Arc::clone(&provider)));
             others.set(target, provider);
         }
         Ok(others)
     }
+}
+
+fn register(name: &str, id: Guid, group: Option<&Guid>, home: &Arc<Home>) -> Result<Provider> {
+    let mut traits = TraitsBuilder::new(name);
+    if let Some(group) = group {
+        traits.group(group);
+    }
+    let home = Arc::clone(home);
+    let changed = Box::new(move |_: &EnableNotice<'_>| home.rebuild());
+    Provider::register_with_traits(id, traits.finish()?, Some(changed))
 }

@@ -27,6 +27,7 @@ use tracing_core::{Event, LevelFilter, Metadata, Subscriber};
 use tracing_log::NormalizeEvent;
 use tracing_subscriber::layer::{Context, Filter};
 
+use super::naming;
 use super::routes::Routes;
 
 /// From the start of a subscriber to the first rebuild.
@@ -69,7 +70,7 @@ impl Home {
         static TURN: Mutex<()> = Mutex::new(());
         WANTED.fetch_add(1, Ordering::SeqCst);
         // Inside a rebuild of this thread: the loop below, further up this stack, goes round again.
-        if REBUILDING.try_with(Cell::get).unwrap_or(true) {
+        if REBUILDING.try_with(Cell::get).unwrap_or(true) || naming::is_naming() {
             return;
         }
         let Some(dispatch) = self.dispatch() else { return };
@@ -131,7 +132,7 @@ impl EtwFilter {
 
 impl<S: Subscriber> Filter<S> for EtwFilter {
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if !self.may_be_kept() {
+        if !self.may_be_kept() || !self.routes.knows(metadata.target()) {
             return Interest::sometimes();
         }
         if self.wants(metadata) { Interest::always() } else { Interest::never() }

@@ -1,7 +1,7 @@
 //! Which provider and keyword the events of a target have.
 //!
 //! ```text
-//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one, or the layer's own
+//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one, or by the rule, or the layer's own
 //!                                             └──▶ keyword:  of the closest target that has one, or the default
 //! ```
 //!
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tracing_core::Level;
 
+use super::naming::Named;
 use crate::Provider;
 
 /// Targets that one layer may name.
@@ -76,6 +77,8 @@ pub(super) struct Routes {
     pub(super) provider: Provider,
     /// The providers of targets.
     pub(super) others: ByTarget<Arc<Provider>>,
+    /// The same, by a rule.
+    pub(super) named: Option<Named>,
     pub(super) default_keyword: u64,
     pub(super) keywords: ByTarget<u64>,
     /// Where it has any, other targets go nowhere.
@@ -88,12 +91,22 @@ impl Routes {
         if self.only.len() != 0 && self.only.find(target).is_none() {
             return None;
         }
-        let provider = self.others.find(target).map_or(&self.provider, |other| other);
+        let other = self.others.find(target).map(|other| &**other);
+        let other = other.or_else(|| self.named.as_ref()?.provider_of(target));
+        let provider = other.unwrap_or(&self.provider);
         Some(Route { provider, keyword: self.keywords.find(target).copied().unwrap_or(self.default_keyword) })
+    }
+
+    /// Whether the route of a target will stay what it is.
+    pub(super) fn knows(&self, target: &str) -> bool {
+        self.named.as_ref().is_none_or(|named| self.others.find(target).is_some() || named.knows(target))
     }
 
     /// The most frequent level that any session may want of any target.
     pub(super) fn most_frequent(&self) -> Option<Level> {
+        if self.named.as_ref().is_some_and(|named| !named.is_full()) {
+            return Some(Level::TRACE);
+        }
         let wanted = |level: &Level| self.all().any(|route| route.enabled(*level));
         LEVELS.iter().rev().map(|(level, _)| *level).find(wanted)
     }
@@ -103,6 +116,7 @@ impl Routes {
         let others = self.others.iter().map(|(_, other)| &**other);
         let keywords = || self.keywords.iter().map(|(_, keyword)| *keyword).chain([self.default_keyword]);
         others
+            .chain(self.named.iter().flat_map(Named::providers))
             .chain([&self.provider])
             .flat_map(move |provider| keywords().map(move |keyword| Route { provider, keyword }))
     }

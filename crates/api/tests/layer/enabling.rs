@@ -1,9 +1,10 @@
 //! Sessions come and go while the program runs; what nobody wants costs next to nothing; nothing is lost among threads.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use traceweir::Guid;
 use traceweir::controller::{Controller, EnableCode, SessionRef};
 use traceweir::layer::LayerBuilder;
 use tracing::level_filters::LevelFilter;
@@ -120,6 +121,41 @@ fn a_session_of_a_daemon_turns_a_running_program_on_and_off() {
     });
 }
 
+/// As many callsites as numbers.
+macro_rules! sites {
+    ($($n:literal)*) => {
+        [$((|| info!(name: "site", n = $n)) as fn()),*]
+    };
+}
+
+#[test]
+fn a_callsite_that_is_new_while_a_session_comes_is_not_forgotten() {
+    alone("enabling::a_callsite_that_is_new_while_a_session_comes_is_not_forgotten", |folder| {
+        install(LayerBuilder::new(NAME));
+        let recording = Recording::of(folder, &[]);
+        let sites =
+            sites!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+        for site in sites {
+            let start = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    site();
+                });
+                start.wait();
+                recording.session.enable(provider(), &params(4, 0)).unwrap();
+            });
+            site();
+            recording.session.disable(provider()).unwrap();
+        }
+        let seen = recording.events();
+        for n in 0..sites.len() {
+            let times = seen.iter().filter(|e| e.field("n") == Some(format!("I64({n})").as_str())).count();
+            assert!((1..=2).contains(&times), "callsite {n}: {times} events");
+        }
+    });
+}
+
 const THREADS: usize = 4;
 const EACH: usize = 25_000;
 
@@ -128,19 +164,18 @@ fn every_event_of_many_threads_arrives_once() {
     alone("enabling::every_event_of_many_threads_arrives_once", |folder| {
         install(LayerBuilder::new(NAME));
         let recording = Recording::of(folder, &[provider()]);
+        let (session, offered) = (&recording.session, &AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let session = &recording.session;
                 scope.spawn(move || {
                     let span = tracing::info_span!("thread", thread);
                     let _entered = span.enter();
                     for n in 0..EACH {
                         info!(name: "event", n, text = "some text", "message {n}");
-                        // The session writes to a disk that others use, too: whoever is ahead of it waits.
+                        // Whoever is too far ahead of the session, which may have to share its processor, waits for it.
                         if n % 1000 == 999 {
-                            let offered = session.query();
-                            assert_eq!(offered.events_lost, 0);
-                            std::thread::sleep(Duration::from_millis(5));
+                            let all = offered.fetch_add(1000, Ordering::Relaxed);
+                            until("the session", || session.query().events + 10_000 > all);
                         }
                     }
                 });
@@ -181,9 +216,14 @@ fn sessions_that_come_and_go_disturb_no_thread_that_writes() {
                     }
                 });
             }
+            let other = Guid::from_provider_name("Traceweir.Test.Layer.Other");
             for _ in 0..200 {
-                recording.session.enable(provider(), &params(5, 0)).unwrap();
-                recording.session.disable(provider()).unwrap();
+                for id in [provider(), other] {
+                    recording.session.enable(id, &params(5, 0)).unwrap();
+                }
+                for id in [provider(), other] {
+                    recording.session.disable(id).unwrap();
+                }
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -1,8 +1,10 @@
 //! Targets as providers and as keywords; what a builder refuses.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use traceweir::layer::{LayerBuilder, MAX_TARGETS};
 use traceweir::{Guid, Status};
 use traceweir_format::tracelogging::Traits;
+
 use tracing::info;
 use tracing_subscriber::Registry;
 use tracing_subscriber::prelude::*;
@@ -38,6 +40,60 @@ fn the_closest_target_decides_about_provider_and_keyword() {
         let expected = [(NAME, 1), (NAME, 0x10), (db, 1), (pool, 1), (pool, 2), (db, 0x10), (NAME, 0x10)];
         assert_eq!(told, expected);
         assert!(seen.iter().all(|e| e.provider == Guid::from_provider_name(&e.provider_name)));
+    });
+}
+
+#[test]
+fn every_target_may_have_a_provider_by_rule() {
+    alone("targets::every_target_may_have_a_provider_by_rule", |folder| {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let of_crate = |target: &str| {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            info!(target: "rule", n = 0, "asked about {target}");
+            let name = target.split("::").next().filter(|name| *name != "nameless")?;
+            Some(format!("{NAME}.{name}"))
+        };
+        install(LayerBuilder::new(NAME).with_target_provider("own", NAME).with_target_providers(of_crate));
+        let names = ["a", "b"].map(|name| format!("{NAME}.{name}"));
+        let ids = names.each_ref().map(|name| Guid::from_provider_name(name));
+        let recording = Recording::of(folder, &[provider(), ids[0]]);
+        let say = |n: u32| {
+            info!(target: "a", n);
+            info!(target: "a::inner", n);
+            info!(target: "b", n);
+            log::info!(target: "a::of_log", "{n}");
+            info!(target: "nameless", n);
+            info!(target: "own::inner", n);
+        };
+        tracing_log::LogTracer::init().unwrap();
+        say(1);
+        recording.session.enable(ids[1], &params(4, 0)).unwrap();
+        say(2);
+        recording.session.disable(ids[0]).unwrap();
+        say(3);
+        assert_eq!(ASKED.load(Ordering::Relaxed), 5, "once for each target");
+        let seen = recording.events();
+        let count = |name: &str| seen.iter().filter(|e| e.provider_name == name).count();
+        // The rule's own events, which it cannot be asked about, are among those of the layer's provider.
+        assert_eq!((count(&names[0]), count(&names[1]), count(NAME)), (6, 2, 6 + 5), "{seen:#?}");
+    });
+}
+
+#[test]
+fn targets_beyond_the_bound_go_to_the_own_provider() {
+    alone("targets::targets_beyond_the_bound_go_to_the_own_provider", |folder| {
+        let many = format!("{NAME}.Many");
+        let name = many.clone();
+        install(LayerBuilder::new(NAME).with_target_providers(move |_| Some(name.clone())));
+        tracing_log::LogTracer::init().unwrap();
+        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(&many)]);
+        for n in 0..MAX_TARGETS + 44 {
+            log::info!(target: &format!("target {n}"), "{n}");
+        }
+        let seen = recording.events();
+        let (first, rest) = seen.split_at(MAX_TARGETS);
+        assert!(first.iter().all(|e| e.provider_name == many));
+        assert!(rest.len() == 44 && rest.iter().all(|e| e.provider_name == NAME));
     });
 }
 
