@@ -51,7 +51,7 @@ fn taken_by(f: impl FnOnce()) -> usize {
 
 fn say(n: u32) {
     info!(name: "plain", n, text = "text", flag = true);
-    debug!(name: "formatted", list = ?[n, n], display = %n, maybe = (n % 2 == 0).then_some(n), "message {n}");
+    debug!(name: "formatted", list = ?[n, n], display = %n, maybe = n.is_multiple_of(2).then_some(n), "message {n}");
 }
 
 #[test]
