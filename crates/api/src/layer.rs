@@ -20,7 +20,7 @@
 //! | a field without a value | is left out |
 //!
 //! A span is an activity from its creation to the end of its last handle; entering and leaving it any number of times, on any thread, writes nothing. Where it has no parent,
-//! its start relates to the thread's activity ([`activity`](crate::provider::activity)), if it has one. A span that began before a session wanted it
+//! its start relates to the thread's activity ([`activity`]), if it has one. A span that began before a session wanted it
 //! stays unknown to the session: events in it carry the activity of the closest span around it that is known, or the thread's.
 //!
 //! | File | What it knows |
