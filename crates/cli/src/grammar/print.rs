@@ -61,6 +61,12 @@ impl Wanted {
         }
         write_numbers(f, "stack-ids", &ranges(&filters.stack_ids))?;
         write_texts(f, "stack-names", &filters.stack_names)?;
+        for (option, bytes) in [("payload", &filters.payload), ("schematized", &filters.schematized)] {
+            if !bytes.is_empty() {
+                write!(f, "@{option}=0x")?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            }
+        }
         if let Some(level) = filters.stack_level {
             write!(f, "@stack-level={level}")?;
         }
