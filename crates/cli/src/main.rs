@@ -9,6 +9,7 @@ mod export;
 mod filter;
 mod grammar;
 mod grep;
+mod images;
 mod input;
 mod live;
 mod output;

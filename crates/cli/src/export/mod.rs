@@ -22,7 +22,7 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::class_name;
 
-use crate::cli::Format;
+use crate::cli::{Format, Show};
 use crate::event::Event;
 
 /// Writes events in one format.
@@ -36,11 +36,11 @@ pub(crate) trait Sink {
 }
 
 /// The sink of a format.
-pub(crate) fn sink(format: Format, style: Style, colour: bool) -> Box<dyn Sink + Send> {
+pub(crate) fn sink(format: Format, style: Style, show: Show, colour: bool) -> Box<dyn Sink + Send> {
     match format {
-        Format::Text => Box::new(Text::new(style, colour)),
+        Format::Text => Box::new(Text::new(style, show, colour)),
         Format::Jsonl => Box::new(json::Json::new(style)),
-        Format::Csv => Box::new(csv::Csv::new(style)),
+        Format::Csv => Box::new(csv::Csv::new(style, show)),
         Format::Xml => Box::new(xml::Xml::new(style)),
     }
 }
