@@ -14,6 +14,7 @@ mod input;
 mod live;
 mod output;
 mod printer;
+mod processes;
 mod progress;
 mod sessions;
 mod signals;

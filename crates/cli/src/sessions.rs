@@ -25,7 +25,7 @@ use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
 pub(crate) use page::{Life, json, kind, named, page, status, wanted};
-pub(crate) use reach::{check_pids, seen, tell_unseen, unheard};
+pub(crate) use reach::{check_pids, seen, tell_idle, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
 pub(crate) use shape::{config, roomy, tell_literal};
 

@@ -192,6 +192,7 @@ impl Which {
 const AFTER_PROVIDERS: &str = "\
 Examples:
   weir providers                     all that running programs have registered, or sessions have enabled
+  weir providers MyCompany.App       one: its processes with user and program, and who enables it
   weir providers 'MyCompany.*'       by name (* and ? as wildcards), or by GUID
   weir providers --json | jq -r 'select(.pids != []).name'";
 

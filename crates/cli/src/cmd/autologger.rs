@@ -16,7 +16,7 @@ use traceweir_format::spec::session::{
 
 use crate::cli::{AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, Whose};
 use crate::exit::Outcome;
-use crate::export::{Object, array, plain, plain_path};
+use crate::export::{Object, array, plain, plain_path, shell};
 use crate::output::Output;
 use crate::sessions::{self, mode_names};
 use crate::table::{lines, table};
@@ -152,7 +152,7 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     }
     let name = plain(&options.name);
     let end = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
-        format!("is ended by weir stop {name}")
+        format!("is ended by weir stop {}", shell(&options.name))
     } else {
         "cannot be stopped and ends with its daemon".to_owned()
     };

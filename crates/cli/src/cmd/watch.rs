@@ -160,6 +160,7 @@ impl Source {
         } else {
             sessions::check_pids(session.controller(), wanted, &options.filters.pid)?;
         }
+        sessions::tell_idle(wanted);
         let ender = Ender::new(trace.closer(), Some(session));
         Ok(Self { trace, ender })
     }
