@@ -25,6 +25,8 @@ fn own_entries(daemon: &Daemon, object: &str) -> Vec<String> {
 fn rights_are_granted_denied_shown_and_removed() {
     let daemon = Daemon::start();
     assert_eq!(shown(&daemon, PROVIDER)["own"], false);
+    let run = daemon.weir(["access", "show", PROVIDER]).expect(0);
+    assert!(run.stderr.contains("nothing is stored for Traceweir.Test.Access"), "{}", run.stderr);
     let page = daemon.weir(["access", "show", "default"]).expect(0).text();
     assert!(
         page.contains("built-in") && page.contains("everyone") && page.contains("register join-group"),

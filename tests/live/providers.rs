@@ -97,6 +97,80 @@ fn a_manifest_gives_names_to_providers_and_keywords() {
 }
 
 #[test]
+fn flags_take_the_names_of_a_manifest() {
+    let daemon = Daemon::start();
+    let manifest = root().join("fixtures/manifests/everything.man");
+    daemon.weir(["start", "Flags"]).expect(0);
+    let enable = |flags: &[&str]| {
+        let mut all = vec!["enable", "Flags", "Traceweir-Example-Everything", "--manifest", text(&manifest)];
+        all.extend(flags);
+        daemon.weir(&all)
+    };
+    enable(&["--keywords", "Network|disk", "--level", "Chatty", "--all", "0x8"]).expect(0);
+    let session = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
+    assert_eq!(
+        (&session["any"], &session["all"], &session["level"]),
+        (&"0x9".into(), &"0x8".into(), &16.into())
+    );
+    enable(&["--level", "talkative"]).expect(0);
+    let run = enable(&["--level", "loud"]).expect(2);
+    assert!(run.stderr.contains("Chatty (16)") && run.stderr.contains("^^^^"), "{}", run.stderr);
+    let run = enable(&["--keywords", "Net"]).expect(2);
+    assert!(run.stderr.contains("Network (0x1)"), "{}", run.stderr);
+}
+
+#[test]
+fn conditions_on_payloads_and_the_filters_of_providers_reach_the_session() {
+    let daemon = Daemon::start();
+    let manifest = root().join("fixtures/manifests/everything.man");
+    daemon.weir(["start", "Deep"]).expect(0);
+    let provider =
+        "Traceweir-Example-Everything@payload=\"TypesEvent: U16 == 443 and Unicode contains 'a b'\"";
+    let run = daemon.weir(["enable", "Deep", provider]).expect(2);
+    assert!(run.stderr.contains("--manifest FILE"), "{}", run.stderr);
+    let provider = format!("{provider}@schematized=7:00ff");
+    daemon.weir(["enable", "Deep", &provider, "--manifest", text(&manifest)]).expect(0);
+    let session = daemon.weir(["query", "Deep", "--json"]).expect(0).json().remove(0);
+    let mut filters: Vec<_> =
+        session["providers"][0]["filters"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    filters.sort_unstable();
+    assert_eq!(filters, ["0x80000000", "0x80000100"]);
+}
+
+#[test]
+fn filters_that_choose_nothing_are_told() {
+    let daemon = Daemon::start();
+    let provider = "*Traceweir.Test.Idle@ids=1@exe=traceweir-nobody-runs-this@pid=4194304";
+    let run = daemon.weir(["start", "Idle Hands", "-p", provider]).expect(0);
+    for words in [
+        "@ids does not apply to TraceLogging",
+        "there is no process 4194304",
+        "no program called traceweir-nobody-runs-this",
+        "weir stop 'Idle Hands'",
+    ] {
+        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+    }
+    let run = daemon.weir(["enable", "Idle Hands", "*Traceweir.Test.Idle@names=A"]).expect(0);
+    assert!(!run.stderr.contains("note:"), "{}", run.stderr);
+}
+
+#[test]
+fn one_provider_is_shown_with_its_programs_and_by_the_name_it_was_asked_for() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Ahead", "-p", SHOP, "-p", "*Traceweir.Test.Ahead"]).expect(0);
+    let page = daemon.weir(["providers", "Traceweir.Test.Ahead"]).expect(0).text();
+    assert!(
+        page.contains("Provider    Traceweir.Test.Ahead {") && page.contains("Enabled by  Ahead:all"),
+        "{page}"
+    );
+    let shop = open_shop(&daemon);
+    entry_with(&daemon, &["providers", "--json"], &shop);
+    let page = daemon.weir(["providers", SHOP]).expect(0).text();
+    let process = page.lines().find(|line| line.contains(&shop.id().to_string())).unwrap();
+    assert!(process.starts_with("Processes") && process.ends_with("/weir"), "{page}");
+}
+
+#[test]
 fn only_the_processes_that_are_named_are_enabled() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");

@@ -19,6 +19,23 @@ fn timer_and_buffers_change_and_the_rest_stays() {
 }
 
 #[test]
+fn a_flight_recorder_says_what_becomes_of_its_buffers() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Flight", "--buffering", "--min-buffers", "32"]).expect(0);
+    let run = daemon.weir(["update", "Flight", "--max-buffers", "8"]).expect(0);
+    assert!(run.stderr.contains("keeps the newest 2,048 KiB"), "{}", run.stderr);
+    assert!(run.stderr.contains("32 buffers, not 8"), "{}", run.stderr);
+    let run = daemon.weir(["update", "Flight", "--max-buffers", "64"]).expect(0);
+    assert!(
+        run.stderr.contains("keeps the newest 4,096 KiB") && !run.stderr.contains("note"),
+        "{}",
+        run.stderr
+    );
+    let run = daemon.weir(["flush", "Flight"]).expect(1);
+    assert!(run.stderr.contains("weir flush NAME -o FILE"), "{}", run.stderr);
+}
+
+#[test]
 fn a_session_goes_on_in_another_file() {
     let daemon = Daemon::start();
     let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));

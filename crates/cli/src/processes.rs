@@ -19,7 +19,8 @@ pub(crate) fn owner(pid: u32) -> Option<u32> {
 /// The program that a process runs: the path of its file, else the name that it shows.
 pub(crate) fn program(pid: u32) -> Option<String> {
     let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let shown = || fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned());
+    let shown =
+        || fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned());
     let path = file.map(|file| file.to_string_lossy().trim_end_matches(" (deleted)").to_owned());
     path.or_else(shown).filter(|name| !name.is_empty())
 }

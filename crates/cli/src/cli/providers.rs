@@ -10,8 +10,8 @@ use super::number::pid;
 use super::{Whose, invalid};
 use crate::filter::parse_duration;
 use crate::grammar::{
-    GRAMMAR, Known, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords, parse_providers, parse_severity,
-    read_file,
+    GRAMMAR, Known, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords, parse_providers,
+    parse_severity, read_file,
 };
 
 /// Providers that a verb is given.

@@ -137,7 +137,9 @@ fn why_others(asked: u32, now: &Properties) -> Option<String> {
         Ordering::Less if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
             "a flight recorder keeps the buffers that it was started with: {buffers}, not {asked}; it can only get more"
         )),
-        Ordering::Less => Some(format!("a session has at least the buffers that it was started with: {buffers}, not {asked}")),
+        Ordering::Less => Some(format!(
+            "a session has at least the buffers that it was started with: {buffers}, not {asked}"
+        )),
         Ordering::Greater => Some(format!("memory allows {buffers}, not {asked}")),
     }
 }
@@ -166,7 +168,10 @@ pub(super) fn convert(options: &ConvertToRealtime) -> Result<Outcome> {
     let now = controller.convert_to_real_time(&session).with_context(about)?;
     let (name, events) = (plain(&options.name), counted(now.events, "event"));
     let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
-    eprintln!("{finished}session {name}: {events} so far, live from now on (weir watch {})", shell(&options.name));
+    eprintln!(
+        "{finished}session {name}: {events} so far, live from now on (weir watch {})",
+        shell(&options.name)
+    );
     Ok(Outcome::Fine)
 }
 

@@ -186,7 +186,8 @@ fn serve_all() -> Result<()> {
 fn show(trace: Trace) -> Result<u64> {
     let screen = Screen::open()?;
     let filter = Filter::default();
-    let mut printer = Printer::new(&filter, Format::Text, Style::default(), Show::default(), screen.is_colourful());
+    let mut printer =
+        Printer::new(&filter, Format::Text, Style::default(), Show::default(), screen.is_colourful());
     let mut events = 0;
     let each = |event: &crate::event::Event<'_>| {
         events += 1;

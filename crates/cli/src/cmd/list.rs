@@ -90,6 +90,8 @@ fn tell_losses(sessions: &[(Properties, Life)]) {
         eprintln!("Lost buffers: full ones that could not be written; their events are among those lost");
     }
     if any(|p| p.real_time_events_lost) {
-        eprintln!("Not live: events that no watcher got, because none was there or it was too slow; a file has them all the same");
+        eprintln!(
+            "Not live: events that no watcher got, because none was there or it was too slow; a file has them all the same"
+        );
     }
 }

@@ -39,7 +39,9 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     let names = names(&sessions);
     let text = if options.json {
         lines(providers.iter().map(|p| provider_json(p, &names)))
-    } else if let (Some(called), false) = (options.pattern.as_deref().filter(|p| !p.contains(['*', '?'])), providers.is_empty()) {
+    } else if let (Some(called), false) =
+        (options.pattern.as_deref().filter(|p| !p.contains(['*', '?'])), providers.is_empty())
+    {
         let pages: Vec<_> = providers.iter().map(|p| who::page(p, &names, called)).collect();
         pages.join("\n")
     } else {

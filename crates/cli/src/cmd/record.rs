@@ -272,7 +272,10 @@ fn without_daemon(socket: &Path, file: &Path) -> String {
     let file = match sessions::end_of(file) {
         Some(_) => format!("it finalised {name}{events} before"),
         None => {
-            format!("{name} is valid to its last flush{events}: weir repair {} -o COPY finalises a copy", shell_path(file))
+            format!(
+                "{name} is valid to its last flush{events}: weir repair {} -o COPY finalises a copy",
+                shell_path(file)
+            )
         }
     };
     format!("the daemon at {} has ended; {file}", plain_path(socket))

@@ -79,8 +79,14 @@ pub(crate) fn plain_path(path: &std::path::Path) -> String {
 /// A word of a command line that people copy: in quotes, where a shell would take it apart.
 pub(crate) fn shell(word: &str) -> String {
     let word = plain(word);
-    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | ':' | '@' | '%' | ',' | '=');
-    if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    let is_plain = |c: char| {
+        c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | ':' | '@' | '%' | ',' | '=')
+    };
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// A path in a command line that people copy.

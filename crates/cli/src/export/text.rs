@@ -184,7 +184,8 @@ fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     for address in record.items().stack().into_iter().flat_map(|stack| stack.frames()) {
         out.extend_from_slice(b"    ");
-        let image = event.images.and_then(|images| images.locate(record.process_id(), address, record.time()));
+        let image =
+            event.images.and_then(|images| images.locate(record.process_id(), address, record.time()));
         let number = match image {
             Some((name, offset)) => {
                 push_line(name.as_bytes(), out);

@@ -1,6 +1,5 @@
 //! What manifests say: names of providers, of their keywords and levels, and the fields of their events.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -8,12 +7,12 @@ use traceweir::Guid;
 use traceweir_decode::source::manifest::WELL_KNOWN_KEYWORDS;
 use traceweir_decode::source::{EventSchema, ProviderSchemas, read_manifest};
 
-use super::{Mask, Severity, Wanted};
 use super::filters::Filters;
 use super::mistake::Mistake;
 use super::payload;
 use super::scan::Piece;
 use super::spelling::{Bits, Id, Level, Spelled};
+use super::{Mask, Severity, Wanted};
 use crate::filter::EXPECTED_LEVEL;
 use crate::traces::{manifest_files, read_schema_file};
 
@@ -61,13 +60,10 @@ impl Known {
         self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.events)
     }
 
-    /// Levels that have a name of the provider's own, as its events use them.
-    fn levels_of(&self, guid: Guid) -> BTreeSet<(u8, &str)> {
-        let named = self.events_of(guid).filter_map(|event| {
-            let name = event.schema.names.level.as_deref()?;
-            (!name.starts_with("win:")).then_some((event.descriptor.level, name))
-        });
-        named.take(MAX_NAMES).collect()
+    /// Levels that have a name of the provider's own.
+    fn levels_of(&self, guid: Guid) -> impl Iterator<Item = (u8, &str)> {
+        let all = self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.levels);
+        all.filter_map(|(level, name)| Some((u8::try_from(*level).ok()?, &**name)))
     }
 
     fn level(&self, guid: Guid, level: &Level, text: &str) -> Result<u8, Mistake> {
@@ -75,12 +71,14 @@ impl Known {
             Level::Number(number) => return Ok(*number),
             Level::Name(name) => name,
         };
-        let own = self.levels_of(guid);
-        if let Some((level, _)) = own.iter().find(|(_, known)| known.to_lowercase() == name.text.to_lowercase()) {
-            return Ok(*level);
+        let is_meant = |(_, known): &(u8, &str)| known.to_lowercase() == name.text.to_lowercase();
+        if let Some((level, _)) = self.levels_of(guid).find(is_meant) {
+            return Ok(level);
         }
-        let own: Vec<_> = own.iter().map(|(level, name)| format!("{name} ({level})")).collect();
-        let own = if own.is_empty() { String::new() } else { format!("; this provider has {}", own.join(", ")) };
+        let own: Vec<_> =
+            self.levels_of(guid).take(MAX_NAMES).map(|(level, name)| format!("{name} ({level})")).collect();
+        let own =
+            if own.is_empty() { String::new() } else { format!("; this provider has {}", own.join(", ")) };
         let why = format!("{:?} is no level: {EXPECTED_LEVEL}{own}", name.text);
         Err(Mistake::new(text, name.at.clone(), why))
     }

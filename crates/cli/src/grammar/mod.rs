@@ -9,7 +9,7 @@
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
-//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms; empty: all
+//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms, name of a level; empty: all
 //!   option    =  word [ "=" value ]                                          see `option`
 //! ```
 //!

@@ -164,7 +164,8 @@ fn payload(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<
         return Ok(());
     }
     let Some(bytes) = hex(&piece.text).filter(|bytes| !bytes.is_empty()) else {
-        let why = "expected EVENT: FIELD OPERATOR VALUE, such as @payload=\"5: Port == 443\", with --manifest FILE";
+        let why =
+            "expected EVENT: FIELD OPERATOR VALUE, such as @payload=\"5: Port == 443\", with --manifest FILE";
         return Err(scanner.wrong(piece.at, why));
     };
     to.filters.payload = bytes;
@@ -175,9 +176,9 @@ fn payload(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<
 fn schematized(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
     let piece = anything(scanner)?;
     let bytes = match piece.text.split_once(':') {
-        Some((id, data)) => hex(data).zip(id_and_version(id)).map(|(data, (id, version))| {
-            encode::schematized(id, version, &data)
-        }),
+        Some((id, data)) => hex(data)
+            .zip(id_and_version(id))
+            .map(|(data, (id, version))| encode::schematized(id, version, &data)),
         None => hex(&piece.text),
     };
     let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {

@@ -95,7 +95,12 @@ fn type_of(place: &Place<'_>) -> Result<Type, String> {
         InType::GUID => Type::Guid,
         InType::UNICODESTRING | InType::COUNTEDSTRING => Type::Utf16,
         InType::ANSISTRING | InType::COUNTEDANSISTRING => Type::Ansi,
-        _ => return Err(format!("{} is neither a number, a GUID nor text, so it cannot be compared", place.path)),
+        _ => {
+            return Err(format!(
+                "{} is neither a number, a GUID nor text, so it cannot be compared",
+                place.path
+            ));
+        }
     })
 }
 
@@ -137,7 +142,8 @@ fn with_operand(
         Type::Utf16 | Type::Ansi => to(Operand::Text(value)),
         Type::Guid => to(Operand::Guid(value.parse().map_err(|_| expected("a GUID"))?)),
         Type::Integer { .. } if matches!(comparison.sign, Sign::In | Sign::NotIn) => {
-            let ends = value.split_once("..").and_then(|(low, high)| place.number(low).zip(place.number(high)));
+            let ends =
+                value.split_once("..").and_then(|(low, high)| place.number(low).zip(place.number(high)));
             let (low, high) = ends.ok_or_else(|| expected("a range such as 1..10"))?;
             to(Operand::Range(low, high))
         }

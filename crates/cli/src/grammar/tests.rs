@@ -99,7 +99,11 @@ fn options_say_more() {
             0,
             Filters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
         ),
-        ("@schematized=258.3:0aFF", 0, Filters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() }),
+        (
+            "@schematized=258.3:0aFF",
+            0,
+            Filters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() },
+        ),
         ("@container=abc", 0, Filters { containers: texts(&["abc"]), ..none() }),
         ("@stack-ids=1-2", STACK, Filters { stack_ids: vec![1, 2], ..none() }),
         ("@stack-names=Start", STACK, Filters { stack_names: texts(&["Start"]), ..none() }),

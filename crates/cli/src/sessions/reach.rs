@@ -58,11 +58,15 @@ pub(crate) fn tell_idle(wanted: &[Wanted]) {
             );
         }
         for pid in filters.pids.iter().filter(|pid| !processes::exists(**pid)) {
-            eprintln!("note: there is no process {pid} now, and one that gets this id later is not meant: @pid lets in nobody else of {name}");
+            eprintln!(
+                "note: there is no process {pid} now, and one that gets this id later is not meant: @pid lets in nobody else of {name}"
+            );
         }
         if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::runs(exe)) {
             let names = plain(&filters.exes.join(" or "));
-            eprintln!("note: no program called {names} runs now; @exe goes by the file name, and lets in those that start later");
+            eprintln!(
+                "note: no program called {names} runs now; @exe goes by the file name, and lets in those that start later"
+            );
         }
     }
 }

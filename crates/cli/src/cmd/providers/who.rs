@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use traceweir::Guid;
 use traceweir::controller::ProviderEntry;
 use traceweir::controller::access::Sid;
 
@@ -22,8 +23,10 @@ use crate::sessions;
 /// The page of a provider; `called` is what it was asked for by.
 pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {
     let mut text = String::new();
-    let name = if p.name.is_empty() { called } else { &p.name };
-    lines(&mut text, "Provider", [format!("{} {{{}}}, {}", plain(name), p.provider, sessions::kind(p))]);
+    let is_called = p.name.is_empty() && Guid::from_provider_name(called) == p.provider;
+    let name = if is_called { called } else { &p.name };
+    let name = if name.is_empty() { String::new() } else { plain(name) + " " };
+    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.provider, sessions::kind(p))]);
     if !p.groups.is_empty() {
         lines(&mut text, "Groups", p.groups.iter().map(|group| format!("{{{group}}}")));
     }
@@ -32,7 +35,11 @@ pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str)
     lines(&mut text, "Processes", processes.chain(nobody));
     let by = p.sessions.iter().map(|enable| {
         let id = enable.session;
-        format!("{}:{}", names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name)), what_of(enable))
+        format!(
+            "{}:{}",
+            names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name)),
+            what_of(enable)
+        )
     });
     let nobody = p.sessions.is_empty().then(|| "no session".to_owned());
     lines(&mut text, "Enabled by", by.chain(nobody));

@@ -136,7 +136,9 @@ impl<'s> Layout<'s> {
         let own = name.rsplit('.').next().unwrap_or(name).to_lowercase();
         let is_there = self.schema.fields().iter().any(|field| field.name.to_lowercase() == own);
         if let (Some(end), true) = (&self.end, is_there) {
-            return format!("{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds");
+            return format!(
+                "{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds"
+            );
         }
         let all: Vec<_> = self.places.iter().map(|place| place.path.as_str()).collect();
         format!("there is no field {name:?}: the event has {}", all.join(", "))

@@ -28,7 +28,13 @@ fn each_operator_and_type_becomes_a_predicate() {
         ("I32 in -1..10", 6, number(4, true), Operator::BETWEEN, Value::Numbers(-1, 10)),
         ("I32 not in -1..10", 6, number(4, true), Operator::NOTBETWEEN, Value::Numbers(-1, 10)),
         ("Boolean == true", 12, number(4, false), Operator::EQ, Value::Numbers(1, 1)),
-        ("Guid == {b3864c38-4273-58c5-545b-8b3608343471}", 13, Type::Guid, Operator::IS, Value::Guid(guid.parse().unwrap())),
+        (
+            "Guid == {b3864c38-4273-58c5-545b-8b3608343471}",
+            13,
+            Type::Guid,
+            Operator::IS,
+            Value::Guid(guid.parse().unwrap()),
+        ),
         ("Unicode is 'two words'", 0, Type::Utf16, Operator::IS, Value::Text("two words")),
         ("Unicode is not a", 0, Type::Utf16, Operator::ISNOT, Value::Text("a")),
         ("Ansi contains 'and or ='", 1, Type::Ansi, Operator::CONTAINS, Value::Text("and or =")),
@@ -53,7 +59,10 @@ fn events_go_by_id_version_and_name_and_conditions_are_joined() {
     };
     assert_eq!(of(&["1.2: U8 == 1 and U16 == 2"]), [(1, false, 2)]);
     assert_eq!(of(&["typesevent: U8 == 1 || U16 == 2 or U32 == 3"]), [(1, true, 3)]);
-    assert_eq!(of(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]), [(1, false, 1), (2, false, 1), (3, false, 1)]);
+    assert_eq!(
+        of(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]),
+        [(1, false, 1), (2, false, 1), (3, false, 1)]
+    );
     // Strings of a fixed length and arrays that an earlier field counts are stepped over.
     assert_eq!(of(&["2: Name == x"]), [(2, false, 1)]);
 }
