@@ -2,12 +2,16 @@
 
 use serde_json::Value;
 
+use super::check_documented;
 use crate::util::Daemon;
 
 const PROVIDER: &str = "Traceweir.Test.Access";
 
 fn shown(daemon: &Daemon, object: &str) -> Value {
-    daemon.weir(["access", "show", object, "--json"]).expect(0).json().remove(0)
+    let list = daemon.weir(["access", "show", object, "--json"]).expect(0).json().remove(0);
+    check_documented(&list, "## An access list");
+    list["entries"].as_array().unwrap().iter().for_each(|entry| check_documented(entry, "## An access list"));
+    list
 }
 
 /// Kind, who and rights of the entries that are not in the default.

@@ -1,6 +1,6 @@
 //! autologger: described by the command line, started by the daemon, and the daemon's settings.
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
+use super::{EVENTS_PER_ORDER, SHOP, check_documented, events_in, serve, sessions, text};
 use crate::util::Daemon;
 
 #[test]
@@ -23,6 +23,8 @@ fn what_is_added_runs_from_the_daemons_start_on() {
         let file = daemon.path(&format!("boot.etl.000{generation}"));
         assert_eq!(events_in(&file).len(), generation as usize * EVENTS_PER_ORDER);
         let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
+        check_documented(listed, "## An autologger");
+        check_documented(&listed["providers"][0], "## An autologger");
         assert_eq!((&listed["status"], &listed["file_counter"]), (&0.into(), &generation.into()));
     }
 }

@@ -81,8 +81,6 @@ Examples:
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct Enable {
-    #[command(flatten)]
-    pub(crate) which: Which,
     /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose, or a name of --manifest [default: all]
     #[arg(long, value_parser = parse_severity)]
     pub(crate) level: Option<Severity>,
@@ -95,6 +93,9 @@ pub(crate) struct Enable {
     /// Only in these processes
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub(crate) pid: Vec<u32>,
+    // The last, for its last heading goes on.
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 impl Enable {
