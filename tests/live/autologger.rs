@@ -30,6 +30,15 @@ fn what_is_added_runs_from_the_daemons_start_on() {
 }
 
 #[test]
+fn filters_that_a_definition_cannot_hold_are_named() {
+    let daemon = Daemon::absent();
+    for provider in ["My.App@pid=1", "My.App@schematized=1:00"] {
+        let run = daemon.weir(["autologger", "add", "Boot", "-p", provider]).expect(1);
+        assert!(run.stderr.contains("no place") && run.stderr.contains("weir enable Boot"), "{}", run.stderr);
+    }
+}
+
+#[test]
 fn pages_about_autologgers_are_as_they_were() {
     let daemon = Daemon::absent();
     let folder = text(daemon.folder()).to_owned();

@@ -104,6 +104,9 @@ pub(super) fn update(options: &Update) -> Result<Outcome> {
     if let Some(why) = options.max_buffers.and_then(|asked| why_others(asked, &now)) {
         eprintln!("note: {why}");
     }
+    if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
+        eprintln!("note: 0 leaves a value as it is");
+    }
     Ok(Outcome::Fine)
 }
 

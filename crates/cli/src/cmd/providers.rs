@@ -39,8 +39,8 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     let names = names(&sessions);
     let text = if options.json {
         lines(providers.iter().map(|p| provider_json(p, &names)))
-    } else if let (Some(called), false) =
-        (options.pattern.as_deref().filter(|p| !p.contains(['*', '?'])), providers.is_empty())
+    } else if let Some(called) =
+        options.pattern.as_deref().filter(|name| is_one(name) && !providers.is_empty())
     {
         let pages: Vec<_> = providers.iter().map(|p| who::page(p, &names, called)).collect();
         pages.join("\n")
@@ -51,6 +51,11 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
     Ok(Outcome::Fine)
+}
+
+/// Whether a pattern is a name, or a GUID.
+fn is_one(pattern: &str) -> bool {
+    !pattern.contains(['*', '?'])
 }
 
 /// Whether a pattern covers the name, or is the GUID of the provider or of its group.
