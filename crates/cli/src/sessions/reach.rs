@@ -49,8 +49,10 @@ fn unseen(wanted: &Wanted) -> String {
 pub(crate) fn tell_idle(wanted: &[Wanted]) {
     for wanted in wanted {
         let (name, filters) = (plain(&wanted.name), &wanted.filters);
-        let option = [("ids", filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
-        for (option, _) in option.iter().filter(|(_, is_used)| *is_used && wanted.is_hashed()) {
+        let keeps_out = filters.ids.as_ref().is_some_and(|ids| !ids.is_in);
+        let ids = if keeps_out { "not-ids" } else { "ids" };
+        let options = [(ids, filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
+        for (option, _) in options.iter().filter(|(_, is_used)| *is_used && wanted.is_hashed()) {
             let instead = option.replace("ids", "names");
             eprintln!(
                 "note: @{option} does not apply to TraceLogging events, which have names and no ids: where {name} writes such, \

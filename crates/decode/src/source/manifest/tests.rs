@@ -100,6 +100,9 @@ fn names_are_the_messages_where_they_resolve() {
     assert_eq!(keywords(0), [(1, "Network & more"), (0x0010_0000_0000_0000, "AuditFailure")]);
     assert_eq!(keywords(1), [(1, "Network & more"), (8, "Disk")]);
     assert!(names.iter().all(|n| n.provider.as_deref() == Some("Traceweir-Example-Everything")));
+    let levels: Vec<_> =
+        everything().levels.into_iter().map(|(level, name)| (level, name.to_string())).collect();
+    assert_eq!(levels, [(16, "Chatty".to_owned()), (16, "Talkative".to_owned())]);
 }
 
 #[test]
