@@ -26,7 +26,9 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP,
+};
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::SourceId;
@@ -35,7 +37,7 @@ use traceweir_transport::socket::Peer;
 
 use crate::error::Refusal;
 use crate::filter::{Conditions, Facts, Scope};
-use crate::process::ProcessKey;
+use crate::process::{self, ProcessKey};
 use crate::service::LinkId;
 
 /// Sessions that enable one provider directly, or one group.
@@ -52,10 +54,12 @@ pub(crate) struct Process {
     pub(crate) peer: Peer,
     /// The number its library drew.
     instance: u64,
-    /// The process itself, where `/proc` shows it.
+    /// The process itself, where `/proc` showed it when it connected.
     key: Option<ProcessKey>,
     /// What filters ask of it, once one did.
     facts: OnceCell<Facts>,
+    /// Whether it runs in a container, once that counted.
+    contained: OnceCell<bool>,
     /// Its registrations by their numbers.
     pub(crate) registrations: BTreeMap<u32, Registration>,
     /// Its open regions by session.
@@ -136,13 +140,14 @@ impl Enable {
 }
 
 impl Process {
-    /// A process that just said hello.
-    pub(crate) fn new(peer: Peer, instance: u64) -> Self {
+    /// A process that just said hello, and what it was known by when it connected.
+    pub(crate) fn new(peer: Peer, key: Option<ProcessKey>, instance: u64) -> Self {
         Self {
             peer,
             instance,
-            key: ProcessKey::of(peer.pid),
+            key,
             facts: OnceCell::new(),
+            contained: OnceCell::new(),
             registrations: BTreeMap::new(),
             regions: BTreeMap::new(),
             awaited: BTreeMap::new(),
@@ -157,10 +162,28 @@ impl Process {
         self.last_order
     }
 
-    /// Whether an enable of this scope is for this process.
+    /// Whether this scope holds the process.
     pub(crate) fn is_in(&self, scope: &Scope) -> bool {
-        let facts = || self.facts.get_or_init(|| Facts::of(self.peer.pid));
+        let facts = || self.facts.get_or_init(|| self.look_up(Facts::of).unwrap_or_default());
         scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
+    }
+
+    /// Whether an enable is for this process. One in a container is meant by name, or where the enable is for containers too.
+    fn is_meant_by(&self, enable: &Enable) -> bool {
+        let reaches_containers = enable.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
+            || enable.scope.as_ref().is_some_and(Conditions::name_processes);
+        self.is_in(&enable.scope) && (reaches_containers || !self.is_contained())
+    }
+
+    fn is_contained(&self) -> bool {
+        *self.contained.get_or_init(|| self.look_up(process::is_contained).unwrap_or(false))
+    }
+
+    /// What is found out about the process by its id; nothing where the id is another's by now.
+    pub(crate) fn look_up<T>(&self, look: impl FnOnce(u32) -> T) -> Option<T> {
+        let found = look(self.peer.pid);
+        // Afterwards: who had the id now had it while it was looked at.
+        (ProcessKey::of(self.peer.pid) == self.key).then_some(found)
     }
 
     /// Whether any registration is enabled for the session.

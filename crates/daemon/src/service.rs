@@ -46,6 +46,7 @@ use crate::error::Refusal;
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
 use crate::log::{info, refused, warning};
 use crate::logfile::{Files, Passed};
+use crate::process::ProcessKey;
 use crate::registry::{Process, Registry};
 pub(crate) use notice::{Notice, Post};
 pub(crate) use own::OWN;
@@ -89,6 +90,8 @@ pub(crate) struct Asker {
 #[derive(Debug)]
 struct Client {
     peer: Peer,
+    /// The process itself, where it was there and could be seen when it connected.
+    process: Option<ProcessKey>,
     /// The same with all its groups, where they count.
     identity: Identity,
     role: Option<Role>,
@@ -121,6 +124,8 @@ pub(crate) struct Service {
     waits: Waits,
     files: Files,
     unserved: Unserved,
+    /// Files that are looked at for sessions that there is no place for.
+    looking: usize,
     descriptors: Descriptors,
     janitor: Janitor,
     effects: Vec<Effect>,
@@ -150,6 +155,7 @@ impl Service {
             waits: Waits::default(),
             files: Files::default(),
             unserved: Unserved::default(),
+            looking: 0,
             descriptors: Descriptors::of_process(),
             janitor,
             effects: Vec::new(),
@@ -164,10 +170,10 @@ impl Service {
     }
 
     /// Somebody connected, or (`knocked`) was connected to.
-    pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, knocked: bool) {
+    pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
         let (identity, spoke) = (Identity::alone(&peer), Instant::now());
-        self.clients
-            .insert(link, Client { peer, identity, role: None, knocked, spoke, reads: Reads::Nothing });
+        let client = Client { peer, process, identity, role: None, knocked, spoke, reads: Reads::Nothing };
+        self.clients.insert(link, client);
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
         }
@@ -254,7 +260,8 @@ impl Service {
                 if let Some(client) = self.clients.get_mut(&asker.link) {
                     client.role = Some(role);
                     if role == Role::Provider {
-                        self.registry.processes.insert(asker.link, Process::new(client.peer, instance));
+                        let process = Process::new(client.peer, client.process, instance);
+                        self.registry.processes.insert(asker.link, process);
                     }
                 }
                 self.reply(asker, Message::Welcome { version, daemon: self.daemon });

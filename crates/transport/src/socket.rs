@@ -26,7 +26,7 @@ mod tests;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 pub const MAX_GROUPS: usize = 1024;
 /// The same number on all architectures that this runs on; the C library's crate does not have it for all.
 const SO_PEERGROUPS: libc::c_int = 59;
+/// The same, for a descriptor of the peer's process (Linux 6.5).
+const SO_PEERPIDFD: libc::c_int = 77;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Who is at the other end, as the kernel vouches for it.
@@ -142,6 +144,21 @@ impl Connection {
     #[must_use]
     pub fn peer_groups(&self) -> Option<Vec<u32>> {
         groups_of(&self.socket)
+    }
+
+    /// Whether the process that [`peer`](Self::peer) names has ended, so that its id may be another's by now. Where the system does not tell (Linux before
+    /// 6.5), it is taken to be there.
+    #[must_use]
+    pub fn peer_has_ended(&self) -> bool {
+        match process_of(&self.socket) {
+            Ok(process) => {
+                let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+                // A descriptor of a process can be read when that has ended.
+                poll(&mut [PollFd::new(&process, PollFlags::IN)], now).is_ok_and(|ready| ready > 0)
+            }
+            // So the system says of one that nobody waits for any more.
+            Err(e) => matches!(e, Errno::SRCH | Errno::INVAL),
+        }
     }
 
     /// Sends a message, waiting at most so long for room (zero: not at all; then `TimedOut`).
@@ -331,6 +348,27 @@ fn peer_of(socket: &OwnedFd) -> Result<Peer> {
         return Err(Error::system("SO_PEERCRED", std::io::Error::last_os_error()));
     }
     Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
+}
+
+/// A descriptor of the process that the kernel keeps with a connected socket.
+fn process_of(socket: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let mut found: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `found` is a number of the size passed along, and `length` a number; both outlive the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    // SAFETY: the system has just made it for us, and nobody else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
 /// The groups that the kernel keeps with a connected socket.

@@ -8,7 +8,14 @@ const PROVIDER: Guid = Guid::from_u128(7);
 
 fn registry() -> Registry {
     let mut registry = Registry::default();
-    registry.processes.insert(1, Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 99));
+    registry.processes.insert(
+        1,
+        Process::new(
+            Peer { pid: std::process::id(), uid: 0, gid: 0 },
+            ProcessKey::of(std::process::id()),
+            99,
+        ),
+    );
     registry
 }
 
@@ -64,7 +71,7 @@ fn the_ninth_session_of_a_provider_is_refused_but_may_change() {
 
 #[test]
 fn an_acknowledgement_covers_all_earlier_orders() {
-    let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, 0);
+    let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, None, 0);
     process.awaited = BTreeMap::from([(1, 10), (3, 30), (7, 70)]);
     assert_eq!(process.acknowledged(0), []);
     assert_eq!(process.acknowledged(3), [10, 30]);
@@ -75,8 +82,9 @@ fn an_acknowledgement_covers_all_earlier_orders() {
 
 #[test]
 fn a_scope_holds_processes_not_ids() {
-    let here = Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 0);
-    let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, 0);
+    let here =
+        Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, ProcessKey::of(std::process::id()), 0);
+    let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, None, 0);
     let scope = Some(Conditions::of(vec![ProcessKey::of(std::process::id()).unwrap()]));
     assert!(here.is_in(&scope) && !gone.is_in(&scope));
     assert!(here.is_in(&None) && gone.is_in(&None));
@@ -142,4 +150,36 @@ fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove(1).unwrap();
     assert!(!registry.is_known(Target::Group(group)) && registry.providers().is_empty());
+}
+
+#[test]
+fn what_an_id_tells_counts_while_it_is_the_same_process() {
+    let pid = std::process::id();
+    let peer = Peer { pid, uid: 0, gid: 0 };
+    let same = Process::new(peer, ProcessKey::of(pid), 0);
+    assert_eq!(same.look_up(|it| it), Some(pid));
+    let another = Process::new(peer, ProcessKey::of(1), 0);
+    assert_eq!(another.look_up(|it| it), None, "it had this id before");
+    let unseen = Process::new(peer, None, 0);
+    assert_eq!(unseen.look_up(|it| it), None, "nobody knows who had this id");
+}
+
+#[test]
+fn processes_in_containers_are_meant_by_name_or_with_all_containers() {
+    let mut registry = registry();
+    // A process that cannot be seen from here is in another namespace.
+    registry.processes.insert(2, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
+    for link in [1, 2] {
+        registry.register(link, 0, PROVIDER, &[], false).unwrap();
+    }
+    let wanted = |registry: &Registry| [1, 2].map(|link| registry.wanted_by(link, 0));
+    enable(&mut registry, 5).unwrap();
+    assert_eq!(wanted(&registry), [vec![5], vec![]]);
+    assert_eq!(registry.wish(2, 0, 5), None);
+    let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+    let silos = EnableParams { property, ..EnableParams::default() };
+    registry.enable(Target::Provider(PROVIDER), 5, silos, None).unwrap();
+    assert_eq!(wanted(&registry), [vec![5], vec![5]]);
+    assert_eq!(registry.wish(2, 0, 5).unwrap().property, property);
+    assert!(Conditions::of(Vec::new()).name_processes() && !Conditions::default().name_processes());
 }

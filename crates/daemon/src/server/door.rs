@@ -20,6 +20,7 @@ use super::{LISTENER, PATIENCE, Server};
 use crate::access::Identity;
 use crate::limits::Crowd;
 use crate::log::warning;
+use crate::process::ProcessKey;
 use crate::service::LinkId;
 
 /// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
@@ -55,6 +56,7 @@ impl Server {
         }
         let is_guest = self.service.access().is_guest(&peer);
         let identity = is_guest.then(|| Identity::of(&peer, connection.peer_groups()));
+        let process = process_behind(&connection);
         self.last_link += 1;
         let id = self.last_link;
         let mut link = Link::new(connection);
@@ -62,7 +64,7 @@ impl Server {
             return;
         }
         self.links.insert(id, link);
-        self.service.connected(id, peer, knocked);
+        self.service.connected(id, peer, process, knocked);
         if let Some(identity) = identity {
             self.service.identified(id, identity);
         }
@@ -107,6 +109,13 @@ impl Server {
             warning!("the listener does not come back: {e}");
         }
     }
+}
+
+/// The process at the other end. Its id was fixed when the connection was made: where it has ended since, nobody knows whose that is now.
+fn process_behind(connection: &Connection) -> Option<ProcessKey> {
+    let key = ProcessKey::of(connection.peer().pid)?;
+    // Afterwards: who lives now was the one that had the id.
+    (!connection.peer_has_ended()).then_some(key)
 }
 
 /// How long a new connection may take to say who it is; `None`: as long as it likes.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: check and empty the file, Session::start)─▶ Started ─▶ Properties
+//!                                  └─ no place: the file is looked at all the same, for a full disk is told first ─▶ Looked ─▶ Refused
 //!   Stop  ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped ─▶ Properties
 //!   end by itself, shut down ─▶ as Stop, for nobody
 //! ```
@@ -27,6 +28,8 @@ use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
 /// Updates and flushes of one session that may be under way.
 const MAX_CHANGES: usize = 64;
+/// Files of sessions that there is no place for that may be looked at.
+const MAX_LOOKS: usize = 16;
 /// Why a flush to a file is refused.
 const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
 
@@ -47,12 +50,17 @@ impl Service {
         let config = own::checked(asker, config)?;
         let raw = config.properties();
         self.check_right(asker.link, judged_by, rights_to_run(raw))?;
-        self.sessions.check(&raw.name, &raw.guid)?;
+        self.sessions.check_name(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
         let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
         passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
-        let config = self.fit(config)?;
+        // The published order puts the room on the disk before the number of sessions and their memory.
+        let terms = Terms::of_log(raw, owner.uid);
+        let config = match self.sessions.check_room().and_then(|()| self.fit(config)) {
+            Ok(config) => config,
+            Err(refusal) => return self.refuse_after_look(asker, passed, terms, refusal),
+        };
         let raw = config.properties();
         let id = self.sessions.next_id();
         let state = State::Starting { asker, ended: None };
@@ -61,7 +69,7 @@ impl Service {
         let (file, changes, turned_away) = (None, 0, 0);
         self.sessions
             .insert(id, Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, state });
-        self.launch(id, config, passed, (pid, owner));
+        self.launch(id, config, (passed, terms), (pid, owner));
         Ok(())
     }
 
@@ -80,21 +88,56 @@ impl Service {
     }
 
     /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
-    fn launch(&self, id: u64, config: Config, passed: Passed, (pid, owner): (u32, Identity)) {
+    fn launch(
+        &self,
+        id: u64,
+        config: Config,
+        (passed, terms): (Passed, Terms),
+        (pid, owner): (u32, Identity),
+    ) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
         let (post, files) = (self.post.clone(), self.files.clone());
         apart(move || {
-            let opened = passed.open(&files, &Terms::to_start(config.properties()));
+            let opened = passed.open(&files, &terms);
             promise.keep(opened.and_then(|Opened { file, claim, folder, rights }| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(Notice::Ended { id, status: ended.status });
                 });
-                let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files));
+                let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files, terms));
                 let starter = (pid, pid);
                 let session = Session::start(config, Place { id, file, next_file, starter, on_end })?;
                 Ok((session, claim))
             }));
         });
+    }
+
+    /// There is no place for a session: it is refused, for want of room on the disk where that is missing too. The file stays as it is.
+    fn refuse_after_look(
+        &mut self,
+        asker: Asker,
+        passed: Passed,
+        terms: Terms,
+        refusal: Refusal,
+    ) -> Result<(), Refusal> {
+        if passed.is_empty() || self.looking >= MAX_LOOKS {
+            return Err(refusal);
+        }
+        self.looking += 1;
+        let promise = Promise::new(&self.post, move |outcome| Notice::Looked { asker, refusal, outcome });
+        let files = self.files.clone();
+        apart(move || promise.keep(passed.look(&files, &terms).map(drop)));
+        Ok(())
+    }
+
+    /// The file of a session that there is no place for was looked at.
+    fn looked(&mut self, asker: Asker, refusal: Refusal, outcome: traceweir_session::Result<()>) {
+        self.looking = self.looking.saturating_sub(1);
+        let refusal = match outcome {
+            // Nobody could look.
+            Ok(()) | Err(traceweir_session::Error::Ended) => refusal,
+            Err(e) => e.into(),
+        };
+        self.refuse(asker, refusal);
     }
 
     /// Keeps so many MB free on the system's own file system when sessions start.
@@ -166,20 +209,17 @@ impl Service {
             session.update(update, None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
         }
-        let (files, starter) = (self.files.clone(), self.starter(asker.link));
-        apart(move || match passed.open(&files, &Terms::to_change(&config)) {
+        let (_, owner) = self.starter(asker.link).ok_or_else(not_running)?;
+        let (files, terms) = (self.files.clone(), Terms::of_log(&config, owner.uid));
+        apart(move || match passed.open(&files, &terms) {
             Ok(Opened { file, claim, folder, rights }) => {
                 let done = promise.completed_by(|it| (it, claim)).done();
-                match (file, folder, starter) {
-                    (Some(file), Some(folder), Some((_, owner))) => {
-                        session.update_row(
-                            update,
-                            file,
-                            next_file(folder, owner.into(), rights, files),
-                            done,
-                        );
+                match (file, folder) {
+                    (Some(file), Some(folder)) => {
+                        let next_file = next_file(folder, owner.into(), rights, files, terms);
+                        session.update_row(update, file, next_file, done);
                     }
-                    (file, ..) => session.update(update, file, done),
+                    (file, _) => session.update(update, file, done),
                 }
             }
             Err(e) => promise.keep(Err(e)),
@@ -300,6 +340,7 @@ impl Service {
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Started { id, outcome } => self.started(id, outcome),
+            Notice::Looked { asker, refusal, outcome } => self.looked(asker, refusal, outcome),
             Notice::Ended { id, status } => self.ended(id, status),
             Notice::Changed { id, asker, keeps_file, outcome } => {
                 let outcome = self.changed(id, keeps_file, outcome);

@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn process(pid: u32, uid: u32) -> Process {
-        Process::new(Peer { pid, uid, gid: uid }, 1)
+        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::of(pid), 1)
     }
 
     fn names(text: &str) -> Filter {

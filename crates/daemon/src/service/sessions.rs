@@ -98,14 +98,19 @@ impl Sessions {
         }
     }
 
-    /// Whether a session of this name and GUID may be added.
-    pub(super) fn check(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
+    /// Whether a session may have this name and GUID.
+    pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
         if self.named(name).is_some() {
             return Err(name_is_taken(name));
         }
         if self.all.values().any(|entry| entry.guid == *guid) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
+        Ok(())
+    }
+
+    /// Whether there may be another session.
+    pub(super) fn check_room(&self) -> Result<(), Refusal> {
         if self.all.len() >= self.most {
             let why = format!("{} sessions are running, which is the limit", self.most);
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
@@ -119,7 +124,7 @@ impl Sessions {
         self.pool_budget.saturating_sub(taken)
     }
 
-    /// An id for a session to come. [`check`](Self::check) has said that there is room.
+    /// An id for a session to come. [`check_room`](Self::check_room) has said that there is room.
     pub(super) fn next_id(&mut self) -> u64 {
         let slots = u16::try_from(self.most.max(64)).unwrap_or(u16::MAX);
         let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
@@ -309,14 +314,14 @@ mod tests {
         let id = sessions.next_id();
         sessions.insert(id, entry("Ångström", 1));
         let status = |name: &str, guid| {
-            sessions.check(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
+            sessions.check_name(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
         };
         assert_eq!(status("ÅNGSTRÖM", 2), 183);
         assert_eq!(status("other", 1), 183);
         assert_eq!(status("other", 2), 0);
         let id = sessions.next_id();
         sessions.insert(id, entry("b", 2));
-        assert_eq!(sessions.check("c", &Guid::from_u128(3)).unwrap_err().status.0, 1450);
+        assert_eq!(sessions.check_room().unwrap_err().status.0, 1450);
         assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
         for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
             assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);

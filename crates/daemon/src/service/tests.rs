@@ -20,7 +20,7 @@ fn service(scope: Scope) -> Service {
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
-    service.connected(link, Peer { pid: 100, uid, gid: uid }, false);
+    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::of(100), false);
 }
 
 fn say(service: &mut Service, link: LinkId, message: Message) {
@@ -98,7 +98,7 @@ fn a_process_has_one_connection_until_that_is_gone() {
 #[test]
 fn only_a_provider_answers_a_knock() {
     let mut service = service(Scope::User);
-    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, true);
+    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, None, true);
     assert!(heard(&mut service).first().is_some_and(|first| first.contains("Knock")));
     say(&mut service, 1, hello(Role::Controller, 1));
     assert_eq!(heard(&mut service), ["1 refused 87", "1 close"]);
@@ -411,7 +411,7 @@ fn providers_leave_places_for_those_who_control() {
     let mut service = service(Scope::System);
     for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
         let pid = u32::try_from(link).unwrap() + 2;
-        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, 1));
+        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, None, 1));
     }
     connect(&mut service, 9000, 0);
     connect(&mut service, 9001, OWN);
