@@ -24,6 +24,7 @@ mod wish;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::{
@@ -37,6 +38,7 @@ use traceweir_transport::socket::Peer;
 
 use crate::error::Refusal;
 use crate::filter::{Conditions, Facts, Scope};
+use crate::limits::MAX_REGISTRATIONS_OF_USER;
 use crate::process::{self, ProcessKey};
 use crate::service::LinkId;
 
@@ -104,11 +106,11 @@ pub(crate) enum Target {
 impl Target {
     /// By the GUID and the property bits of a call.
     pub(crate) fn of_call(guid: Guid, property: u32) -> Self {
-        if property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP == 0 {
-            Self::Provider(guid)
-        } else {
-            Self::Group(guid)
-        }
+        Self::of(guid, property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0)
+    }
+
+    fn of(guid: Guid, is_group: bool) -> Self {
+        if is_group { Self::Group(guid) } else { Self::Provider(guid) }
     }
 
     fn guid(self) -> Guid {
@@ -210,6 +212,8 @@ pub(crate) struct Registry {
     pub(crate) processes: BTreeMap<LinkId, Process>,
     registered: BTreeMap<Target, BTreeSet<(LinkId, u32)>>,
     enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
+    /// Registrations of each user that has some.
+    of_users: BTreeMap<u32, usize>,
     calls: u64,
 }
 
@@ -241,6 +245,16 @@ impl Registry {
             let why = format!("a process has at most {MAX_REGISTRATIONS} registrations");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
+        let of_user = self.of_users.entry(process.peer.uid).or_default();
+        if *of_user >= MAX_REGISTRATIONS_OF_USER {
+            let uid = process.peer.uid;
+            let why = format!(
+                "the processes of uid {uid} have {MAX_REGISTRATIONS_OF_USER} registrations, which is the limit for one user: \
+                 end some of them"
+            );
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
+        *of_user = of_user.saturating_add(1);
         let sessions = BTreeSet::new();
         let new =
             Registration { provider, group: None, classic, sessions, has_traits: false, name: String::new() };
@@ -288,7 +302,9 @@ impl Registry {
         let process = self.processes.get_mut(&link)?;
         let registration = process.registrations.remove(&number)?;
         process.name_bytes = process.name_bytes.saturating_sub(registration.name.len());
+        let uid = process.peer.uid;
         self.forget(&registration, link, number);
+        self.give_back(uid, 1);
         Some(registration)
     }
 
@@ -298,7 +314,18 @@ impl Registry {
         for (number, registration) in &process.registrations {
             self.forget(registration, link, *number);
         }
+        self.give_back(process.peer.uid, process.registrations.len());
         Some(process)
+    }
+
+    /// A user has so many registrations less.
+    fn give_back(&mut self, uid: u32, count: usize) {
+        if let Some(of_user) = self.of_users.get_mut(&uid) {
+            *of_user = of_user.saturating_sub(count);
+            if *of_user == 0 {
+                self.of_users.remove(&uid);
+            }
+        }
     }
 
     fn forget(&mut self, registration: &Registration, link: LinkId, number: u32) {
@@ -393,10 +420,17 @@ impl Registry {
         links
     }
 
-    /// All providers and groups that are registered or enabled.
-    pub(crate) fn providers(&self) -> Vec<ProviderEntry> {
-        let targets: BTreeSet<&Target> = self.registered.keys().chain(self.enables.keys()).collect();
-        targets.into_iter().map(|target| self.entry(*target)).collect()
+    /// All providers and groups that are registered or enabled, behind this one; each is put together when it is asked for.
+    pub(crate) fn providers(&self, after: Option<(Guid, bool)>) -> impl Iterator<Item = ProviderEntry> {
+        let after = after.map(|(guid, is_group)| Target::of(guid, is_group));
+        let mut next = (after.map_or(Unbounded, Excluded), Unbounded);
+        std::iter::from_fn(move || {
+            let registered = self.registered.range(next).next().map(|(target, _)| *target);
+            let enabled = self.enables.range(next).next().map(|(target, _)| *target);
+            let target = [registered, enabled].into_iter().flatten().min()?;
+            next.0 = Excluded(target);
+            Some(self.entry(target))
+        })
     }
 
     fn entry(&self, target: Target) -> ProviderEntry {

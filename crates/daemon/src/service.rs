@@ -34,6 +34,7 @@ mod wait;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,19 @@ pub(crate) enum Effect {
 pub(crate) struct Asker {
     link: LinkId,
     request: u32,
+}
+
+/// Somebody as the log names him: user and process.
+#[derive(Clone, Copy, Debug)]
+struct Who(Option<Peer>);
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Peer { uid, pid, .. }) => write!(f, "uid {uid}, process {pid}"),
+            None => f.write_str("somebody who is gone"),
+        }
+    }
 }
 
 /// A connection as the service knows it.
@@ -333,10 +347,11 @@ impl Service {
                 self.reply(asker, page);
                 Ok(())
             }
-            Message::QueryProviders { from } => {
-                let mut providers = self.registry.providers();
-                self.hide_sessions(asker.link, &mut providers);
-                let page = Message::providers_page(&providers, from);
+            Message::QueryProviders { after } => {
+                let mut page = Message::providers_page(self.registry.providers(after));
+                if let Message::Providers { providers, .. } = &mut page {
+                    self.hide_sessions(asker.link, providers);
+                }
                 self.reply(asker, page);
                 Ok(())
             }
@@ -460,6 +475,11 @@ impl Service {
 
     fn peer(&self, link: LinkId) -> Option<Peer> {
         self.clients.get(&link).map(|client| client.peer)
+    }
+
+    /// Who is at the other end of a connection, as the log names him.
+    fn who(&self, link: LinkId) -> Who {
+        Who(self.peer(link))
     }
 
     /// The process at the other end of a connection, and who it is with its groups.

@@ -357,15 +357,15 @@ pub enum Message {
         /// Wait so long for all processes; 0: do not wait.
         timeout_ms: u32,
     },
-    /// Controller: all providers, from this index on.
+    /// Controller: all providers, page by page.
     QueryProviders {
-        /// First index.
-        from: u32,
+        /// GUID of the last one that was told, and whether it is a group; none: from the first on.
+        after: Option<(Guid, bool)>,
     },
-    /// Daemon: providers from the index asked for.
+    /// Daemon: the providers behind the one that was named, by their GUIDs, and then the groups.
     Providers {
-        /// Number of all.
-        total: u32,
+        /// Others follow.
+        more: bool,
         /// Those that fit.
         providers: Vec<ProviderEntry>,
     },

@@ -255,13 +255,23 @@ impl Controller {
 
     /// All providers that are registered or enabled.
     pub fn providers(&mut self) -> Result<Vec<ProviderEntry>> {
-        self.pages(
-            |from| Message::QueryProviders { from },
-            |answer| match answer {
-                Message::Providers { total, providers } => Ok((total, providers)),
-                other => Err(other),
-            },
-        )
+        let mut all: Vec<ProviderEntry> = Vec::new();
+        loop {
+            // By key and not by number: what comes and goes meanwhile moves nothing else.
+            let after = all.last().map(|it| (it.provider, it.is_group));
+            match self.ask(&Message::QueryProviders { after }, &[], PATIENCE)? {
+                Message::Providers { more, providers } => {
+                    let key = |it: &ProviderEntry| (it.is_group, it.provider);
+                    // A daemon that comes no further is not asked for ever.
+                    let goes_on = providers.first().map(key) > all.last().map(key);
+                    all.extend(providers.into_iter().filter(|_| goes_on));
+                    if !more || !goes_on {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(unexpected(&self.link, &other)),
+            }
+        }
     }
 
     fn control(
@@ -354,7 +364,7 @@ impl Controller {
             Message::QueryAll { .. } | Message::QueryEnded { .. } => {
                 Ok(Message::Sessions { total: 0, sessions: Vec::new() })
             }
-            Message::QueryProviders { .. } => Ok(Message::Providers { total: 0, providers: Vec::new() }),
+            Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
             _ => {
                 let socket = self.link.socket().display();
                 let reason = format!("the one at {socket} has left since this program found it");

@@ -24,7 +24,7 @@ use traceweir_session::{Identity, SourceId};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
-use super::{Asker, LinkId, Service, warning};
+use super::{Asker, LinkId, Service, refused, warning};
 use crate::error::Refusal;
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS};
 use crate::process;
@@ -112,7 +112,11 @@ impl Service {
     ) -> Result<(), Refusal> {
         self.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
         self.check_joining(link, traits)?;
-        self.registry.register(link, registration, provider, traits, classic)?;
+        let added = self.registry.register(link, registration, provider, traits, classic);
+        if let Err(refusal) = added {
+            refused!("{}: {provider} is not registered: {refusal}", self.who(link));
+            return Err(refusal);
+        }
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
         self.join_privates(link, provider);

@@ -189,7 +189,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
     for session in &all {
         root.enable(session.id, PROVIDER);
     }
-    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { from: 0 }) {
+    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { after: None }) {
         Message::Providers { providers, .. } => {
             providers[0].sessions.iter().map(|it| it.session).collect::<Vec<_>>()
         }

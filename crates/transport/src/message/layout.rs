@@ -133,8 +133,8 @@ messages! {
     0x23 QueryAll { from },
     0x24 Sessions { total, sessions },
     0x25 EnableProvider { session, provider, code, params, timeout_ms },
-    0x26 QueryProviders { from },
-    0x27 Providers { total, providers },
+    0x26 QueryProviders { after },
+    0x27 Providers { more, providers },
     0x28 SetAccess { object, operation, sid, rights, allow },
     0x29 QueryAccess { object },
     0x2A Access { descriptor },
@@ -153,6 +153,7 @@ codes! {
 }
 
 tuple!(0: u16, 1: u16);
+tuple!(0: Guid, 1: bool);
 
 fields! {
     Update {

@@ -17,7 +17,8 @@ use traceweir_transport::message::{
 
 use super::owner::names_file;
 use super::{
-    ANSWER_WITHIN, DISK_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Pending, Private, Purpose, who_takes_part,
+    ANSWER_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, OTHERS_WITHIN, Pending, Private, Purpose,
+    who_takes_part,
 };
 use crate::error::Refusal;
 use crate::filter;
@@ -65,8 +66,9 @@ impl Service {
         let tied_to = config.tied.then_some(asker.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
         info!("private session {:?} started by connection {}", config.name, asker.link);
-        let gone = Properties::default();
-        let private = Private { config, starter, who, members, is_named: false, enables, tied_to, gone };
+        let (gone, turned_away) = (Properties::default(), 0);
+        let private =
+            Private { config, starter, who, members, is_named: false, enables, tied_to, gone, turned_away };
         self.privates.all.insert(id, private);
         let mut links: Vec<LinkId> = self
             .registry
@@ -101,7 +103,8 @@ impl Service {
         }
         let is_named = !std::mem::replace(&mut private.is_named, true);
         let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
-        private.members.insert(link, Member { is_named, ..Member::default() });
+        let is_anothers = process.peer.uid != private.starter;
+        private.members.insert(link, Member { is_named, is_anothers, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
         let enables: Vec<_> = private.enables.iter().map(|(guid, params)| (*guid, params.clone())).collect();
@@ -167,7 +170,8 @@ impl Service {
         let uid = self.uid(asker)?;
         let order = self.privates.next_order()?;
         let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
-        let within = if matches!(purpose, Purpose::Query) { ANSWER_WITHIN } else { DISK_WITHIN };
+        let is_quick = matches!(purpose, Purpose::Query);
+        let within = if is_quick { ANSWER_WITHIN } else { private.within_for_disk() };
         let mut orders = Vec::new();
         for (link, member) in &private.members {
             let pid = self.registry.processes.get(link).map_or(0, |process| process.peer.pid);
@@ -196,8 +200,9 @@ impl Service {
         }
         match (order, asker) {
             (Ok(order), _) => {
+                let within = private.within_for_disk();
                 let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(order, (asker, id), purpose, waiting, Some(DISK_WITHIN));
+                self.await_processes(order, (asker, id), purpose, waiting, Some(within));
             }
             (Err(refusal), Some(asker)) => self.refuse(asker, refusal),
             (Err(_), None) => {}
@@ -263,8 +268,16 @@ impl Service {
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
     ) {
-        let deadline = within.map(|within| Instant::now() + within);
-        let pending = Pending { asker, session, purpose, waiting, succeeded: 0, failure: None, deadline };
+        let now = Instant::now();
+        let deadline = within.map(|within| now + within);
+        let private = match &purpose {
+            Purpose::Stop(private) => Some(&**private),
+            _ => self.privates.all.get(&session),
+        };
+        let others = private.map(Private::others).filter(|others| !others.is_empty());
+        let others = others.map(|others| (now + OTHERS_WITHIN, others));
+        let (succeeded, failure) = (0, None);
+        let pending = Pending { asker, session, purpose, waiting, succeeded, failure, deadline, others };
         self.privates.pending.insert(order, pending);
         self.conclude_if_answered(order);
     }
@@ -292,6 +305,7 @@ impl Service {
                     // It never ran there: the plain name is free for another.
                     private.is_named &= !member.is_named;
                     private.members.remove(&link);
+                    private.turned_away = private.turned_away.saturating_add(1);
                 }
                 Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
             }
@@ -337,8 +351,30 @@ impl Service {
         }
     }
 
+    /// Goes on without those who need not be waited for.
+    fn leave_others(&mut self, now: Instant) {
+        let mut orders = Vec::new();
+        for (order, pending) in &mut self.privates.pending {
+            let Some((_, others)) = pending.others.take_if(|(at, _)| *at <= now) else { continue };
+            orders.push(*order);
+            let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
+            if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
+                warning!(
+                    "private session {:?}: {silent} processes of other users do not say how it ended",
+                    private.config.name
+                );
+                let silent = u64::try_from(silent).unwrap_or(u64::MAX);
+                private.turned_away = private.turned_away.saturating_add(silent);
+            }
+        }
+        for order in orders {
+            self.conclude_if_answered(order);
+        }
+    }
+
     /// Time has passed.
     pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
+        self.leave_others(now);
         let is_late = |it: &Pending| it.deadline.is_some_and(|deadline| deadline <= now);
         let late: Vec<u32> =
             self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
