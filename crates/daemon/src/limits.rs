@@ -17,7 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// Connections at most.
-const MAX_LINKS: usize = 4096;
+pub(crate) const MAX_LINKS: usize = 4096;
 /// Of those, connections of one guest.
 pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Of those, connections of all guests who may not control the daemon.

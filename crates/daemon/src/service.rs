@@ -45,7 +45,7 @@ use traceweir_transport::socket::{Envelope, Janitor, Peer};
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
-use crate::log::{info, refused, warning};
+use crate::log::{enabled, info, refused, warning};
 use crate::logfile::{Files, Passed};
 use crate::process::ProcessKey;
 use crate::registry::{Process, Registry};
@@ -337,6 +337,7 @@ impl Service {
                 }
                 self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
             }
+            Message::CheckEnables { providers } => self.check_enables(asker, &providers),
             Message::QueryAll { from } => {
                 let page = Message::sessions_page(&self.sessions_shown_to(asker.link), from);
                 self.reply(asker, page);

@@ -357,6 +357,11 @@ pub enum Message {
         /// Wait so long for all processes; 0: do not wait.
         timeout_ms: u32,
     },
+    /// Controller: may I enable these? Changes nothing; answered by `Done`, or refused as the enable would be.
+    CheckEnables {
+        /// Providers and groups.
+        providers: Vec<Guid>,
+    },
     /// Controller: all providers, page by page.
     QueryProviders {
         /// GUID of the last one that was told, and whether it is a group; none: from the first on.

@@ -66,6 +66,8 @@ use private::is_private;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer may take that has to wait for a disk.
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
+/// Providers in one question.
+const CHECKED_AT_ONCE: usize = 1024;
 /// The timeout of an enable that waits for ever.
 const INFINITE: u32 = u32::MAX;
 
@@ -88,6 +90,12 @@ impl Controller {
     /// As [`find`](Self::find), and starts the user's daemon where none runs.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
+    }
+
+    /// Why a daemon that runs was passed over by [`find`](Self::find) and [`find_or_start`](Self::find_or_start), where one was: the system's, which does not let
+    /// this user in.
+    pub fn passed_over(scope: Option<Scope>) -> Result<Option<Error>> {
+        Ok(find::refusal_of(&folders(scope)?, Role::Controller))
     }
 
     /// The daemon of this runtime folder, if one runs; `TRACEWEIR_RUNTIME_DIR` is not looked at.
@@ -253,6 +261,21 @@ impl Controller {
         }
     }
 
+    /// Whether providers and groups may be enabled by who asks, before a session is started for them: a start empties its log file, and an enable that is
+    /// refused afterwards would not bring the old log back.
+    ///
+    /// `ERROR_ACCESS_DENIED` where the right is missing on one of them; `ERROR_INVALID_PARAMETER` for what can be enabled by nobody.
+    pub fn check_enables(&mut self, providers: &[Guid]) -> Result<()> {
+        for providers in providers.chunks(CHECKED_AT_ONCE) {
+            let message = Message::CheckEnables { providers: providers.to_vec() };
+            match self.ask(&message, &[], PATIENCE)? {
+                Message::Done => {}
+                other => return Err(unexpected(&self.link, &other)),
+            }
+        }
+        Ok(())
+    }
+
     /// All providers that are registered or enabled.
     pub fn providers(&mut self) -> Result<Vec<ProviderEntry>> {
         let mut all: Vec<ProviderEntry> = Vec::new();
@@ -382,6 +405,7 @@ fn is_question(message: &Message) -> bool {
             | Message::QueryAll { .. }
             | Message::QueryEnded { .. }
             | Message::QueryProviders { .. }
+            | Message::CheckEnables { .. }
             | Message::QueryAccess { .. }
             | Message::QueryAccessLists { .. }
     )
@@ -389,7 +413,13 @@ fn is_question(message: &Message) -> bool {
 
 /// Whether a request changes something that needs nothing to be there already.
 fn begins_something(message: &Message) -> bool {
-    matches!(message, Message::Start(_) | Message::SetAccess { .. } | Message::RemoveAccess { .. })
+    matches!(
+        message,
+        Message::Start(_)
+            | Message::CheckEnables { .. }
+            | Message::SetAccess { .. }
+            | Message::RemoveAccess { .. }
+    )
 }
 
 fn is_denied(error: &Error) -> bool {

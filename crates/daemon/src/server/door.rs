@@ -18,8 +18,8 @@ use traceweir_transport::socket::Connection;
 use super::link::Link;
 use super::{LISTENER, PATIENCE, Server};
 use crate::access::Identity;
-use crate::limits::Crowd;
-use crate::log::warning;
+use crate::limits::{Crowd, MAX_LINKS, MAX_LINKS_OF_GUEST};
+use crate::log::{refused, warning};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
@@ -48,7 +48,10 @@ impl Server {
     pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {
         let peer = connection.peer();
         if !self.has_room(&connection) {
-            let reason = "too many connections".to_owned();
+            let reason = format!(
+                "too many connections: the daemon has {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}"
+            );
+            refused!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
             // It is closed in any case; whether it hears why is its own affair.
             let _ = connection.send(0, &message, &[], Duration::ZERO);

@@ -44,7 +44,8 @@ impl Service {
         self.refuse_when_leaving()?;
         // What gets a GUID that nobody knows has no list but the default.
         let judged_by = if config.guid.is_null() { DEFAULT_TRACE_SECURITY } else { config.guid };
-        if config.guid.is_null() {
+        let is_generated = config.guid.is_null();
+        if is_generated {
             config.guid = random_guid()?;
         }
         let config = own::checked(asker, config)?;
@@ -66,9 +67,12 @@ impl Service {
         let state = State::Starting { asker, ended: None };
         let tied_to = raw.tied.then_some(asker.link);
         let pool_bytes = pool_bytes(raw, raw.maximum_buffers);
-        let (file, changes, turned_away) = (None, 0, 0);
-        self.sessions
-            .insert(id, Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, state });
+        let (file, changes, turned_away, starter) = (None, 0, 0, self.who(asker.link));
+        if is_generated {
+            self.sessions.generated.insert(guid);
+        }
+        let entry = Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, starter, state };
+        self.sessions.insert(id, entry);
         self.launch(id, config, (passed, terms), (pid, owner));
         Ok(())
     }
@@ -295,7 +299,10 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
         }
         match self.sessions.get_mut(id).map(|entry| &mut entry.state) {
-            Some(State::Running(_)) => self.begin_stop(id, Some(asker)),
+            Some(State::Running(_)) => {
+                info!("session {:?} is stopped by {}", self.sessions.name(id), self.who(asker.link));
+                self.begin_stop(id, Some(asker));
+            }
             // It is ending by itself: the first who asks gets the outcome.
             Some(State::Stopping { asker: waiting @ None, .. }) => *waiting = Some(asker),
             Some(State::Stopping { .. }) => {
@@ -379,7 +386,7 @@ impl Service {
         match outcome {
             Ok((session, claim)) => {
                 entry.file = claim;
-                info!("session {:?} started by connection {}", entry.name, asker.link);
+                info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
                 entry.state = State::Running(session);
                 self.answer(asker, Ok(properties));
@@ -389,7 +396,9 @@ impl Service {
                 }
             }
             Err(e) => {
+                let guid = entry.guid;
                 self.sessions.remove(id);
+                self.forget_generated(guid);
                 self.answer(asker, Err(e));
             }
         }
@@ -417,9 +426,14 @@ impl Service {
         match &outcome {
             Ok(it) => {
                 info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost);
-                self.sessions.remember(it.clone());
+                if let Some(forgotten) = self.sessions.remember(it.clone()) {
+                    self.forget_generated(forgotten.config.guid);
+                }
             }
-            Err(e) => warning!("session {:?} stopped: {e}", entry.name),
+            Err(e) => {
+                warning!("session {:?} stopped: {e}", entry.name);
+                self.forget_generated(entry.guid);
+            }
         }
         self.used = Instant::now();
         if let State::Stopping { asker: Some(asker), .. } = entry.state {

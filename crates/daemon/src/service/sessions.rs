@@ -7,7 +7,7 @@
 //! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is used again as late as possible; the
 //! generation begins at the daemon's start time and never repeats, so that a stale id names nothing, also after a restart.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::Guid;
@@ -15,7 +15,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_transport::message::{Properties, SessionRef};
 
-use super::{Asker, LinkId};
+use super::{Asker, LinkId, Who};
 use crate::error::Refusal;
 use crate::limits;
 use crate::logfile::Claim;
@@ -54,6 +54,8 @@ pub(super) struct Entry {
     pub(super) turned_away: u64,
     /// Updates and flushes under way.
     pub(super) changes: usize,
+    /// Who started it.
+    pub(super) starter: Who,
     /// The connection whose end is its end.
     pub(super) tied_to: Option<LinkId>,
     /// How far it is.
@@ -82,6 +84,8 @@ pub(super) struct Sessions {
     all: BTreeMap<u64, Entry>,
     /// How the last ones were at their end, the latest first.
     outcomes: VecDeque<Properties>,
+    /// GUIDs that were made up for sessions that run, or are remembered.
+    pub(super) generated: BTreeSet<Guid>,
 }
 
 impl Sessions {
@@ -95,6 +99,7 @@ impl Sessions {
             last_logger: 0,
             all: BTreeMap::new(),
             outcomes: VecDeque::new(),
+            generated: BTreeSet::new(),
         }
     }
 
@@ -155,10 +160,11 @@ impl Sessions {
         self.all.remove(&id)
     }
 
-    /// Remembers how a session was at its end.
-    pub(super) fn remember(&mut self, outcome: Properties) {
-        self.outcomes.truncate(OUTCOMES - 1);
+    /// Remembers how a session was at its end; the one that is forgotten for it.
+    pub(super) fn remember(&mut self, outcome: Properties) -> Option<Properties> {
+        let forgotten = if self.outcomes.len() < OUTCOMES { None } else { self.outcomes.pop_back() };
         self.outcomes.push_front(outcome);
+        forgotten
     }
 
     /// How the session that is meant was at its end.
@@ -267,6 +273,11 @@ impl Sessions {
         self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }
 
+    /// The name of one.
+    pub(super) fn name(&self, id: u64) -> &str {
+        self.all.get(&id).map_or("", |entry| &entry.name)
+    }
+
     /// Names of all.
     pub(super) fn names(&self) -> Vec<String> {
         self.all.values().map(|entry| entry.name.clone()).collect()
@@ -291,7 +302,6 @@ pub(super) fn not_running() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn entry(name: &str, guid: u128) -> Entry {
         let asker = Asker { link: 1, request: 1 };
@@ -304,6 +314,7 @@ mod tests {
             turned_away: 0,
             changes: 0,
             tied_to: None,
+            starter: Who(None),
             state,
         }
     }

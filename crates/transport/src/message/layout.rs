@@ -142,6 +142,7 @@ messages! {
     0x2C QueryAccessLists { from },
     0x2D AccessLists { total, objects },
     0x2E QueryEnded { from },
+    0x2F CheckEnables { providers },
 
     0x30 OpenConsumer { session },
     0x31 Consumer { properties, slots, buffer_bytes, header },

@@ -208,6 +208,7 @@ fn of_controllers() -> impl Strategy<Value = Message> {
                 Message::EnableProvider { session, provider, code, params, timeout_ms }
             }
         ),
+        vec(guid(), 0..5).prop_map(|providers| Message::CheckEnables { providers }),
         any::<Option<(u128, bool)>>().prop_map(|after| Message::QueryProviders {
             after: after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group))
         }),

@@ -22,10 +22,11 @@ use super::{
 };
 use crate::error::Refusal;
 use crate::filter;
-use crate::log::{info, warning};
+use crate::log::{enabled, info, warning};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
+use crate::service::enable::verb;
 use crate::service::sessions::{name_is_taken, not_running};
 use crate::service::{Asker, LinkId, Service};
 
@@ -65,7 +66,7 @@ impl Service {
         let id = self.sessions.next_id_with(self.privates.next_logger());
         let tied_to = config.tied.then_some(asker.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
-        info!("private session {:?} started by connection {}", config.name, asker.link);
+        info!("private session {:?} started by {}", config.name, self.who(asker.link));
         let (gone, turned_away) = (Properties::default(), 0);
         let private =
             Private { config, starter, who, members, is_named: false, enables, tied_to, gone, turned_away };
@@ -189,7 +190,14 @@ impl Service {
     /// Ends a session in all its processes; nobody joins it any more.
     pub(in crate::service) fn stop_private(&mut self, asker: Option<Asker>, id: u64) {
         let Some(private) = self.privates.all.remove(&id) else { return };
-        info!("private session {:?} stops in {} processes", private.config.name, private.members.len());
+        let (name, members) = (&private.config.name, private.members.len());
+        match asker {
+            Some(asker) => {
+                let who = self.who(asker.link);
+                info!("private session {name:?} is stopped by {who}, in {members} processes");
+            }
+            None => info!("private session {name:?} stops in {members} processes"),
+        }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // Where too much is under way nobody is waited for; the processes are told all the same.
         let order = self.privates.next_order();
@@ -247,6 +255,8 @@ impl Service {
             EnableCode::CaptureState => {}
         }
         let links: BTreeSet<LinkId> = private.members.keys().copied().collect();
+        let (name, who) = (private.config.name.clone(), self.who(asker.link));
+        enabled!("{who}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
             let params = Box::new(params.clone());
             self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
