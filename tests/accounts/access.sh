@@ -50,6 +50,12 @@ unset TRACEWEIR_RUNTIME_DIR
 
 begin_daemon
 step list-as-stranger anna list --system
+step list-beside anna list
+step list-overruled env TRACEWEIR_RUNTIME_DIR="$work/nowhere" "$weir" list --system
+chmod 700 /run/traceweir
+step list-shut-out anna list --system
+step list-shut-beside anna list
+chmod 755 /run/traceweir
 step grant-live "$weir" access grant default --group dev create-realtime query --system
 step start-live anna start Live --system
 step list-shown anna list --system --json
@@ -69,12 +75,21 @@ step stop-allowed anna stop Live --system
 step member-stops bert stop Own --system
 stat -c '%a %U %n' /etc/traceweir /etc/traceweir/security.d /etc/traceweir/security.d/* >"$work/out/files"
 
+"$weir" access grant default --user anna create-file --system 2>>"$work/out/log"
+echo old >"$work/anna/old.etl"
+chown 64301 "$work/anna/old.etl"
+step record-refused anna record -p Other.Provider -o old.etl --duration 100ms --system
+"$weir" access remove default --system 2>>"$work/out/log"
+"$weir" access grant default --group dev create-realtime query --system 2>>"$work/out/log"
+
 end_daemon
 begin_daemon
 step show-kept "$weir" access show Some.Provider --json --system
 step remove "$weir" access remove Some.Provider --system
 step show-removed "$weir" access show Some.Provider --json --system
 step start-again anna start Live --system
+# A list that still names them when the default is spoiled.
+step grant-named "$weir" access grant Some.Provider --user anna --user bert enable --system
 
 end_daemon
 for file in /etc/traceweir/security.d/0811c1af-*; do echo spoiled >"$file"; done

@@ -287,15 +287,15 @@ pub(super) fn not_let_in(role: Role, uid: u32) -> String {
             "this daemon serves its own user and root only, and uid {uid} is another; the system's daemon serves all (weir daemon --system)"
         ),
         Role::Controller => format!(
-            "uid {uid} may not control this daemon's sessions: it is neither root nor in the group {GROUP}, and no list grants it a right \
-             (query, change-access, create-realtime, create-file, enable); an administrator can put the user in the group with: \
+            "uid {uid} may not control this daemon's sessions: no list grants it one of the rights query, change-access, create-realtime, \
+             create-file and enable, which the built-in list grants to the group {GROUP}; an administrator can put the user in it with: \
              usermod -aG {GROUP} USER, or grant a right with: weir access grant OBJECT --user {uid} RIGHT…"
         ),
         Role::Consumer => {
             let right = Rights::TRACELOG_ACCESS_REALTIME;
             let remedy = remedy("SESSION", uid, right);
             format!(
-                "uid {uid} may not read this daemon's sessions, which needs {right} on the session, or the group {GROUP}; {remedy}"
+                "uid {uid} may not read this daemon's sessions, which needs {right} on the session (the built-in list grants it to the group {GROUP}); {remedy}"
             )
         }
     }
