@@ -19,14 +19,18 @@
 //! remembered as a wait or as the state of the session, and the answer follows when the last piece comes or time is up.
 
 mod access;
+mod admit;
+mod ask;
 mod consume;
 mod control;
 mod enable;
+mod end;
 mod notice;
 mod own;
 mod private;
 mod provide;
 mod sessions;
+mod start;
 mod unserved;
 mod wait;
 
@@ -39,19 +43,19 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Message, Role, SessionRef, common_version};
+use traceweir_transport::message::{Message, Role};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
-use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
+use crate::limits::Descriptors;
 use crate::log::{enabled, info, refused, warning};
 use crate::logfile::{Files, Passed};
 use crate::process::ProcessKey;
-use crate::registry::{Process, Registry};
+use crate::registry::Registry;
 pub(crate) use notice::{Notice, Post};
 pub(crate) use own::OWN;
-use private::{Privates, is_private};
+use private::Privates;
 use sessions::Sessions;
 use unserved::Unserved;
 use wait::{Purpose, Waits};
@@ -266,116 +270,6 @@ impl Service {
     pub(crate) fn malformed(&mut self, link: LinkId, why: &str) {
         let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, why);
         self.refuse_and_close(Asker { link, request: 0 }, refusal);
-    }
-
-    fn hello(&mut self, asker: Asker, versions: (u16, u16), role: Role, instance: u64, program: &str) {
-        match self.admit(asker.link, versions, role, instance) {
-            Ok(version) => {
-                if let Some(client) = self.clients.get_mut(&asker.link) {
-                    client.role = Some(role);
-                    if role == Role::Provider {
-                        let process = Process::new(client.peer, client.process, instance);
-                        self.registry.processes.insert(asker.link, process);
-                    }
-                }
-                self.reply(asker, Message::Welcome { version, daemon: self.daemon });
-            }
-            Err(refusal) => {
-                let (uid, pid) = self.peer(asker.link).map_or((0, 0), |peer| (peer.uid, peer.pid));
-                refused!("{program} of uid {uid}, process {pid}: {refusal}");
-                self.refuse_and_close(asker, refusal);
-            }
-        }
-    }
-
-    fn admit(&self, link: LinkId, versions: (u16, u16), role: Role, instance: u64) -> Result<u16, Refusal> {
-        let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-        let Some(client) = self.clients.get(&link) else {
-            return Err(Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed"));
-        };
-        if client.knocked && role != Role::Provider {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "only a provider is knocked at"));
-        }
-        if !self.access.allows(&client.identity, role) {
-            let why = access::not_let_in(role, client.peer.uid);
-            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
-        }
-        if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {
-            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is connected already"));
-        }
-        if role == Role::Provider {
-            self.check_room(&client.peer)?;
-        }
-        Ok(version)
-    }
-
-    /// Whether there is room for a provider.
-    fn check_room(&self, peer: &Peer) -> Result<(), Refusal> {
-        let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
-        if self.registry.processes.len() >= MAX_PROVIDERS {
-            return full("too many processes are connected");
-        }
-        // Processes that cannot be seen from here all have the number 0.
-        if peer.pid != 0 && self.registry.connections_of(peer.pid) >= MAX_PER_PROCESS {
-            return full("this process has too many connections");
-        }
-        Ok(())
-    }
-
-    fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
-        let outcome = match message {
-            Message::Start(config) if is_private(&config) => self.start_private(asker, *config, &passed),
-            Message::Start(config) => self.start(asker, *config, passed),
-            Message::Control { session, control } => match self.private_meant(&session) {
-                Some(private) => self.control_private(asker, private, control),
-                None => self.control(asker, &session, control, passed),
-            },
-            Message::EnableProvider { session, provider, code, params, timeout_ms } => {
-                if let Some(private) = self.private_meant(&session) {
-                    let done = self.enable_private(asker, private, provider, code, *params, timeout_ms);
-                    return done.unwrap_or_else(|refusal| self.refuse(asker, refusal));
-                }
-                self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
-            }
-            Message::CheckEnables { providers } => self.check_enables(asker, &providers),
-            Message::QueryAll { from } => {
-                let page = Message::sessions_page(&self.sessions_shown_to(asker.link), from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            Message::QueryEnded { from } => {
-                let page = Message::sessions_page(&self.ended_shown_to(asker.link), from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            Message::QueryProviders { after } => {
-                let mut page = Message::providers_page(self.registry.providers(after));
-                if let Message::Providers { providers, .. } = &mut page {
-                    self.hide_sessions(asker.link, providers);
-                }
-                self.reply(asker, page);
-                Ok(())
-            }
-            message @ (Message::SetAccess { .. }
-            | Message::RemoveAccess { .. }
-            | Message::QueryAccess { .. }
-            | Message::QueryAccessLists { .. }) => self.access_asked(asker, message),
-            _ => {
-                self.out_of_role(asker);
-                Ok(())
-            }
-        };
-        if let Err(refusal) = outcome {
-            self.refuse(asker, refusal);
-        }
-    }
-
-    /// The private session that is meant, by id or name; or by the GUID of its provider, where no other session has that.
-    fn private_meant(&self, session: &SessionRef) -> Option<u64> {
-        self.privates.find(session).or_else(|| match session {
-            SessionRef::Name(name) if self.sessions.known(session).is_none() => self.privates.only_of(name),
-            _ => None,
-        })
     }
 
     fn out_of_role(&mut self, asker: Asker) {

@@ -1,8 +1,11 @@
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;
+use traceweir_transport::socket::Peer;
 
 use super::*;
 use crate::filter::Conditions;
+use crate::process::ProcessKey;
 
 const PROVIDER: Guid = Guid::from_u128(7);
 

@@ -22,6 +22,7 @@
 //!    by its starter and by root alone: it is opened with the rights of others.
 
 mod act;
+mod answers;
 mod owner;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,6 +12,9 @@ use traceweir_transport::message::{
 };
 use traceweir_transport::runtime::Scope;
 
+use crate::limits::MAX_PROVIDERS;
+use crate::registry::Process;
+
 const OWN: u32 = 1000;
 const STRANGER: u32 = 1001;
 
