@@ -37,12 +37,12 @@
 //! provider (`PRIVATE_LOGGER_MODE`, the GUID is the provider's) open their files there, with the rights of each process.
 
 pub mod access;
+mod ask;
 mod find;
 mod launch;
 pub(crate) mod logfile;
 mod private;
 
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -323,103 +323,6 @@ impl Controller {
             }
         }
     }
-
-    /// Asks page by page until all entries are there, or no more come.
-    fn pages<T>(
-        &mut self,
-        question: impl Fn(u32) -> Message,
-        page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
-    ) -> Result<Vec<T>> {
-        let mut all = Vec::new();
-        loop {
-            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
-            let answer = self.ask(&question(from), &[], PATIENCE)?;
-            let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
-            let done = entries.is_empty();
-            all.extend(entries);
-            if done || all.len() >= total as usize {
-                return Ok(all);
-            }
-        }
-    }
-
-    fn ask(
-        &mut self,
-        message: &Message,
-        descriptors: &[BorrowedFd<'_>],
-        patience: Duration,
-    ) -> Result<Message> {
-        if !self.is_cut() {
-            let answer = self.link.ask(message, descriptors, patience);
-            match answer {
-                // A question may be put twice; anything else may have been carried out.
-                Err(Error::Transport(traceweir_transport::Error::Closed)) if is_question(message) => {}
-                other => return Ok(other?.message),
-            }
-        }
-        match first_of(&self.folders, Role::Controller)? {
-            Some(link) => self.link = link,
-            None if self.starts && begins_something(message) => {
-                self.link = launch::start(&self.folders, &launch::Search::usual())?;
-            }
-            None => return self.answer_of_nobody(message),
-        }
-        Ok(self.link.ask(message, descriptors, patience)?.message)
-    }
-
-    /// Whether the daemon has closed the connection. Late answers that lie in it are dropped on the way.
-    fn is_cut(&self) -> bool {
-        loop {
-            match self.link.connection.receive(Duration::ZERO) {
-                Ok(Some(_)) => {}
-                Ok(None) => return false,
-                Err(_) => return true,
-            }
-        }
-    }
-
-    /// What an idle system says.
-    fn answer_of_nobody(&self, message: &Message) -> Result<Message> {
-        match message {
-            Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
-                Err(not_running(session))
-            }
-            Message::QueryAll { .. } | Message::QueryEnded { .. } => {
-                Ok(Message::Sessions { total: 0, sessions: Vec::new() })
-            }
-            Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
-            _ => {
-                let socket = self.link.socket().display();
-                let reason = format!("the one at {socket} has left since this program found it");
-                Err(Error::NoDaemon { reason })
-            }
-        }
-    }
-}
-
-/// Whether a request changes nothing.
-fn is_question(message: &Message) -> bool {
-    matches!(
-        message,
-        Message::Control { control: Control::Query | Control::Outcome, .. }
-            | Message::QueryAll { .. }
-            | Message::QueryEnded { .. }
-            | Message::QueryProviders { .. }
-            | Message::CheckEnables { .. }
-            | Message::QueryAccess { .. }
-            | Message::QueryAccessLists { .. }
-    )
-}
-
-/// Whether a request changes something that needs nothing to be there already.
-fn begins_something(message: &Message) -> bool {
-    matches!(
-        message,
-        Message::Start(_)
-            | Message::CheckEnables { .. }
-            | Message::SetAccess { .. }
-            | Message::RemoveAccess { .. }
-    )
 }
 
 fn is_denied(error: &Error) -> bool {
