@@ -62,7 +62,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     let steps = Steps(work);
 
     steps.expect("list-as-stranger", 77, &["may not control"]);
-    steps.expect("list-as-stranger", 77, &["uid 64301", "group traceweir", "weir access grant"]);
+    steps.expect("list-as-stranger", 77, &["uid 64308", "group traceweir", "weir access grant"]);
     steps.expect("list-beside", 0, &["does not let you in", "group traceweir", "no daemon is running"]);
     steps.expect(
         "list-overruled",
@@ -74,7 +74,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     steps.expect("grant-live", 0, &["the default", "create-realtime", "group dev"]);
     steps.expect("start-live", 0, &[]);
     steps.expect("list-shown", 0, &["\"Live\""]);
-    let remedy = ["weir access grant", "--user 64301"];
+    let remedy = ["weir access grant", "--user 64308"];
     steps.expect(
         "watch-refused",
         77,
@@ -125,12 +125,12 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     let log = steps.said("log");
     for word in [
         "changed by uid 0, process",
-        "changed by uid 64302, process",
-        "deny S-1-22-1-64301 TRACELOG_GUID_ENABLE",
-        "refused uid 64301, process",
-        "weir of uid 64301, process",
-        "session \"Live\" started by uid 64301, process",
-        "session \"Live\" is stopped by uid 64301, process",
+        "changed by uid 64309, process",
+        "deny S-1-22-1-64308 TRACELOG_GUID_ENABLE",
+        "refused uid 64308, process",
+        "weir of uid 64308, process",
+        "session \"Live\" started by uid 64308, process",
+        "session \"Live\" is stopped by uid 64308, process",
         "enables",
         "no TRACELOG_CREATE_ONDISK on session {",
         "no WMIGUID_SET on the default list",

@@ -13,8 +13,8 @@ mount --bind "$work/etc" /etc
 mount -t tmpfs -o mode=755 tmpfs /run
 rm -rf /etc/traceweir
 sed -i '/^traceweir:/d' /etc/group
-printf 'anna:x:64301:64301::/:/bin/sh\nbert:x:64302:64302::/:/bin/sh\n' >>/etc/passwd
-printf 'anna:x:64301:\nbert:x:64302:\ndev:x:64391:anna\ntraceweir:x:64390:bert\n' >>/etc/group
+printf 'anna:x:64308:64308::/:/bin/sh\nbert:x:64309:64309::/:/bin/sh\n' >>/etc/passwd
+printf 'anna:x:64308:\nbert:x:64309:\ndev:x:64391:anna\ntraceweir:x:64390:bert\n' >>/etc/group
 
 daemon=''
 begin_daemon() {
@@ -40,9 +40,9 @@ step() { # NAME COMMAND…
     "$@" >"$work/out/$name" 2>&1 || code=$?
     echo "$code" >"$work/out/$name.code"
 }
-anna() { (cd "$work/anna" && setpriv --reuid=64301 --regid=64301 --groups=64391 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
-bert() { (cd "$work/bert" && setpriv --reuid=64302 --regid=64302 --groups=64390 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
-for user in anna:64301 bert:64302; do
+anna() { (cd "$work/anna" && setpriv --reuid=64308 --regid=64308 --groups=64391 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
+bert() { (cd "$work/bert" && setpriv --reuid=64309 --regid=64309 --groups=64390 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
+for user in anna:64308 bert:64309; do
     mkdir "$work/${user%:*}"
     chown "${user#*:}" "$work/${user%:*}"
 done
@@ -77,7 +77,7 @@ stat -c '%a %U %n' /etc/traceweir /etc/traceweir/security.d /etc/traceweir/secur
 
 "$weir" access grant default --user anna create-file --system 2>>"$work/out/log"
 echo old >"$work/anna/old.etl"
-chown 64301 "$work/anna/old.etl"
+chown 64308 "$work/anna/old.etl"
 step record-refused anna record -p Other.Provider -o old.etl --duration 100ms --system
 "$weir" access remove default --system 2>>"$work/out/log"
 "$weir" access grant default --group dev create-realtime query --system 2>>"$work/out/log"
