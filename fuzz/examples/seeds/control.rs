@@ -131,8 +131,9 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
                 timeout_ms: 100,
             },
         ),
-        ("query-providers", Message::QueryProviders { from: 0 }),
-        ("providers", Message::providers_page(&[entry], 0)),
+        ("check-enables", Message::CheckEnables { providers: vec![Guid::from_u128(1)] }),
+        ("query-providers", Message::QueryProviders { after: None }),
+        ("providers", Message::providers_page([entry])),
         ("open-consumer", Message::OpenConsumer { session: session() }),
         (
             "consumer",
