@@ -13,7 +13,7 @@ use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::daemon::Real;
-use crate::{LONG, PROVIDER, Scenario, Stage, event, read, sequential};
+use crate::{PATIENCE, PROVIDER, Scenario, Stage, event, read, sequential};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("filters of private sessions", private_sessions),
@@ -268,7 +268,7 @@ fn with_a_daemon(folder: &Path) {
     let mut start =
         |name: &str| SessionRef::Id(controller.start(&sequential(name, folder.join(name))).unwrap().id);
     let (ahead, here, elsewhere) = (start("ahead"), start("here"), start("elsewhere"));
-    let millis = LONG.as_millis() as u32;
+    let millis = PATIENCE.as_millis() as u32;
     let mut enable = |session: &SessionRef, filters: Vec<Filter>| {
         controller
             .enable(session, PROVIDER, EnableCode::Enable, &with(filters), millis)

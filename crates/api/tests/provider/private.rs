@@ -182,7 +182,7 @@ fn signal_handler(folder: &Path, property: u32) {
         let timer = libc::itimerval { it_interval: each, it_value: each };
         assert_eq!(libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()), 0);
     }
-    let (mut n, deadline) = (0u64, Instant::now() + crate::LONG);
+    let (mut n, deadline) = (0u64, Instant::now() + crate::PATIENCE);
     while HANDLED.load(Ordering::Relaxed) < 500 && Instant::now() < deadline {
         let _ = provider.write(&event(1), &[&n.to_le_bytes(), &[1; 50]]);
         n += 1;
