@@ -75,7 +75,7 @@ pub(crate) struct Slot {
 
 // A number in control messages has ten bits for the slot.
 const _: () = assert!(MAX_REGISTRATIONS == 1 << 10);
-const _: () = assert!(size_of::<Slot>() <= 832 && std::mem::offset_of!(Slot, version) == 64);
+const _: () = assert!(size_of::<Slot>() <= 1216 && std::mem::offset_of!(Slot, version) == 64);
 
 /// Traits of a provider, as every event carries them.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] =
 
 /// Outlets of a process, and sessions that one registration can be enabled by.
 const OUTLETS: u64 = 64;
-const ENTRIES: u64 = 20;
+const ENTRIES: u64 = 32;
 
 #[test]
 fn a_refused_registration_leaves_the_others_and_the_connection_alone() {

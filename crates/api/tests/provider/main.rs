@@ -3,6 +3,8 @@
 //! Registrations belong to a process, so every test runs its scenario in a process of its own: this same program, started again with the name of a scenario. The
 //! test looks at what the scenario leaves behind, or plays the daemon for it.
 
+#[path = "../../../../tests/support/alarm.rs"]
+mod alarm;
 mod callbacks;
 mod daemon;
 #[path = "../../../../tests/support/daemon_thread.rs"]
