@@ -11,6 +11,7 @@
 //!
 //! The tables belong to the program and are believed as its code is; even so, no read leaves the mapped object, and every loop has a bound.
 
+mod bytes;
 mod cfi;
 
 use std::ffi::{c_int, c_void};
@@ -18,7 +19,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::process::weak;
-use cfi::Bytes;
+use bytes::Bytes;
 
 /// Rules that are remembered: 16 KiB.
 const REMEMBERED: usize = 1024;
