@@ -19,7 +19,7 @@ fn what_is_added_runs_from_the_daemons_start_on() {
         daemon.restart();
         assert_eq!(sessions(&daemon)[0]["name"], "Boot", "before the first command is answered");
         serve(&daemon, generation);
-        daemon.stop().unwrap().expect(0);
+        daemon.stop();
         let file = daemon.path(&format!("boot.etl.000{generation}"));
         assert_eq!(events_in(&file).len(), generation as usize * EVENTS_PER_ORDER);
         let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
@@ -126,7 +126,7 @@ fn settings_hold_and_the_environment_and_the_command_line_go_before_them() {
     }
     let past = daemon.weir(["start", "past", "--min-buffers", "2"]).expect(1);
     assert!(past.stderr.contains("32 sessions"), "{}", past.stderr);
-    daemon.stop().unwrap().expect(0);
+    daemon.stop();
     let process = daemon.command(["daemon"]).env("TRACEWEIR_IDLE_EXIT", "0").output().unwrap();
     assert!(process.status.success(), "it leaves at once: {process:?}");
 }

@@ -90,9 +90,9 @@ fn a_daemon_that_is_full_is_not_taken_for_none() {
                 std::thread::yield_now();
             };
             if is_late {
-                connection.receive(support::LONG).unwrap().unwrap();
+                connection.receive(support::PATIENCE).unwrap().unwrap();
             }
-            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::LONG).unwrap();
+            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::PATIENCE).unwrap();
             drop(connection);
             asking.join().unwrap().unwrap_err()
         });
@@ -298,7 +298,7 @@ fn a_daemon_that_left_is_an_idle_system_and_one_that_came_back_is_used() {
         for message in
             [Message::Welcome { version: 1, daemon: 2 }, Message::Properties(Box::new(properties("new")))]
         {
-            let request = connection.receive(support::LONG).unwrap().unwrap().request;
+            let request = connection.receive(support::PATIENCE).unwrap().unwrap().request;
             reply(&connection, request, &message);
         }
     });

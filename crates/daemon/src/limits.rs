@@ -83,8 +83,7 @@ impl Descriptors {
 
 /// Bytes that the buffers of all sessions may take: half of the memory.
 pub(crate) fn pool_budget() -> u64 {
-    let system = rustix::system::sysinfo();
-    system.totalram.saturating_mul(u64::from(system.mem_unit)) / 2
+    traceweir_session::config::memory() / 2
 }
 
 #[cfg(test)]

@@ -162,18 +162,10 @@ fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] 
         | u64::from(d.opcode) << 40
         | u64::from(d.task) << 48;
     let activity = match what.activity {
-        Some(id) => words_of(id),
-        None => words_of(&activity::current()),
+        Some(id) => id.to_words(),
+        None => activity::current().to_words(),
     };
     [0, u64::from(thread), 0, provider[0], provider[1], descriptor, d.keyword, 0, activity[0], activity[1]]
-}
-
-#[inline(always)]
-fn words_of(id: &Guid) -> [u64; 2] {
-    [
-        u64::from(id.data1) | u64::from(id.data2) << 32 | u64::from(id.data3) << 48,
-        u64::from_le_bytes(id.data4),
-    ]
 }
 
 /// The provider is one thing, what its events are decoded by another.

@@ -116,8 +116,7 @@ mod tests {
     #[test]
     fn a_file_is_made_with_the_rights_of_its_owner_and_no_others() {
         if geteuid().as_raw() != 0 {
-            eprintln!("skipped: only root can take another user's rights");
-            return;
+            return crate::skip::skip("root", "only root can take another user's rights");
         }
         let (ann, bob) = (&owner(54_321, &[]), &owner(54_322, &[]));
         let dir = tempfile::tempdir().unwrap();

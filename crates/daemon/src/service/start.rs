@@ -141,12 +141,6 @@ impl Service {
 }
 
 fn random_guid() -> Result<Guid, Refusal> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|_| Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers"))?;
-    // The marks of a random GUID (RFC 9562, version 4): it never equals one that was derived from a name.
-    let [_, _, _, _, _, _, _, version, variant, ..] = &mut bytes;
-    *version = *version & 0x0F | 0x40;
-    *variant = *variant & 0x3F | 0x80;
-    Ok(Guid::from_bytes(&bytes))
+    let none = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers");
+    traceweir_session::config::new_guid().ok_or_else(none)
 }

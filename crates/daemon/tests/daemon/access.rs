@@ -12,7 +12,8 @@ use traceweir_transport::message::{Control, EnableCode, Message, Role, SessionCo
 use traceweir_transport::socket::Connection;
 
 use crate::util::{
-    Client, Daemon, PATIENCE, PROVIDER, enable, hello, live, new_instance, open, properties, status, to_file,
+    Client, Daemon, PATIENCE, PROVIDER, can, enable, hello, live, new_instance, open, properties, status,
+    to_file,
 };
 
 const ANN: u32 = 64_311;
@@ -24,18 +25,7 @@ const DENIED: u32 = 5;
 
 /// Becoming somebody else takes root.
 fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(is_root || !required.split(',').any(|r| r == "all" || r == "root"), "required: root");
-    if !is_root {
-        // The harness captures `eprintln!` but not the stream itself.
-        let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let _ = std::io::Write::write_all(
-            &mut std::io::stderr(),
-            format!("skipped {name}: becoming other users takes root\n").as_bytes(),
-        );
-    }
-    is_root
+    can(rustix::process::geteuid().is_root(), "root", "becoming other users takes root")
 }
 
 /// A connection of this user.

@@ -243,10 +243,7 @@ fn only_sockets_of_the_right_kind_are_taken_over() {
 /// Whether the kernel lets a socket refuse descriptors. Where not, says so.
 fn kernel_can_refuse() -> bool {
     let can = rights::set(&Connection::pair().unwrap().0, true).unwrap();
-    if !can {
-        eprintln!("skipped: this kernel has no SO_PASSRIGHTS");
-    }
-    can
+    crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
 #[test]
@@ -303,8 +300,7 @@ fn the_groups_of_the_other_end_are_known_sorted() {
 #[test]
 fn groups_are_those_of_the_thread_that_connected_and_too_many_are_not_told() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: taking groups needs root");
-        return;
+        return crate::skip::skip("root", "taking groups needs root");
     }
     let groups_of = |groups: Vec<u32>| {
         let connect = move || {
