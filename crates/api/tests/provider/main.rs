@@ -13,6 +13,7 @@ mod items;
 mod links;
 mod outside;
 mod private;
+mod scopes;
 mod several;
 mod table;
 mod unload;
@@ -46,6 +47,7 @@ fn scenario() {
         links::SCENARIOS,
         outside::SCENARIOS,
         private::SCENARIOS,
+        scopes::SCENARIOS,
         several::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,
