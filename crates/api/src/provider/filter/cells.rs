@@ -55,6 +55,12 @@ impl Words<'_> {
         self.0.get(index.wrapping_add(HEAD)).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
+    /// The content from a word on.
+    #[inline(always)]
+    pub(super) fn section(self, start: usize) -> Self {
+        Self(self.0.get(start..).unwrap_or_default())
+    }
+
     /// A word that says where or how many; as large as a cell at most.
     #[inline(always)]
     pub(super) fn size(self, index: usize) -> usize {
