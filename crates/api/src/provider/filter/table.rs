@@ -1,4 +1,13 @@
 //! Looking up ids and names in a compiled filter: the same steps for whoever fills a table and whoever searches it.
+//!
+//! ```text
+//!   id    ─ hash ─▶ place ─▶ empty: not listed; the id: listed; else the next place
+//!   name  ─ at sight: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty: not listed. Most events end here
+//!         └ in full:  whatever at sight does not tell, and texts compared where the hash is found
+//! ```
+//!
+//! At most half of a table is taken, so a search meets an empty place; one in words that are being replaced ends after as many steps as the table says it has
+//! places, or where the cell ends.
 
 use traceweir_format::filter::Gate;
 
@@ -89,9 +98,9 @@ pub(super) fn name_passes_at_sight(section: Words<'_>, metadata: &[u8]) -> Optio
     if head & HAS_PART != 0 {
         return None;
     }
-    let name = name_in(metadata)?;
+    let (name, last) = name_in(metadata)?;
     let mut hash = MIX;
-    for_each_word_of_long(name, name.last_chunk()?, |word| hash = mixed(hash, word));
+    for_each_word_of_long(name, last, |word| hash = mixed(hash, word));
     let (hash, places) = (finished(hash), Places::from_bits(head));
     let mut place = places.of(hash);
     for _ in 0..places.last() {
@@ -113,14 +122,16 @@ pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, 
             == (head & FILTER_IN != 0)
 }
 
-/// What follows the tags of an event's metadata, where they are one byte: its name, and then its fields.
+/// What follows the tags of an event's metadata, where they are one byte: its name, and then its fields. With the last eight bytes of all, if there are as many.
 #[inline(always)]
-fn name_in(metadata: &[u8]) -> Option<&[u8]> {
+fn name_in(metadata: &[u8]) -> Option<(&[u8], &[u8; 8])> {
     let [low, high, tag] = *metadata.first_chunk()?;
     if tag & 0x80 != 0 {
         return None;
     }
-    metadata.get(3..usize::from(u16::from_le_bytes([low, high])).min(metadata.len()))
+    let whole = metadata.get(..usize::from(u16::from_le_bytes([low, high])).min(metadata.len()))?;
+    let last = whole.last_chunk()?;
+    Some((whole.get(3..)?, last))
 }
 
 /// What follows the tags of an event's metadata.
@@ -203,7 +214,7 @@ pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
     }
 }
 
-/// The same for eight bytes or more, whose last eight are known.
+/// The same where the last eight bytes are known; those in front of a shorter name may be others.
 #[inline(always)]
 fn for_each_word_of_long(bytes: &[u8], last: &[u8; 8], mut take: impl FnMut(u64)) {
     let mut rest = bytes;
@@ -275,8 +286,9 @@ mod tests {
             assert_eq!(name_behind_tags(broken), None);
             assert_eq!(name_in(broken), None);
         }
-        assert_eq!(name_in(b"\x08\0\0abc\0\x08"), Some(&b"abc\0\x08"[..]));
-        assert_eq!(name_in(b"\x08\0\0abc\0\x08more"), Some(&b"abc\0\x08"[..]));
+        assert_eq!(name_in(b"\x08\0\0abc\0\x08"), Some((&b"abc\0\x08"[..], b"\x08\0\0abc\0\x08")));
+        assert_eq!(name_in(b"\x09\0\0abcd\0\x08more"), Some((&b"abcd\0\x08"[..], b"\0\0abcd\0\x08")));
+        assert_eq!(name_in(b"\x07\0\0abc\0"), None, "too short to be told at sight");
         assert_eq!(name_in(b"\x08\0\x81\xFF\x01ab\0behind"), None, "more tags");
     }
 }
