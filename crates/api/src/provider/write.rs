@@ -291,7 +291,8 @@ fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) ->
     if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
         return Ok(());
     }
-    if wish.filtered && !filter::passes(slot, &wish, what) {
+    // The filters of an only session were asked in `write`.
+    if wish.filtered && slot.only_cell() != wish.filters.number && !filter::passes(slot, &wish, what) {
         return Ok(());
     }
     match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {

@@ -17,6 +17,7 @@ mod items;
 mod links;
 mod outside;
 mod private;
+mod scopes;
 mod several;
 mod table;
 mod unload;
@@ -50,6 +51,7 @@ fn scenario() {
         links::SCENARIOS,
         outside::SCENARIOS,
         private::SCENARIOS,
+        scopes::SCENARIOS,
         several::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,
