@@ -27,6 +27,9 @@ mod process;
 mod read;
 mod record;
 mod sample;
+#[cfg(test)]
+#[path = "../../tests/support/skip.rs"]
+mod skip;
 mod write;
 
 use std::path::PathBuf;

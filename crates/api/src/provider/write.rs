@@ -162,18 +162,10 @@ fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] 
         | u64::from(d.opcode) << 40
         | u64::from(d.task) << 48;
     let activity = match what.activity {
-        Some(id) => words_of(id),
-        None => words_of(&activity::current()),
+        Some(id) => id.to_words(),
+        None => activity::current().to_words(),
     };
     [0, u64::from(thread), 0, provider[0], provider[1], descriptor, d.keyword, 0, activity[0], activity[1]]
-}
-
-#[inline(always)]
-fn words_of(id: &Guid) -> [u64; 2] {
-    [
-        u64::from(id.data1) | u64::from(id.data2) << 32 | u64::from(id.data3) << 48,
-        u64::from_le_bytes(id.data4),
-    ]
 }
 
 /// The provider is one thing, what its events are decoded by another.
@@ -299,7 +291,8 @@ fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) ->
     if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
         return Ok(());
     }
-    if wish.filtered && !filter::passes(slot, &wish, what) {
+    // The filters of an only session were asked in `write`.
+    if wish.filtered && slot.only_cell() != wish.filters.number && !filter::passes(slot, &wish, what) {
         return Ok(());
     }
     match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {
