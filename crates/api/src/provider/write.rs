@@ -421,7 +421,7 @@ mod tests {
         let related = what.related.map(|g| g.to_bytes());
         let items = Items::with(slot.traits(), what.metadata, related.as_ref(), extras);
         let mut stage = Stage::empty();
-        compose(&mut stage, slot, what, 4711, &items);
+        compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
         let gather = stage.gather();
         let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         bytes.truncate(16 + gather.staged_bytes);
