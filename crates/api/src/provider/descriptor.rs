@@ -108,16 +108,15 @@ impl<'a> Sorted<'a> {
         for block in blocks {
             // SAFETY: by the contract.
             let bytes = unsafe { block.bytes() }?;
-            let kind = if typed { block.kind } else { NONE };
-            let before = match kind {
-                NONE => {
-                    // As many places as blocks at most.
-                    if let Some(place) = room.0.get_mut(count) {
-                        place.write(bytes);
-                        count += 1;
-                    }
-                    continue;
+            if !typed || block.kind == NONE {
+                // As many places as blocks at most.
+                if let Some(place) = room.0.get_mut(count) {
+                    place.write(bytes);
+                    count += 1;
                 }
+                continue;
+            }
+            let before = match block.kind {
                 EVENT_METADATA => metadata.replace(bytes),
                 PROVIDER_METADATA => provider.replace(bytes),
                 TIMESTAMP_OVERRIDE if bytes.len() == 8 => stamp.replace(bytes),
