@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::support::{Workshop, expect_success, here};
+use crate::support::{STRICT, Workshop, expect_success, has, here};
 
 /// The functions that headers declare, apart from those that they define.
 fn declared() -> BTreeSet<String> {
@@ -39,4 +39,41 @@ fn the_library_has_its_name_and_stays_loaded() {
     let dynamic = expect_success(Command::new("readelf").arg("-d").arg(workshop.path("libtraceweir.so")));
     assert!(dynamic.contains("[libtraceweir.so.0]"), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
+}
+
+#[test]
+fn what_is_installed_is_found_by_pkg_config_and_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (prefix, library) = (folder.path().join("usr"), folder.path().join("usr/lib/libtraceweir.so.0"));
+    let built = std::env::current_exe().unwrap();
+    let mut install = Command::new(here("install.sh"));
+    expect_success(install.arg("--prefix").arg(&prefix).arg("--built").arg(built.parent().unwrap()));
+    assert!(library.is_symlink() && prefix.join("lib/libtraceweir.a").is_file());
+    let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/traceweir.pc")).unwrap();
+    assert!(!description.contains('@'), "{description}");
+    if !has("pkg-config") {
+        return;
+    }
+    let ask = |what: &str| {
+        let mut command = Command::new("pkg-config");
+        let answer = expect_success(
+            command.args([what, "traceweir"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
+        );
+        answer.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(ask("--modversion"), [env!("CARGO_PKG_VERSION")]);
+    let program = folder.path().join("quiet");
+    let mut compile = Command::new("gcc");
+    compile
+        .args(STRICT)
+        .args(ask("--cflags"))
+        .arg(here("tests/c/quiet.c"))
+        .args(ask("--libs"))
+        .arg("-o")
+        .arg(&program);
+    expect_success(&mut compile);
+    let mut run = Command::new(&program);
+    expect_success(
+        run.env("LD_LIBRARY_PATH", prefix.join("lib")).env("TRACEWEIR_RUNTIME_DIR", folder.path()),
+    );
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use traceweir::Guid;
@@ -81,27 +81,18 @@ impl Workshop {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let built = built();
-        symlink(built.join("libtraceweir_c.so"), folder.path().join("libtraceweir.so")).unwrap();
-        symlink(built.join("libtraceweir_c.so"), folder.path().join("libtraceweir.so.0")).unwrap();
+        for (name, file) in [
+            ("libtraceweir.so", "libtraceweir_c.so"),
+            ("libtraceweir.so.0", "libtraceweir_c.so"),
+            ("libtraceweir.a", "libtraceweir_c.a"),
+        ] {
+            symlink(built.join(file), folder.path().join(name)).unwrap();
+        }
         Self { folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    /// Puts the static library there too, and nothing else.
-    fn with_archive(&self) {
-        let folder = built();
-        let archives =
-            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| {
-                let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                name.starts_with("libtraceweir_c-") && name.ends_with(".a")
-            });
-        let changed =
-            |path: &PathBuf| path.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-        let newest = archives.max_by_key(changed).expect("the static library was built");
-        symlink(newest, self.path("libtraceweir.a")).unwrap();
     }
 
     /// Compiles a source strictly into a program beside the library.
@@ -123,7 +114,6 @@ impl Workshop {
                 command.arg("-L").arg(self.folder.path()).arg("-ltraceweir").arg("-Wl,-rpath,$ORIGIN");
             }
             Link::Static => {
-                self.with_archive();
                 command.arg(self.path("libtraceweir.a")).args([
                     "-lgcc_s",
                     "-lutil",
