@@ -36,6 +36,8 @@ install -m 755 "$built/libtraceweir_c.so" "$destdir$libdir/libtraceweir.so.$vers
 ln -sf "libtraceweir.so.$version" "$destdir$libdir/libtraceweir.so.0"
 ln -sf libtraceweir.so.0 "$destdir$libdir/libtraceweir.so"
 install -m 644 "$built/libtraceweir_c.a" "$destdir$libdir/libtraceweir.a"
-install -m 644 "$here"/include/*.h "$destdir$prefix/include/traceweir"
+(cd "$here/include" && find . -name '*.h') | while read -r header; do
+    install -D -m 644 "$here/include/$header" "$destdir$prefix/include/traceweir/$header"
+done
 sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
     "$here/traceweir.pc.in" > "$destdir$libdir/pkgconfig/traceweir.pc"
