@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use traceweir::Guid;
 use traceweir::controller::{EnableParams, Filter};
 use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
 use traceweir_format::spec::event::ExtType;
 
-use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here, skip};
+use crate::support::{C, Daemon, Link, STRICT, Workshop, expect_success, has, here, skip};
 
 const fn provider(number: u128) -> Guid {
     Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)
@@ -17,6 +18,8 @@ const fn provider(number: u128) -> Guid {
 const HEARD: Guid = provider(1);
 const CALLBACK: Guid = provider(2);
 const CLASSIC: Guid = provider(3);
+const PLUGIN: Guid = provider(4);
+const STACK: Guid = provider(5);
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
 fn everything() -> EnableParams {
@@ -222,6 +225,37 @@ fn a_program_can_hold_the_library_in_itself() {
     assert!(!needed.contains("libtraceweir"), "{needed}");
     let (_, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
     check_heard(events);
+}
+
+#[test]
+fn a_plugin_registers_and_leaves_while_the_library_stays() {
+    let workshop = Workshop::new();
+    let plugin = workshop.build("gcc", &source("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
+    let host = workshop.path("host");
+    expect_success(Command::new("gcc").args(STRICT).arg(source("host.c")).arg("-o").arg(&host).arg("-ldl"));
+    let daemon = Daemon::new();
+    let session = daemon.record("plugin", &[PLUGIN], &everything());
+    let output = expect_success(daemon.command(&host).arg(&plugin));
+    assert!(rows(&output) > 18);
+    let mut events = session.stop(0, |record| (record.provider(), record.payload().to_vec()));
+    events.retain(|(provider, _)| *provider == PLUGIN);
+    assert_eq!(events, [0, 1, 2].map(|n: u32| (PLUGIN, n.to_le_bytes().to_vec())));
+}
+
+#[test]
+fn a_call_stack_begins_in_the_function_that_wrote() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("stack.c"), &[], Link::Shared);
+    let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..everything() };
+    let view = |record: &Record<'_>| record.items().stack().expect("a stack").frames().collect::<Vec<u64>>();
+    let (output, stacks) = run_heard((&program, STACK), &[], &params, 0, view);
+    let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!((writers.len(), stacks.len()), (4, 4));
+    for (number, (writer, frames)) in writers.iter().zip(&stacks).enumerate() {
+        // A writer has a call and little else.
+        let near = |frame: &u64| (*writer..writer + 64).contains(frame);
+        assert!(near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
+    }
 }
 
 /// The same programs with whatever watches them.
