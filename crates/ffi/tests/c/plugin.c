@@ -1,9 +1,10 @@
 /* A shared library with a provider of its own, for host.c. */
 #include <evntprov.h>
+#include <unistd.h>
 
 static const GUID Provider = {0xC0FFEE04, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static REGHANDLE reg;
-static ULONG enabled;
+static volatile ULONG enabled;
 
 extern ULONG plugin_start(void);
 extern ULONG plugin_write(ULONG number);
@@ -25,6 +26,9 @@ ULONG plugin_write(ULONG number) {
     EVENT_DATA_DESCRIPTOR data;
     EventDescCreate(&event, 1, 0, 0, 4, 0, 0, 0);
     EventDataDescCreate(&data, &number, sizeof number);
+    for (int tries = 0; tries < 6000 && enabled != 1; tries++) {
+        usleep(10000);
+    }
     return enabled == 1 ? EventWrite(reg, &event, 1, &data) : ERROR_INVALID_FUNCTION;
 }
 

@@ -17,6 +17,7 @@ WRITER by_string(void) { return EventWriteString(reg, 4, 1, u"text") + rows; }
 int main(void) {
     ULONG (*const writers[])(void) = {by_write, by_transfer, by_ex, by_string};
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    WAIT_UNTIL(EventEnabled(reg, &Event));
     for (unsigned i = 0; i < 4; i++) {
         printf("%llu\n", (unsigned long long)(ULONG_PTR)writers[i]);
         IS(rows, writers[i]());

@@ -111,7 +111,12 @@ impl Workshop {
             .arg(&program);
         match link {
             Link::Shared => {
-                command.arg("-L").arg(self.folder.path()).arg("-ltraceweir").arg("-Wl,-rpath,$ORIGIN");
+                // The old kind of path goes before LD_LIBRARY_PATH, in which cargo may have another build of the library.
+                command
+                    .arg("-L")
+                    .arg(self.folder.path())
+                    .arg("-ltraceweir")
+                    .arg("-Wl,-rpath,$ORIGIN,--disable-new-dtags");
             }
             Link::Static => {
                 command.arg(self.path("libtraceweir.a")).args([
