@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use traceweir::Guid;
 use traceweir::controller::{EnableParams, Filter};
+use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
 use traceweir_format::spec::event::ExtType;
@@ -237,9 +238,23 @@ fn a_plugin_registers_and_leaves_while_the_library_stays() {
     let session = daemon.record("plugin", &[PLUGIN], &everything());
     let output = expect_success(daemon.command(&host).arg(&plugin));
     assert!(rows(&output) > 18);
-    let mut events = session.stop(0, |record| (record.provider(), record.payload().to_vec()));
-    events.retain(|(provider, _)| *provider == PLUGIN);
+    let mut modules = Vec::new();
+    let events = session.stop_with(
+        0,
+        |record| {
+            modules.extend(BinaryPath::is_in(record).then(|| BinaryPath::parse(record.payload()).unwrap()));
+        },
+        |record| (record.provider(), record.payload().to_vec()),
+    );
     assert_eq!(events, [0, 1, 2].map(|n: u32| (PLUGIN, n.to_le_bytes().to_vec())));
+    // Each of the three registrations said where it lives: in the plugin, not in the program.
+    assert!(!modules.is_empty());
+    for module in modules {
+        assert_eq!(
+            (module.guids, Path::new(&module.path)),
+            (vec![PLUGIN], plugin.canonicalize().unwrap().as_path())
+        );
+    }
 }
 
 #[test]

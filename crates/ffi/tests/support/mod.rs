@@ -218,14 +218,26 @@ pub(crate) struct Recording<'a> {
 
 impl Recording<'_> {
     /// Stops the session and views what it recorded of providers, in the order of time; `lost` events are missing.
-    pub(crate) fn stop<T>(self, lost: u64, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+    pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+        self.stop_with(lost, |_| (), view)
+    }
+
+    /// The same, with what the session says itself besides.
+    pub(crate) fn stop_with<T>(
+        self,
+        lost: u64,
+        mut own: impl FnMut(&Record<'_>),
+        mut view: impl FnMut(&Record<'_>) -> T,
+    ) -> Vec<T> {
         let end = self.daemon.controller().stop(&self.session).unwrap();
         assert_eq!(end.events_lost, lost);
         let trace = etl::Trace::open(std::fs::File::open(&self.file).unwrap()).unwrap();
         let mut events = trace.events();
         let mut seen = Vec::new();
         while let Some(record) = events.next().unwrap() {
-            if record.provider() != traceweir_format::spec::event::class::EVENT_TRACE {
+            if record.provider() == traceweir_format::spec::event::class::EVENT_TRACE {
+                own(&record);
+            } else {
                 seen.push(view(&record));
             }
         }
