@@ -70,7 +70,7 @@ fn run_quiet(program: &Path, around: &[&str]) {
         }
     };
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
-    assert!(rows(&output) > 180, "{output}");
+    assert!(rows(&output) > 200, "{output}");
 }
 
 /// Runs a program while a session takes everything of a provider, by a command that is made of it.
