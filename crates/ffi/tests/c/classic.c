@@ -7,7 +7,7 @@
 static const GUID Control = {0xC0FFEE03, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID Class = {0xC1A55, 0, 0, {0}};
 static const GUID Message = {0x3E55, 0, 0, {0}};
-static _Atomic(TRACELOGGER_HANDLE) logger;
+static volatile TRACELOGGER_HANDLE logger;
 static ULONG answer = ERROR_SUCCESS;
 
 static ULONG WMIAPI control(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -67,7 +67,7 @@ static void events(void) {
     IS(ERROR_INVALID_PARAMETER, TraceEvent(logger, NULL));
 }
 
-static void instances(HANDLE class) {
+static void instances(HANDLE kind) {
     struct {
         EVENT_INSTANCE_HEADER Header;
         UCHAR Data[4];
@@ -78,8 +78,8 @@ static void instances(HANDLE class) {
     e.Header.Flags = WNODE_FLAG_TRACED_GUID;
     e.Header.Class.Type = EVENT_TRACE_TYPE_END;
     memcpy(e.Data, "inst", 4);
-    IS(ERROR_SUCCESS, CreateTraceInstanceId(class, &parent));
-    IS(ERROR_SUCCESS, CreateTraceInstanceId(class, &one));
+    IS(ERROR_SUCCESS, CreateTraceInstanceId(kind, &parent));
+    IS(ERROR_SUCCESS, CreateTraceInstanceId(kind, &one));
     IS(ERROR_SUCCESS, TraceEventInstance(logger, &e.Header, &one, &parent));
     IS(ERROR_INVALID_PARAMETER, TraceEventInstance(logger, &e.Header, NULL, NULL));
     IS(ERROR_INVALID_PARAMETER, TraceEventInstance(logger, NULL, &one, NULL));

@@ -11,7 +11,7 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
 use traceweir_format::spec::event::ExtType;
 
-use crate::support::{C, Daemon, Link, STRICT, Workshop, expect_success, has, here, skip};
+use crate::support::{C, CPP, Daemon, Link, STRICT, Workshop, expect_success, has, here, skip};
 
 const fn provider(number: u128) -> Guid {
     Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)
@@ -104,6 +104,22 @@ fn calls_return_what_is_published_while_nobody_listens() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         run_quiet(&workshop.build(compiler, &source("quiet.c"), &[], Link::Shared), &[]);
+    }
+}
+
+#[test]
+fn the_same_programs_are_cpp() {
+    let workshop = Workshop::new();
+    for compiler in CPP.compilers() {
+        for standard in CPP.standards {
+            let flags = [&format!("-std={standard}"), "-x", "c++"];
+            let build = |name| workshop.build(compiler, &source(name), &flags, Link::Shared);
+            run_quiet(&build("quiet.c"), &[]);
+            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 2, seen);
+            check_heard(events);
+            let (output, _) = run_heard((&build("classic.c"), CLASSIC), &[], &classic_params(), 1, |_| ());
+            assert!(rows(&output) >= 40, "{output}");
+        }
     }
 }
 

@@ -78,7 +78,7 @@ static void writing(void) {
 }
 
 static void activities(void) {
-    static const GUID zero;
+    static const GUID zero = {0, 0, 0, {0}};
     static const GUID constant = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
     GUID id, first, second;
     memset(&id, 1, sizeof id);
@@ -105,7 +105,7 @@ static void activities(void) {
     IS(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, NULL));
 }
 
-#define SET(reg, class, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(class), info, length)
+#define SET(reg, which, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(which), info, length)
 
 static void information(void) {
     /* Size, "P", a trait that is reserved, one that is the provider's, a group. */
@@ -125,12 +125,12 @@ static void information(void) {
     IS(ERROR_NOT_SUPPORTED, SET(reg, -1, NULL, 1));
     IS(ERROR_NOT_SUPPORTED, SET(reg, EventProviderSetReserved1, NULL, 0));
     IS(ERROR_NOT_SUPPORTED, SET(0, EventProviderSetReserved1, NULL, 4));
-    for (int class = 0; class < 4; class++) {
-        if (class != EventProviderSetReserved1) {
-            IS(ERROR_INVALID_PARAMETER, SET(0, class, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(gone, class, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(Unknown, class, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(reg, class, NULL, 1));
+    for (int which = 0; which < 4; which++) {
+        if (which != EventProviderSetReserved1) {
+            IS(ERROR_INVALID_PARAMETER, SET(0, which, &yes, 1));
+            IS(ERROR_INVALID_PARAMETER, SET(gone, which, &yes, 1));
+            IS(ERROR_INVALID_PARAMETER, SET(Unknown, which, &yes, 1));
+            IS(ERROR_INVALID_PARAMETER, SET(reg, which, NULL, 1));
         }
     }
     IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, NULL, 0));
