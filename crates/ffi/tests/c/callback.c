@@ -54,6 +54,12 @@ int main(void) {
     fflush(stdout);
     WAIT_UNTIL(atomic_load(&told.calls) == 2);
     IS(2, told.calls);
+    IS(EVENT_CONTROL_CODE_CAPTURE_STATE, told.code);
+    IS(0, told.filter.Type);
+    puts("captured");
+    fflush(stdout);
+    WAIT_UNTIL(atomic_load(&told.calls) == 3);
+    IS(3, told.calls);
     IS(EVENT_CONTROL_CODE_DISABLE_PROVIDER, told.code);
     IS(ERROR_SUCCESS, EventUnregister(reg));
     IS(ERROR_SUCCESS, EventUnregister(first));

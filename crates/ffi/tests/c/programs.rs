@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use traceweir::Guid;
-use traceweir::controller::{EnableParams, Filter};
+use traceweir::controller::{EnableParams, Filter, SessionConfig};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
@@ -21,6 +21,7 @@ const CALLBACK: Guid = provider(2);
 const CLASSIC: Guid = provider(3);
 const PLUGIN: Guid = provider(4);
 const STACK: Guid = provider(5);
+const MORE: Guid = provider(6);
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
 fn everything() -> EnableParams {
@@ -196,6 +197,25 @@ fn a_classic_provider_writes_events_instances_and_messages() {
 }
 
 #[test]
+fn traits_stamps_and_sizes_are_heeded() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("more.c"), &[], Link::Shared);
+    let daemon = Daemon::new();
+    let small = SessionConfig { buffer_size: 4, ..SessionConfig::default() };
+    let session = daemon.record_by("more", &[MORE], &everything(), small);
+    expect_success(&mut daemon.command(&program));
+    let mut events = session.stop(1, |record| (seen(record), record.time()));
+    events.sort_by_key(|(event, _)| event.id);
+    let ids: Vec<u16> = events.iter().map(|(event, _)| event.id).collect();
+    assert_eq!(ids, [1, 4, 5]);
+    let traits = vec![(ExtType::PROV_TRAITS, b"\x05\0C!\0".to_vec())];
+    for ((event, _), items) in events.iter().zip([&vec![], &traits, &traits]) {
+        assert_eq!((&event.items, &event.payload[..]), (items, &b"pay"[..]));
+    }
+    assert!(events[0].1 > 0x1234567 && events[2].1 == 0x1234567, "{events:?}");
+}
+
+#[test]
 fn a_callback_is_told_of_the_session_with_its_context() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("callback.c"), &[], Link::Shared);
@@ -209,6 +229,10 @@ fn a_callback_is_told_of_the_session_with_its_context() {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
+    session.capture_state(CALLBACK, &EnableParams::default());
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "captured\n");
     session.stop(0, |_| ());
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();

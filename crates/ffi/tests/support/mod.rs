@@ -183,14 +183,21 @@ impl Daemon {
 
     /// Starts a session that takes everything of some providers into a file.
     pub(crate) fn record(&self, name: &str, providers: &[Guid], params: &EnableParams) -> Recording<'_> {
+        self.record_by(name, providers, params, SessionConfig::default())
+    }
+
+    /// The same with other settings.
+    pub(crate) fn record_by(
+        &self,
+        name: &str,
+        providers: &[Guid],
+        params: &EnableParams,
+        config: SessionConfig,
+    ) -> Recording<'_> {
         let file = self.folder.path().join(name).with_extension("etl");
         let mut controller = self.controller();
-        let config = SessionConfig {
-            name: name.to_owned(),
-            log_file_mode: 1,
-            log_file: Some(file.clone()),
-            ..SessionConfig::default()
-        };
+        let config =
+            SessionConfig { name: name.to_owned(), log_file_mode: 1, log_file: Some(file.clone()), ..config };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         for provider in providers {
             controller.enable(&session, *provider, EnableCode::Enable, params, 30_000).unwrap();
@@ -217,6 +224,12 @@ pub(crate) struct Recording<'a> {
 }
 
 impl Recording<'_> {
+    /// Asks a provider for its state.
+    pub(crate) fn capture_state(&self, provider: Guid, params: &EnableParams) {
+        let mut controller = self.daemon.controller();
+        controller.enable(&self.session, provider, EnableCode::CaptureState, params, 30_000).unwrap();
+    }
+
     /// Stops the session and views what it recorded of providers, in the order of time; `lost` events are missing.
     pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
         self.stop_with(lost, |_| (), view)
