@@ -57,6 +57,7 @@ pub mod __tlg {
     pub use traceweir_format::Guid;
     pub use traceweir_format::spec::event::EventDescriptor;
     pub use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
+    pub use crate::provider_enabled;
     pub use traceweir_macros::{define_provider, write_event};
 
     pub use super::context::{Context, EnableFunction};
