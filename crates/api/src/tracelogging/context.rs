@@ -19,7 +19,7 @@ use traceweir_format::spec::status::Status;
 
 use super::types::Level;
 use super::values::Id;
-use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError};
+use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
 
 /// Called when sessions enable or disable a provider, or ask for its state: source, code (0 disabled, 1 enabled, 2 capture state), combined level and masks, the address of a
 /// [`FilterDescriptor`] or 0, and the number given at the registration.
@@ -199,13 +199,7 @@ impl Context {
         if cfg!(feature = "set-info-off") {
             return hresult(Status::ERROR_NOT_SUPPORTED);
         }
-        let Some(handle) = Handle::of_raw(self.handle.load(Ordering::Relaxed)) else {
-            return hresult(Status::ERROR_INVALID_PARAMETER);
-        };
-        hresult(
-            set_information(handle, class, Some(information))
-                .map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS),
-        )
+        hresult(set_information(self.handle(), class, Some(information)))
     }
 
     /// The registration as a number; 0 where there is none.
@@ -247,13 +241,6 @@ pub(super) fn boxed<G: Id>(callback: EnableFunction<G>, context: usize) -> Enabl
             context,
         );
     })
-}
-
-fn set_information(handle: Handle, class: u32, information: Option<&[u8]>) -> crate::Result<()> {
-    match (class, information) {
-        (2, Some(traits)) => handle.set_traits(traits),
-        _ => Err(crate::Error::refused(Status::ERROR_NOT_SUPPORTED, "no such class")),
-    }
 }
 
 #[inline(always)]

@@ -64,7 +64,6 @@ impl<G> Default for OptionsOf<G> {
 
 impl<G> OptionsOf<G> {
     /// None of it.
-    #[must_use]
     pub const fn new() -> Self {
         Self { group: None, callback: None }
     }
@@ -111,7 +110,6 @@ pub struct ProviderOf<G> {
 
 impl<G: Id> ProviderOf<G> {
     /// The thread's activity id.
-    #[must_use]
     pub fn current_thread_activity_id() -> G {
         activity::current().into()
     }
@@ -122,19 +120,16 @@ impl<G: Id> ProviderOf<G> {
     }
 
     /// A new activity id, unique on the machine until it restarts.
-    #[must_use]
     pub fn create_activity_id() -> G {
         activity::create().into()
     }
 
     /// The id that a provider of this name has if it is not given another.
-    #[must_use]
     pub fn guid_from_name(name: &str) -> G {
         Guid::from_provider_name(name).into()
     }
 
     /// Options, none of them set.
-    #[must_use]
     pub fn options() -> OptionsOf<G> {
         OptionsOf::new()
     }
@@ -144,7 +139,6 @@ impl<G: Id> ProviderOf<G> {
     /// # Panics
     ///
     /// Where the name has 32,768 bytes or more.
-    #[must_use]
     #[track_caller]
     pub fn new(name: &str, options: &OptionsOf<G>) -> Self {
         Self::new_with_id(name, options, &Self::guid_from_name(name))
@@ -155,7 +149,6 @@ impl<G: Id> ProviderOf<G> {
     /// # Panics
     ///
     /// Where the name has 32,768 bytes or more.
-    #[must_use]
     #[track_caller]
     pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
         assert!(name.len() < NAME_LIMIT, "a provider's name has fewer than 32,768 bytes");
@@ -169,26 +162,22 @@ impl<G: Id> ProviderOf<G> {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         name_in(&self.traits)
     }
 
     /// Its id.
-    #[must_use]
     pub const fn id(&self) -> &G {
         &self.id
     }
 
     /// Its traits: name and group as every event carries them.
-    #[must_use]
     pub fn raw_meta(&self) -> &[u8] {
         &self.traits
     }
 
     /// Whether any session may want an event of this level and keyword.
     #[inline(always)]
-    #[must_use]
     pub fn enabled(&self, level: Level, keyword: u64) -> bool {
         self.context.enabled(level, keyword)
     }

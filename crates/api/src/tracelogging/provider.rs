@@ -27,32 +27,27 @@ pub struct ProviderOf<G> {
 impl<G> ProviderOf<G> {
     /// For `define_provider!`.
     #[doc(hidden)]
-    #[must_use]
     pub const fn new(traits: &'static [u8], id: G) -> Self {
         Self { context: Context::new(), traits, id }
     }
 
     /// Its traits: name and group as every event carries them.
-    #[must_use]
     pub const fn raw_meta(&self) -> &[u8] {
         self.traits
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         name_in(self.traits)
     }
 
     /// Its id.
-    #[must_use]
     pub const fn id(&self) -> &G {
         &self.id
     }
 
     /// Whether any session may want an event of this level and keyword: one load and one compare while nobody listens.
     #[inline(always)]
-    #[must_use]
     pub fn enabled(&self, level: Level, keyword: u64) -> bool {
         self.context.enabled(level, keyword)
     }
@@ -72,7 +67,6 @@ impl<G> ProviderOf<G> {
 
 impl<G: Id> ProviderOf<G> {
     /// The thread's activity id.
-    #[must_use]
     pub fn current_thread_activity_id() -> G {
         activity::current().into()
     }
@@ -83,13 +77,11 @@ impl<G: Id> ProviderOf<G> {
     }
 
     /// A new activity id, unique on the machine until it restarts.
-    #[must_use]
     pub fn create_activity_id() -> G {
         activity::create().into()
     }
 
     /// The id that a provider of this name has if it is not given another.
-    #[must_use]
     pub fn guid_from_name(name: &str) -> G {
         Guid::from_provider_name(name).into()
     }

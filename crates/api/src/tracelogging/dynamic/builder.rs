@@ -29,13 +29,11 @@ pub struct BuilderOf<G> {
 
 impl<G: Id> BuilderOf<G> {
     /// A builder.
-    #[must_use]
     pub fn new() -> Self {
         Self::new_with_capacity(256, 256)
     }
 
     /// A builder with room for this many bytes of metadata and data; it grows where that is not enough.
-    #[must_use]
     pub fn new_with_capacity(metadata: u16, data: u16) -> Self {
         let mut builder = MetadataBuilder::new("", 0);
         builder.reserve(usize::from(metadata));
@@ -68,7 +66,6 @@ impl<G: Id> BuilderOf<G> {
     }
 
     /// The data as they will be written.
-    #[must_use]
     pub fn raw_data(&self) -> &[u8] {
         &self.data
     }
