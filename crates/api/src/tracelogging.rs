@@ -54,10 +54,10 @@ pub use crate::{define_provider, provider_enabled, write_event};
 /// What the macros name, and what crates need that offer them as their own. Not for use by hand: it changes without notice.
 #[doc(hidden)]
 pub mod __tlg {
+    pub use crate::provider_enabled;
     pub use traceweir_format::Guid;
     pub use traceweir_format::spec::event::EventDescriptor;
     pub use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
-    pub use crate::provider_enabled;
     pub use traceweir_macros::{define_provider, write_event};
 
     pub use super::context::{Context, EnableFunction};

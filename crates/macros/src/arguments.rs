@@ -158,6 +158,32 @@ pub(crate) fn transparent(tokens: TokenStream) -> TokenStream {
     }
 }
 
+/// With brackets that are seen in place of invisible ones around an operation: those do not survive a procedure, and `&$value` of `1 + 1` would be `&1 + 1`.
+pub(crate) fn bracketed(tokens: TokenStream) -> TokenStream {
+    let each = tokens.into_iter().map(|token| match token {
+        TokenTree::Group(group) => {
+            let inner = bracketed(group.stream());
+            let invisible = group.delimiter() == Delimiter::None;
+            let shown =
+                if invisible && is_operation(&inner) { Delimiter::Parenthesis } else { group.delimiter() };
+            let mut shown = Group::new(shown, inner);
+            shown.set_span(group.span());
+            TokenTree::Group(shown)
+        }
+        token => token,
+    });
+    each.collect()
+}
+
+/// Whether an operator stands behind the first token. Types have none of these there, but for those that brackets do no harm.
+fn is_operation(tokens: &TokenStream) -> bool {
+    tokens.clone().into_iter().skip(1).any(|token| match token {
+        TokenTree::Punct(p) => "+-*/%^|=".contains(p.as_char()),
+        TokenTree::Ident(ident) => ident == "as",
+        _ => false,
+    })
+}
+
 /// The text that a string literal stands for; `None` for other literals.
 fn unquote(source: &str) -> Option<String> {
     if let Some(raw) = source.strip_prefix('r') {

@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 
-use crate::arguments::{Arguments, Call, Errors, braces, call, transparent};
+use crate::arguments::{Arguments, Call, Errors, braces, bracketed, call, transparent};
 use crate::constants::{CHANNEL, IN_TYPE, LEVEL, Named, OPCODE, OUT_TYPE};
 use crate::fields::{self, FieldType, Kind};
 
@@ -86,7 +86,7 @@ pub(crate) fn caller(input: TokenStream) -> (TokenStream, TokenStream) {
         Some(TokenTree::Group(group)) => group.stream(),
         _ => quote!(::traceweir),
     };
-    (quote!(#root::__tlg), tokens.collect())
+    (quote!(#root::__tlg), bracketed(tokens.collect()))
 }
 
 impl Event {
