@@ -19,7 +19,10 @@ fn recorded(providers: &str, program: &Path) -> Vec<Value> {
     let trace = daemon.path("trace.etl");
     let file = trace.to_str().unwrap();
     daemon.weir(["record", "-p", providers, "-o", file, "--", program.to_str().unwrap()]).expect(0);
-    daemon.weir(["dump", "--format", "jsonl", file]).expect(0).json()
+    let events = daemon.weir(["dump", "--format", "jsonl", file]).expect(0).json();
+    // Not those of the session about itself.
+    let theirs = |name: &str| providers.split(',').any(|p| p.trim_start_matches('*') == name);
+    events.into_iter().filter(|e| e["provider"].as_str().is_some_and(theirs)).collect()
 }
 
 fn find<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {

@@ -36,7 +36,13 @@ fn main() -> ExitCode {
         // A program goes on without its trace.
         eprintln!("the kitchen is not traced: status {status}");
     }
-    write_event!(KITCHEN, "Open", level(Informational), keyword(GUESTS), systemtime("at", &SystemTime::now()));
+    write_event!(
+        KITCHEN,
+        "Open",
+        level(Informational),
+        keyword(GUESTS),
+        systemtime("at", &SystemTime::now())
+    );
     for number in 1..=orders {
         serve(number);
     }

@@ -69,11 +69,24 @@ fn information_is_set_of_a_registered_provider_only() {
     assert_eq!(hresult(3, &[1]), 0x8007_0057, "gone");
 }
 
+#[test]
+#[cfg(feature = "set-info-off")]
+fn information_is_not_supported_where_the_feature_says_so() {
+    // SAFETY: a static.
+    assert_eq!(unsafe { INFORMED.register() }, 0);
+    for class in 0..5 {
+        assert_eq!(INFORMED.set_information(class, &[1]).cast_unsigned(), 0x8007_0032);
+    }
+    INFORMED.unregister();
+}
+
 define_provider!(CALLED, "Traceweir.Test.Called");
 
 #[test]
 fn a_callback_is_told_after_the_provider_knows_itself() {
-    static TOLD: Mutex<Vec<(u32, Level, u64, usize, bool)>> = Mutex::new(Vec::new());
+    /// Code, level, keywords, number, and whether the provider knows itself as enabled.
+    type Told = (u32, Level, u64, usize, bool);
+    static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
     fn told(_: &Guid, code: u32, level: Level, any: u64, _all: u64, filter: usize, context: usize) {
         assert_eq!(filter, 0);
         TOLD.lock().unwrap().push((code, level, any, context, CALLED.enabled(Level::Verbose, 1)));
