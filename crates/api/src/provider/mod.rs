@@ -12,7 +12,9 @@
 //! | `enable` | who wants what: hot words, entries, matching, combination |
 //! | `filter` | which events pass the filters of a session |
 //! | `callback` | when the application's callback runs |
+//! | `information` | what a provider may set (EventSetInformation) |
 //! | `write`, `stage` | one event as bytes on the stack |
+//! | `descriptor` | the same from the blocks of a C program |
 //! | `deliver`, `keys`, `stack` | several sessions, and what they ask for beside the event |
 //! | `activity` | activity ids of threads |
 //!
@@ -31,8 +33,10 @@
 pub mod activity;
 mod callback;
 mod deliver;
+mod descriptor;
 mod enable;
 mod filter;
+mod information;
 mod keys;
 mod registration;
 mod stack;
@@ -50,7 +54,9 @@ use crate::error::{Error, Result};
 pub use crate::client::link_state;
 pub(crate) use callback::for_provider;
 use deliver::Except;
+pub use descriptor::DataDescriptor;
 pub(crate) use enable::{Change, Combined};
+pub use information::set_information;
 pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;

@@ -55,7 +55,9 @@ pub(crate) struct Slot {
     provider: [AtomicU64; 2],
     traits: AtomicPtr<Traits>,
     generation: AtomicU32,
-    claimed: AtomicU32,
+    claimed: AtomicBool,
+    /// Data descriptors have types, also without traits.
+    typed: AtomicBool,
     pub(super) version: AtomicU64,
     pub(super) notified: AtomicU64,
     pub(super) turn: Turn,
@@ -134,7 +136,8 @@ impl Slot {
             provider: [AtomicU64::new(0), AtomicU64::new(0)],
             traits: AtomicPtr::new(ptr::null_mut()),
             generation: AtomicU32::new(0),
-            claimed: AtomicU32::new(0),
+            claimed: AtomicBool::new(false),
+            typed: AtomicBool::new(false),
             version: AtomicU64::new(0),
             notified: AtomicU64::new(0),
             turn: Turn::new(),
@@ -181,6 +184,17 @@ impl Slot {
         self.traits.store(leaked(traits), Ordering::Release);
     }
 
+    /// Whether the types of data descriptors mean something: the provider said so, or has traits.
+    #[inline(always)]
+    pub(super) fn honours_types(&self) -> bool {
+        self.typed.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether they mean something where there are no traits.
+    pub(super) fn use_types(&self, yes: bool) {
+        self.typed.store(yes, Ordering::Relaxed);
+    }
+
     /// Whether it is a classic provider's.
     pub(crate) fn is_classic(&self) -> bool {
         self.classic.load(Ordering::Relaxed)
@@ -211,6 +225,7 @@ impl Slot {
         self.provider[0].store(words[0], Ordering::Relaxed);
         self.provider[1].store(words[1], Ordering::Relaxed);
         self.set_traits(new.traits, new.decoding);
+        self.use_types(false);
         self.classic.store(new.classes.is_some(), Ordering::Relaxed);
         self.classes.store(leaked(new.classes), Ordering::Release);
         let callback = new.callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
@@ -310,7 +325,7 @@ impl Handle {
         for step in 0..MAX_REGISTRATIONS {
             let index = start.wrapping_add(step) % MAX_REGISTRATIONS;
             let slot = &TABLE[index];
-            if slot.claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 NEXT.store(index + 1, Ordering::Relaxed);
                 return Ok(Self { slot, generation: slot.fill(new) });
             }
@@ -399,7 +414,7 @@ impl Handle {
     pub(crate) fn release(self) {
         self.slot.drop_callback();
         // Pairs with the acquire in `claim`.
-        self.slot.claimed.store(0, Ordering::Release);
+        self.slot.claimed.store(false, Ordering::Release);
     }
 
     fn index(self) -> usize {

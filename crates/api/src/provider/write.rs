@@ -22,6 +22,7 @@ use traceweir_format::header::{MAX_RECORD, event};
 use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
 };
+use traceweir_transport::abi::KEEP_STAMP;
 
 use super::deliver::{self, Except};
 use super::registration::{Decoding, Slot};
@@ -54,6 +55,29 @@ impl<'a> Event<'a> {
     }
 }
 
+/// What a caller gives with one event in place of what the registration or the session's owner knows.
+///
+/// Apart from [`Event`], and looked at in functions of its own: the usual event has none of it and pays for none.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    /// The provider's metadata, for a registration without traits.
+    pub(super) traits: &'a [u8],
+    /// The time stamp, in the clock of the session.
+    pub(super) stamp: Option<u64>,
+    /// Functions of this library between the caller and the frame that the event lies in.
+    pub(super) depth: usize,
+}
+
+impl Given<'_> {
+    pub(super) const NOTHING: Self = Self { traits: &[], stamp: None, depth: 0 };
+
+    /// Flags of a record in the ring.
+    #[inline(always)]
+    pub(super) fn ring_flags(&self) -> u16 {
+        if self.stamp.is_some() { KEEP_STAMP } else { 0 }
+    }
+}
+
 /// Writes an event that the hot words let through.
 #[inline(always)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
@@ -66,7 +90,27 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
 
 #[inline(never)]
 fn write_wanted(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
-    staged(slot, what, |thread, stage| deliver(slot, what, thread, stage))
+    let given = &Given::NOTHING;
+    staged(slot, what, given, |thread, stage| deliver(slot, what, given, thread, stage))
+}
+
+/// Writes an event that came with more than an event usually does, and not to everybody.
+#[inline(never)]
+pub(super) fn write_given(
+    slot: &Slot,
+    what: &Event<'_>,
+    given: &Given<'_>,
+    except: Except,
+) -> Result<(), WriteError> {
+    if slot.is_filtered() && !filter::wanted(slot, what) {
+        return Ok(());
+    }
+    staged(slot, what, given, |thread, stage| {
+        if except == Except::default() {
+            return deliver(slot, what, given, thread, stage);
+        }
+        deliver::to_each(slot, what, given, thread, stage, except)
+    })
 }
 
 /// The same, but not to everybody.
@@ -75,7 +119,8 @@ pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Res
     if slot.is_filtered() && !filter::wanted(slot, what) {
         return Ok(());
     }
-    staged(slot, what, |thread, stage| deliver::to_each(slot, what, thread, stage, except))
+    let given = &Given::NOTHING;
+    staged(slot, what, given, |thread, stage| deliver::to_each(slot, what, given, thread, stage, except))
 }
 
 /// Puts the record together and has it delivered. Part of whoever calls it, so that the record lies in that one's frame.
@@ -83,6 +128,7 @@ pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Res
 fn staged(
     slot: &Slot,
     what: &Event<'_>,
+    given: &Given<'_>,
     deliver: impl FnOnce(u32, &mut Stage<'_>) -> Result<(), WriteError>,
 ) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
@@ -93,9 +139,9 @@ fn staged(
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
     };
     let related = what.related.map(|g| g.to_bytes());
-    let items = Items::new(slot.traits(), what.metadata, related.as_ref());
+    let items = Items::new(traits_of(slot, given), what.metadata, related.as_ref());
     let mut stage = Stage::empty();
-    if compose(&mut stage, slot, what, thread, &items) > MAX_RECORD {
+    if compose(&mut stage, slot, what, given, thread, &items) > MAX_RECORD {
         count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
@@ -125,16 +171,24 @@ fn units(text: &str) -> impl Iterator<Item = u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes)
 }
 
+/// The traits that an event carries: those of the registration, else those that came with it.
+#[inline(always)]
+pub(super) fn traits_of<'a>(slot: &Slot, given: &Given<'a>) -> &'a [u8] {
+    let traits = slot.traits();
+    if traits.is_empty() { given.traits } else { traits }
+}
+
 /// The record on the stack; how many bytes it has. One with more than [`MAX_RECORD`] says something wrong about its size.
 #[inline(always)]
 pub(super) fn compose<'a>(
     stage: &mut Stage<'a>,
     slot: &Slot,
     what: &Event<'a>,
+    given: &Given<'_>,
     thread: u32,
     items: &'a Items<'a>,
 ) -> usize {
-    stage.begin(header(slot, what, thread));
+    stage.begin(header(slot, what, given, thread));
     if items.any {
         if !items.traits.1.is_empty()
             && let Some(decoding) = slot.decoding()
@@ -152,7 +206,7 @@ pub(super) fn compose<'a>(
 
 /// EVENT_HEADER as words, but for the first; the offsets are those of `traceweir_format::header::event`.
 #[inline(always)]
-fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] {
+fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64; event::SIZE / 8] {
     let provider = slot.provider_words();
     let d = what.descriptor;
     let descriptor = u64::from(d.id)
@@ -165,7 +219,19 @@ fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] 
         Some(id) => words_of(id),
         None => words_of(&activity::current()),
     };
-    [0, u64::from(thread), 0, provider[0], provider[1], descriptor, d.keyword, 0, activity[0], activity[1]]
+    let stamp = given.stamp.unwrap_or(0);
+    [
+        0,
+        u64::from(thread),
+        stamp,
+        provider[0],
+        provider[1],
+        descriptor,
+        d.keyword,
+        0,
+        activity[0],
+        activity[1],
+    ]
 }
 
 #[inline(always)]
@@ -290,11 +356,17 @@ fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8
 
 /// Hands the record to the session that wants it, or to `deliver` where there are several or one wants more.
 #[inline(always)]
-fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+fn deliver(
+    slot: &Slot,
+    what: &Event<'_>,
+    given: &Given<'_>,
+    thread: u32,
+    stage: &mut Stage<'_>,
+) -> Result<(), WriteError> {
     let mut wishes = slot.wishes();
     let Some(wish) = wishes.next() else { return Ok(()) };
     if wish.property & deliver::SPECIAL != 0 || wishes.next().is_some() {
-        return deliver::to_each(slot, what, thread, stage, Except::default());
+        return deliver::to_each(slot, what, given, thread, stage, Except::default());
     }
     if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
         return Ok(());
@@ -302,7 +374,9 @@ fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) ->
     if wish.filtered && !filter::passes(slot, &wish, what) {
         return Ok(());
     }
-    match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {
+    let mut record = stage.gather();
+    record.flags = given.ring_flags();
+    match outlets::get(wish.outlet).write(wish.ticket, thread, &mut record) {
         Ok(()) => Ok(()),
         Err(failure) => deliver::why(failure).map_or(Ok(()), Err),
     }

@@ -1,0 +1,1 @@
+//! `libtraceweir`: the published C interface, one file for each of its headers.
