@@ -114,15 +114,15 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type, or the members of a structure, are at most 127"); \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
-    char name##i[sizeof(name)];                                                                   \
-    __extension__ unsigned long long type##i : 8 * _TLG_TYPE_SIZE(in, out, tags);
+    char _n##i[sizeof(name)];                                                                   \
+    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(in, out, tags);
 #define _TLG_MEMBER_tlgCUSTOM(i, name, tags, protocol, schema, size, ...)                         \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT((protocol) >= 0 && (protocol) <= 31, "protocols are 0 to 31");             \
-    char name##i[sizeof(name)];                                                                   \
-    __extension__ unsigned long long type##i : 8 * _TLG_TYPE_SIZE(0x60, 0, tags);                 \
-    UINT16 schema_size##i;                                                                        \
-    UINT8 schema##i[size];
+    char _n##i[sizeof(name)];                                                                   \
+    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(0x60, 0, tags);                 \
+    UINT16 _z##i;                                                                        \
+    UINT8 _s##i[size];
 #define _TLG_MEMBER_tlgDATA(...)
 #define _TLG_MEMBER_tlgATTR(...)
 

@@ -68,7 +68,7 @@ typedef HRESULT TLG_STATUS;
 #define _TLG_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 #define _TLG_INLINE static inline __attribute__((always_inline, unused))
-#define _TLG_COLD static inline __attribute__((cold, noinline, unused))
+#define _TLG_COLD static __attribute__((cold, noinline, unused))
 #define _TLG_PACKED __attribute__((packed))
 /* Compilers like to align large constants; blobs stand end to end. */
 #define _TLG_BLOB __attribute__((aligned(1), unused))
