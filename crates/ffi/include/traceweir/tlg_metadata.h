@@ -207,25 +207,29 @@ enum _tlgOut {
 #define _TLG_ID_tlgCUSTOM(...)
 #define _TLG_ID_tlgDATA(...)
 
-/* The two constants of an event, for the list that begins with something passed over: its metadata and its descriptor, named after "prefix". */
-#define _TLG_CONSTANTS(prefix, event, level, keyword, opcode, ...)                                           \
-    _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                       \
-    enum { prefix##_tags = (0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__)) & 0xFFFFFFF };                              \
-    _TLG_CONST_DATA struct {                                                                                 \
-        UINT16 size;                                                                                         \
-        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                            \
-        char name[sizeof(event)];                                                                            \
-        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                  \
-    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                            \
-        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), event _TLG_EACH(_TLG_INIT, __VA_ARGS__)};  \
+/* The two constants of an event: its metadata and its descriptor, named after "prefix". The list begins with something passed over. */
+#define _TLG_CONSTANTS(prefix, event, level, keyword, opcode, ...)                                              \
+    _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                          \
+    _TLG_CONSTANTS_NAMED(prefix, char name[sizeof(event)], event, level, keyword, opcode, __VA_ARGS__)
+
+/* The same for any member and value that is the name. */
+#define _TLG_CONSTANTS_NAMED(prefix, name_member, name_value, level, keyword, opcode, ...)                      \
+    enum { prefix##_tags = (0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__)) & 0xFFFFFFF };                                 \
+    _TLG_CONST_DATA struct {                                                                                    \
+        UINT16 size;                                                                                            \
+        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                               \
+        name_member;                                                                                            \
+        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                     \
+    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                               \
+        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), name_value _TLG_EACH(_TLG_INIT, __VA_ARGS__)}; \
     _TLG_STATIC_ASSERT(sizeof(prefix##_metadata) <= 0x7FFF, "names and types of an event take at most 32767 bytes"); \
-    _TLG_CONST_DATA EVENT_DESCRIPTOR prefix##_descriptor __attribute__((unused)) = {                         \
-        (USHORT)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) & 0xFFFF),                                              \
-        (UCHAR)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) >> 16),                                                  \
-        (UCHAR)(11 _TLG_EACH(_TLG_CHANNEL, __VA_ARGS__)),                                                    \
-        (UCHAR)(level _TLG_EACH(_TLG_LEVEL, __VA_ARGS__)),                                                   \
-        (UCHAR)(opcode _TLG_EACH(_TLG_OPCODE, __VA_ARGS__)),                                                 \
-        0,                                                                                                   \
+    _TLG_CONST_DATA EVENT_DESCRIPTOR prefix##_descriptor __attribute__((unused)) = {                            \
+        (USHORT)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) & 0xFFFF),                                                 \
+        (UCHAR)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) >> 16),                                                     \
+        (UCHAR)(11 _TLG_EACH(_TLG_CHANNEL, __VA_ARGS__)),                                                       \
+        (UCHAR)(level _TLG_EACH(_TLG_LEVEL, __VA_ARGS__)),                                                      \
+        (UCHAR)(opcode _TLG_EACH(_TLG_OPCODE, __VA_ARGS__)),                                                    \
+        0,                                                                                                      \
         (ULONGLONG)(keyword _TLG_EACH(_TLG_KEYWORD, __VA_ARGS__))}
 
 #endif /* TRACEWEIR_TLG_METADATA_H */

@@ -78,7 +78,7 @@
              const WCHAR *: TlgInUNICODESTRING)
 #define _TLG_VALUE_OUT(v) _Generic((v), _Bool: TlgOutBOOLEAN, char: TlgOutSTRING, default: TlgOutNULL)
 #define _TLG_FILL_tlgVALUE(i, value)              \
-    const __auto_type _tlg_v##i = (value);        \
+    __extension__ const __auto_type _tlg_v##i = (value); \
     _tlg_at = _Generic(_tlg_v##i, SID *: _tlg_put_sid_at, const SID *: _tlg_put_sid_at, char *: _tlg_put_string_at, \
                        const char *: _tlg_put_string_at, WCHAR *: _tlg_put_string16_at,                             \
                        const WCHAR *: _tlg_put_string16_at, default: _tlg_put)(_tlg_at, &_tlg_v##i, sizeof(_tlg_v##i));
