@@ -1,0 +1,1 @@
+#include "windows.h" /* for sources that spell it so */
