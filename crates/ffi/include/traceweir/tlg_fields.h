@@ -58,13 +58,8 @@
 #define _TLG_M_2(in, out, name, description) (_tlgFIELD, name, 0, in, out, 0, _tlgNONE, 0)
 #define _TLG_M_3(in, out, name, description, tags) (_tlgFIELD, name, tags, in, out, 0, _tlgNONE, 0)
 
-/* A type that packed metadata may have: no pointer, no structure, no flag but that of variable arrays, no array of binary or null. Others give no constant. */
-#define _TLG_IN(in)                                                                                           \
-    ((in) / (((in) & ~(0x1F | TlgInVcount)) == 0 && ((in) & 0x1F) != 16 && ((in) & 0x1F) != _TlgInSTRUCT &&   \
-             ((in) & 0x1F) <= TlgInCOUNTEDBINARY && (in) != (TlgInBINARY | TlgInVcount) && (in) != TlgInVcount \
-             ? 1 : 0))
-/* The members of a structure: 1 to 127. */
-#define _TLG_MEMBERS(n) ((n) / ((n) >= 1 && (n) <= 127 ? 1 : 0))
+/* The type of a packed field, marked as one to be checked. */
+#define _TLG_IN(in) ((in) | _TLG_IN_PACKED)
 
 /* Values of one size. */
 #define TraceLoggingInt8(...) _TLG_F1(#__VA_ARGS__, TlgInINT8, TlgOutNULL, _tlgVAL, INT8, __VA_ARGS__)
@@ -346,15 +341,15 @@
     (_tlgCUSTOM, name, tags, protocol, schema, size, _tlgBYTES, 0, p, n)
 
 /* (n, "name", …): the next n fields are its members; a structure among them counts as one. */
-#define TraceLoggingStruct(n, ...) _TLG_M(_TlgInSTRUCT, _TLG_MEMBERS(n), __VA_ARGS__)
+#define TraceLoggingStruct(n, ...) _TLG_M(_TlgInSTRUCT, (n), __VA_ARGS__)
 
 /* Metadata and data apart, for those who keep them in step. */
 #define TraceLoggingPackedField(pointer, ...) _TLG_P1(#pointer, pointer, __VA_ARGS__)
 #define TraceLoggingPackedFieldEx(pointer, ...) _TLG_P2(#pointer, pointer, __VA_ARGS__)
 #define TraceLoggingPackedMetadata(in, ...) _TLG_M(_TLG_IN(in), TlgOutNULL, __VA_ARGS__)
 #define TraceLoggingPackedMetadataEx(in, out, ...) _TLG_M(_TLG_IN(in), out, __VA_ARGS__)
-#define TraceLoggingPackedStruct(n, ...) _TLG_M(_TlgInSTRUCT, _TLG_MEMBERS(n), __VA_ARGS__)
-#define TraceLoggingPackedStructArray(n, ...) _TLG_M(_TlgInSTRUCT | TlgInVcount, _TLG_MEMBERS(n), __VA_ARGS__)
+#define TraceLoggingPackedStruct(n, ...) _TLG_M(_TlgInSTRUCT, (n), __VA_ARGS__)
+#define TraceLoggingPackedStructArray(n, ...) _TLG_M(_TlgInSTRUCT | TlgInVcount, (n), __VA_ARGS__)
 #define TraceLoggingPackedData(pointer, size) (_tlgDATA, _tlgRAW, pointer, size)
 
 /* The type of the field is that of the value. */

@@ -99,9 +99,17 @@ enum _tlgOut {
 #define _TLG_COUNT_AT(out, t) (1 + (_TLG_HAS_OUT(out, t) ? 1 : 0) + (_TLG_HAS_TAG(t) ? _TLG_TAG_SIZE(t) : 0))
 #define _TLG_TYPE_SIZE(in, out, t) (_TLG_COUNT_AT(out, t) + (_TLG_HAS_COUNT(in) ? 2 : 0))
 #define _TLG_TYPE_BYTES(in, out, t, count)                                                       \
-    ((unsigned long long)(in) | (_TLG_HAS_OUT(out, t) ? 0x80 | (unsigned long long)(out) << 8 : 0) | \
+    (((unsigned long long)(in) & 0xFF) | (_TLG_HAS_OUT(out, t) ? 0x80 | (unsigned long long)(out) << 8 : 0) | \
      (_TLG_HAS_TAG(t) ? 0x8000 | _TLG_TAG_BYTES(t) << 16 : 0) |                                  \
      (_TLG_HAS_COUNT(in) ? (unsigned long long)(count) << (8 * _TLG_COUNT_AT(out, t)) : 0))
+
+/* What packed metadata may be, told by a mark on the type: no pointer, no structure, no flag but that of variable arrays, no array of binary or null. A structure
+ * of the packed macros comes without the mark. */
+#define _TLG_IN_PACKED 0x100
+#define _TLG_IN_ALLOWED(in)                                                                                  \
+    (((in) & _TLG_IN_PACKED) == 0 ||                                                                         \
+     (((in) & ~(_TLG_IN_PACKED | TlgInVcount | 0x1F)) == 0 && ((in) & 0x1F) != 16 && ((in) & 0x1F) != _TlgInSTRUCT && \
+      ((in) & 0x1F) <= TlgInCOUNTEDBINARY && ((in) & 0x5F) != (TlgInBINARY | TlgInVcount) && ((in) & 0x5F) != TlgInVcount))
 
 /* For each argument: hands the tuple to the macro of the pass and its kind. */
 #define _TLG_PASS(pass, i, arg) _TLG_PASS_(pass, i, _TLG_UNPACK arg)
@@ -112,7 +120,9 @@ enum _tlgOut {
 #define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
 #define _TLG_MEMBER_tlgFIELD(i, name, tags, in, out, count, ...)                                  \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
-    _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type, or the members of a structure, are at most 127"); \
+    _TLG_STATIC_ASSERT(((in) & 0x1F) != _TlgInSTRUCT || ((out) >= 1 && (out) <= 127), "a structure has 1 to 127 members"); \
+    _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type is at most 127");                 \
+    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this is no type for packed metadata");               \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
     char _n##i[sizeof(name)];                                                                   \
     __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(in, out, tags);

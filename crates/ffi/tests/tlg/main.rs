@@ -12,4 +12,5 @@ mod compiler;
 mod generate;
 mod kinds;
 mod metadata;
+mod rules;
 mod table;

@@ -25,7 +25,7 @@ fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
     let (table, workshop) = (table::read(), Workshop::new());
     let source = workshop.source("table.c", &generate::program(&table));
     for compiler in compilers() {
-        let program = workshop.build(compiler, &source, &[compiler.standards()[0], "-O1"]);
+        let program = workshop.build(compiler, &source, &[compiler.standards()[0]]);
         let printed = run(&mut Command::new(program));
         assert_eq!(printed.lines().count(), table.len(), "{compiler:?}: a line for each event");
         for (line, event) in printed.lines().zip(&table) {
