@@ -3,8 +3,10 @@
 mod activity;
 mod callback;
 mod classic;
+mod descriptors;
 mod enabled;
 mod groups;
+mod information;
 mod not_here;
 mod register;
 mod size;
@@ -18,8 +20,10 @@ pub(crate) const RULES: &[&[Rule]] = &[
     register::RULES,
     callback::RULES,
     write::RULES,
+    descriptors::RULES,
     activity::RULES,
     enabled::RULES,
+    information::RULES,
     traits::RULES,
     groups::RULES,
     classic::RULES,

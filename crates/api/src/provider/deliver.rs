@@ -168,9 +168,12 @@ impl Delivery<'_> {
 
     #[inline(never)]
     fn write_rich(&self, wish: &Wish, extras: &Extras<'_>) -> Result<(), WriteError> {
-        let related = self.what.related.map(|g| g.to_bytes());
-        let items =
-            Items::with(traits_of(self.slot, self.given), self.what.metadata, related.as_ref(), Some(extras));
+        let items = Items::with(
+            traits_of(self.slot, self.given),
+            self.what.metadata,
+            self.what.related,
+            Some(extras),
+        );
         let mut stage = Stage::empty();
         if compose(&mut stage, self.slot, self.what, self.given, self.thread, &items) > MAX_RECORD {
             outlets::get(wish.outlet).count_lost(wish.ticket);

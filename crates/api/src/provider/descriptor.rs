@@ -108,16 +108,15 @@ impl<'a> Sorted<'a> {
         for block in blocks {
             // SAFETY: by the contract.
             let bytes = unsafe { block.bytes() }?;
-            let kind = if typed { block.kind } else { NONE };
-            let before = match kind {
-                NONE => {
-                    // As many places as blocks at most.
-                    if let Some(place) = room.0.get_mut(count) {
-                        place.write(bytes);
-                        count += 1;
-                    }
-                    continue;
+            if !typed || block.kind == NONE {
+                // As many places as blocks at most.
+                if let Some(place) = room.0.get_mut(count) {
+                    place.write(bytes);
+                    count += 1;
                 }
+                continue;
+            }
+            let before = match block.kind {
                 EVENT_METADATA => metadata.replace(bytes),
                 PROVIDER_METADATA => provider.replace(bytes),
                 TIMESTAMP_OVERRIDE if bytes.len() == 8 => stamp.replace(bytes),
@@ -167,5 +166,77 @@ impl Handle {
         let event =
             Event { metadata: sorted.metadata, activity, related, ..Event::new(descriptor, sorted.payload) };
         write::write_given(self.slot, &event, &given, except)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of blocks: payload, metadata, the provider's, the stamp.
+    type Outcome = Result<(Vec<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>), WriteError>;
+
+    fn sorted(blocks: &[DataDescriptor], typed: bool) -> Outcome {
+        let mut room = Room([const { MaybeUninit::uninit() }; MAX_BLOCKS]);
+        // SAFETY: every block here is NULL, or made from bytes that live on.
+        let sorted = unsafe { Sorted::new(&mut room, blocks, typed) }?;
+        let own = |bytes: &[u8]| bytes.to_vec();
+        let payload = sorted.payload.iter().map(|block| own(block)).collect();
+        Ok((payload, sorted.metadata.map(own), sorted.provider.map(own), sorted.stamp))
+    }
+
+    fn block(kind: u8, data: &'static [u8]) -> DataDescriptor {
+        DataDescriptor::of_kind(kind, data)
+    }
+
+    const STAMP: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0x10];
+    const REFUSED: Outcome = Err(WriteError::InvalidParameter);
+
+    #[test]
+    fn without_types_every_block_is_payload() {
+        let blocks = [block(1, b"one"), block(2, b""), block(3, b"x"), block(255, b"y"), block(1, b"again")];
+        let all = [&b"one"[..], b"", b"x", b"y", b"again"].map(<[u8]>::to_vec).to_vec();
+        assert_eq!(sorted(&blocks, false), Ok((all, None, None, None)));
+    }
+
+    #[test]
+    fn with_types_each_block_goes_where_it_belongs_wherever_it_stands() {
+        let blocks = [block(0, b"a"), block(3, STAMP), block(1, b"meta"), block(0, b""), block(2, b"traits")];
+        let (payload, metadata, provider, stamp) = sorted(&blocks, true).unwrap();
+        assert_eq!(payload, [b"a".to_vec(), Vec::new()]);
+        assert_eq!((metadata, provider), (Some(b"meta".to_vec()), Some(b"traits".to_vec())));
+        assert_eq!(stamp, Some(0x1000_0000_0000_0001));
+    }
+
+    #[test]
+    fn what_is_no_type_or_stands_twice_is_refused() {
+        for kind in [4, 5, 128, 255] {
+            assert_eq!(sorted(&[block(kind, b"x")], true), REFUSED, "{kind}");
+        }
+        for kind in [1, 2, 3] {
+            assert_eq!(sorted(&[block(kind, STAMP), block(0, b"x"), block(kind, STAMP)], true), REFUSED);
+        }
+        for wrong in [&b""[..], b"1234567", b"123456789"] {
+            assert_eq!(sorted(&[block(3, wrong)], true), REFUSED, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_null_has_no_bytes() {
+        let null = |size, kind| DataDescriptor { size, kind, ..DataDescriptor::default() };
+        for typed in [false, true] {
+            assert_eq!(sorted(&[null(0, 0)], typed), Ok((vec![Vec::new()], None, None, None)));
+            assert_eq!(sorted(&[block(0, b"x"), null(1, 0)], typed), REFUSED);
+        }
+        assert_eq!(sorted(&[null(0, 1)], true), Ok((vec![], Some(vec![]), None, None)));
+        assert_eq!(sorted(&[null(8, 3)], true), REFUSED);
+    }
+
+    #[test]
+    fn there_are_a_hundred_and_twenty_eight_blocks_at_most() {
+        let blocks = vec![block(0, b"b"); MAX_BLOCKS + 1];
+        assert_eq!(sorted(&blocks, true), REFUSED);
+        assert_eq!(sorted(&blocks[1..], true).unwrap().0.len(), MAX_BLOCKS);
+        assert_eq!(sorted(&[], true), Ok((vec![], None, None, None)));
     }
 }

@@ -16,6 +16,8 @@
 //! 2. An event that was wanted ends up in a session's ring or in its count of losses.
 //! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
 
+use std::mem::MaybeUninit;
+
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::header::{MAX_RECORD, event};
@@ -35,6 +37,8 @@ use crate::client::outlets;
 pub const MAX_BLOCKS: usize = 128;
 
 const ZEROS: [u8; 8] = [0; 8];
+/// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related activity.
+const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 /// Bytes of strings that are written without an allocation, and one unit more.
 const SHORT_STRING: usize = 1002;
 
@@ -138,10 +142,8 @@ fn staged(
         Writer::Thread(thread) => thread,
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
     };
-    let related = what.related.map(|g| g.to_bytes());
-    let items = Items::new(traits_of(slot, given), what.metadata, related.as_ref());
-    let mut stage = Stage::empty();
-    if compose(&mut stage, slot, what, given, thread, &items) > MAX_RECORD {
+    let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
+    if compose_plain(&mut stage, &mut kept, slot, what, given, thread) > MAX_RECORD {
         count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
@@ -186,8 +188,53 @@ pub(super) fn traits_of<'a>(slot: &Slot, given: &Given<'a>) -> &'a [u8] {
     if traits.is_empty() { given.traits } else { traits }
 }
 
-/// The record on the stack; how many bytes it has. One with more than [`MAX_RECORD`] says something wrong about its size.
+/// The record without anything that only some sessions get, on the stack; how many bytes it has. `kept` has room for what the record refers to.
 #[inline(always)]
+fn compose_plain<'a>(
+    stage: &mut Stage<'a>,
+    kept: &'a mut MaybeUninit<Items<'a>>,
+    slot: &Slot,
+    what: &'a Event<'a>,
+    given: &Given<'a>,
+    thread: u32,
+) -> usize {
+    let traits = traits_of(slot, given);
+    if traits.is_empty() && what.metadata.is_none() && what.related.is_none() {
+        stage.begin(header(slot, what, given, thread));
+        return finish(stage, what, 0);
+    }
+    let bytes = traits.len().saturating_add(what.metadata.map_or(0, <[u8]>::len));
+    let decoded_otherwise = !traits.is_empty() && slot.decoding().is_some();
+    if decoded_otherwise || !Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND)) {
+        let items = kept.write(Items::new(traits, what.metadata, what.related));
+        return compose(stage, slot, what, given, thread, items);
+    }
+    stage.begin(header(slot, what, given, thread));
+    let behind_schema = what.related.is_some();
+    let behind_traits = what.metadata.is_some() || behind_schema;
+    let traits = (item_word(ExtType::PROV_TRAITS, traits.len(), behind_traits), traits);
+    let schema = what
+        .metadata
+        .map(|metadata| (item_word(ExtType::EVENT_SCHEMA_TL, metadata.len(), behind_schema), metadata));
+    let related = what.related.map(|id| {
+        let [low, high] = words_of(id);
+        [item_word(ExtType::RELATED_ACTIVITYID, 16, false), low, high]
+    });
+    stage.stage_items([(!traits.1.is_empty()).then_some(traits), schema], related);
+    finish(stage, what, EVENT_HEADER_FLAG_EXTENDED_INFO)
+}
+
+/// Appends the payload and says what the record is.
+#[inline(always)]
+fn finish<'a>(stage: &mut Stage<'a>, what: &Event<'a>, flags: u16) -> usize {
+    stage.push_all(what.data);
+    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
+    stage.set_first(stage.size() as u64 | marker | u64::from(what.flags | flags) << 32);
+    stage.size()
+}
+
+/// The same with any items. A record with more than [`MAX_RECORD`] says something wrong about its size.
+#[inline(never)]
 pub(super) fn compose<'a>(
     stage: &mut Stage<'a>,
     slot: &Slot,
@@ -205,11 +252,7 @@ pub(super) fn compose<'a>(
         }
         items.push_to(stage);
     }
-    stage.push_all(what.data);
-    let flags = what.flags | if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 };
-    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
-    stage.set_first(stage.size() as u64 | marker | u64::from(flags) << 32);
-    stage.size()
+    finish(stage, what, if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 })
 }
 
 /// EVENT_HEADER as words, but for the first; the offsets are those of `traceweir_format::header::event`.
@@ -262,23 +305,20 @@ pub(super) struct Items<'a> {
     any: bool,
     traits: ([u8; ITEM_HEAD], &'a [u8]),
     schema: ([u8; ITEM_HEAD], Option<&'a [u8]>),
-    related: ([u8; ITEM_HEAD], Option<&'a [u8; 16]>),
+    related: ([u8; ITEM_HEAD], Option<[u8; 16]>),
     extras: Option<&'a Extras<'a>>,
 }
 
 impl<'a> Items<'a> {
-    // Plain fields and no list: a list is filled here and read there, and that costs more than the whole event.
-    #[inline(always)]
-    fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&'a [u8; 16]>) -> Self {
+    fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&Guid>) -> Self {
         Self::with(traits, metadata, related, None)
     }
 
     /// The same, and behind them what only some sessions get.
-    #[inline(always)]
     pub(super) fn with(
         traits: &'a [u8],
         metadata: Option<&'a [u8]>,
-        related: Option<&'a [u8; 16]>,
+        related: Option<&Guid>,
         extras: Option<&'a Extras<'a>>,
     ) -> Self {
         let behind_related = extras.is_some();
@@ -291,12 +331,14 @@ impl<'a> Items<'a> {
                 item_head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), behind_schema),
                 metadata,
             ),
-            related: (item_head(ExtType::RELATED_ACTIVITYID, 16, behind_related), related),
+            related: (
+                item_head(ExtType::RELATED_ACTIVITYID, 16, behind_related),
+                related.map(|id| id.to_bytes()),
+            ),
             extras,
         }
     }
 
-    #[inline(always)]
     fn push_to(&'a self, stage: &mut Stage<'a>) {
         if !self.traits.1.is_empty() {
             push_item(stage, &self.traits.0, self.traits.1);
@@ -304,7 +346,7 @@ impl<'a> Items<'a> {
         if let Some(metadata) = self.schema.1 {
             push_item(stage, &self.schema.0, metadata);
         }
-        if let Some(related) = self.related.1 {
+        if let Some(related) = &self.related.1 {
             push_item(stage, &self.related.0, related);
         }
         if let Some(extras) = self.extras {
@@ -346,20 +388,23 @@ impl<'a> Extras<'a> {
 
 /// What stands in front of an item's data. Sizes beyond 16 bits are cut: then the record is too large as well, and is refused by its own size.
 #[inline(always)]
-pub(super) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
-    let whole = (ITEM_HEAD + length).next_multiple_of(8) as u16;
-    let head = u64::from(whole)
+fn item_word(kind: ExtType, length: usize, another_follows: bool) -> u64 {
+    // Not `next_multiple_of`, which looks whether it overflows.
+    let whole = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
+    u64::from(whole)
         | u64::from(kind.0) << 16
         | u64::from(another_follows) << 32
-        | u64::from(length as u16) << 48;
-    head.to_le_bytes()
+        | u64::from(length as u16) << 48
 }
 
+/// The same as bytes.
 #[inline(always)]
+pub(super) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
+    item_word(kind, length, another_follows).to_le_bytes()
+}
+
 fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8]) {
-    stage.push(head);
-    stage.push(data);
-    stage.push(&ZEROS[..data.len().wrapping_neg() % 8]);
+    stage.push_all(&[head, data, ZEROS.get(..data.len().wrapping_neg() % 8).unwrap_or(&[])]);
 }
 
 /// Hands the record to the session that wants it, or to `deliver` where there are several or one wants more.
@@ -426,10 +471,19 @@ mod tests {
     }
 
     fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
-        let related = what.related.map(|g| g.to_bytes());
-        let items = Items::with(slot.traits(), what.metadata, related.as_ref(), extras);
+        let items = Items::with(slot.traits(), what.metadata, what.related, extras);
         let mut stage = Stage::empty();
-        compose(&mut stage, slot, what, 4711, &items);
+        compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
+        let bytes = bytes_of(&mut stage);
+        if extras.is_none() {
+            let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
+            compose_plain(&mut stage, &mut kept, slot, what, &Given::NOTHING, 4711);
+            assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
+        }
+        bytes
+    }
+
+    fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
         let gather = stage.gather();
         let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         bytes.truncate(16 + gather.staged_bytes);
