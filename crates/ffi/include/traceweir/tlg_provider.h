@@ -70,8 +70,13 @@ typedef HRESULT TLG_STATUS;
 #define _TLG_INLINE static inline __attribute__((always_inline, unused))
 #define _TLG_COLD static __attribute__((cold, noinline, unused))
 #define _TLG_PACKED __attribute__((packed))
-/* Compilers like to align large constants; blobs stand end to end. */
+/* Compilers like to align large constants; blobs stand end to end. In C they have a section of their own, for tools that read programs. In C++ constants of templates and
+ * inline functions stand in groups of their own, which gcc cannot put into the same section as others. */
+#ifdef __cplusplus
 #define _TLG_BLOB __attribute__((aligned(1), unused))
+#else
+#define _TLG_BLOB __attribute__((aligned(1), unused, section(".etw0")))
+#endif
 #define _TLG_IS_NAME(literal) (sizeof(literal) == __builtin_strlen(literal) + 1)
 
 struct _tlgProvider_t {
@@ -87,6 +92,17 @@ struct _tlgProvider_t {
 };
 
 typedef const struct _tlgProvider_t *TraceLoggingHProvider;
+
+/* Begins the section for tools: they find traits after each of these, and metadata of events anywhere else. */
+struct _tlgModule_t {
+    char Signature[4];
+    UINT16 Size;
+    UINT8 Version;
+    UINT8 Flags;
+    UINT64 Magic;
+};
+#define _TLG_MODULE {{'E', 'T', 'W', '0'}, sizeof(struct _tlgModule_t), 0, sizeof(void *) == 8, 0xBB8A052B88040E86u}
+#define _TLG_TRAITS_SIZE(storage) (sizeof(_tlgTraits_##storage) - sizeof(struct _tlgModule_t))
 
 /* Says that another source file of this module defines the provider. */
 #define TRACELOGGING_DECLARE_PROVIDER(handle) \
@@ -110,9 +126,10 @@ typedef const struct _tlgProvider_t *TraceLoggingHProvider;
 #define _TLG_PROVIDER_1(storage, name, guid)                                                  \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a provider has no NUL inside");       \
     static const struct {                                                                     \
+        struct _tlgModule_t module;                                                           \
         UINT16 size;                                                                          \
         char text[sizeof(name)];                                                              \
-    } _TLG_PACKED _tlgTraits_##storage _TLG_BLOB = {sizeof(_tlgTraits_##storage), name};      \
+    } _TLG_PACKED _tlgTraits_##storage _TLG_BLOB = {_TLG_MODULE, _TLG_TRAITS_SIZE(storage), name}; \
     _TLG_STORAGE(storage, guid)
 
 #define _TLG_PROVIDER_2(storage, name, guid, option) _TLG_PROVIDER_2_(storage, name, guid, _TLG_UNPACK option)
@@ -122,19 +139,20 @@ typedef const struct _tlgProvider_t *TraceLoggingHProvider;
 #define _TLG_PROVIDER_tlgOPTION_GROUP(storage, name, guid, ...)                               \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a provider has no NUL inside");       \
     static const struct {                                                                     \
+        struct _tlgModule_t module;                                                           \
         UINT16 size;                                                                          \
         char text[sizeof(name)];                                                              \
         UINT16 group_size;                                                                    \
         UINT8 group_type;                                                                     \
         GUID group;                                                                           \
-    } _TLG_PACKED _tlgTraits_##storage _TLG_BLOB = {sizeof(_tlgTraits_##storage), name, 3 + sizeof(GUID), \
-                                                    EtwProviderTraitTypeGroup, _TLG_GUID(__VA_ARGS__)};   \
+    } _TLG_PACKED _tlgTraits_##storage _TLG_BLOB = {                                       \
+        _TLG_MODULE, _TLG_TRAITS_SIZE(storage), name, 3 + sizeof(GUID), EtwProviderTraitTypeGroup, _TLG_GUID(__VA_ARGS__)}; \
     _TLG_STORAGE(storage, guid)
 
 #define _TLG_STORAGE(storage, guid)                                                                  \
-    _TLG_STATIC_ASSERT(sizeof(_tlgTraits_##storage) <= 0xFFFF, "the name of the provider is too long"); \
+    _TLG_STATIC_ASSERT(sizeof(_tlgTraits_##storage) < 0xFFFF, "the name of the provider is too long"); \
     static struct _tlgProvider_t storage __attribute__((unused)) = {                                 \
-        0, sizeof(_tlgTraits_##storage), 0, 0, 0, &_tlgTraits_##storage, NULL, NULL, _TLG_GUID guid}
+        0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
 
 /* A Win32 status as functions here return it. */
 _TLG_INLINE TLG_STATUS _tlg_status(ULONG code) {

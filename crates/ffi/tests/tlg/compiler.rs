@@ -1,15 +1,11 @@
-//! Compilers, and programs made with them.
-//!
-//! gcc is part of what the project needs. g++, clang, sanitizers and valgrind are extras: what is missing is said, and fails where `TRACEWEIR_REQUIRE` asks for it.
+//! Compilers, and programs that need no library.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// What every source must compile with.
-pub(crate) const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+use crate::support::{C, CPP, STRICT, expect_success, here, skip};
 
 /// A compiler of one language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,53 +15,56 @@ pub(crate) struct Compiler {
 }
 
 pub(crate) const GCC: Compiler = Compiler { program: "gcc", cpp: false };
-pub(crate) const GPP: Compiler = Compiler { program: "g++", cpp: true };
-const CLANG: Compiler = Compiler { program: "clang", cpp: false };
-const CLANGPP: Compiler = Compiler { program: "clang++", cpp: true };
+
+/// What sanitizers are asked to look for.
+pub(crate) const SANITIZE: [&str; 3] =
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 impl Compiler {
+    /// The older and the newer standard that it must take.
     pub(crate) fn standards(self) -> [&'static str; 2] {
         if self.cpp { ["-std=c++17", "-std=c++20"] } else { ["-std=c11", "-std=c17"] }
+    }
+
+    /// The flag for a source whose name says nothing about its language.
+    pub(crate) fn language(self) -> &'static str {
+        if self.cpp { "-xc++" } else { "-xc" }
     }
 }
 
 /// Those that are here.
 pub(crate) fn compilers() -> Vec<Compiler> {
-    [GCC, GPP, CLANG, CLANGPP].into_iter().filter(|c| has(c.program)).collect()
+    let c = C.compilers().map(|program| Compiler { program, cpp: false });
+    c.chain(cpp_compilers()).collect()
 }
 
 /// Those of C++ that are here.
 pub(crate) fn cpp_compilers() -> Vec<Compiler> {
-    compilers().into_iter().filter(|c| c.cpp).collect()
+    CPP.compilers().map(|program| Compiler { program, cpp: true }).collect()
 }
 
-/// Whether a program is here; says so where it is not.
-pub(crate) fn has(program: &'static str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
-    assert!(found || program != "gcc", "a C compiler is part of what the project needs");
-    if !found {
-        skip(program, &format!("{program} is not on this machine"));
+/// Whether a compiler has sanitizers; says so where it has none.
+pub(crate) fn has_sanitizers(compiler: Compiler) -> bool {
+    let workbench = Workbench::new();
+    let probe = workbench.source("probe.c", "int main(void) { return 0; }\n");
+    let program = workbench.path("probe");
+    let out = program.to_str().expect("a path in UTF-8");
+    let built = workbench.compile(compiler, &probe, &[&SANITIZE[..], &["-o", out]].concat()).status.success();
+    if !built {
+        skip("sanitizers", &format!("{} has no sanitizers", compiler.program));
     }
-    found
-}
-
-fn skip(extra: &str, why: &str) {
-    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
-    // The harness captures `eprintln!` but not the stream itself.
-    let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "skipped {}: {why}", thread.name().unwrap_or("a test"));
+    built
 }
 
 /// The folder of these tests, which has the sources.
 pub(crate) fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tlg")
+    here("tests/tlg")
 }
 
 /// A folder for what is made.
-pub(crate) struct Workshop(TempDir);
+pub(crate) struct Workbench(TempDir);
 
-impl Workshop {
+impl Workbench {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder for programs"))
     }
@@ -81,39 +80,34 @@ impl Workshop {
         path
     }
 
-    /// The compiler's verdict on a source. It is taken as the compiler's language, whatever its name ends in.
-    pub(crate) fn compile(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> Output {
-        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    fn command(compiler: Compiler, source: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(compiler.program);
-        command.arg("-I").arg(include).arg("-I").arg(sources());
-        command.args(flags).args(["-x", if compiler.cpp { "c++" } else { "c" }]).arg(source).args(["-x", "none"]);
-        command.output().expect("the compiler runs")
+        command.arg("-I").arg(here("include")).arg("-I").arg(sources());
+        command.args(flags).arg(compiler.language()).arg(source).arg("-xnone");
+        command
+    }
+
+    /// The compiler's verdict on a source.
+    pub(crate) fn compile(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> Output {
+        Self::command(compiler, source, flags).output().expect("the compiler runs")
     }
 
     /// A program, or the compiler's complaints as the test's failure.
     #[track_caller]
     pub(crate) fn build(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> PathBuf {
         let program = self.path("program");
-        let out = program.to_str().expect("a path in UTF-8");
-        let verdict = self.compile(compiler, source, &[flags, STRICT, &["-o", out]].concat());
-        let complaints = String::from_utf8_lossy(&verdict.stderr);
-        assert!(verdict.status.success(), "{compiler:?} {flags:?} {}:\n{complaints}", source.display());
+        let mut command = Self::command(compiler, source, &[&STRICT[..], flags].concat());
+        expect_success(command.arg("-o").arg(&program));
         program
     }
 
     /// Fails unless the source compiles strictly.
     #[track_caller]
     pub(crate) fn accepts(&self, compiler: Compiler, source: &Path, flags: &[&str]) {
-        let verdict = self.compile(compiler, source, &[flags, STRICT, &["-fsyntax-only"]].concat());
-        let complaints = String::from_utf8_lossy(&verdict.stderr);
-        assert!(verdict.status.success(), "{compiler:?} {flags:?} {}:\n{complaints}", source.display());
+        expect_success(&mut Self::command(
+            compiler,
+            source,
+            &[&STRICT[..], &["-fsyntax-only"], flags].concat(),
+        ));
     }
-}
-
-/// Runs a program that must succeed, and gives what it printed.
-#[track_caller]
-pub(crate) fn run(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().expect("the program starts");
-    assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
-    String::from_utf8(stdout).expect("it prints UTF-8")
 }

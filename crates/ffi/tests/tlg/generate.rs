@@ -5,8 +5,16 @@ use std::fmt::Write;
 use crate::kinds::{KINDS, PACKED_BYTES, Sample};
 use crate::table::{Declaration, Field, What};
 
-const HEAD: &str = r#"#include "hooks.h"
-#include <TraceLoggingProvider.h>
+/// Who takes the events of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// `hooks.h`, which prints them.
+    Hooks,
+    /// The library.
+    Library,
+}
+
+const HEAD: &str = r#"#include <TraceLoggingProvider.h>
 
 struct ansi_string { UINT16 Length, MaximumLength; char *Buffer; };
 struct unicode_string { UINT16 Length, MaximumLength; WCHAR *Buffer; };
@@ -18,8 +26,9 @@ static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 
 "#;
 
 /// The whole program.
-pub(crate) fn program(table: &[Declaration]) -> String {
-    let mut text = HEAD.to_owned();
+pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
+    let hooks = runtime == Runtime::Hooks;
+    let mut text = if hooks { format!("#include \"hooks.h\"\n{HEAD}") } else { HEAD.to_owned() };
     for kind in KINDS.iter().filter(|k| !k.initialisers().is_empty()) {
         let values = kind.initialisers().join(", ");
         let _ = writeln!(text, "static {} const sample_{}[3] = {{{values}}};", kind.c_type, kind.name);
@@ -30,10 +39,15 @@ pub(crate) fn program(table: &[Declaration]) -> String {
     // Functions of some events each: compilers take longer than linear time for large ones.
     for (i, events) in table.chunks(16).enumerate() {
         let _ = writeln!(text, "static void part{i}(void) {{");
-        events.iter().for_each(|e| text += &write(e));
+        for event in events {
+            text += &write(event);
+            text += if hooks { "    hook_print();\n" } else { "" };
+        }
         text += "}\n";
     }
-    text += "int main(void) {\n    hook.enabled_at_register = TRUE;\n    CHECK(TraceLoggingRegister(g_table) == 0);\n";
+    text += "int main(void) {\n";
+    text += if hooks { "    hook.enabled_at_register = TRUE;\n" } else { "" };
+    text += "    if (TraceLoggingRegister(g_table) != S_OK) {\n        return 1;\n    }\n";
     (0..table.len().div_ceil(16)).for_each(|i| {
         let _ = writeln!(text, "    part{i}();");
     });
@@ -55,7 +69,7 @@ fn write(event: &Declaration) -> String {
         };
     }
     event.fields.iter().for_each(|f| text = format!("{text},\n        {}", field(f)));
-    text + ");\n    hook_print();\n"
+    text + ");\n"
 }
 
 fn field(field: &Field) -> String {

@@ -8,9 +8,14 @@
 //! Most programs here need no library: `hooks.h` stands where the runtime would.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+mod activity;
+mod checked;
 mod compiler;
 mod generate;
 mod kinds;
 mod metadata;
+mod recorded;
 mod rules;
+#[path = "../support/mod.rs"]
+mod support;
 mod table;

@@ -4,8 +4,10 @@ use std::process::Command;
 
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::compiler::{Workshop, compilers, run};
+use crate::compiler::{Workbench, compilers};
+use crate::generate::Runtime;
 use crate::kinds::KINDS;
+use crate::support::expect_success;
 use crate::table::{Declaration, What};
 use crate::{generate, table};
 
@@ -22,11 +24,11 @@ fn expected(event: &Declaration) -> String {
 
 #[test]
 fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
-    let (table, workshop) = (table::read(), Workshop::new());
-    let source = workshop.source("table.c", &generate::program(&table));
+    let (table, workbench) = (table::read(), Workbench::new());
+    let source = workbench.source("table.c", &generate::program(&table, Runtime::Hooks));
     for compiler in compilers() {
-        let program = workshop.build(compiler, &source, &[compiler.standards()[0]]);
-        let printed = run(&mut Command::new(program));
+        let program = workbench.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        let printed = expect_success(&mut Command::new(program));
         assert_eq!(printed.lines().count(), table.len(), "{compiler:?}: a line for each event");
         for (line, event) in printed.lines().zip(&table) {
             let (what, types) = line.rsplit_once(' ').expect("the types of the blocks");
@@ -53,9 +55,9 @@ fn the_table_has_every_kind_and_every_array() {
 
 #[test]
 fn the_table_compiles_strictly_in_every_standard() {
-    let workshop = Workshop::new();
-    let source = workshop.source("table.c", &generate::program(&table::read()));
+    let workbench = Workbench::new();
+    let source = workbench.source("table.c", &generate::program(&table::read(), Runtime::Hooks));
     for compiler in compilers() {
-        workshop.accepts(compiler, &source, &[compiler.standards()[1]]);
+        workbench.accepts(compiler, &source, &[compiler.standards()[1]]);
     }
 }

@@ -2,24 +2,25 @@
 
 use std::process::Command;
 
-use crate::compiler::{Workshop, compilers, run, sources};
+use crate::compiler::{GCC, Workbench, compilers, sources};
+use crate::support::expect_success;
 
 #[test]
 fn the_rules_hold_in_c_and_cpp() {
-    let workshop = Workshop::new();
+    let workbench = Workbench::new();
     for compiler in compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
-            let program = workshop.build(compiler, &sources().join("rules.c"), &flags);
-            assert_eq!(run(&mut Command::new(program)), "all rules hold\n", "{compiler:?} {flags:?}");
+            let program = workbench.build(compiler, &sources().join("rules.c"), &flags);
+            assert_eq!(expect_success(&mut Command::new(program)), "all rules hold\n", "{compiler:?} {flags:?}");
         }
     }
 }
 
 #[test]
 fn registering_a_registered_provider_is_asserted() {
-    let workshop = Workshop::new();
+    let workbench = Workbench::new();
     for (flags, asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
-        let program = workshop.build(crate::compiler::GCC, &sources().join("rules.c"), &flags);
+        let program = workbench.build(GCC, &sources().join("rules.c"), &flags);
         let output = Command::new(program).arg("twice").output().expect("the program starts");
         let said = String::from_utf8_lossy(&output.stderr).contains("registered already");
         assert_eq!((output.status.success(), said), (!asserted, asserted), "{flags:?}");
@@ -56,12 +57,12 @@ const MODES: &[(&[&str], &str, &str)] = &[
 
 #[test]
 fn set_information_follows_its_mode() {
-    let workshop = Workshop::new();
+    let workbench = Workbench::new();
     for compiler in compilers() {
         for (flags, status, expected) in MODES {
             let flags = [*flags, &[compiler.standards()[0]]].concat();
-            let program = workshop.build(compiler, &sources().join("modes.c"), &flags);
-            let printed = run(Command::new(program).arg(status));
+            let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
+            let printed = expect_success(Command::new(program).arg(status));
             assert_eq!(printed.trim_end(), *expected, "{compiler:?} {flags:?}");
         }
     }
@@ -91,7 +92,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn what_is_wrong_does_not_compile_and_is_said() {
-    let workshop = Workshop::new();
+    let workbench = Workbench::new();
     let head = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
     let pairs: Vec<String> = (0..64).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
     let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {});", pairs.join(", "));
@@ -104,8 +105,8 @@ fn what_is_wrong_does_not_compile_and_is_said() {
     ];
     for compiler in compilers() {
         for (statement, message) in REFUSED.iter().chain(&more) {
-            let source = workshop.source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
-            let verdict = workshop.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
+            let source = workbench.source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
+            let verdict = workbench.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
             let said = String::from_utf8_lossy(&verdict.stderr);
             assert!(!verdict.status.success(), "{compiler:?} accepts {statement:.80}");
             assert!(said.contains(message), "{compiler:?} {statement:.80}:\n{said}");
@@ -115,13 +116,13 @@ fn what_is_wrong_does_not_compile_and_is_said() {
 
 #[test]
 fn wchar_t_of_two_bytes_is_accepted() {
-    let workshop = Workshop::new();
+    let workbench = Workbench::new();
     let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         void f(const wchar_t *w);\nvoid f(const wchar_t *w) { TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"a\"), \
         TraceLoggingWideString(w), TraceLoggingCountedWideString(w, 1, \"b\"), TraceLoggingWChar(L'x', \"c\"), TraceLoggingString16(u\"x\", \"d\"), \
         TraceLoggingValue(w, \"e\")); }\n";
-    let source = workshop.source("short.c", text);
+    let source = workbench.source("short.c", text);
     for compiler in compilers() {
-        workshop.accepts(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
+        workbench.accepts(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
     }
 }
