@@ -28,11 +28,6 @@ pub(crate) struct Kind {
     pub(crate) sample: Sample,
 }
 
-const fn int(name: &'static str, in_type: u8, out: u8, c_type: &'static str, size: usize) -> Kind {
-    // Both ends of the narrowest type, and something between.
-    Kind { name, in_type, out, c_type, sample: Sample::Int(size, [1, 127, 66]) }
-}
-
 const fn of(name: &'static str, in_type: u8, out: u8, c_type: &'static str, size: usize, values: [i128; 3]) -> Kind {
     Kind { name, in_type, out, c_type, sample: Sample::Int(size, values) }
 }
@@ -94,7 +89,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "Float64", in_type: 12, out: 0, c_type: "double", sample: Sample::Double(&[-2.5, 1e300, 0.0]) },
     of("Boolean", 4, 3, "BOOLEAN", 1, [1, 0, 1]),
     of("Bool", 13, 0, "BOOL", 4, [1, 0, -1]),
-    int("Char", 4, 2, "char", 1),
+    of("Char", 4, 2, "char", 1, [66, 65, 122]),
     of("Char16", 6, 2, "WCHAR", 2, [0x20AC, 65, 0xFFFF]),
     of("WChar", 6, 2, "WCHAR", 2, [0x20AC, 65, 0xFFFF]),
     of("Pid", 8, 5, "UINT32", 4, [4242, 0, 4_194_304]),
