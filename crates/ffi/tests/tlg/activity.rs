@@ -21,9 +21,11 @@ fn what_activities_do_out_of_order_is_asserted() {
     let workbench = Workbench::new();
     for compiler in cpp_compilers().into_iter().take(1) {
         let program = workbench.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
-        for (wrong, said) in
-            [("start", "has been started already"), ("stop", "has not been started"), ("related", "before the start")]
-        {
+        for (wrong, said) in [
+            ("start", "has been started already"),
+            ("stop", "has not been started"),
+            ("related", "before the start"),
+        ] {
             let output = Command::new(&program).arg(wrong).output().expect("the program starts");
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success() && stderr.contains(said), "{wrong}: {stderr}");

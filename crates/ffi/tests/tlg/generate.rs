@@ -81,13 +81,17 @@ fn field(field: &Field) -> String {
             _ => format!("TraceLogging{0}(sample_{0}[0], {name})", kind.name),
         },
         What::Array(kind) => format!("TraceLogging{0}Array(sample_{0}, 3, {name})", kind.name),
-        What::Fixed(kind, count) => format!("TraceLogging{0}FixedArray(sample_{0}, {count}, {name})", kind.name),
+        What::Fixed(kind, count) => {
+            format!("TraceLogging{0}FixedArray(sample_{0}, {count}, {name})", kind.name)
+        }
         What::Struct(members) => format!("TraceLoggingStruct({members}, {name})"),
         What::Packed(in_type, 0) => {
             format!("TraceLoggingPackedField(sample_packed, sizeof sample_packed, {in_type}, {name})")
         }
         What::Packed(in_type, out) => {
-            format!("TraceLoggingPackedFieldEx(sample_packed, sizeof sample_packed, {in_type}, {out}, {name})")
+            format!(
+                "TraceLoggingPackedFieldEx(sample_packed, sizeof sample_packed, {in_type}, {out}, {name})"
+            )
         }
     }
 }

@@ -28,11 +28,24 @@ pub(crate) struct Kind {
     pub(crate) sample: Sample,
 }
 
-const fn of(name: &'static str, in_type: u8, out: u8, c_type: &'static str, size: usize, values: [i128; 3]) -> Kind {
+const fn of(
+    name: &'static str,
+    in_type: u8,
+    out: u8,
+    c_type: &'static str,
+    size: usize,
+    values: [i128; 3],
+) -> Kind {
     Kind { name, in_type, out, c_type, sample: Sample::Int(size, values) }
 }
 
-const fn parts(name: &'static str, in_type: u8, out: u8, c_type: &'static str, values: [(&'static str, &'static [u8]); 3]) -> Kind {
+const fn parts(
+    name: &'static str,
+    in_type: u8,
+    out: u8,
+    c_type: &'static str,
+    values: [(&'static str, &'static [u8]); 3],
+) -> Kind {
     Kind { name, in_type, out, c_type, sample: Sample::Struct(values) }
 }
 
@@ -52,7 +65,10 @@ const SYSTEM_TIMES: [(&str, &[u8]); 3] = [
     ("2099, 12, 4, 31, 23, 59, 59, 999", b"\x33\x08\x0c\0\x04\0\x1f\0\x17\0\x3b\0\x3b\0\xe7\x03"),
 ];
 const GUIDS: [(&str, &[u8]); 3] = [
-    ("0x00112233, 0x4455, 0x6677, {8, 9, 10, 11, 12, 13, 14, 15}", b"\x33\x22\x11\0\x55\x44\x77\x66\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"),
+    (
+        "0x00112233, 0x4455, 0x6677, {8, 9, 10, 11, 12, 13, 14, 15}",
+        b"\x33\x22\x11\0\x55\x44\x77\x66\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f",
+    ),
     ("0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}", &[0; 16]),
     ("0xffffffff, 0xffff, 0xffff, {255, 255, 255, 255, 255, 255, 255, 255}", &[0xFF; 16]),
 ];
@@ -86,7 +102,13 @@ pub(crate) const KINDS: &[Kind] = &[
     of("Pointer", 21, 0, "const void *", 8, POINTERS),
     of("CodePointer", 21, 37, "const void *", 8, POINTERS),
     Kind { name: "Float32", in_type: 11, out: 0, c_type: "float", sample: Sample::Float(&[1.5, -0.25, 0.0]) },
-    Kind { name: "Float64", in_type: 12, out: 0, c_type: "double", sample: Sample::Double(&[-2.5, 1e300, 0.0]) },
+    Kind {
+        name: "Float64",
+        in_type: 12,
+        out: 0,
+        c_type: "double",
+        sample: Sample::Double(&[-2.5, 1e300, 0.0]),
+    },
     of("Boolean", 4, 3, "BOOLEAN", 1, [1, 0, 1]),
     of("Bool", 13, 0, "BOOL", 4, [1, 0, -1]),
     of("Char", 4, 2, "char", 1, [66, 65, 122]),
@@ -140,7 +162,9 @@ impl Kind {
         let pointer = self.c_type.ends_with('*');
         match self.sample {
             Sample::Int(_, values) if pointer => values.map(|v| format!("(const void *){v}ull")).to_vec(),
-            Sample::Int(_, values) => values.map(|v| if v < 0 { format!("{v}") } else { format!("{v}u") }).to_vec(),
+            Sample::Int(_, values) => {
+                values.map(|v| if v < 0 { format!("{v}") } else { format!("{v}u") }).to_vec()
+            }
             Sample::Float(values) => values.map(|v| format!("{v:?}f")).to_vec(),
             Sample::Double(values) => values.map(|v| format!("{v:?}")).to_vec(),
             Sample::Struct(values) => values.map(|(c, _)| format!("{{{c}}}")).to_vec(),

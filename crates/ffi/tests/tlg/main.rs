@@ -6,7 +6,13 @@
 //! ```
 //!
 //! Most programs here need no library: `hooks.h` stands where the runtime would.
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
 
 mod activity;
 mod checked;

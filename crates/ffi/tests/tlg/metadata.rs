@@ -19,7 +19,12 @@ fn hex(bytes: &[u8]) -> String {
 fn expected(event: &Declaration) -> String {
     let mut traits = TraitsBuilder::new("Table");
     let traits = hex(traits.finish().expect("traits of a name"));
-    format!("event {} {traits} {} {}", hex(&event.descriptor()), hex(&event.metadata()), hex(&event.payload()))
+    format!(
+        "event {} {traits} {} {}",
+        hex(&event.descriptor()),
+        hex(&event.metadata()),
+        hex(&event.payload())
+    )
 }
 
 #[test]
@@ -33,7 +38,11 @@ fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
         for (line, event) in printed.lines().zip(&table) {
             let (what, types) = line.rsplit_once(' ').expect("the types of the blocks");
             assert_eq!(what, expected(event), "{compiler:?}: {}", event.name);
-            assert!(types.starts_with("0201") && types[4..].bytes().all(|b| b == b'0'), "{}: {types}", event.name);
+            assert!(
+                types.starts_with("0201") && types[4..].bytes().all(|b| b == b'0'),
+                "{}: {types}",
+                event.name
+            );
         }
     }
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use traceweir::Guid;
 use traceweir::controller::EnableParams;
+use traceweir_decode::Decoder;
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_decode::Decoder;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::ExtType;
 
@@ -84,8 +84,7 @@ fn recorded(decoder: &mut Decoder, record: &Record<'_>) -> Recorded {
 /// What a session records of a program linked with the library.
 fn record(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<Recorded> {
     let (workshop, daemon) = (Workshop::new(), Daemon::new());
-    let flags = [compiler.standards()[0], compiler.language()];
-    let program = workshop.build(compiler.program, source, &flags, link);
+    let program = workshop.build(compiler.program, source, &[compiler.standards()[0]], link);
     let session = daemon.record("table", &[provider], &EnableParams::default());
     expect_success(&mut daemon.command(&program));
     let mut decoder = Decoder::new();
@@ -112,7 +111,10 @@ fn check(event: &Declaration, got: &Recorded) -> String {
     assert_eq!(got.payload, event.payload(), "{}", event.name);
     assert_eq!(got.traits, b"\x08\0Table\0", "{}", event.name);
     let (id, version, channel, level, opcode, keyword) = got.descriptor;
-    assert_eq!([&id.to_le_bytes()[..], &[version, channel, level, opcode, 0, 0], &keyword.to_le_bytes()].concat(), want);
+    assert_eq!(
+        [&id.to_le_bytes()[..], &[version, channel, level, opcode, 0, 0], &keyword.to_le_bytes()].concat(),
+        want
+    );
     // What packed fields carry in the table is not what their types say.
     if event.name.starts_with("Packed") {
         return String::new();
@@ -125,8 +127,9 @@ fn check(event: &Declaration, got: &Recorded) -> String {
 #[test]
 fn a_session_records_and_decodes_what_the_macros_say() {
     let (table, workbench) = (table::read(), Workbench::new());
-    let source = workbench.source("table.c", &generate::program(&table, Runtime::Library));
+    let text = generate::program(&table, Runtime::Library);
     for compiler in compilers() {
+        let source = workbench.source(if compiler.cpp { "table.cc" } else { "table.c" }, &text);
         let events = record(compiler, &source, Link::Shared, TABLE);
         assert_eq!(events.len(), table.len(), "{compiler:?}");
         check_decoded(&table.iter().zip(&events).map(|(event, got)| check(event, got)).collect::<String>());
@@ -144,11 +147,17 @@ fn a_program_linked_statically_records_the_same() {
 
 /// The lines of an example's trace.
 fn example(compiler: Compiler, source: &str, provider: &str) -> String {
-    let events = record(compiler, &here("../../examples").join(source), Link::Shared, Guid::from_provider_name(provider));
+    let events = record(
+        compiler,
+        &here("../../examples").join(source),
+        Link::Shared,
+        Guid::from_provider_name(provider),
+    );
     let line = |e: &Recorded| {
         let (name, values) = e.decoded.clone().unwrap_or_else(|why| panic!("{source}: {why}"));
         let (activity, related) = (u8::from(e.activity.is_some()), u8::from(e.related.is_some()));
-        let line = format!("{name} opcode={} activity={activity} related={related}: {values}", e.descriptor.4);
+        let line =
+            format!("{name} opcode={} activity={activity} related={related}: {values}", e.descriptor.4);
         line.trim_end().to_owned() + "\n"
     };
     events.iter().map(line).collect()

@@ -11,7 +11,11 @@ fn the_rules_hold_in_c_and_cpp() {
     for compiler in compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
             let program = workbench.build(compiler, &sources().join("rules.c"), &flags);
-            assert_eq!(expect_success(&mut Command::new(program)), "all rules hold\n", "{compiler:?} {flags:?}");
+            assert_eq!(
+                expect_success(&mut Command::new(program)),
+                "all rules hold\n",
+                "{compiler:?} {flags:?}"
+            );
         }
     }
 }
@@ -31,18 +35,54 @@ fn registering_a_registered_provider_is_asserted() {
 const MODES: &[(&[&str], &str, &str)] = &[
     // Not at all: nothing is called, not even at registration.
     (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0"], "0", "0 sets=0 status=80070032 class=0 size=0"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-D_KERNEL_MODE"], "0", "0 sets=0 status=c0000139 class=0 size=0"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-DWITH_OVERRIDE"], "0", "0 sets=0 status=80070032 class=0 size=0"),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-D_KERNEL_MODE"],
+        "0",
+        "0 sets=0 status=c0000139 class=0 size=0",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-DWITH_OVERRIDE"],
+        "0",
+        "0 sets=0 status=80070032 class=0 size=0",
+    ),
     // Called.
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"], "0", "1 sets=1 status=00000000 class=3 size=1"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"], "87", "1 sets=1 status=80070057 class=3 size=1"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_KERNEL_MODE"], "87", "1 sets=1 status=c000000d class=3 size=1"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_ETW_KM_"], "50", "1 sets=1 status=c00000bb class=3 size=1"),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
+        "0",
+        "1 sets=1 status=00000000 class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
+        "87",
+        "1 sets=1 status=80070057 class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_KERNEL_MODE"],
+        "87",
+        "1 sets=1 status=c000000d class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_ETW_KM_"],
+        "50",
+        "1 sets=1 status=c00000bb class=3 size=1",
+    ),
     // Looked up: there as a dynamic symbol, there without one, not there.
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-rdynamic"], "5", "2 sets=1 status=80070005 class=3 size=1"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION"], "5", "2 sets=1 status=80070005 class=3 size=1"),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-rdynamic"],
+        "5",
+        "2 sets=1 status=80070005 class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION"],
+        "5",
+        "2 sets=1 status=80070005 class=3 size=1",
+    ),
     (&["-DTLG_HAVE_EVENT_SET_INFORMATION=2"], "0", "2 sets=0 status=80070032 class=0 size=0"),
-    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-D_KERNEL_MODE"], "0", "2 sets=0 status=c00000bb class=0 size=0"),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-D_KERNEL_MODE"],
+        "0",
+        "2 sets=0 status=c00000bb class=0 size=0",
+    ),
     // Not said: the macro of the source, else what the version of Windows is known to have.
     (&["-DWITH_OVERRIDE"], "87", "1 sets=1 status=80070057 class=3 size=1"),
     (&["-DWITH_OVERRIDE", "-DWINVER=0x0601"], "0", "1 sets=1 status=00000000 class=3 size=1"),
@@ -50,8 +90,16 @@ const MODES: &[(&[&str], &str, &str)] = &[
     (&["-DWITH_FUNCTION", "-DWINVER=0x0602"], "0", "1 sets=1 status=00000000 class=3 size=1"),
     (&["-DWITH_FUNCTION", "-DWINVER=0x0601"], "0", "2 sets=1 status=00000000 class=3 size=1"),
     (&["-DWINVER=0x0601"], "0", "2 sets=0 status=80070032 class=0 size=0"),
-    (&["-DWITH_FUNCTION", "-D_KERNEL_MODE", "-DNTDDI_VERSION=0x0A000000"], "0", "1 sets=1 status=00000000 class=3 size=1"),
-    (&["-DWITH_FUNCTION", "-D_KERNEL_MODE", "-DNTDDI_VERSION=0x06030000"], "0", "2 sets=1 status=00000000 class=3 size=1"),
+    (
+        &["-DWITH_FUNCTION", "-D_KERNEL_MODE", "-DNTDDI_VERSION=0x0A000000"],
+        "0",
+        "1 sets=1 status=00000000 class=3 size=1",
+    ),
+    (
+        &["-DWITH_FUNCTION", "-D_KERNEL_MODE", "-DNTDDI_VERSION=0x06030000"],
+        "0",
+        "2 sets=1 status=00000000 class=3 size=1",
+    ),
     (&["-D_KERNEL_MODE", "-DNTDDI_VERSION=0x06030000"], "0", "2 sets=0 status=c00000bb class=0 size=0"),
 ];
 
@@ -72,18 +120,36 @@ fn set_information_follows_its_mode() {
 const REFUSED: &[(&str, &str)] = &[
     ("TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"n\"));", "wchar_t has 4 bytes here"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingString16(L\"x\", \"n\"));", "wchar_t has 4 bytes here"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingCountedWideString(L\"x\", 1, \"n\"));", "wchar_t has 4 bytes here"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingCountedWideString(L\"x\", 1, \"n\"));",
+        "wchar_t has 4 bytes here",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingWChar(L'x', \"n\"));", "wchar_t has 4 bytes here"),
     ("TraceLoggingWrite(g, \"a\\0b\");", "the name of an event has no NUL inside"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"a\\0b\"));", "the name of a field has no NUL inside"),
-    ("short s[2] = {0}; TraceLoggingWrite(g, \"E\", TraceLoggingInt32Array(s, 2));", "elements of another size"),
-    ("short s[2] = {0}; TraceLoggingWrite(g, \"E\", TraceLoggingInt32FixedArray(s, 2));", "elements of another size"),
+    (
+        "short s[2] = {0}; TraceLoggingWrite(g, \"E\", TraceLoggingInt32Array(s, 2));",
+        "elements of another size",
+    ),
+    (
+        "short s[2] = {0}; TraceLoggingWrite(g, \"E\", TraceLoggingInt32FixedArray(s, 2));",
+        "elements of another size",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingStruct(0, \"s\"));", "a structure has 1 to 127 members"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingStruct(128, \"s\"), TraceLoggingInt8(1));", "a structure has 1 to 127 members"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(128, \"s\"), TraceLoggingInt8(1));",
+        "a structure has 1 to 127 members",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(16, \"n\"));", "no type for packed metadata"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(24, \"n\"));", "no type for packed metadata"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCcount, \"n\"));", "no type for packed metadata"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInBINARY | TlgInVcount, \"n\"));", "no type for packed metadata"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCcount, \"n\"));",
+        "no type for packed metadata",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInBINARY | TlgInVcount, \"n\"));",
+        "no type for packed metadata",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadataEx(TlgInINT8, 128, \"n\"));", "at most 127"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 32, (1), 1));", "protocols are 0 to 31"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingUInt8FixedArray(\"x\", 65536));", "at most 65535 values"),
@@ -105,7 +171,8 @@ fn what_is_wrong_does_not_compile_and_is_said() {
     ];
     for compiler in compilers() {
         for (statement, message) in REFUSED.iter().chain(&more) {
-            let source = workbench.source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
+            let source = workbench
+                .source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
             let verdict = workbench.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
             let said = String::from_utf8_lossy(&verdict.stderr);
             assert!(!verdict.status.success(), "{compiler:?} accepts {statement:.80}");

@@ -87,7 +87,10 @@ impl Declaration {
     /// The event descriptor as it is in memory.
     pub(crate) fn descriptor(&self) -> Vec<u8> {
         let mut bytes = (self.last("id", 0) as u16).to_le_bytes().to_vec();
-        bytes.extend([("version", 0), ("channel", 11), ("level", 5), ("opcode", 0)].map(|(k, d)| self.last(k, d) as u8));
+        bytes.extend(
+            [("version", 0), ("channel", 11), ("level", 5), ("opcode", 0)]
+                .map(|(k, d)| self.last(k, d) as u8),
+        );
         bytes.extend([0, 0]);
         bytes.extend(self.all("keyword").to_le_bytes());
         bytes
@@ -98,7 +101,9 @@ impl Declaration {
         let mut builder = MetadataBuilder::new(&self.name, self.all("tag") as u32);
         for field in &self.fields {
             let (in_type, out, arity) = match &field.what {
-                What::Value(kind) if kind.name == "Custom" => (kind.in_type, kind.out, Arity::Custom(CUSTOM_SCHEMA)),
+                What::Value(kind) if kind.name == "Custom" => {
+                    (kind.in_type, kind.out, Arity::Custom(CUSTOM_SCHEMA))
+                }
                 What::Value(kind) => (kind.in_type, kind.out, Arity::Scalar),
                 What::Array(kind) => (kind.in_type, kind.out, Arity::Variable),
                 What::Fixed(kind, count) => (kind.in_type, kind.out, Arity::Fixed(*count)),
