@@ -2,7 +2,7 @@
  *
  *   cargo build -p traceweir-ffi
  *   cc examples/c/hello.c -Icrates/ffi/include -Ltarget/debug -ltraceweir -Wl,-rpath,$PWD/target/debug -o hello
- *   weir record -p 3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11 -o hello.etl -- ./hello
+ *   weir record -p '{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}' -o hello.etl -- ./hello
  *   weir dump hello.etl
  */
 #include <evntprov.h>

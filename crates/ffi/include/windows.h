@@ -8,6 +8,7 @@
 #ifndef TRACEWEIR_WINDOWS_H
 #define TRACEWEIR_WINDOWS_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #ifndef __cplusplus
@@ -238,6 +239,15 @@ typedef struct _SID {
 #include "ntstatus.h"
 #include "winerror.h"
 
+/* What FormatMessage does. */
+#define FORMAT_MESSAGE_MAX_WIDTH_MASK 0x000000FF
+#define FORMAT_MESSAGE_ALLOCATE_BUFFER 0x00000100
+#define FORMAT_MESSAGE_IGNORE_INSERTS 0x00000200
+#define FORMAT_MESSAGE_FROM_STRING 0x00000400
+#define FORMAT_MESSAGE_FROM_HMODULE 0x00000800
+#define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000
+#define FORMAT_MESSAGE_ARGUMENT_ARRAY 0x00002000
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -245,6 +255,21 @@ extern "C" {
 /* The calling thread's last error. Functions here return their status; only those that say so set this too. */
 DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
+
+/* The text of a Win32 code, HRESULT or NTSTATUS (FORMAT_MESSAGE_FROM_SYSTEM; there are no other texts here): in a buffer of nSize characters, or with
+ * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. How many characters, without the NUL; 0 and a last error
+ * if it fails. */
+DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
+                            DWORD nSize, _In_opt_ va_list *Arguments);
+DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,
+                            DWORD nSize, _In_opt_ va_list *Arguments);
+#ifdef UNICODE
+#define FormatMessage FormatMessageW
+#else
+#define FormatMessage FormatMessageA
+#endif
+/* Gives back what a function here allocated; returns NULL. */
+HLOCAL WINAPI LocalFree(HLOCAL hMem);
 
 #ifdef __cplusplus
 }

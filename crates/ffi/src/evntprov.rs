@@ -58,6 +58,8 @@ pub unsafe extern "C" fn EventRegister(
     boundary::status(|| {
         // SAFETY: by the contract.
         unsafe { ptr::store(handle, 0) };
+        // The module that the provider belongs to holds its callback; where there is none, its GUID, which is a constant as a rule.
+        let origin = callback.map_or(provider.addr(), |function| function as usize);
         // SAFETY: by the contract.
         let (Some(provider), false) = (unsafe { ptr::copied(provider) }, handle.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
@@ -66,7 +68,7 @@ pub unsafe extern "C" fn EventRegister(
             let callee = Callee { function, context };
             Box::new(move |notice: &EnableNotice<'_>| callee.call(notice)) as EnableCallback
         });
-        match Provider::register(provider, callback) {
+        match Provider::register_at(provider, callback, origin) {
             Ok(registered) => {
                 // SAFETY: by the contract.
                 unsafe { ptr::store(handle, Handle::from_provider(registered).to_raw()) };

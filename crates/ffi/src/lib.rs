@@ -13,6 +13,7 @@
 //! | `evntprov` | providers: register, write, activity ids |
 //! | `evntrace` | classic providers and messages |
 //! | `last_error` | GetLastError, SetLastError |
+//! | `format_message` | status codes as text: FormatMessage, LocalFree |
 //! | `types` | structures that only C programs have |
 //! | `boundary` | outcomes as status codes, panics contained |
 //! | `ptr` | what can be checked of a pointer |
@@ -38,6 +39,7 @@
 mod boundary;
 pub mod evntprov;
 pub mod evntrace;
+pub mod format_message;
 pub mod last_error;
 mod ptr;
 pub mod types;

@@ -1,6 +1,7 @@
 //! Rules of the provider's half: registration, callbacks, writing, classic providers.
 
 mod activity;
+mod binaries;
 mod callback;
 mod classic;
 mod descriptors;
@@ -24,6 +25,7 @@ pub(crate) const RULES: &[&[Rule]] = &[
     activity::RULES,
     enabled::RULES,
     information::RULES,
+    binaries::RULES,
     traits::RULES,
     groups::RULES,
     classic::RULES,

@@ -14,6 +14,7 @@ use traceweir_format::spec::event::EventInfoClass as Class;
 use traceweir_format::spec::status::Status;
 
 use super::{Handle, Provider};
+use crate::client;
 use crate::error::{Error, Result};
 
 /// EventSetInformation for a registration by its number: the status that the published API returns.
@@ -46,7 +47,7 @@ impl Handle {
 
     fn set(self, class: Class, info: Option<&[u8]>) -> Result<()> {
         match (class, info) {
-            (Class::EventProviderBinaryTrackInfo, _) => Ok(()),
+            (Class::EventProviderBinaryTrackInfo, _) => client::track_binary(self),
             (Class::EventProviderSetTraits, Some(traits)) => self.set_traits(traits),
             (Class::EventProviderUseDescriptorType, Some(&[yes])) => {
                 self.slot.use_types(yes != 0);

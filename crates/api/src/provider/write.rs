@@ -169,12 +169,13 @@ pub(super) fn write_string(slot: &Slot, level: u8, keyword: u64, text: &str) -> 
     write(slot, &Event { flags, ..Event::new(&descriptor, &[&long]) })
 }
 
-/// The same of a text that is UTF-16 already.
+/// The same of a text that is UTF-16 already, for a façade whose function calls this.
 #[inline(never)]
 pub(super) fn write_wide_string(slot: &Slot, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
     let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
     let flags = EVENT_HEADER_FLAG_STRING_ONLY;
-    write(slot, &Event { flags, ..Event::new(&descriptor, &[text]) })
+    let given = Given { depth: 1, ..Given::NOTHING };
+    write_given(slot, &Event { flags, ..Event::new(&descriptor, &[text]) }, &given, Except::default())
 }
 
 fn units(text: &str) -> impl Iterator<Item = u8> {

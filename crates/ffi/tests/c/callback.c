@@ -2,7 +2,6 @@
 #include <evntprov.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 
@@ -38,7 +37,9 @@ static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
 
 int main(void) {
     static const GUID zero;
-    REGHANDLE reg;
+    REGHANDLE first, reg;
+    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &first));
+    WAIT_UNTIL(EventProviderEnabled(first, 4, 0x10));
     IS(ERROR_SUCCESS, EventRegister(&Provider, enabled, &told, &reg));
     IS(1, told.calls);
     IS(EVENT_CONTROL_CODE_ENABLE_PROVIDER, told.code);
@@ -51,11 +52,16 @@ int main(void) {
     IS(0, memcmp(told.data, "abc", 3));
     puts("ready");
     fflush(stdout);
-    for (int i = 0; i < 6000 && atomic_load(&told.calls) < 2; i++) {
-        usleep(10000);
-    }
+    WAIT_UNTIL(atomic_load(&told.calls) == 2);
     IS(2, told.calls);
+    IS(EVENT_CONTROL_CODE_CAPTURE_STATE, told.code);
+    IS(0, told.filter.Type);
+    puts("captured");
+    fflush(stdout);
+    WAIT_UNTIL(atomic_load(&told.calls) == 3);
+    IS(3, told.calls);
     IS(EVENT_CONTROL_CODE_DISABLE_PROVIDER, told.code);
     IS(ERROR_SUCCESS, EventUnregister(reg));
+    IS(ERROR_SUCCESS, EventUnregister(first));
     return finish();
 }

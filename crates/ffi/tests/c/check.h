@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static unsigned rows;
 
@@ -16,6 +17,12 @@ static inline void row(int line, const char *call, unsigned long long wanted, un
 }
 
 #define IS(wanted, call) row(__LINE__, #call, (unsigned long long)(wanted), (unsigned long long)(call))
+
+/* Waits for something that comes soon: a registration waits for daemons only so long, and a machine may be slow. */
+#define WAIT_UNTIL(condition)                                    \
+    for (int tries = 0; tries < 6000 && !(condition); tries++) { \
+        usleep(10000);                                           \
+    }
 
 /* Says how many rows were looked at. */
 static inline int finish(void) {

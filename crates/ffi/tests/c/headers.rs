@@ -52,7 +52,13 @@ fn compile_all(language: &Language) {
                 "-fsyntax-only",
             ]);
             expect_success(
-                command.arg(format!("-std={standard}")).arg("-I").arg(here("include")).args(&files),
+                command
+                    .arg(format!("-std={standard}"))
+                    .arg("-I")
+                    .arg(here("include"))
+                    .arg("-I")
+                    .arg(here("include/case"))
+                    .args(&files),
             );
         }
     }

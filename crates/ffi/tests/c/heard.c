@@ -73,6 +73,7 @@ int main(void) {
         endless[i] = u'e';
     }
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    WAIT_UNTIL(EventProviderEnabled(reg, 4, 5));
     parameters(reg);
     EventDataDescCreate(&data[0], &number, sizeof number);
     EventDataDescCreate(&data[1], NULL, 0);

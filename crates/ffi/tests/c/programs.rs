@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use traceweir::Guid;
-use traceweir::controller::{EnableParams, Filter};
+use traceweir::controller::{EnableParams, Filter, SessionConfig};
+use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
 use traceweir_format::spec::event::ExtType;
 
-use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here, skip};
+use crate::support::{C, CPP, Daemon, Link, STRICT, Workshop, expect_success, has, here, skip};
 
 const fn provider(number: u128) -> Guid {
     Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)
@@ -17,6 +19,9 @@ const fn provider(number: u128) -> Guid {
 const HEARD: Guid = provider(1);
 const CALLBACK: Guid = provider(2);
 const CLASSIC: Guid = provider(3);
+const PLUGIN: Guid = provider(4);
+const STACK: Guid = provider(5);
+const MORE: Guid = provider(6);
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
 fn everything() -> EnableParams {
@@ -66,7 +71,7 @@ fn run_quiet(program: &Path, around: &[&str]) {
         }
     };
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
-    assert!(rows(&output) > 180, "{output}");
+    assert!(rows(&output) > 200, "{output}");
 }
 
 /// Runs a program while a session takes everything of a provider, by a command that is made of it.
@@ -100,6 +105,22 @@ fn calls_return_what_is_published_while_nobody_listens() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         run_quiet(&workshop.build(compiler, &source("quiet.c"), &[], Link::Shared), &[]);
+    }
+}
+
+#[test]
+fn the_same_programs_are_cpp() {
+    let workshop = Workshop::new();
+    for compiler in CPP.compilers() {
+        for standard in CPP.standards {
+            let flags = [&format!("-std={standard}"), "-x", "c++"];
+            let build = |name| workshop.build(compiler, &source(name), &flags, Link::Shared);
+            run_quiet(&build("quiet.c"), &[]);
+            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 2, seen);
+            check_heard(events);
+            let (output, _) = run_heard((&build("classic.c"), CLASSIC), &[], &classic_params(), 1, |_| ());
+            assert!(rows(&output) >= 40, "{output}");
+        }
     }
 }
 
@@ -176,6 +197,25 @@ fn a_classic_provider_writes_events_instances_and_messages() {
 }
 
 #[test]
+fn traits_stamps_and_sizes_are_heeded() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("more.c"), &[], Link::Shared);
+    let daemon = Daemon::new();
+    let small = SessionConfig { buffer_size: 4, ..SessionConfig::default() };
+    let session = daemon.record_by("more", &[MORE], &everything(), small);
+    expect_success(&mut daemon.command(&program));
+    let mut events = session.stop(1, |record| (seen(record), record.time()));
+    events.sort_by_key(|(event, _)| event.id);
+    let ids: Vec<u16> = events.iter().map(|(event, _)| event.id).collect();
+    assert_eq!(ids, [1, 4, 5]);
+    let traits = vec![(ExtType::PROV_TRAITS, b"\x05\0C!\0".to_vec())];
+    for ((event, _), items) in events.iter().zip([&vec![], &traits, &traits]) {
+        assert_eq!((&event.items, &event.payload[..]), (items, &b"pay"[..]));
+    }
+    assert!(events[0].1 > 0x1234567 && events[2].1 == 0x1234567, "{events:?}");
+}
+
+#[test]
 fn a_callback_is_told_of_the_session_with_its_context() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("callback.c"), &[], Link::Shared);
@@ -189,6 +229,10 @@ fn a_callback_is_told_of_the_session_with_its_context() {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
+    session.capture_state(CALLBACK, &EnableParams::default());
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "captured\n");
     session.stop(0, |_| ());
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
@@ -222,6 +266,51 @@ fn a_program_can_hold_the_library_in_itself() {
     assert!(!needed.contains("libtraceweir"), "{needed}");
     let (_, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
     check_heard(events);
+}
+
+#[test]
+fn a_plugin_registers_and_leaves_while_the_library_stays() {
+    let workshop = Workshop::new();
+    let plugin = workshop.build("gcc", &source("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
+    let host = workshop.path("host");
+    expect_success(Command::new("gcc").args(STRICT).arg(source("host.c")).arg("-o").arg(&host).arg("-ldl"));
+    let daemon = Daemon::new();
+    let session = daemon.record("plugin", &[PLUGIN], &everything());
+    let output = expect_success(daemon.command(&host).arg(&plugin));
+    assert!(rows(&output) > 18);
+    let mut modules = Vec::new();
+    let events = session.stop_with(
+        0,
+        |record| {
+            modules.extend(BinaryPath::is_in(record).then(|| BinaryPath::parse(record.payload()).unwrap()));
+        },
+        |record| (record.provider(), record.payload().to_vec()),
+    );
+    assert_eq!(events, [0, 1, 2].map(|n: u32| (PLUGIN, n.to_le_bytes().to_vec())));
+    // Each of the three registrations said where it lives: in the plugin, not in the program.
+    assert!(!modules.is_empty());
+    for module in modules {
+        assert_eq!(
+            (module.guids, Path::new(&module.path)),
+            (vec![PLUGIN], plugin.canonicalize().unwrap().as_path())
+        );
+    }
+}
+
+#[test]
+fn a_call_stack_begins_in_the_function_that_wrote() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("stack.c"), &[], Link::Shared);
+    let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..everything() };
+    let view = |record: &Record<'_>| record.items().stack().expect("a stack").frames().collect::<Vec<u64>>();
+    let (output, stacks) = run_heard((&program, STACK), &[], &params, 0, view);
+    let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!((writers.len(), stacks.len()), (4, 4));
+    for (number, (writer, frames)) in writers.iter().zip(&stacks).enumerate() {
+        // A writer has a call and little else.
+        let near = |frame: &u64| (*writer..writer + 64).contains(frame);
+        assert!(near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
+    }
 }
 
 /// The same programs with whatever watches them.

@@ -78,7 +78,7 @@ static void writing(void) {
 }
 
 static void activities(void) {
-    static const GUID zero;
+    static const GUID zero = {0, 0, 0, {0}};
     static const GUID constant = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
     GUID id, first, second;
     memset(&id, 1, sizeof id);
@@ -105,7 +105,7 @@ static void activities(void) {
     IS(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, NULL));
 }
 
-#define SET(reg, class, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(class), info, length)
+#define SET(reg, which, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(which), info, length)
 
 static void information(void) {
     /* Size, "P", a trait that is reserved, one that is the provider's, a group. */
@@ -125,12 +125,12 @@ static void information(void) {
     IS(ERROR_NOT_SUPPORTED, SET(reg, -1, NULL, 1));
     IS(ERROR_NOT_SUPPORTED, SET(reg, EventProviderSetReserved1, NULL, 0));
     IS(ERROR_NOT_SUPPORTED, SET(0, EventProviderSetReserved1, NULL, 4));
-    for (int class = 0; class < 4; class++) {
-        if (class != EventProviderSetReserved1) {
-            IS(ERROR_INVALID_PARAMETER, SET(0, class, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(gone, class, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(Unknown, class, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(reg, class, NULL, 1));
+    for (int which = 0; which < 4; which++) {
+        if (which != EventProviderSetReserved1) {
+            IS(ERROR_INVALID_PARAMETER, SET(0, which, &yes, 1));
+            IS(ERROR_INVALID_PARAMETER, SET(gone, which, &yes, 1));
+            IS(ERROR_INVALID_PARAMETER, SET(Unknown, which, &yes, 1));
+            IS(ERROR_INVALID_PARAMETER, SET(reg, which, NULL, 1));
         }
     }
     IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, NULL, 0));
@@ -266,7 +266,37 @@ static void classic(void) {
     IS(77, GetTraceLoggerHandle(&node));
 }
 
+static void texts(void) {
+    CHAR narrow[64];
+    WCHAR wide[64];
+    LPSTR made = NULL;
+    LPWSTR made_wide = NULL;
+    const DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS;
+    IS(18, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    IS(0, strcmp(narrow, "permission refused"));
+    IS(18, FormatMessageW(flags, NULL, (DWORD)HRESULT_FROM_WIN32(ERROR_ACCESS_DENIED), 0, wide, 19, NULL));
+    IS(0, memcmp(wide, u"permission refused", sizeof u"permission refused"));
+    IS(18, FormatMessageA(flags, NULL, (DWORD)STATUS_ACCESS_DENIED, 0, narrow, 64, NULL));
+    IS(25, FormatMessageA(flags, NULL, 0xDEAD, 0, narrow, 64, NULL));
+    IS(0, strcmp(narrow, "unknown status 0x0000DEAD"));
+    IS(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 18, NULL));
+    IS(ERROR_INSUFFICIENT_BUFFER, GetLastError());
+    IS(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, NULL, 64, NULL));
+    IS(ERROR_INVALID_PARAMETER, GetLastError());
+    IS(0, FormatMessageA(FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
+    IS(ERROR_NOT_SUPPORTED, GetLastError());
+    IS(18, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPSTR)&made, 0, NULL));
+    IS(0, strcmp(made, "permission refused"));
+    IS(0, (ULONG_PTR)LocalFree(made));
+    IS(18, FormatMessageW(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&made_wide, 99, NULL));
+    IS(1, made_wide[17] == u'd' && made_wide[18] == 0);
+    made_wide[98] = 1;
+    IS(0, (ULONG_PTR)LocalFree(made_wide));
+    IS(0, (ULONG_PTR)LocalFree(NULL));
+}
+
 int main(void) {
+    texts();
     registration();
     writing();
     activities();

@@ -111,7 +111,12 @@ impl Workshop {
             .arg(&program);
         match link {
             Link::Shared => {
-                command.arg("-L").arg(self.folder.path()).arg("-ltraceweir").arg("-Wl,-rpath,$ORIGIN");
+                // The old kind of path goes before LD_LIBRARY_PATH, in which cargo may have another build of the library.
+                command
+                    .arg("-L")
+                    .arg(self.folder.path())
+                    .arg("-ltraceweir")
+                    .arg("-Wl,-rpath,$ORIGIN,--disable-new-dtags");
             }
             Link::Static => {
                 command.arg(self.path("libtraceweir.a")).args([
@@ -178,14 +183,21 @@ impl Daemon {
 
     /// Starts a session that takes everything of some providers into a file.
     pub(crate) fn record(&self, name: &str, providers: &[Guid], params: &EnableParams) -> Recording<'_> {
+        self.record_by(name, providers, params, SessionConfig::default())
+    }
+
+    /// The same with other settings.
+    pub(crate) fn record_by(
+        &self,
+        name: &str,
+        providers: &[Guid],
+        params: &EnableParams,
+        config: SessionConfig,
+    ) -> Recording<'_> {
         let file = self.folder.path().join(name).with_extension("etl");
         let mut controller = self.controller();
-        let config = SessionConfig {
-            name: name.to_owned(),
-            log_file_mode: 1,
-            log_file: Some(file.clone()),
-            ..SessionConfig::default()
-        };
+        let config =
+            SessionConfig { name: name.to_owned(), log_file_mode: 1, log_file: Some(file.clone()), ..config };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         for provider in providers {
             controller.enable(&session, *provider, EnableCode::Enable, params, 30_000).unwrap();
@@ -212,15 +224,33 @@ pub(crate) struct Recording<'a> {
 }
 
 impl Recording<'_> {
+    /// Asks a provider for its state.
+    pub(crate) fn capture_state(&self, provider: Guid, params: &EnableParams) {
+        let mut controller = self.daemon.controller();
+        controller.enable(&self.session, provider, EnableCode::CaptureState, params, 30_000).unwrap();
+    }
+
     /// Stops the session and views what it recorded of providers, in the order of time; `lost` events are missing.
-    pub(crate) fn stop<T>(self, lost: u64, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+    pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+        self.stop_with(lost, |_| (), view)
+    }
+
+    /// The same, with what the session says itself besides.
+    pub(crate) fn stop_with<T>(
+        self,
+        lost: u64,
+        mut own: impl FnMut(&Record<'_>),
+        mut view: impl FnMut(&Record<'_>) -> T,
+    ) -> Vec<T> {
         let end = self.daemon.controller().stop(&self.session).unwrap();
         assert_eq!(end.events_lost, lost);
         let trace = etl::Trace::open(std::fs::File::open(&self.file).unwrap()).unwrap();
         let mut events = trace.events();
         let mut seen = Vec::new();
         while let Some(record) = events.next().unwrap() {
-            if record.provider() != traceweir_format::spec::event::class::EVENT_TRACE {
+            if record.provider() == traceweir_format::spec::event::class::EVENT_TRACE {
+                own(&record);
+            } else {
                 seen.push(view(&record));
             }
         }

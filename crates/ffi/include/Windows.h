@@ -1,1 +1,0 @@
-#include "windows.h" /* for sources that spell it so */
