@@ -43,7 +43,7 @@ fn the_rust_example_tells_its_orders_and_their_activities() {
     let orders = find(&events, "Order");
     let first: Vec<_> = orders.iter().filter(|o| o["activity"] == orders[0]["activity"]).collect();
     assert_eq!((&first[0]["opcode"], &first[0]["fields"]), (&json!(1), &json!({"number": 1, "dish": "pie"})));
-    assert_eq!((&first[1]["opcode"], &first[1]["fields"]), (&json!(2), &json!({"price": 12.0})));
+    assert_eq!((&first[1]["opcode"], &first[1]["fields"]), (&json!(2), &json!({"price": 12.5})));
     let cooked = find(&events, "Cooked");
     let fields = json!({"temperatures": [20], "plate": {"warm": true, "mark": 1}});
     assert_eq!((&cooked[0]["keywords"], &cooked[0]["fields"]), (&json!("0x2"), &fields));

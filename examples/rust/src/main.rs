@@ -22,7 +22,7 @@ define_provider!(KITCHEN, "Example.Kitchen");
 const COOKING: u64 = 0x2;
 const GUESTS: u64 = 0x4;
 
-const MENU: [(&str, f64); 3] = [("soup", 4.5), ("pie", 12.0), ("ice cream", 6.25)];
+const MENU: [(&str, f64); 3] = [("soup", 4.5), ("pie", 12.5), ("ice cream", 6.25)];
 
 fn main() -> ExitCode {
     let orders = std::env::args().nth(1).map_or(Ok(3), |count| count.parse());
