@@ -23,7 +23,7 @@ fn sanitizers_find_nothing() {
     let workbench = Workbench::new();
     for compiler in compilers().into_iter().filter(|c| has_sanitizers(*c)) {
         for source in programs(&workbench, compiler) {
-            let flags = [&SANITIZE[..], &["-g", compiler.standards()[0]]].concat();
+            let flags = [&SANITIZE[..], &["-O0", compiler.standards()[0]]].concat();
             expect_success(&mut Command::new(workbench.build(compiler, &source, &flags)));
         }
     }
@@ -37,7 +37,7 @@ fn valgrind_finds_nothing() {
     let workbench = Workbench::new();
     for compiler in compilers().into_iter().filter(|c| c.program.starts_with('g')) {
         for source in programs(&workbench, compiler) {
-            let program = workbench.build(compiler, &source, &["-g", compiler.standards()[0]]);
+            let program = workbench.build(compiler, &source, &["-O0", compiler.standards()[0]]);
             expect_success(
                 Command::new("valgrind")
                     .args(["--quiet", "--error-exitcode=9", "--leak-check=full"])
