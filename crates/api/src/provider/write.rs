@@ -218,7 +218,7 @@ fn compose_plain<'a>(
         .metadata
         .map(|metadata| (item_word(ExtType::EVENT_SCHEMA_TL, metadata.len(), behind_schema), metadata));
     let related = what.related.map(|id| {
-        let [low, high] = words_of(id);
+        let [low, high] = id.to_words();
         [item_word(ExtType::RELATED_ACTIVITYID, 16, false), low, high]
     });
     stage.stage_items([(!traits.1.is_empty()).then_some(traits), schema], related);
