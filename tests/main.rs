@@ -5,4 +5,5 @@ mod commands;
 mod golden;
 mod live;
 mod samples;
+mod tracelogging;
 mod util;

@@ -79,7 +79,7 @@ mod values;
 use std::sync::Arc;
 
 use traceweir_format::Guid;
-use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Dispatch, Event, Metadata, Subscriber};
 use tracing_log::NormalizeEvent;
@@ -125,8 +125,7 @@ impl Head<'_> {
     fn write(&self, values: &Values, known: &mut Known) {
         let Some(metadata) = known.metadata(self.callsite, values.shape()) else { return };
         let descriptor = EventDescriptor {
-            // TraceLogging events have no ids, and this channel.
-            channel: 11,
+            channel: CHANNEL_TRACELOGGING,
             level: etw_level(*self.callsite.level()),
             opcode: self.opcode,
             keyword: self.route.keyword,

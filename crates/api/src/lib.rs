@@ -8,6 +8,7 @@
 //! | Module | For whom |
 //! |---|---|
 //! | [`provider`] | a program that says what it does: register, write |
+//! | [`tracelogging`] | the same by macros, for events that describe themselves |
 //! | [`classic`] | a program written for the older provider interface |
 //! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
 //! | [`consumer`] | who reads: files and live sessions, in the order of time |
@@ -53,8 +54,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, and what a library asks of the process it
-//! lives in (fork, exit, signals).
+//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, the data of C programs, and what a library asks of the
+//! process it lives in (fork, exit, signals, loaded modules), values as bytes, and words that outlive
+//! their registration.
 #![deny(unsafe_code)]
 
 pub mod classic;
@@ -65,8 +67,12 @@ pub mod error;
 pub mod layer;
 pub mod private;
 pub mod provider;
+pub mod tracelogging;
 
 mod client;
+
+#[doc(hidden)]
+pub use tracelogging::__tlg;
 
 pub use error::{Error, Result};
 pub use private::PrivateSession;

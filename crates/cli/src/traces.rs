@@ -25,6 +25,7 @@ use traceweir_format::time::FileTime;
 use crate::cli::Schemas;
 use crate::event::{Event, Flow, Place, describe};
 use crate::exit::Outcome;
+use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
 
@@ -39,6 +40,8 @@ pub(crate) struct Traces {
     pub(crate) inputs: Vec<Input>,
     pub(crate) decoder: Decoder,
     actors: Vec<Actors>,
+    /// The images of each trace; none where nobody asks for them.
+    images: Vec<Images>,
     surveyed: bool,
     /// Whether data goes to the terminal, where a bar would be in the way.
     data_on_terminal: bool,
@@ -58,7 +61,12 @@ impl Traces {
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
-        Ok(Self { inputs, decoder, actors, surveyed: false, data_on_terminal })
+        Ok(Self { inputs, decoder, actors, images: Vec::new(), surveyed: false, data_on_terminal })
+    }
+
+    /// Has the look ahead also gather where images were loaded.
+    pub(crate) fn learn_images(&mut self) {
+        self.images.resize_with(self.inputs.len(), Images::default);
     }
 
     /// Wall time at which the earliest trace starts.
@@ -78,12 +86,12 @@ impl Traces {
     ) -> Result<Reading> {
         let start = self.start();
         let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
-        let Self { inputs, decoder, actors, surveyed, data_on_terminal } = self;
+        let Self { inputs, decoder, actors, images, surveyed, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
-        if !*surveyed && survey_pays(&traces, total) {
+        if !*surveyed && (survey_pays(&traces, total) || !images.is_empty()) {
             *surveyed = true;
-            survey(&traces, decoder, actors, *data_on_terminal)?;
+            survey(&traces, decoder, actors, images, *data_on_terminal)?;
         }
         let mut progress = Progress::new(total, "reading", *data_on_terminal);
         while let Some(file) = earliest(&mut streams, &traces) {
@@ -101,10 +109,10 @@ impl Traces {
             // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(&record) {
                 *surveyed = true;
-                survey(&traces, decoder, actors, *data_on_terminal)?;
+                survey(&traces, decoder, actors, images, *data_on_terminal)?;
             }
             let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
-            let place = Place { file, clock, time, start };
+            let place = Place { file, clock, time, start, images: images.get(file) };
             let event = describe(&record, place, decoder, who);
             if each(&event)? == Flow::Stop {
                 break;
@@ -162,11 +170,19 @@ fn needs_survey(record: &Record<'_>) -> bool {
     }
 }
 
-fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors], quiet: bool) -> Result<()> {
+fn survey(
+    traces: &[&Trace<File>],
+    decoder: &mut Decoder,
+    actors: &mut [Actors],
+    images: &mut [Images],
+    quiet: bool,
+) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut progress = Progress::new(total, "looking for schemas", quiet);
     let mut before = 0_u64;
+    let mut images = images.iter_mut();
     for (trace, who) in traces.iter().zip(actors) {
+        let mut what = images.next();
         let mut events = trace.events();
         loop {
             let read = events.bytes_read();
@@ -176,8 +192,13 @@ fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors],
                 if let Ok(found) = decoder.find(&record) {
                     who.observe(&record, &found);
                 }
-            } else {
-                decoder.observe(&record);
+                continue;
+            }
+            decoder.observe(&record);
+            if let Some(what) = what.as_mut().filter(|_| Images::is_informative(&record))
+                && let Ok(found) = decoder.find(&record)
+            {
+                what.observe(&record, &found);
             }
         }
         before = before.saturating_add(trace.file_size());

@@ -24,6 +24,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::live::QueueWriter;
 use traceweir_transport::message::Properties;
 
+use crate::config::Mode;
 use crate::engine::{Done, Ended, Live, NextFile, Shared};
 use crate::error::{Error, Result};
 use crate::logfile::{Facts, Flight, LogFile, Written};
@@ -46,6 +47,8 @@ pub(crate) enum Job {
     Buffer(Buffer),
     /// A piece for live consumers only.
     Live(Buffer),
+    /// A record that tells of a module: kept for the front of this file and of all that follow.
+    Module(Vec<u8>),
     /// Everything up to this stamp was handed over before: live consumers are told.
     Complete(i64),
     /// What is held is to be written.
@@ -103,6 +106,7 @@ impl Job {
             Self::Open(done) => done(Err(Error::Ended)),
             Self::Buffer(_)
             | Self::Live(_)
+            | Self::Module(_)
             | Self::WriteOut
             | Self::Complete(_)
             | Self::Close(_)
@@ -153,6 +157,14 @@ impl Output {
                     }
                     self.shared.piece_arrived(piece.filled);
                     self.note_full();
+                }
+                Job::Module(record) => {
+                    if let Log::File(file) = &mut self.log
+                        && Mode(self.facts.config.log_file_mode).has_open_front()
+                    {
+                        file.add_module(&record);
+                    }
+                    self.facts.modules.push(record);
                 }
                 Job::Complete(stamp) => {
                     if let Some(live) = &mut self.live {

@@ -12,7 +12,10 @@
 //! | `enable` | who wants what: hot words, entries, matching, combination |
 //! | `filter` | which events pass the filters of a session |
 //! | `callback` | when the application's callback runs |
+//! | `binary` | which module a provider lives in |
+//! | `information` | what a provider may set (EventSetInformation) |
 //! | `write`, `stage` | one event as bytes on the stack |
+//! | `descriptor` | the same from the blocks of a C program |
 //! | `deliver`, `keys`, `stack` | several sessions, and what they ask for beside the event |
 //! | `activity` | activity ids of threads |
 //!
@@ -29,10 +32,13 @@
 //! ```
 
 pub mod activity;
+mod binary;
 mod callback;
 mod deliver;
+mod descriptor;
 mod enable;
 mod filter;
+mod information;
 mod keys;
 mod registration;
 mod stack;
@@ -48,9 +54,12 @@ use crate::client;
 use crate::error::{Error, Result};
 
 pub use crate::client::link_state;
+pub(crate) use crate::provider::binary::Module;
 pub(crate) use callback::for_provider;
 use deliver::Except;
+pub use descriptor::DataDescriptor;
 pub(crate) use enable::{Change, Combined};
+pub use information::set_information;
 pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;
@@ -132,7 +141,14 @@ impl Provider {
     /// Succeeds without a daemon too; one that appears later is told. Where a session has the provider enabled already, the callback runs before the
     /// return and the first event after it is not lost. ERROR_ACCESS_DENIED where the daemon forbids it, ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
-        client::register(provider, None, callback).map(|handle| Self { handle })
+        client::register(provider, None, callback, 0).map(|handle| Self { handle })
+    }
+
+    /// Registers a provider for a program that calls through a façade: `origin` is an address in the program's own module, such as that of its
+    /// callback or the one its call returns to; 0 where that is not known. It tells which module the provider belongs to.
+    #[doc(hidden)]
+    pub fn register_at(provider: Guid, callback: Option<EnableCallback>, origin: usize) -> Result<Self> {
+        client::register(provider, None, callback, origin).map(|handle| Self { handle })
     }
 
     /// Registers a provider with traits (name, group), which every event of it carries.
@@ -143,7 +159,7 @@ impl Provider {
     ) -> Result<Self> {
         tracelogging::Traits::parse_strict(traits)
             .map_err(|e| Error::refused(Status::ERROR_INVALID_PARAMETER, e.to_string()))?;
-        client::register(provider, Some(traits), callback).map(|handle| Self { handle })
+        client::register(provider, Some(traits), callback, 0).map(|handle| Self { handle })
     }
 
     /// Gives a registration that came without traits its traits, once; it joins the group that they name, and every event from now on carries them.
@@ -309,6 +325,20 @@ impl Handle {
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
     }
 
+    /// Writes a self-described event without asking the hot words: its provider has words of its own, or leaves it to the sessions.
+    #[inline(always)]
+    pub(crate) fn write_let_through(
+        self,
+        descriptor: &EventDescriptor,
+        metadata: &[u8],
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        data: &[&[u8]],
+    ) -> Result<(), WriteError> {
+        let metadata = Some(metadata);
+        write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
+    }
+
     /// As [`Provider::write_ex`].
     #[inline(always)]
     pub fn write_ex(
@@ -337,5 +367,15 @@ impl Handle {
             return Ok(());
         }
         write::write_string(self.slot, level, keyword, text)
+    }
+
+    /// As [`write_string`](Self::write_string), with the bytes of a text in UTF-16, its terminator included, as a C program has it. This is for a façade, as
+    /// [`write_descriptors`](Self::write_descriptors).
+    #[inline(always)]
+    pub fn write_wide_string(self, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
+        if !self.is_wanted(level, keyword)? {
+            return Ok(());
+        }
+        write::write_wide_string(self.slot, level, keyword, text)
     }
 }

@@ -17,6 +17,7 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::etl;
+use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
 use tracing_subscriber::prelude::*;
 
 #[path = "../consumer_support/mod.rs"]
@@ -140,7 +141,7 @@ fn read(path: &Path) -> Vec<Seen> {
     let mut decoder = traceweir_decode::Decoder::new();
     let (mut seen, mut events) = (Vec::new(), trace.events());
     while let Some(record) = events.next().unwrap() {
-        if record.descriptor().channel != 11 {
+        if record.descriptor().channel != CHANNEL_TRACELOGGING {
             continue;
         }
         let found = decoder.find(&record).unwrap();
