@@ -5,13 +5,14 @@
 //!                              type 11              ▸ name 1 ▸ English, or any   the message table
 //!
 //!   ELF   section .etw_manifest
-//!         CRIM … as long as its size field says │ padding to 4 bytes │ message table, if there is one
+//!         CRIM … as long as its size field says │ padding to 4 bytes │ message table, if there is one │ padding │ CRIM …
 //! ```
 //!
 //! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The PE form is
 //! what the message compiler makes; language files (`.mui`) use the same resource ids. The ELF form is this
 //! project's own: the bytes of the two PE resources, one behind the other, little-endian on every machine. A
-//! message table that begins with a zero is an empty one, so padding at the end of the section does no harm.
+//! message table that begins with a zero is an empty one, so padding at the end of the section does no harm. A
+//! program made of several parts with manifests has their sections one behind the other, as linkers put them.
 //!
 //! Files are only looked at, never loaded or run. The containers are read by the `object` crate; what is
 //! found in them is as hostile as any other input.
@@ -94,11 +95,41 @@ fn elf<'data>(file: &impl Object<'data>) -> Result<Vec<ProviderSchemas>> {
     let section = file.section_by_name(ELF_SECTION);
     let section =
         section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
-    let bytes = section.data().map_err(unreadable)?;
-    let blob = wevt::bounded(bytes)?;
-    let messages = bytes.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
-    let messages = if messages.is_empty() { MessageTable::default() } else { MessageTable::parse(messages)? };
-    wevt::providers(blob, &messages)
+    section_providers(section.data().map_err(unreadable)?)
+}
+
+/// What section [`ELF_SECTION`] holds for a compiled manifest.
+#[must_use]
+pub fn section(compiled: &wevt::Compiled) -> Vec<u8> {
+    let mut section = compiled.template.clone();
+    for part in [&compiled.messages[..], &[]] {
+        section.resize(section.len().next_multiple_of(4), 0);
+        section.extend_from_slice(part);
+    }
+    section
+}
+
+/// The providers of all manifests in a section.
+pub(in crate::source) fn section_providers(section: &[u8]) -> Result<Vec<ProviderSchemas>> {
+    let mut providers = Vec::new();
+    let mut rest = section;
+    loop {
+        let blob = wevt::bounded(rest)?;
+        rest = rest.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
+        let messages = match rest {
+            [] | [b'C', b'R', b'I', b'M', ..] => MessageTable::default(),
+            table => MessageTable::parse(table)?,
+        };
+        rest = rest.get(messages.extent().next_multiple_of(4)..).unwrap_or_default();
+        providers.extend(wevt::providers(blob, &messages)?);
+        while let [0, 0, 0, 0, padded @ ..] = rest {
+            rest = padded;
+        }
+        // A tail that is no manifest is padding of another kind.
+        if !rest.starts_with(b"CRIM") {
+            return Ok(providers);
+        }
+    }
 }
 
 fn pe<'data, Pe: ImageNtHeaders>(
