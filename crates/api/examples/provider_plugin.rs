@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
+use traceweir_format::spec::event::EventInfoClass;
 
 /// Registers, writes `count` events to the private session's file named by `PLUGIN_FILE`, unregisters. How many are in the file; a negative
 /// number when something failed.
@@ -29,6 +30,8 @@ pub extern "C" fn plugin_leak() -> i32 {
 fn run(count: u32) -> Option<u64> {
     let id = Guid::from_provider_name("Example-Plugin");
     let provider = Provider::register(id, None).ok()?;
+    // Whoever reads the trace finds this library, and what it has to say about its events.
+    provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).ok()?;
     let session = PrivateSession::start(&SessionConfig {
         name: "plugin".to_owned(),
         log_file_mode: 1,

@@ -43,10 +43,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Filter;
 use traceweir_transport::runtime::random;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::provider::{Decoding, EnableCallback, Handle, New};
 use outlets::Open;
 use promise::Promise;
@@ -111,13 +112,14 @@ pub(crate) fn register(
     provider: Guid,
     traits: Option<&[u8]>,
     callback: Option<EnableCallback>,
+    origin: usize,
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
     let decoding = traits.and_then(|traits| Decoding::by(traits, provider));
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
-    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback })?)
+    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?)
 }
 
 /// Registers a classic provider; `claimed` is told its handle before the callback is called.
@@ -128,7 +130,7 @@ pub(crate) fn register_classic(
     claimed: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let classes = Some(Client::get().lock().interned.classes(classes));
-    let new = New { provider, traits: None, decoding: None, classes, callback: Some(callback) };
+    let new = New { provider, traits: None, decoding: None, classes, callback: Some(callback), origin: 0 };
     let handle = Handle::claim_for(new)?;
     claimed(handle);
     enter(handle)
@@ -146,6 +148,21 @@ fn enter(handle: Handle) -> Result<Handle> {
             Err(e)
         }
     }
+}
+
+/// Has every session that collects from a registration told which module it lives in, now and whenever another one comes.
+///
+/// The module is found before the lock is taken: looking for it takes the loader's, and a library that registers while it is loaded holds that one already.
+pub(crate) fn track_binary(handle: Handle) -> Result<()> {
+    let module = handle.find_module();
+    let mut shared = Client::get().lock();
+    if !handle.is_current() {
+        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "the registration is gone"));
+    }
+    let module = shared.interned.module(module);
+    handle.slot().set_module(Some(module));
+    handle.slot().tell_module_to_all();
+    Ok(())
 }
 
 /// Ends a registration; `false` when it was gone already.

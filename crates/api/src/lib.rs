@@ -52,8 +52,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, and what a library asks of the process it
-//! lives in (fork, exit, signals).
+//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, the data of C programs, and what a library asks of the
+//! process it lives in (fork, exit, signals, loaded modules).
 #![deny(unsafe_code)]
 
 pub mod classic;

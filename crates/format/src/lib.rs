@@ -24,6 +24,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+pub mod binary_path;
 pub mod buffer;
 pub mod error;
 pub mod etl;

@@ -28,6 +28,7 @@ mod flush;
 pub mod identity;
 mod logfile;
 mod merge;
+mod modules;
 mod open;
 mod output;
 mod pool;

@@ -36,6 +36,7 @@ use traceweir_transport::message::SessionConfig;
 use crate::clock::SessionClock;
 use crate::config::{self, Limit, Mode};
 use crate::error::{Error, Result};
+use crate::modules;
 use crate::pool::Buffer;
 use crate::storage::Storage;
 
@@ -88,6 +89,8 @@ pub(crate) struct Facts {
     pub(crate) processors: u32,
     pub(crate) starter: (u32, u32),
     pub(crate) clock: SessionClock,
+    /// Records of modules, for the front of each file.
+    pub(crate) modules: Vec<Vec<u8>>,
 }
 
 impl Facts {
@@ -113,9 +116,18 @@ impl Facts {
             boot_time: FileTime(boot_time().0.min(start_time.0)),
             starter: (thread, process),
             maximum_file_size: c.maximum_file_size,
-            header_records: system_record(self.clock.anchor_stamp(anchor)),
+            header_records: self.front(self.clock.anchor_stamp(anchor)),
             ..Options::default()
         }
+    }
+
+    /// The records behind the log-file header.
+    fn front(&self, time: i64) -> Vec<u8> {
+        let mut records = system_record(time);
+        for module in &self.modules {
+            records.extend_from_slice(&modules::stamped(module, time));
+        }
+        records
     }
 }
 
@@ -293,6 +305,15 @@ impl LogFile {
             self.cut();
         }
         done
+    }
+
+    /// Adds the record of a module to the front of the file. In vain where the file has ended or has no room there.
+    pub(crate) fn add_module(&mut self, record: &[u8]) {
+        if self.ended.is_none() {
+            let time = self.clock.anchor_stamp(&self.anchor);
+            // A write that fails is done again with the final header.
+            let _ = self.writer.add_header_record(&modules::stamped(record, time));
+        }
     }
 
     /// What was written of a buffer goes; should even this fail, readers drop a cut buffer by themselves.

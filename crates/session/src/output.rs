@@ -46,6 +46,8 @@ pub(crate) enum Job {
     Buffer(Buffer),
     /// A piece for live consumers only.
     Live(Buffer),
+    /// A record that tells of a module: kept for the front of this file and of all that follow.
+    Module(Vec<u8>),
     /// Everything up to this stamp was handed over before: live consumers are told.
     Complete(i64),
     /// What is held is to be written.
@@ -103,6 +105,7 @@ impl Job {
             Self::Open(done) => done(Err(Error::Ended)),
             Self::Buffer(_)
             | Self::Live(_)
+            | Self::Module(_)
             | Self::WriteOut
             | Self::Complete(_)
             | Self::Close(_)
@@ -153,6 +156,12 @@ impl Output {
                     }
                     self.shared.piece_arrived(piece.filled);
                     self.note_full();
+                }
+                Job::Module(record) => {
+                    if let Log::File(file) = &mut self.log {
+                        file.add_module(&record);
+                    }
+                    self.facts.modules.push(record);
                 }
                 Job::Complete(stamp) => {
                     if let Some(live) = &mut self.live {

@@ -126,6 +126,11 @@ impl Writer {
         sound.then_some(whole)
     }
 
+    /// The process, as the session knows it.
+    pub(crate) const fn process(&self) -> u32 {
+        self.process
+    }
+
     #[inline]
     fn thread(&mut self, given: u32) -> u32 {
         match &mut self.threads {

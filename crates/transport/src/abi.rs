@@ -36,7 +36,7 @@
 //!
 //! ```text
 //!   00 u32 length of the record in bytes, 1 … 65535; SKIP: the rest of the ring up to its end is unused
-//!   04 u16 processor │ 06 u16 flags (KEEP_STAMP, WITH_…)
+//!   04 u16 processor │ 06 u16 flags (KEEP_STAMP, WITH_…, BINARY_PATH)
 //!   08 u64 raw counter at which the record was written
 //!   10 the record, then padding to a multiple of eight (its bytes mean nothing)
 //! ```
@@ -95,8 +95,10 @@ pub const WITH_START_KEY: u16 = 0x10;
 pub const WITH_CONTAINER: u16 = 0x20;
 /// The flags that ask for items.
 pub const WITH_ITEMS: u16 = WITH_SID | WITH_TS_ID | WITH_PSM_KEY | WITH_START_KEY | WITH_CONTAINER;
+/// The record tells which module a provider lives in: the owner keeps it in front of each of its files.
+pub const BINARY_PATH: u16 = 0x40;
 /// All flags that are defined.
-pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS;
+pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS | BINARY_PATH;
 /// The largest record.
 pub const MAX_RECORD: usize = 0xFFFF;
 /// The most processors a region has rings for.

@@ -1,10 +1,13 @@
 //! Rules of the provider's half: registration, callbacks, writing, classic providers.
 
 mod activity;
+mod binaries;
 mod callback;
 mod classic;
+mod descriptors;
 mod enabled;
 mod groups;
+mod information;
 mod not_here;
 mod register;
 mod size;
@@ -18,8 +21,11 @@ pub(crate) const RULES: &[&[Rule]] = &[
     register::RULES,
     callback::RULES,
     write::RULES,
+    descriptors::RULES,
     activity::RULES,
     enabled::RULES,
+    information::RULES,
+    binaries::RULES,
     traits::RULES,
     groups::RULES,
     classic::RULES,

@@ -28,8 +28,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "calls of different registrations may overlap",
         "a permission, of which this library makes no use"
     ),
-    not_here!("provider 4.1", D, "desc NULL; n > 0 with NULL data; NULL Ptr with a size → 87", "C façade"),
-    not_here!("provider 4.3", D, "descriptor types", "comes with the TraceLogging providers"),
+    not_here!("provider 4.1", D, "desc NULL; n > 0 with NULL data → 87", "C façade"),
     not_here!(
         "provider 4.4",
         P,
@@ -44,12 +43,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     ),
     not_here!("provider 4.5", P, "NULL → 87", "C façade"),
     not_here!("provider 4.6", O, "NULL string → 87", "C façade"),
-    not_here!(
-        "provider 6",
-        D,
-        "EventSetInformation: classes other than the traits, their lengths and the order of checks",
-        "comes with the TraceLogging providers"
-    ),
+    not_here!("provider 6", D, "Info NULL with a length → 87, behind the class and the handle", "C façade"),
     not_here!("provider 6", D, "who opts in initialises all bytes of descriptors", "a rule for callers"),
     not_here!(
         "provider 6",

@@ -233,5 +233,6 @@ pub(crate) fn capture(handle: Handle, outlet: u8, params: &EnableParams) {
         .map_or(Combined { level: params.level, any: params.match_any, all: params.match_all }, |w| {
             Combined { level: w.level, any: w.any, all: w.all }
         });
+    handle.slot().tell_module_again(outlet);
     handle.slot().capture_state(params.source, wish, &params.filters, 1 << (outlet & 63));
 }

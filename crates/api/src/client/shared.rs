@@ -10,7 +10,7 @@ use super::fork;
 use super::outlets::{Owner, Table};
 use super::promise::Promise;
 use crate::private::Running;
-use crate::provider::{Classes, Decoding, Handle, Traits};
+use crate::provider::{Classes, Decoding, Handle, Module, Traits};
 
 /// Lines for people at most.
 const MAX_NOTES: usize = 32;
@@ -55,6 +55,7 @@ pub(super) struct Interned {
     traits: Vec<&'static Traits>,
     decodings: Vec<&'static Decoding>,
     classes: Vec<&'static Classes>,
+    modules: Vec<&'static Module>,
 }
 
 impl Interned {
@@ -65,6 +66,11 @@ impl Interned {
     pub(super) fn decoding(&mut self, decoding: Decoding) -> &'static Decoding {
         let known = self.decodings.iter().find(|known| ***known == decoding).copied();
         known.unwrap_or_else(|| keep(&mut self.decodings, |_| false, || decoding))
+    }
+
+    pub(super) fn module(&mut self, module: Module) -> &'static Module {
+        let known = self.modules.iter().find(|known| ***known == module).copied();
+        known.unwrap_or_else(|| keep(&mut self.modules, |_| false, || module))
     }
 
     pub(super) fn classes(&mut self, classes: &[Guid]) -> &'static Classes {

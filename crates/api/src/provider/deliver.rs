@@ -35,7 +35,7 @@ use super::enable::Wish;
 use super::registration::Slot;
 use super::stack::{self, Frames};
 use super::stage::Stage;
-use super::write::{Event, Extras, Items, compose};
+use super::write::{Event, Extras, Given, Items, compose, traits_of};
 use super::{WriteError, filter, keys};
 use crate::client::outlets;
 
@@ -65,6 +65,7 @@ impl Except {
 struct Delivery<'e> {
     slot: &'e Slot,
     what: &'e Event<'e>,
+    given: &'e Given<'e>,
     thread: u32,
     /// Bytes of the plain record.
     size: usize,
@@ -81,20 +82,21 @@ struct Delivery<'e> {
 pub(super) fn to_each(
     slot: &Slot,
     what: &Event<'_>,
+    given: &Given<'_>,
     thread: u32,
     plain: &mut Stage<'_>,
     except: Except,
 ) -> Result<(), WriteError> {
     let frames = Frames::new();
     let mut delivery =
-        Delivery { slot, what, thread, size: plain.size(), chosen: 0, with_stack: 0, frames, key: 0 };
+        Delivery { slot, what, given, thread, size: plain.size(), chosen: 0, with_stack: 0, frames, key: 0 };
     let wanted = delivery.choose(except);
     if wanted & EVENT_KEY != 0 {
         delivery.key = keys::next();
     }
     if delivery.with_stack != 0 {
         // A string has one more function of this library between its caller and the record.
-        let skip = usize::from(what.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0);
+        let skip = given.depth + usize::from(what.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0);
         let (inside, caller) = (std::ptr::from_ref(plain).addr(), std::ptr::from_ref(what).addr());
         stack::capture(&mut delivery.frames, stack::From { inside, caller, skip });
     }
@@ -155,7 +157,7 @@ impl Delivery<'_> {
             }
             let extras = self.extras(&wish);
             let written = if extras.size() == 0 {
-                hand_over(&wish, self.thread, plain)
+                self.hand_over(&wish, plain)
             } else {
                 self.write_rich(&wish, &extras)
             };
@@ -166,14 +168,25 @@ impl Delivery<'_> {
 
     #[inline(never)]
     fn write_rich(&self, wish: &Wish, extras: &Extras<'_>) -> Result<(), WriteError> {
-        let related = self.what.related.map(|g| g.to_bytes());
-        let items = Items::with(self.slot.traits(), self.what.metadata, related.as_ref(), Some(extras));
+        let items = Items::with(
+            traits_of(self.slot, self.given),
+            self.what.metadata,
+            self.what.related,
+            Some(extras),
+        );
         let mut stage = Stage::empty();
-        if compose(&mut stage, self.slot, self.what, self.thread, &items) > MAX_RECORD {
+        if compose(&mut stage, self.slot, self.what, self.given, self.thread, &items) > MAX_RECORD {
             outlets::get(wish.outlet).count_lost(wish.ticket);
             return Err(WriteError::TooLarge);
         }
-        hand_over(wish, self.thread, &mut stage)
+        self.hand_over(wish, &mut stage)
+    }
+
+    fn hand_over(&self, wish: &Wish, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+        let mut record = stage.gather();
+        record.flags = self.given.ring_flags() | asked_of_owner(wish.property);
+        let written = outlets::get(wish.outlet).write(wish.ticket, self.thread, &mut record);
+        written.err().and_then(why).map_or(Ok(()), Err)
     }
 }
 
@@ -181,13 +194,6 @@ impl Delivery<'_> {
 pub(super) fn is_for(slot: &Slot, wish: &Wish, what: &Event<'_>) -> bool {
     wish.takes(what.descriptor.level, what.descriptor.keyword)
         && (!wish.filtered || filter::passes(slot, wish, what))
-}
-
-fn hand_over(wish: &Wish, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
-    let mut record = stage.gather();
-    record.flags = asked_of_owner(wish.property);
-    let written = outlets::get(wish.outlet).write(wish.ticket, thread, &mut record);
-    written.err().and_then(why).map_or(Ok(()), Err)
 }
 
 /// What a failure is called; `None`: the session ended while we were on the way, and nobody wants the event any more.

@@ -260,6 +260,9 @@ impl Slot {
         entry.write(&wish);
         self.active.fetch_or(bit, Ordering::Release);
         self.refresh();
+        if before.is_none_or(|before| before.ticket != ticket) {
+            self.tell_module(&wish);
+        }
         // Filters of the same content have the same number: nothing changed where all of it is equal.
         if let Some(before) = before {
             before.filters.release();

@@ -12,7 +12,10 @@
 //! | `enable` | who wants what: hot words, entries, matching, combination |
 //! | `filter` | which events pass the filters of a session |
 //! | `callback` | when the application's callback runs |
+//! | `binary` | which module a provider lives in |
+//! | `information` | what a provider may set (EventSetInformation) |
 //! | `write`, `stage` | one event as bytes on the stack |
+//! | `descriptor` | the same from the blocks of a C program |
 //! | `deliver`, `keys`, `stack` | several sessions, and what they ask for beside the event |
 //! | `activity` | activity ids of threads |
 //!
@@ -29,10 +32,13 @@
 //! ```
 
 pub mod activity;
+mod binary;
 mod callback;
 mod deliver;
+mod descriptor;
 mod enable;
 mod filter;
+mod information;
 mod keys;
 mod registration;
 mod stack;
@@ -48,9 +54,12 @@ use crate::client;
 use crate::error::{Error, Result};
 
 pub use crate::client::link_state;
+pub(crate) use crate::provider::binary::Module;
 pub(crate) use callback::for_provider;
 use deliver::Except;
+pub use descriptor::DataDescriptor;
 pub(crate) use enable::{Change, Combined};
+pub use information::set_information;
 pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;
@@ -132,7 +141,14 @@ impl Provider {
     /// Succeeds without a daemon too; one that appears later is told. Where a session has the provider enabled already, the callback runs before the
     /// return and the first event after it is not lost. ERROR_ACCESS_DENIED where the daemon forbids it, ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
-        client::register(provider, None, callback).map(|handle| Self { handle })
+        client::register(provider, None, callback, 0).map(|handle| Self { handle })
+    }
+
+    /// Registers a provider for a program that calls through a façade: `origin` is an address in the program's own module, such as that of its
+    /// callback or the one its call returns to; 0 where that is not known. It tells which module the provider belongs to.
+    #[doc(hidden)]
+    pub fn register_at(provider: Guid, callback: Option<EnableCallback>, origin: usize) -> Result<Self> {
+        client::register(provider, None, callback, origin).map(|handle| Self { handle })
     }
 
     /// Registers a provider with traits (name, group), which every event of it carries.
@@ -143,7 +159,7 @@ impl Provider {
     ) -> Result<Self> {
         tracelogging::Traits::parse_strict(traits)
             .map_err(|e| Error::refused(Status::ERROR_INVALID_PARAMETER, e.to_string()))?;
-        client::register(provider, Some(traits), callback).map(|handle| Self { handle })
+        client::register(provider, Some(traits), callback, 0).map(|handle| Self { handle })
     }
 
     /// Gives a registration that came without traits its traits, once; it joins the group that they name, and every event from now on carries them.

@@ -5,7 +5,7 @@
 //!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
 //!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │     read by every write
 //!           ├─ line 1 ────────────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  doomed  flags  decoding  classes  │     read by registering threads, the control thread, and writers
+//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │     read by registering threads, the control thread, and writers
 //!           │                                                                      │     whose registration is of a rarer kind
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
 //!           │ 20 × 32 bytes, see `enable`                                          │
@@ -19,7 +19,7 @@
 //!
 //! 1. `claimed` is taken by compare-exchange; only who took it fills the slot, and only the one who moved the generation from odd to even empties it.
 //! 2. The callback is read, called and taken out by whoever has the `turn` (see `callback`), so it is not freed under a caller.
-//! 3. Traits, what follows from them for headers, and lists of classes are interned and never freed.
+//! 3. Traits, what follows from them for headers, lists of classes and modules are interned and never freed.
 //! 4. Traits are set once, by `fill` or later under the client's lock, and what follows from them before: a writer that finds traits finds that too.
 //!
 //! Nothing here waits for a daemon; announcing a registration is the client's part.
@@ -37,6 +37,7 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
 use super::EnableCallback;
+use super::binary::Module;
 use super::callback::Turn;
 use super::enable::{Change, Entry, MAX_ENTRIES};
 use super::write::item_head;
@@ -55,7 +56,9 @@ pub(crate) struct Slot {
     provider: [AtomicU64; 2],
     traits: AtomicPtr<Traits>,
     generation: AtomicU32,
-    claimed: AtomicU32,
+    claimed: AtomicBool,
+    /// Data descriptors have types, also without traits.
+    typed: AtomicBool,
     pub(super) version: AtomicU64,
     pub(super) notified: AtomicU64,
     pub(super) turn: Turn,
@@ -70,6 +73,10 @@ pub(crate) struct Slot {
     classic: AtomicBool,
     decoding: AtomicPtr<Decoding>,
     classes: AtomicPtr<Classes>,
+    /// An address in the module that the provider belongs to; 0: the one this code is in.
+    origin: AtomicUsize,
+    /// That module, where sessions are to be told of it.
+    module: AtomicPtr<Module>,
     pub(super) entries: [Entry; MAX_ENTRIES],
 }
 
@@ -104,6 +111,13 @@ impl Decoding {
     }
 }
 
+impl Decoding {
+    /// The GUID that events are decoded by.
+    pub(super) fn guid(&self) -> Guid {
+        guid_of(self.provider)
+    }
+}
+
 /// The classes of events that a classic provider writes.
 #[derive(Debug)]
 pub(crate) struct Classes(pub(crate) Box<[Guid]>);
@@ -116,6 +130,8 @@ pub(crate) struct New {
     /// Of a classic provider.
     pub(crate) classes: Option<&'static Classes>,
     pub(crate) callback: Option<EnableCallback>,
+    /// An address in the module that the provider belongs to; 0: the one this code is in.
+    pub(crate) origin: usize,
 }
 
 static TABLE: [Slot; MAX_REGISTRATIONS] = [const { Slot::new() }; MAX_REGISTRATIONS];
@@ -134,7 +150,8 @@ impl Slot {
             provider: [AtomicU64::new(0), AtomicU64::new(0)],
             traits: AtomicPtr::new(ptr::null_mut()),
             generation: AtomicU32::new(0),
-            claimed: AtomicU32::new(0),
+            claimed: AtomicBool::new(false),
+            typed: AtomicBool::new(false),
             version: AtomicU64::new(0),
             notified: AtomicU64::new(0),
             turn: Turn::new(),
@@ -145,6 +162,8 @@ impl Slot {
             classic: AtomicBool::new(false),
             decoding: AtomicPtr::new(ptr::null_mut()),
             classes: AtomicPtr::new(ptr::null_mut()),
+            origin: AtomicUsize::new(0),
+            module: AtomicPtr::new(ptr::null_mut()),
             entries: [const { Entry::new() }; MAX_ENTRIES],
         }
     }
@@ -181,6 +200,17 @@ impl Slot {
         self.traits.store(leaked(traits), Ordering::Release);
     }
 
+    /// Whether the types of data descriptors mean something: the provider said so, or has traits.
+    #[inline(always)]
+    pub(super) fn honours_types(&self) -> bool {
+        self.typed.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether they mean something where there are no traits.
+    pub(super) fn use_types(&self, yes: bool) {
+        self.typed.store(yes, Ordering::Relaxed);
+    }
+
     /// Whether it is a classic provider's.
     pub(crate) fn is_classic(&self) -> bool {
         self.classic.load(Ordering::Relaxed)
@@ -190,6 +220,30 @@ impl Slot {
     pub(crate) fn classes(&self) -> &'static [Guid] {
         // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in `fill`.
         unsafe { self.classes.load(Ordering::Acquire).as_ref() }.map_or(&[], |c| &c.0)
+    }
+
+    /// The number of the registration that is in it, as [`Handle::to_raw`].
+    pub(super) fn raw(&self) -> u64 {
+        raw_of(self.generation.load(Ordering::Acquire), self)
+    }
+
+    /// An address in the module that the provider belongs to.
+    pub(super) fn origin(&self) -> usize {
+        match self.origin.load(Ordering::Relaxed) {
+            0 => Self::origin as *const () as usize,
+            address => address,
+        }
+    }
+
+    /// The module that sessions are told of.
+    pub(super) fn module(&self) -> Option<&'static Module> {
+        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in `set_module`.
+        unsafe { self.module.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Has sessions told of the module from now on. Under the client's lock.
+    pub(crate) fn set_module(&self, module: Option<&'static Module>) {
+        self.module.store(leaked(module), Ordering::Release);
     }
 
     /// Calls the callback, if there is one. The caller has the turn.
@@ -211,6 +265,9 @@ impl Slot {
         self.provider[0].store(words[0], Ordering::Relaxed);
         self.provider[1].store(words[1], Ordering::Relaxed);
         self.set_traits(new.traits, new.decoding);
+        self.use_types(false);
+        self.origin.store(new.origin, Ordering::Relaxed);
+        self.set_module(None);
         self.classic.store(new.classes.is_some(), Ordering::Relaxed);
         self.classes.store(leaked(new.classes), Ordering::Release);
         let callback = new.callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
@@ -301,7 +358,7 @@ impl Handle {
         traits: Option<&'static Traits>,
         callback: Option<EnableCallback>,
     ) -> Result<Self> {
-        Self::claim_for(New { provider, traits, decoding: None, classes: None, callback })
+        Self::claim_for(New { provider, traits, decoding: None, classes: None, callback, origin: 0 })
     }
 
     /// Takes a free slot. The registration is not announced yet.
@@ -310,7 +367,7 @@ impl Handle {
         for step in 0..MAX_REGISTRATIONS {
             let index = start.wrapping_add(step) % MAX_REGISTRATIONS;
             let slot = &TABLE[index];
-            if slot.claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 NEXT.store(index + 1, Ordering::Relaxed);
                 return Ok(Self { slot, generation: slot.fill(new) });
             }
@@ -324,7 +381,7 @@ impl Handle {
     /// The number that names it outside Rust; never 0.
     #[must_use]
     pub fn to_raw(self) -> u64 {
-        u64::from(self.generation) << 32 | (self.index() as u64 + 1)
+        raw_of(self.generation, self.slot)
     }
 
     /// From such a number; `None` where no registration can have it or it is gone, and for the number of a classic provider, whose
@@ -399,10 +456,18 @@ impl Handle {
     pub(crate) fn release(self) {
         self.slot.drop_callback();
         // Pairs with the acquire in `claim`.
-        self.slot.claimed.store(0, Ordering::Release);
+        self.slot.claimed.store(false, Ordering::Release);
     }
 
     fn index(self) -> usize {
-        (ptr::from_ref(self.slot).addr() - TABLE.as_ptr().addr()) / size_of::<Slot>()
+        index_of(self.slot)
     }
+}
+
+fn index_of(slot: &Slot) -> usize {
+    (ptr::from_ref(slot).addr() - TABLE.as_ptr().addr()) / size_of::<Slot>()
+}
+
+fn raw_of(generation: u32, slot: &Slot) -> u64 {
+    u64::from(generation) << 32 | (index_of(slot) as u64 + 1)
 }

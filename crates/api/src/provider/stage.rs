@@ -21,6 +21,8 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
+use traceweir_format::header::event;
+use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_transport::abi::PREFIX_BYTES;
 use traceweir_transport::ring::Gather;
 
@@ -117,6 +119,38 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Whether items with so many bytes, heads and padding included, can be staged by [`stage_items`](Self::stage_items).
+    #[inline(always)]
+    pub(super) const fn has_room_for_items(bytes: usize) -> bool {
+        bytes <= CAPACITY - PREFIX_BYTES - event::SIZE
+    }
+
+    /// Appends extended items to an event header, each a head, data and zeros up to a multiple of eight. Nothing stands behind the header yet, and
+    /// [`has_room_for_items`](Self::has_room_for_items) of all of them.
+    ///
+    /// They are staged in whole words: a word that is put together from two stores would have to wait for both when it is copied on.
+    #[inline(always)]
+    pub(super) fn stage_items(&mut self, items: [Option<(u64, &[u8])>; 2], last: Option<[u64; 3]>) {
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        let mut filled = PREFIX_BYTES + event::SIZE;
+        debug_assert_eq!(self.filled, filled);
+        for (head, data) in items.into_iter().flatten() {
+            // SAFETY: the caller asked for room; the header is whole words, and so is each item, so all ends at `CAPACITY` at the latest. `words` is
+            // borrowed mutably, so `data` does not overlap it.
+            unsafe {
+                base.add(filled).cast::<u64>().write(head.to_le());
+                copy_padded(base.add(filled + ITEM_HEAD), data);
+            }
+            filled += ITEM_HEAD + data.len().next_multiple_of(8);
+        }
+        if let Some(words) = last {
+            // SAFETY: as above.
+            unsafe { base.add(filled).cast::<[u64; 3]>().write(words.map(u64::to_le)) };
+            filled += size_of_val(&words);
+        }
+        self.filled = filled;
+    }
+
     #[inline(always)]
     fn push_part(&mut self, block: &'a [u8]) {
         // The callers bound the number of blocks; a part too many would be a record of a wrong length, hence no silent drop.
@@ -187,6 +221,41 @@ unsafe fn copy_small(to: *mut u8, from: &[u8]) {
     }
 }
 
+/// Copies bytes in whole words, the last one completed by zeros: no byte of the target is stored twice.
+///
+/// # Safety
+///
+/// `to` is valid for writes of `from.len()` bytes up to a multiple of eight, and does not overlap `from`.
+#[inline(always)]
+unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
+    let (at, n) = (from.as_ptr(), from.len());
+    // SAFETY: each read covers bytes inside `0..n`, by the condition it stands under; each write the same places, and the last one the rest of its word.
+    unsafe {
+        if n < 8 {
+            let mut last = [0; 8];
+            copy_small(last.as_mut_ptr(), from);
+            if n != 0 {
+                step::<8>(to, last.as_ptr());
+            }
+            return;
+        }
+        let mut done = 0;
+        while done + 16 <= n {
+            step::<16>(to.add(done), at.add(done));
+            done += 16;
+        }
+        if done + 8 <= n {
+            step::<8>(to.add(done), at.add(done));
+            done += 8;
+        }
+        if done < n {
+            let last = u64::from_le_bytes(at.add(n - 8).cast::<[u8; 8]>().read());
+            let last = last >> (8 * (8 - (n - done)) as u32);
+            to.add(done).cast::<[u8; 8]>().write(last.to_le_bytes());
+        }
+    }
+}
+
 /// Copies `N` bytes with plain moves.
 ///
 /// # Safety
@@ -229,6 +298,31 @@ mod tests {
                     want.extend_from_slice(block);
                 }
                 assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn items_of_every_size_are_padded_with_zeros() {
+        let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8 | 1).collect();
+        for length in 0..=240 {
+            for more in [0, 3, 8, 240] {
+                let mut stage = Stage::empty();
+                // What is not written must not be seen.
+                stage.words.fill(MaybeUninit::new(u64::MAX));
+                stage.begin([7; 10]);
+                let mut want: Vec<u8> = [7u64; 10].iter().flat_map(|w| w.to_le_bytes()).collect();
+                let (first, second) = (&source[..length], &source[1..1 + more]);
+                for (head, data) in [(1_u64, first), (2, second)] {
+                    want.extend_from_slice(&head.to_le_bytes());
+                    want.extend_from_slice(data);
+                    want.resize(want.len().next_multiple_of(8), 0);
+                }
+                stage.stage_items([Some((1, first)), Some((2, second))], Some([3, 4, 5]));
+                [3_u64, 4, 5].iter().for_each(|word| want.extend_from_slice(&word.to_le_bytes()));
+                stage.push(b"tail");
+                want.extend_from_slice(b"tail");
+                assert_eq!(bytes_of(&stage.gather()), want, "{length} {more}");
             }
         }
     }

@@ -16,12 +16,15 @@
 //! 2. An event that was wanted ends up in a session's ring or in its count of losses.
 //! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
 
+use std::mem::MaybeUninit;
+
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::header::{MAX_RECORD, event};
 use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
 };
+use traceweir_transport::abi::KEEP_STAMP;
 
 use super::deliver::{self, Except};
 use super::registration::{Decoding, Slot};
@@ -34,6 +37,8 @@ use crate::client::outlets;
 pub const MAX_BLOCKS: usize = 128;
 
 const ZEROS: [u8; 8] = [0; 8];
+/// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related activity.
+const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 /// Bytes of strings that are written without an allocation, and one unit more.
 const SHORT_STRING: usize = 1002;
 
@@ -54,6 +59,29 @@ impl<'a> Event<'a> {
     }
 }
 
+/// What a caller gives with one event in place of what the registration or the session's owner knows.
+///
+/// Apart from [`Event`], and looked at in functions of its own: the usual event has none of it and pays for none.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    /// The provider's metadata, for a registration without traits.
+    pub(super) traits: &'a [u8],
+    /// The time stamp, in the clock of the session.
+    pub(super) stamp: Option<u64>,
+    /// Functions of this library between the caller and the frame that the event lies in.
+    pub(super) depth: usize,
+}
+
+impl Given<'_> {
+    pub(super) const NOTHING: Self = Self { traits: &[], stamp: None, depth: 0 };
+
+    /// Flags of a record in the ring.
+    #[inline(always)]
+    pub(super) fn ring_flags(&self) -> u16 {
+        if self.stamp.is_some() { KEEP_STAMP } else { 0 }
+    }
+}
+
 /// Writes an event that the hot words let through.
 #[inline(always)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
@@ -66,7 +94,27 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
 
 #[inline(never)]
 fn write_wanted(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
-    staged(slot, what, |thread, stage| deliver(slot, what, thread, stage))
+    let given = &Given::NOTHING;
+    staged(slot, what, given, |thread, stage| deliver(slot, what, given, thread, stage))
+}
+
+/// Writes an event that came with more than an event usually does, and not to everybody.
+#[inline(never)]
+pub(super) fn write_given(
+    slot: &Slot,
+    what: &Event<'_>,
+    given: &Given<'_>,
+    except: Except,
+) -> Result<(), WriteError> {
+    if slot.is_filtered() && !filter::wanted(slot, what) {
+        return Ok(());
+    }
+    staged(slot, what, given, |thread, stage| {
+        if except == Except::default() {
+            return deliver(slot, what, given, thread, stage);
+        }
+        deliver::to_each(slot, what, given, thread, stage, except)
+    })
 }
 
 /// The same, but not to everybody.
@@ -75,7 +123,8 @@ pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Res
     if slot.is_filtered() && !filter::wanted(slot, what) {
         return Ok(());
     }
-    staged(slot, what, |thread, stage| deliver::to_each(slot, what, thread, stage, except))
+    let given = &Given::NOTHING;
+    staged(slot, what, given, |thread, stage| deliver::to_each(slot, what, given, thread, stage, except))
 }
 
 /// Puts the record together and has it delivered. Part of whoever calls it, so that the record lies in that one's frame.
@@ -83,6 +132,7 @@ pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Res
 fn staged(
     slot: &Slot,
     what: &Event<'_>,
+    given: &Given<'_>,
     deliver: impl FnOnce(u32, &mut Stage<'_>) -> Result<(), WriteError>,
 ) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
@@ -92,10 +142,8 @@ fn staged(
         Writer::Thread(thread) => thread,
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
     };
-    let related = what.related.map(|g| g.to_bytes());
-    let items = Items::new(slot.traits(), what.metadata, related.as_ref());
-    let mut stage = Stage::empty();
-    if compose(&mut stage, slot, what, thread, &items) > MAX_RECORD {
+    let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
+    if compose_plain(&mut stage, &mut kept, slot, what, given, thread) > MAX_RECORD {
         count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
@@ -125,16 +173,69 @@ fn units(text: &str) -> impl Iterator<Item = u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes)
 }
 
-/// The record on the stack; how many bytes it has. One with more than [`MAX_RECORD`] says something wrong about its size.
+/// The traits that an event carries: those of the registration, else those that came with it.
 #[inline(always)]
+pub(super) fn traits_of<'a>(slot: &Slot, given: &Given<'a>) -> &'a [u8] {
+    let traits = slot.traits();
+    if traits.is_empty() { given.traits } else { traits }
+}
+
+/// The record without anything that only some sessions get, on the stack; how many bytes it has. `kept` has room for what the record refers to.
+#[inline(always)]
+fn compose_plain<'a>(
+    stage: &mut Stage<'a>,
+    kept: &'a mut MaybeUninit<Items<'a>>,
+    slot: &Slot,
+    what: &'a Event<'a>,
+    given: &Given<'a>,
+    thread: u32,
+) -> usize {
+    let traits = traits_of(slot, given);
+    if traits.is_empty() && what.metadata.is_none() && what.related.is_none() {
+        stage.begin(header(slot, what, given, thread));
+        return finish(stage, what, 0);
+    }
+    let bytes = traits.len().saturating_add(what.metadata.map_or(0, <[u8]>::len));
+    let decoded_otherwise = !traits.is_empty() && slot.decoding().is_some();
+    if decoded_otherwise || !Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND)) {
+        let items = kept.write(Items::new(traits, what.metadata, what.related));
+        return compose(stage, slot, what, given, thread, items);
+    }
+    stage.begin(header(slot, what, given, thread));
+    let behind_schema = what.related.is_some();
+    let behind_traits = what.metadata.is_some() || behind_schema;
+    let traits = (item_word(ExtType::PROV_TRAITS, traits.len(), behind_traits), traits);
+    let schema = what
+        .metadata
+        .map(|metadata| (item_word(ExtType::EVENT_SCHEMA_TL, metadata.len(), behind_schema), metadata));
+    let related = what.related.map(|id| {
+        let [low, high] = words_of(id);
+        [item_word(ExtType::RELATED_ACTIVITYID, 16, false), low, high]
+    });
+    stage.stage_items([(!traits.1.is_empty()).then_some(traits), schema], related);
+    finish(stage, what, EVENT_HEADER_FLAG_EXTENDED_INFO)
+}
+
+/// Appends the payload and says what the record is.
+#[inline(always)]
+fn finish<'a>(stage: &mut Stage<'a>, what: &Event<'a>, flags: u16) -> usize {
+    stage.push_all(what.data);
+    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
+    stage.set_first(stage.size() as u64 | marker | u64::from(what.flags | flags) << 32);
+    stage.size()
+}
+
+/// The same with any items. A record with more than [`MAX_RECORD`] says something wrong about its size.
+#[inline(never)]
 pub(super) fn compose<'a>(
     stage: &mut Stage<'a>,
     slot: &Slot,
     what: &Event<'a>,
+    given: &Given<'_>,
     thread: u32,
     items: &'a Items<'a>,
 ) -> usize {
-    stage.begin(header(slot, what, thread));
+    stage.begin(header(slot, what, given, thread));
     if items.any {
         if !items.traits.1.is_empty()
             && let Some(decoding) = slot.decoding()
@@ -143,16 +244,12 @@ pub(super) fn compose<'a>(
         }
         items.push_to(stage);
     }
-    stage.push_all(what.data);
-    let flags = what.flags | if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 };
-    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
-    stage.set_first(stage.size() as u64 | marker | u64::from(flags) << 32);
-    stage.size()
+    finish(stage, what, if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 })
 }
 
 /// EVENT_HEADER as words, but for the first; the offsets are those of `traceweir_format::header::event`.
 #[inline(always)]
-fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] {
+fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64; event::SIZE / 8] {
     let provider = slot.provider_words();
     let d = what.descriptor;
     let descriptor = u64::from(d.id)
@@ -165,7 +262,19 @@ fn header(slot: &Slot, what: &Event<'_>, thread: u32) -> [u64; event::SIZE / 8] 
         Some(id) => words_of(id),
         None => words_of(&activity::current()),
     };
-    [0, u64::from(thread), 0, provider[0], provider[1], descriptor, d.keyword, 0, activity[0], activity[1]]
+    let stamp = given.stamp.unwrap_or(0);
+    [
+        0,
+        u64::from(thread),
+        stamp,
+        provider[0],
+        provider[1],
+        descriptor,
+        d.keyword,
+        0,
+        activity[0],
+        activity[1],
+    ]
 }
 
 #[inline(always)]
@@ -188,23 +297,20 @@ pub(super) struct Items<'a> {
     any: bool,
     traits: ([u8; ITEM_HEAD], &'a [u8]),
     schema: ([u8; ITEM_HEAD], Option<&'a [u8]>),
-    related: ([u8; ITEM_HEAD], Option<&'a [u8; 16]>),
+    related: ([u8; ITEM_HEAD], Option<[u8; 16]>),
     extras: Option<&'a Extras<'a>>,
 }
 
 impl<'a> Items<'a> {
-    // Plain fields and no list: a list is filled here and read there, and that costs more than the whole event.
-    #[inline(always)]
-    fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&'a [u8; 16]>) -> Self {
+    fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&Guid>) -> Self {
         Self::with(traits, metadata, related, None)
     }
 
     /// The same, and behind them what only some sessions get.
-    #[inline(always)]
     pub(super) fn with(
         traits: &'a [u8],
         metadata: Option<&'a [u8]>,
-        related: Option<&'a [u8; 16]>,
+        related: Option<&Guid>,
         extras: Option<&'a Extras<'a>>,
     ) -> Self {
         let behind_related = extras.is_some();
@@ -217,12 +323,14 @@ impl<'a> Items<'a> {
                 item_head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), behind_schema),
                 metadata,
             ),
-            related: (item_head(ExtType::RELATED_ACTIVITYID, 16, behind_related), related),
+            related: (
+                item_head(ExtType::RELATED_ACTIVITYID, 16, behind_related),
+                related.map(|id| id.to_bytes()),
+            ),
             extras,
         }
     }
 
-    #[inline(always)]
     fn push_to(&'a self, stage: &mut Stage<'a>) {
         if !self.traits.1.is_empty() {
             push_item(stage, &self.traits.0, self.traits.1);
@@ -230,7 +338,7 @@ impl<'a> Items<'a> {
         if let Some(metadata) = self.schema.1 {
             push_item(stage, &self.schema.0, metadata);
         }
-        if let Some(related) = self.related.1 {
+        if let Some(related) = &self.related.1 {
             push_item(stage, &self.related.0, related);
         }
         if let Some(extras) = self.extras {
@@ -272,29 +380,38 @@ impl<'a> Extras<'a> {
 
 /// What stands in front of an item's data. Sizes beyond 16 bits are cut: then the record is too large as well, and is refused by its own size.
 #[inline(always)]
-pub(super) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
-    let whole = (ITEM_HEAD + length).next_multiple_of(8) as u16;
-    let head = u64::from(whole)
+fn item_word(kind: ExtType, length: usize, another_follows: bool) -> u64 {
+    // Not `next_multiple_of`, which looks whether it overflows.
+    let whole = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
+    u64::from(whole)
         | u64::from(kind.0) << 16
         | u64::from(another_follows) << 32
-        | u64::from(length as u16) << 48;
-    head.to_le_bytes()
+        | u64::from(length as u16) << 48
 }
 
+/// The same as bytes.
 #[inline(always)]
+pub(super) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
+    item_word(kind, length, another_follows).to_le_bytes()
+}
+
 fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8]) {
-    stage.push(head);
-    stage.push(data);
-    stage.push(&ZEROS[..data.len().wrapping_neg() % 8]);
+    stage.push_all(&[head, data, ZEROS.get(..data.len().wrapping_neg() % 8).unwrap_or(&[])]);
 }
 
 /// Hands the record to the session that wants it, or to `deliver` where there are several or one wants more.
 #[inline(always)]
-fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+fn deliver(
+    slot: &Slot,
+    what: &Event<'_>,
+    given: &Given<'_>,
+    thread: u32,
+    stage: &mut Stage<'_>,
+) -> Result<(), WriteError> {
     let mut wishes = slot.wishes();
     let Some(wish) = wishes.next() else { return Ok(()) };
     if wish.property & deliver::SPECIAL != 0 || wishes.next().is_some() {
-        return deliver::to_each(slot, what, thread, stage, Except::default());
+        return deliver::to_each(slot, what, given, thread, stage, Except::default());
     }
     if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
         return Ok(());
@@ -302,7 +419,9 @@ fn deliver(slot: &Slot, what: &Event<'_>, thread: u32, stage: &mut Stage<'_>) ->
     if wish.filtered && !filter::passes(slot, &wish, what) {
         return Ok(());
     }
-    match outlets::get(wish.outlet).write(wish.ticket, thread, &mut stage.gather()) {
+    let mut record = stage.gather();
+    record.flags = given.ring_flags();
+    match outlets::get(wish.outlet).write(wish.ticket, thread, &mut record) {
         Ok(()) => Ok(()),
         Err(failure) => deliver::why(failure).map_or(Ok(()), Err),
     }
@@ -344,10 +463,19 @@ mod tests {
     }
 
     fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
-        let related = what.related.map(|g| g.to_bytes());
-        let items = Items::with(slot.traits(), what.metadata, related.as_ref(), extras);
+        let items = Items::with(slot.traits(), what.metadata, what.related, extras);
         let mut stage = Stage::empty();
-        compose(&mut stage, slot, what, 4711, &items);
+        compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
+        let bytes = bytes_of(&mut stage);
+        if extras.is_none() {
+            let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
+            compose_plain(&mut stage, &mut kept, slot, what, &Given::NOTHING, 4711);
+            assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
+        }
+        bytes
+    }
+
+    fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
         let gather = stage.gather();
         let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         bytes.truncate(16 + gather.staged_bytes);

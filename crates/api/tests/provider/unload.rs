@@ -4,9 +4,11 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use traceweir_format::binary_path::BinaryPath;
+
 use crate::{Scenario, Stage, read, succeeded};
 
-pub(crate) const SCENARIOS: &[Scenario] = &[("unload", unload)];
+pub(crate) const SCENARIOS: &[Scenario] = &[("unload", unload), ("change a library", change_a_library)];
 
 /// Where cargo put this program: target/PROFILE/deps/NAME.
 fn profile_folder() -> PathBuf {
@@ -35,13 +37,62 @@ fn a_library_with_a_provider_survives_its_own_unloading() {
     // This program holds the same code, but the library has a copy of its own: nothing is shared between the two.
     let status = stage
         .command("unload")
-        .env("PLUGIN_LIBRARY", library)
+        .env("PLUGIN_LIBRARY", &library)
         .env("PLUGIN_FILE", stage.path("plugin.etl"))
         .output();
     succeeded(&status.unwrap());
-    let trace =
-        traceweir_format::etl::Trace::open(std::fs::File::open(stage.path("plugin.etl")).unwrap()).unwrap();
+    assert_eq!(module_in(&stage.path("plugin.etl")), library);
+}
+
+#[test]
+fn a_library_that_was_deleted_or_renamed_is_told_by_its_path() {
+    build("provider_plugin", profile_folder().parent().unwrap(), |_| ());
+    let library = profile_folder().join("examples/libprovider_plugin.so");
+    let stage = Stage::new();
+    let folder = stage.path("").canonicalize().unwrap();
+    for (what, told) in [("deleted", "copy.so"), ("renamed", "renamed.so")] {
+        std::fs::copy(&library, folder.join("copy.so")).unwrap();
+        let done = stage
+            .command("change a library")
+            .env("PLUGIN_LIBRARY", folder.join("copy.so"))
+            .env("PLUGIN_CHANGE", what)
+            .env("PLUGIN_FILE", stage.path("changed.etl"))
+            .output();
+        succeeded(&done.unwrap());
+        assert_eq!(module_in(&stage.path("changed.etl")), folder.join(told), "{what}");
+    }
+}
+
+/// The module that a finalised file tells of.
+fn module_in(path: &Path) -> PathBuf {
+    let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        if BinaryPath::is_in(&record) {
+            let told = BinaryPath::parse(record.payload()).unwrap();
+            assert_eq!(told.guids, [traceweir::Guid::from_provider_name("Example-Plugin")]);
+            return told.path.into();
+        }
+    }
+    panic!("{}: no module", path.display());
+}
+
+/// Loads the library, changes its file, and only then uses it.
+fn change_a_library(folder: &Path) {
+    let library = PathBuf::from(std::env::var_os("PLUGIN_LIBRARY").unwrap());
+    let name = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: the library is ours; its function has the type given here.
+    unsafe {
+        let loaded = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+        assert!(!loaded.is_null());
+        match std::env::var("PLUGIN_CHANGE").unwrap().as_str() {
+            "deleted" => std::fs::remove_file(&library).unwrap(),
+            _ => std::fs::rename(&library, folder.canonicalize().unwrap().join("renamed.so")).unwrap(),
+        }
+        let run = symbol::<extern "C" fn(u32) -> i64>(loaded, c"plugin_run".as_ptr());
+        assert_eq!(run(10), 10);
+    }
 }
 
 /// Loads the library, uses it, unloads it; then its threads must still have their code.

@@ -358,6 +358,22 @@ impl<W: WriteAt> Writer<W> {
         &mut self.sink
     }
 
+    /// Adds a record, padded to eight bytes, to those behind the log-file header, and writes the header buffer again. Refused, with nothing changed,
+    /// where the buffer has no room left and in a file that is gone on with. The stamp is that of the header.
+    pub fn add_header_record(&mut self, record: &[u8]) -> Result<()> {
+        let before = self.options.header_records.len();
+        self.options.header_records.extend_from_slice(record);
+        let image = self.options.header_image(&Summary::default(), 0, 0);
+        let image = image.ok().filter(|image| image.len() == self.header_size as usize);
+        let fits = self.kept_header.is_none() && record.len() == align8(record.len());
+        let Some(image) = image.filter(|_| fits) else {
+            self.options.header_records.truncate(before);
+            let (size, limit) = (record.len() as u64, u64::from(self.header_size));
+            return Err(Error::TooLarge { what: "record for the header buffer", size, limit });
+        };
+        self.sink.write_at(0, &image)
+    }
+
     /// A better measure of the counter's rate, for the final header.
     pub fn set_perf_freq(&mut self, ticks_a_second: i64) {
         self.options.perf_freq = ticks_a_second;

@@ -11,7 +11,7 @@
 //! Source: Documented ("EventTrace_Header class", "TRACE_LOGFILE_HEADER"); Observed for the header, the masks, the completed rundown
 //! and the partition. The loss markers are delivered to consumers and normally not stored.
 
-use super::Ty::{Az, Bytes, FileTime, Guid, Hex32, I64, Pad, Ptr, U16, U32, Wz};
+use super::Ty::{Az, Bytes, FileTime, Guid, Hex32, Hex64, I64, Pad, Ptr, U16, U32, Wz};
 use super::{FieldShape, Shape, by, f, shape};
 use crate::spec::event::class;
 
@@ -88,6 +88,19 @@ pub(super) static SHAPES: &[Shape] = &[
         2,
         &[(0x43, "ProviderBinaryPath")],
         &[f("GuidCount", U32), by("Guid", Guid, "GuidCount"), f("BinaryPath", Wz)],
+    ),
+    // As this project writes it: `binary_path`.
+    trace(
+        3,
+        &[(0x43, "ProviderBinaryPath")],
+        &[
+            f("RegHandle", Hex64),
+            f("ProcessId", U32),
+            f("GuidCount", U32),
+            by("Guid", Guid, "GuidCount"),
+            f("BinaryPath", Wz),
+            f("BuildId", Wz),
+        ],
     ),
     trace(
         2,

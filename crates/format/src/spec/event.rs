@@ -84,6 +84,29 @@ pub const EVENT_WRITE_FLAG_NO_FAULTING: u32 = 1;
 /// EventWriteEx: the event tells of something that is done in private.
 pub const EVENT_WRITE_FLAG_INPRIVATE: u32 = 2;
 
+/// Type of a data descriptor: payload.
+pub const EVENT_DATA_DESCRIPTOR_TYPE_NONE: u8 = 0;
+/// Metadata of the event: its schema item.
+pub const EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA: u8 = 1;
+/// Metadata of the provider: its traits item.
+pub const EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA: u8 = 2;
+/// The time stamp of the event.
+pub const EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE: u8 = 3;
+
+/// What EventSetInformation sets: EVENT_INFO_CLASS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventInfoClass(pub u32);
+
+#[allow(missing_docs, non_upper_case_globals)] // Names as published.
+impl EventInfoClass {
+    pub const EventProviderBinaryTrackInfo: Self = Self(0);
+    pub const EventProviderSetReserved1: Self = Self(1);
+    pub const EventProviderSetTraits: Self = Self(2);
+    pub const EventProviderUseDescriptorType: Self = Self(3);
+    /// The first that there is not.
+    pub const MaxEventInfo: Self = Self(4);
+}
+
 /// EventActivityIdControl: the thread's id.
 pub const EVENT_ACTIVITY_CTRL_GET_ID: u32 = 1;
 /// The thread gets the id.

@@ -2,17 +2,19 @@
 //!
 //! A record that fits, but with its items no longer does (64 KiB, or the buffer), is dropped and counted as an event without room.
 
+use std::sync::PoisonError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use traceweir_format::buffer::HEADER_SIZE;
-use traceweir_transport::abi::{KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
+use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
 use traceweir_transport::ring::Head;
 
 use super::{Stream, submit};
 use crate::clock::SessionClock;
 use crate::engine::Shared;
 use crate::merge::{Ring, Sink};
+use crate::modules::{self, Kept};
 use crate::output::Job;
 use crate::pool::{Buffer, Wait};
 use crate::record::{Stamp, Writer};
@@ -102,6 +104,44 @@ impl Filler<'_, '_> {
     }
 
     #[cold]
+    fn put_special<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        if head.flags & BINARY_PATH == 0 {
+            return self.put_with_items(source, ring, head, stamp);
+        }
+        let before = self.events;
+        if !self.store(source, ring, head, stamp, None) {
+            return false;
+        }
+        if self.events != before {
+            self.take_module(source, head.length);
+        }
+        true
+    }
+
+    /// The record stored last tells of a module: kept for the front of files, where it then need not be among the events.
+    fn take_module(&mut self, source: usize, length: usize) {
+        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get(source)) else {
+            return;
+        };
+        let Some(buffer) = stream.buffer.as_mut() else { return };
+        let start = buffer.filled.saturating_sub(length.next_multiple_of(8));
+        let Some(record) = buffer.bytes.get_mut(start..buffer.filled) else { return };
+        if !modules::sign(record, length, writer.process()) {
+            return;
+        }
+        let mut known = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = known.add(record);
+        if kept == Kept::New {
+            let _ = self.jobs.send(Job::Module(record.to_vec()));
+        }
+        if kept != Kept::No && self.shared.keeps_modules_in_front() {
+            buffer.filled = start;
+            buffer.events = buffer.events.saturating_sub(1);
+            self.events = self.events.saturating_sub(1);
+        }
+    }
+
+    #[cold]
     fn put_with_items<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
         let gap = writer.item_bytes(head.flags);
@@ -119,8 +159,8 @@ impl Filler<'_, '_> {
 impl<R: Ring> Sink<R> for Filler<'_, '_> {
     #[inline]
     fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
-        if head.flags & WITH_ITEMS != 0 {
-            return self.put_with_items(source, ring, head, stamp);
+        if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
+            return self.put_special(source, ring, head, stamp);
         }
         self.store(source, ring, head, stamp, None)
     }

@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
 
 use super::{Done, Live, NextFile, SourceId};
 use crate::collect::Source;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
+use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
 use crate::sequence::Sequence;
@@ -75,6 +77,8 @@ pub(crate) struct Shared {
     sources: AtomicU64,
     /// Bytes of pieces for live consumers that are under way to the writer.
     pieces: AtomicU64,
+    /// Modules of providers that the session was told of.
+    pub(crate) modules: Mutex<Modules>,
     /// Nothing more can be kept: there is no log, and the backlog for the first consumer is full.
     is_full: AtomicBool,
 }
@@ -114,6 +118,7 @@ impl Shared {
             wakes: Mutex::new(Vec::new()),
             sources: AtomicU64::new(1),
             pieces: AtomicU64::new(0),
+            modules: Mutex::new(Modules::new(config.buffer_bytes())),
             is_full: AtomicBool::new(false),
         };
         shared.listen_to(&shared.bell)?;
@@ -246,6 +251,14 @@ impl Shared {
 
     pub(crate) fn maximum_buffers(&self) -> usize {
         locked(&self.config).maximum_buffers as usize
+    }
+
+    /// Whether the front of the log is the only place for what is kept of modules: there is a log that has one, and nobody who listens live.
+    pub(crate) fn keeps_modules_in_front(&self) -> bool {
+        let config = self.config();
+        let mode = Mode(config.log_file_mode);
+        let has_front = !mode.appends() && config.log_file_mode & EVENT_TRACE_COMPRESSED_MODE == 0;
+        (config.log_file.is_some() || mode.is_buffering()) && has_front && !mode.is_real_time()
     }
 
     /// How the session is.

@@ -50,6 +50,7 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
         processors: u32::from(shared.streams),
         starter: place.starter,
         clock: clock.clone(),
+        modules: Vec::new(),
     };
     let live = config.mode().is_real_time();
     let room = shared.maximum_buffers();

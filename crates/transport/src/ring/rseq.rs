@@ -205,10 +205,12 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "ja 23f",
             "add rdi, rdx",
             "22:",
-            // The reader has had these lines: fetching those of the next records back now hides the way to the other processor's cache.
+            // The reader has had these lines: fetching those of the next records back now hides the way to the other processor's cache. As many
+            // as a self-described event of the usual size fills.
             "prefetchw byte ptr [rdi + 512]",
             "prefetchw byte ptr [rdi + 576]",
             "prefetchw byte ptr [rdi + 640]",
+            "prefetchw byte ptr [rdi + 704]",
             "add r9, rcx",
             "mov rax, r9",
             "sub rax, qword ptr [r8 + {c_tail}]",

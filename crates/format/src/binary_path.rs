@@ -1,0 +1,177 @@
+//! Which module a provider lives in: the event that ties the GUIDs of a registration to the file that holds their decoding resources.
+//!
+//! ```text
+//!   class EventTraceGuid, opcode 0x43, version 3
+//!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 number of GUIDs │ 10 GUIDs
+//!   then the absolute path of the module, UTF-16 with its NUL, and its GNU build id in hexadecimal, UTF-16 with its NUL, empty where it has none
+//! ```
+//!
+//! Version 2 is what Windows writes: number of GUIDs, GUIDs, path. Source: defined here, in the form of the published event.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::guid::Guid;
+use crate::header::Record;
+use crate::header::classic::ClassicHeader;
+use crate::spec::event::class;
+use crate::text;
+use crate::wire::{Put, guid_at, u32_at, u64_at};
+use crate::{Error, Result};
+
+/// The opcode of the event.
+pub const OPCODE: u8 = 0x43;
+/// The version of the event as it is defined here.
+pub const VERSION: u16 = 3;
+/// GUIDs of one event at most.
+pub const MAX_GUIDS: usize = 16;
+/// The longest path, in UTF-16 units without the NUL: as many bytes as the system allows.
+pub const MAX_PATH: usize = 4096;
+/// The longest build id, in digits.
+pub const MAX_BUILD_ID: usize = 128;
+/// Where the process id stands in the payload.
+pub const PROCESS_ID: usize = 0x08;
+
+const GUIDS: usize = 0x10;
+
+/// The payload of the event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BinaryPath {
+    /// A number that tells registrations of the process apart; 0: none.
+    pub tag: u64,
+    /// The process.
+    pub process_id: u32,
+    /// The provider's GUIDs: the one it is controlled by, and the one its events are decoded by where that is another.
+    pub guids: Vec<Guid>,
+    /// The module.
+    pub path: String,
+    /// Its GNU build id in hexadecimal, or nothing.
+    pub build_id: String,
+}
+
+impl BinaryPath {
+    /// Whether a record is such an event.
+    #[must_use]
+    pub fn is_in(record: &Record<'_>) -> bool {
+        let descriptor = record.descriptor();
+        record.provider() == class::EVENT_TRACE
+            && descriptor.opcode == OPCODE
+            && u16::from(descriptor.version) == VERSION
+    }
+
+    /// The payload's bytes. What is longer than it may be is cut.
+    #[must_use]
+    pub fn to_payload(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let count = self.guids.len().min(MAX_GUIDS);
+        out.put_u64(self.tag);
+        out.put_u32(self.process_id);
+        out.put_u32(u32::try_from(count).unwrap_or(0));
+        for guid in self.guids.iter().take(count) {
+            out.extend_from_slice(&guid.to_bytes());
+        }
+        for (text, most) in [(&self.path, MAX_PATH), (&self.build_id, MAX_BUILD_ID)] {
+            let units = text.encode_utf16().filter(|unit| *unit != 0).take(most);
+            for unit in units.chain([0]) {
+                out.put_u16(unit);
+            }
+        }
+        out
+    }
+
+    /// The whole record, without thread and time, padded to eight bytes.
+    pub fn to_record(&self) -> Result<Vec<u8>> {
+        let header = ClassicHeader {
+            class: class::EVENT_TRACE,
+            opcode: OPCODE,
+            version: VERSION,
+            pointer_size: 8,
+            level: 0,
+            thread_id: 0,
+            process_id: self.process_id,
+            time: 0,
+            cpu_times: (0, 0),
+            instance: None,
+        };
+        let mut record = Vec::new();
+        header.encode(&self.to_payload(), &mut record)?;
+        Ok(record)
+    }
+
+    /// From a payload; an error where it is not as [`to_payload`](Self::to_payload) makes it.
+    pub fn parse(payload: &[u8]) -> Result<Self> {
+        let bad = |why| Error::Invalid { what: "binary path", offset: 0, why };
+        if payload.len() < GUIDS {
+            return Err(bad("shorter than its fixed part"));
+        }
+        let count = u32_at(payload, 0x0C) as usize;
+        if count > MAX_GUIDS {
+            return Err(bad("too many GUIDs"));
+        }
+        let end = GUIDS.saturating_add(count.saturating_mul(16));
+        let rest = payload.get(end..).ok_or_else(|| bad("GUIDs that leave the payload"))?;
+        let guids =
+            (0..count).map(|i| guid_at(payload, GUIDS.saturating_add(i.saturating_mul(16)))).collect();
+        let (path, rest) = text_of(rest, MAX_PATH).ok_or_else(|| bad("a path that does not end"))?;
+        let (build_id, _) = text_of(rest, MAX_BUILD_ID).ok_or_else(|| bad("a build id that does not end"))?;
+        Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
+    }
+}
+
+/// A text with its NUL, and what is behind it.
+fn text_of(bytes: &[u8], most: usize) -> Option<(String, &[u8])> {
+    let text = text::until_nul16(bytes);
+    let rest = bytes.get(text.len().checked_add(2)?..)?;
+    (text.len() / 2 <= most).then(|| (text::utf16(text), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    fn sample() -> BinaryPath {
+        BinaryPath {
+            tag: 0x0102_0304_0506_0708,
+            process_id: 4711,
+            guids: [Guid::from_u128(1), Guid::from_u128(2)].to_vec(),
+            path: "/opt/ä/libprovider.so".to_string(),
+            build_id: "00ff".to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for it in [sample(), BinaryPath::default()] {
+            assert_eq!(BinaryPath::parse(&it.to_payload()), Ok(it.clone()));
+            let record = it.to_record().unwrap();
+            let record = Record::parse(&record, 0).unwrap();
+            assert!(BinaryPath::is_in(&record));
+            assert_eq!(BinaryPath::parse(record.payload()), Ok(it));
+        }
+    }
+
+    #[test]
+    fn a_payload_cut_anywhere_is_refused() {
+        let payload = sample().to_payload();
+        for length in 0..payload.len() {
+            assert!(BinaryPath::parse(&payload[..length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_longer_than_it_may_be() {
+        let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample() };
+        let read = BinaryPath::parse(&long.to_payload()).unwrap();
+        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH, MAX_BUILD_ID));
+        let mut many = sample().to_payload();
+        many[0x0C..0x10].copy_from_slice(&17_u32.to_le_bytes());
+        many.resize(4000, 0);
+        assert!(BinaryPath::parse(&many).is_err());
+        let mut endless = BinaryPath::default().to_payload();
+        endless.truncate(GUIDS);
+        endless.resize(GUIDS + 2 * (MAX_PATH + 1), b'x');
+        endless.resize(endless.len() + 8, 0);
+        assert!(BinaryPath::parse(&endless).is_err());
+    }
+}

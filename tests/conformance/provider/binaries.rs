@@ -1,0 +1,217 @@
+//! Binary tracking by a provider: which module it lives in, in every session that collects from it.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use traceweir::consumer::{self, Item, Trace};
+use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
+use traceweir::private::PrivateSession;
+use traceweir::{Guid, Provider};
+use traceweir_format::binary_path::BinaryPath;
+use traceweir_format::header::Record;
+use traceweir_format::spec::event::{EventInfoClass, class};
+use traceweir_format::tracelogging::TraitsBuilder;
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Seen, Session, Stage, event, events_of, new_provider};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "info 3.18",
+        D,
+        "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
+        paths_are_told
+    ),
+    rule!("info 3.18", D, "file sessions have it among the first events", among_the_first),
+    rule!("info 3.18", D, "real-time sessions get it live", live),
+    rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
+    rule!("info 3.18", P, "each file of a row, and a circular log, is complete in itself", complete_files),
+    rule!("info 3.18", P, "a file that appends has it among its events", appended_files),
+    rule!("info 3.18", P, "the build id is a second text, and the GUID to decode by is told too", build_ids),
+    rule!("info 3.18", P, "private sessions in the process have it too", private_sessions),
+    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is told", not_without_the_call),
+    rule!(
+        "provider 6 #BinaryTrackInfo",
+        P,
+        "of one registration it is told once, however often it is asked for",
+        told_once
+    ),
+];
+
+fn track(provider: &Provider) {
+    provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).unwrap();
+}
+
+/// What events of a file tell of modules.
+fn told(seen: &[Seen]) -> Vec<BinaryPath> {
+    let is_it = |it: &&Seen| it.provider == class::EVENT_TRACE && it.descriptor.opcode == 0x43;
+    seen.iter().filter(is_it).map(|it| BinaryPath::parse(&it.payload).unwrap()).collect()
+}
+
+fn is_of(told: &BinaryPath, provider: Guid) -> bool {
+    let program = std::fs::canonicalize("/proc/self/exe").unwrap();
+    told.guids.first() == Some(&provider)
+        && told.process_id == std::process::id()
+        && Path::new(&told.path) == program
+}
+
+/// The modules in a file, of which there is one, this program for this provider.
+#[track_caller]
+fn assert_told(path: &Path, provider: Guid) {
+    let told = told(&events_of(path));
+    assert!(matches!(&told[..], [it] if is_of(it, provider)), "{}: {told:?}", path.display());
+}
+
+fn paths_are_told(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    track(&provider);
+    let seen = stage.stop(session);
+    let [it] = &told(&seen)[..] else { panic!("{seen:?}") };
+    assert!(is_of(it, guid), "{it:?}");
+    assert_eq!(it.tag, provider.handle().to_raw());
+    assert_eq!(seen[0].process, std::process::id());
+}
+
+fn among_the_first(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    for _ in 0..1_000 {
+        provider.write(&event(1, 4, 1), &[&[0; 100]]).unwrap();
+    }
+    stage.controller().flush(&session.id, None).unwrap();
+    track(&provider);
+    stage.controller().flush(&session.id, None).unwrap();
+    let path = session.properties.config.log_file.clone().unwrap();
+    let end = stage.end(session);
+    let seen = events_of(&path);
+    assert!(is_of(&told(&seen[..1])[0], guid), "before all others, though it came behind them");
+    assert_eq!((seen.len(), end.events), (1_001, 1_000));
+}
+
+fn live(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: 0x100, log_file: None, ..stage.config() };
+    let (guid, session) = (new_provider(), stage.start(&config));
+    let provider = Provider::register(guid, None).unwrap();
+    stage.enable(&session, guid, &EnableParams::default());
+    let trace = Trace::open_live(None, &session.id).unwrap();
+    track(&provider);
+    stage.controller().flush(&session.id, None).unwrap();
+    let mut found = Vec::new();
+    let start = Instant::now();
+    let id = session.id.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            let _ = stage.controller().stop(&id);
+        });
+        let done = consumer::process(vec![trace], |item| {
+            if let Item::Event(it) = item
+                && BinaryPath::is_in(&it.record)
+            {
+                found.push(BinaryPath::parse(it.record.payload()).unwrap());
+            }
+            if start.elapsed().as_secs() > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        done.unwrap();
+    });
+    assert!(matches!(&found[..], [it] if is_of(it, guid)), "{found:?}");
+}
+
+fn later_sessions(stage: &Stage) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let provider = Provider::register(guid, None).unwrap();
+    track(&provider);
+    stage.enable(&session, guid, &EnableParams::default());
+    let second = stage.start(&stage.config());
+    stage.enable(&second, guid, &EnableParams::default());
+    for session in [session, second] {
+        assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+    }
+}
+
+/// A session of this configuration with a provider that is tracked.
+fn tracked(stage: &Stage, config: &SessionConfig) -> (Session, Provider, Guid) {
+    let (guid, session) = (new_provider(), stage.start(config));
+    let provider = Provider::register(guid, None).unwrap();
+    track(&provider);
+    stage.enable(&session, guid, &EnableParams::default());
+    (session, provider, guid)
+}
+
+fn complete_files(stage: &Stage) {
+    let pattern = stage.folder().join(format!("tracked {}-%d.etl", crate::stage::unique()));
+    let file = |n: u32| pattern.to_string_lossy().replace("%d", &n.to_string());
+    let config = SessionConfig {
+        log_file_mode: 0x8,
+        maximum_file_size: 1,
+        log_file: Some(pattern.clone()),
+        ..stage.config()
+    };
+    let (session, provider, guid) = tracked(stage, &config);
+    for _ in 0..2 {
+        provider.write(&event(1, 4, 1), &[]).unwrap();
+        stage.controller().increment(&session.id).unwrap();
+    }
+    drop(stage.end(session));
+    for n in 1..=3 {
+        assert_told(Path::new(&file(n)), guid);
+    }
+    let circular = SessionConfig { log_file_mode: 0x2, maximum_file_size: 1, ..stage.config() };
+    let (session, provider, guid) = tracked(stage, &circular);
+    for _ in 0..6_000 {
+        let _ = provider.write(&event(1, 4, 1), &[&[0; 500]]);
+        if provider.write(&event(1, 4, 1), &[]).is_err() {
+            stage.controller().flush(&session.id, None).unwrap();
+        }
+    }
+    assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+}
+
+fn appended_files(stage: &Stage) {
+    let config = SessionConfig { log_file_mode: 0x4, clock: 2, ..stage.config() };
+    let (session, _provider, guid) = tracked(stage, &config);
+    assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+}
+
+fn build_ids(stage: &Stage) {
+    let (guid, decode, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
+    let traits = TraitsBuilder::new("Tracked").decode_guid(&decode).finish().unwrap().to_vec();
+    let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
+    track(&provider);
+    stage.enable(&session, guid, &EnableParams::default());
+    let told = told(&stage.stop(session));
+    assert_eq!(told[0].guids, [guid, decode]);
+    let id = &told[0].build_id;
+    assert!(id.chars().all(|digit| digit.is_ascii_hexdigit()) && id.len().is_multiple_of(2), "{id}");
+}
+
+fn private_sessions(stage: &Stage) {
+    let config = stage.config();
+    let path = config.log_file.clone().unwrap();
+    let (guid, session) = (new_provider(), PrivateSession::start(&config).unwrap());
+    let provider = Provider::register(guid, None).unwrap();
+    session.enable(guid, &EnableParams::default()).unwrap();
+    track(&provider);
+    assert_eq!(session.stop().unwrap().events_lost, 0);
+    assert_told(&path, guid);
+}
+
+fn not_without_the_call(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session).len(), 1);
+}
+
+fn told_once(stage: &Stage) {
+    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    track(&provider);
+    track(&provider);
+    let params = EnableParams::default();
+    stage.controller().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
+    stage.disable(&session, guid);
+    stage.enable(&session, guid, &params);
+    let seen = stage.stop(session);
+    assert_eq!(told(&seen).len(), 1, "{seen:?}");
+    let record = told(&seen)[0].to_record().unwrap();
+    assert!(BinaryPath::is_in(&Record::parse(&record, 0).unwrap()));
+}

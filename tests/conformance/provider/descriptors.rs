@@ -1,0 +1,250 @@
+//! Data descriptors and their types, as a C program gives them.
+
+use traceweir::controller::EnableParams;
+use traceweir::provider::DataDescriptor;
+use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir_format::spec::event::ExtType;
+use traceweir_format::tracelogging::TraitsBuilder;
+
+use super::classic::records;
+use crate::rule::{Rule, rule};
+use crate::stage::{Seen, Session, Stage, event};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "provider 4.1",
+        P,
+        "a descriptor with NULL Ptr and a size → 87; without a size it is empty",
+        null_blocks
+    ),
+    rule!("provider 4.1", D, "more than 128 data descriptors → 87", too_many),
+    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", too_large),
+    rule!("provider 4.3", D, "before the provider opted in every type is payload", types_are_ignored),
+    rule!(
+        "decision 22",
+        P,
+        "so metadata without traits is payload, and there is no schema item",
+        metadata_as_payload
+    ),
+    rule!("provider 4.3 #NONE", D, "payload, in order", payload),
+    rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata),
+    rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata),
+    rule!(
+        "provider 4.3 #PROVIDER_METADATA",
+        D,
+        "is dropped where traits were set",
+        provider_metadata_and_traits
+    ),
+    rule!(
+        "provider 4.3 #TIMESTAMP_OVERRIDE",
+        D,
+        "is the event's time stamp, in the session's clock",
+        time_stamps
+    ),
+    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
+    rule!("provider 4.3", P, "types from 4 on → 87", unknown_types),
+    rule!("provider 4.3", P, "a type twice → 87", repeated_types),
+    rule!("decision 33", P, "descriptors are looked at when somebody listens, not before", nobody_looks),
+    rule!(
+        "provider 4",
+        D,
+        "Transfer and Ex by descriptors: activities, excluded sessions, flags",
+        all_parameters
+    ),
+];
+
+const PAYLOAD: u8 = 0;
+const METADATA: u8 = 1;
+const PROVIDER: u8 = 2;
+const STAMP: u8 = 3;
+const USE_TYPES: u32 = 3;
+
+fn block(kind: u8, data: &[u8]) -> DataDescriptor {
+    DataDescriptor::of_kind(kind, data)
+}
+
+/// The status of a write of these blocks.
+fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> u32 {
+    // SAFETY: the rules here describe bytes that they own, or NULL.
+    let written = unsafe { provider.handle().write_descriptors(descriptor, 0, 0, None, None, blocks) };
+    written.map_or_else(|e| e.status().0, |()| 0)
+}
+
+/// A provider that has opted in, and its session.
+fn typed(stage: &Stage) -> (Session, Provider) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    provider.set_information(USE_TYPES, Some(&[1])).unwrap();
+    (session, provider)
+}
+
+/// The only event that arrived.
+fn only(stage: &Stage, session: Session) -> Seen {
+    let mut seen = stage.stop(session);
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    seen.remove(0)
+}
+
+fn null_blocks(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), 87);
+    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), 0);
+    let seen = only(stage, session);
+    assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
+}
+
+fn too_many(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let blocks = vec![block(PAYLOAD, b"b"); 129];
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 87);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), 0);
+    assert_eq!(only(stage, session).payload, [b'b'; 128]);
+}
+
+fn too_large(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    let large = vec![7; 40_000];
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]), 534);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, &large), block(PAYLOAD, &large)]), 534);
+    assert!(stage.stop(session).is_empty());
+}
+
+fn types_are_ignored(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let blocks = [
+        block(METADATA, b"a"),
+        block(PROVIDER, b"b"),
+        block(STAMP, b"c"),
+        block(77, b"d"),
+        block(METADATA, b"e"),
+    ];
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
+    let seen = only(stage, session);
+    assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
+}
+
+fn metadata_as_payload(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
+    let metadata = b"\x06\0\0ab\0";
+    let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
+    let blocks = [block(PROVIDER, &traits), block(METADATA, metadata), block(PAYLOAD, b"data")];
+    assert_eq!(write(&provider, &descriptor, &blocks), 0);
+    let seen = only(stage, session);
+    assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
+    assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
+}
+
+fn payload(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    let blocks = [block(PAYLOAD, b"one"), block(METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
+    assert_eq!(only(stage, session).payload, b"onetwo");
+}
+
+fn event_metadata(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    let metadata = b"\x06\0\0ab\0";
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, metadata), block(PAYLOAD, b"data")]), 0);
+    let seen = only(stage, session);
+    assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
+    assert_eq!(seen.payload, b"data");
+}
+
+fn provider_metadata(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
+    let blocks = [block(PROVIDER, &traits), block(METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
+    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), 0);
+    let seen = stage.stop(session);
+    let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
+    assert_eq!(seen[0].items, items);
+    assert_eq!(seen[1].items, [], "of this event only");
+}
+
+fn provider_metadata_and_traits(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
+    provider.set_traits(&traits).unwrap();
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PROVIDER, b"other"), block(PAYLOAD, b"data")]), 0);
+    let seen = only(stage, session);
+    assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
+}
+
+fn time_stamps(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[]), 0);
+    let early = 1_000_i64.to_ne_bytes();
+    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]), 0);
+    assert_eq!(write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]), 0);
+    let seen = records(stage, session, |it| (it.descriptor().id, it.time(), it.payload().to_vec()));
+    let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
+    assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
+    assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");
+}
+
+fn sizes_of_stamps(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    for wrong in [0, 1, 4, 7, 9, 16] {
+        assert_eq!(write(&provider, &event(1, 4, 1), &[block(STAMP, &[0; 16][..wrong])]), 87, "{wrong}");
+    }
+    assert!(stage.stop(session).is_empty());
+}
+
+fn unknown_types(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    for kind in 4..=u8::MAX {
+        assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), 87, "{kind}");
+    }
+    assert!(stage.stop(session).is_empty());
+}
+
+fn repeated_types(stage: &Stage) {
+    let (session, provider) = typed(stage);
+    for kind in [METADATA, PROVIDER, STAMP] {
+        let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
+        assert_eq!(write(&provider, &event(1, 4, 1), &twice), 87, "{kind}");
+    }
+    assert!(stage.stop(session).is_empty());
+}
+
+fn nobody_looks(_stage: &Stage) {
+    let provider = Provider::register(crate::stage::new_provider(), None).unwrap();
+    provider.set_information(USE_TYPES, Some(&[1])).unwrap();
+    let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
+    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
+    let handle = provider.handle();
+    drop(provider);
+    // SAFETY: nothing is read of a registration that is gone; the block is NULL.
+    let written = unsafe { handle.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) };
+    assert_eq!(written.unwrap_err().status().0, 6);
+}
+
+fn all_parameters(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    let (activity, related) = (Guid::from_u128(1), Guid::from_u128(2));
+    let blocks = [block(PAYLOAD, b"x")];
+    let write = |id, exclude, flags| {
+        let descriptor = event(id, 4, 1);
+        // SAFETY: the block lies in a constant.
+        let written = unsafe {
+            provider.handle().write_descriptors(
+                &descriptor,
+                exclude,
+                flags,
+                Some(&activity),
+                Some(&related),
+                &blocks,
+            )
+        };
+        written.map_or_else(|e| e.status().0, |()| 0)
+    };
+    assert_eq!([write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)], [0, 0, 0, 87]);
+    let seen = stage.stop(session);
+    assert_eq!(seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>(), [1, 3]);
+    for it in seen {
+        assert_eq!(it.activity, Some(activity));
+        assert_eq!(it.items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
+    }
+}

@@ -1,0 +1,172 @@
+//! EventSetInformation: classes, lengths, handles, and the order in which they are looked at.
+
+use traceweir::Provider;
+use traceweir::controller::EnableParams;
+use traceweir::provider::{DataDescriptor, set_information};
+use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
+
+use crate::rule::{Rule, rule};
+use crate::stage::{Stage, event, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!("provider 6", D, "a handle that is 0, unknown or gone → 87, not 6", wrong_handles),
+    rule!("provider 6", D, "a length that is wrong for the class → 87", wrong_lengths),
+    rule!("provider 6", D, "a class that there is not → 50", unknown_classes),
+    rule!("provider 6", P, "the class is looked at before the handle and the buffer", the_class_comes_first),
+    rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
+    rule!("provider 6 #SetReserved1", P, "not used → 50", reserved),
+    rule!("provider 6 #SetTraits", D, "sets the traits, once", traits_by_class),
+    rule!("provider 6 #SetTraits", D, "turns on descriptor types", traits_turn_types_on),
+    rule!(
+        "provider 6 #UseDescriptorType",
+        D,
+        "TRUE: types are honoured; FALSE: ignored again",
+        types_on_and_off
+    ),
+    rule!("provider 6 #UseDescriptorType", D, "exactly one byte, else 87", one_byte),
+    rule!(
+        "provider 6 #UseDescriptorType",
+        P,
+        "FALSE changes nothing where traits are set",
+        traits_keep_types_on
+    ),
+    rule!("provider 6 #UseDescriptorType", P, "any byte but 0 is TRUE", true_is_not_zero),
+    rule!("provider 6 #MaxEventInfo", D, "4 is the first that there is not → 50", the_first_invalid),
+    rule!("provider 6", P, "a new registration begins without descriptor types", each_its_own),
+];
+
+const TRACK: u32 = Class::EventProviderBinaryTrackInfo.0;
+const TRAITS: u32 = Class::EventProviderSetTraits.0;
+const TYPES: u32 = Class::EventProviderUseDescriptorType.0;
+const NAME: &[u8] = b"\x04\0n\0";
+
+fn set(provider: &Provider, class: u32, info: Option<&[u8]>) -> u32 {
+    set_information(provider.handle().to_raw(), class, info).0
+}
+
+fn registered() -> Provider {
+    Provider::register(new_provider(), None).unwrap()
+}
+
+/// Whether the types of its descriptors mean something now: then this one is refused.
+fn has_types(provider: &Provider) -> bool {
+    let wrong = DataDescriptor::of_kind(200, b"x");
+    // SAFETY: the block lies in a constant.
+    unsafe { provider.handle().write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }.is_err()
+}
+
+fn wrong_handles(_stage: &Stage) {
+    let provider = registered();
+    let handle = provider.handle();
+    drop(provider);
+    for class in [TRACK, TRAITS, TYPES] {
+        for raw in [0, 1, u64::MAX, handle.to_raw()] {
+            assert_eq!(set_information(raw, class, Some(&[1])).0, 87, "{class} {raw:#x}");
+        }
+        assert_eq!(status(handle.set_information(class, Some(&[1]))), 87, "{class}");
+    }
+}
+
+fn wrong_lengths(_stage: &Stage) {
+    let provider = registered();
+    for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
+        assert_eq!(set(&provider, TYPES, wrong), 87, "{wrong:?}");
+    }
+    for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
+        assert_eq!(set(&provider, TRAITS, wrong), 87, "{wrong:?}");
+    }
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0, "none of that was taken");
+}
+
+fn unknown_classes(_stage: &Stage) {
+    let provider = registered();
+    for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
+        assert_eq!(set(&provider, class, None), 50, "{class}");
+        assert_eq!(set(&provider, class, Some(&[1])), 50, "{class}");
+        assert_eq!(status(provider.set_information(class, None)), 50, "{class}");
+    }
+}
+
+fn the_class_comes_first(_stage: &Stage) {
+    for class in [1, 4, u32::MAX] {
+        for raw in [0, u64::MAX] {
+            assert_eq!(set_information(raw, class, None).0, 50, "{class}");
+            assert_eq!(set_information(raw, class, Some(&[0; 3])).0, 50, "{class}");
+        }
+    }
+}
+
+fn tracking_needs_no_buffer(_stage: &Stage) {
+    let provider = registered();
+    for info in [None, Some(&[][..]), Some(&[1]), Some(&[0; 100])] {
+        assert_eq!(set(&provider, TRACK, info), 0, "{info:?}");
+    }
+}
+
+fn reserved(_stage: &Stage) {
+    let provider = registered();
+    assert_eq!(set(&provider, 1, None), 50);
+    assert_eq!(set(&provider, 1, Some(&[1])), 50);
+}
+
+fn traits_by_class(stage: &Stage) {
+    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), 87, "a second time");
+    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert_eq!(stage.stop(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
+}
+
+fn traits_turn_types_on(stage: &Stage) {
+    let (_session, provider, guid) = stage.listened(&EnableParams::default());
+    assert!(!has_types(&provider));
+    assert_eq!(set(&provider, TRAITS, Some(b"\x05\0n\0")), 87);
+    assert!(!has_types(&provider), "none were set");
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
+    assert!(has_types(&provider));
+    let with = Provider::register_with_traits(guid, NAME, None).unwrap();
+    assert!(has_types(&with), "it came with some");
+}
+
+fn types_on_and_off(stage: &Stage) {
+    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+    for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
+        assert_eq!(set(&provider, TYPES, Some(&[byte])), 0);
+        assert_eq!(has_types(&provider), on);
+    }
+}
+
+fn one_byte(stage: &Stage) {
+    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+    assert_eq!(set(&provider, TYPES, Some(&[1, 0, 0, 0])), 87, "a BOOL of four bytes");
+    assert_eq!(set(&provider, TYPES, None), 87);
+    assert!(!has_types(&provider));
+}
+
+fn traits_keep_types_on(stage: &Stage) {
+    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
+    assert_eq!(set(&provider, TYPES, Some(&[0])), 0);
+    assert!(has_types(&provider));
+}
+
+fn true_is_not_zero(stage: &Stage) {
+    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+    for byte in [2, 255] {
+        assert_eq!(set(&provider, TYPES, Some(&[0])), 0);
+        assert_eq!(set(&provider, TYPES, Some(&[byte])), 0);
+        assert!(has_types(&provider), "{byte}");
+    }
+}
+
+fn the_first_invalid(_stage: &Stage) {
+    assert_eq!(Class::MaxEventInfo.0, 4);
+    assert_eq!(set(&registered(), Class::MaxEventInfo.0, Some(&[1])), 50);
+}
+
+fn each_its_own(stage: &Stage) {
+    let (_session, first, guid) = stage.listened(&EnableParams::default());
+    assert_eq!(set(&first, TYPES, Some(&[1])), 0);
+    let second = Provider::register(guid, None).unwrap();
+    assert!(has_types(&first) && !has_types(&second));
+}
