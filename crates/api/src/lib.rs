@@ -60,6 +60,8 @@ pub mod classic;
 pub mod consumer;
 pub mod controller;
 pub mod error;
+#[doc(hidden)]
+pub mod manifest;
 pub mod private;
 pub mod provider;
 

@@ -4,7 +4,7 @@
 //!   traces ──each in time order──▶ merged by wall time ──▶ schema? who? ──▶ Event
 //!                                                     │
 //!                 survey: one pass ahead over all traces for the schemas and the
-//!                 processes and threads they hold
+//!                 processes and threads they hold, and the programs they name
 //! ```
 //!
 //! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed: at once for short traces and those with
@@ -17,11 +17,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
+use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl::{Events, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::time::FileTime;
 
+use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, Flow, Place, describe};
 use crate::exit::Outcome;
@@ -40,6 +42,8 @@ pub(crate) struct Traces {
     pub(crate) decoder: Decoder,
     actors: Vec<Actors>,
     surveyed: bool,
+    /// Whether programs that the traces name are looked into.
+    binaries: bool,
     /// Whether data goes to the terminal, where a bar would be in the way.
     data_on_terminal: bool,
 }
@@ -58,7 +62,8 @@ impl Traces {
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
-        Ok(Self { inputs, decoder, actors, surveyed: false, data_on_terminal })
+        let binaries = !schemas.no_binaries;
+        Ok(Self { inputs, decoder, actors, surveyed: false, binaries, data_on_terminal })
     }
 
     /// Wall time at which the earliest trace starts.
@@ -78,12 +83,12 @@ impl Traces {
     ) -> Result<Reading> {
         let start = self.start();
         let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
-        let Self { inputs, decoder, actors, surveyed, data_on_terminal } = self;
+        let Self { inputs, decoder, actors, surveyed, binaries, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
         if !*surveyed && survey_pays(&traces, total) {
             *surveyed = true;
-            survey(&traces, decoder, actors, *data_on_terminal)?;
+            survey(&traces, decoder, actors, *binaries, *data_on_terminal)?;
         }
         let mut progress = Progress::new(total, "reading", *data_on_terminal);
         while let Some(file) = earliest(&mut streams, &traces) {
@@ -101,7 +106,7 @@ impl Traces {
             // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(&record) {
                 *surveyed = true;
-                survey(&traces, decoder, actors, *data_on_terminal)?;
+                survey(&traces, decoder, actors, *binaries, *data_on_terminal)?;
             }
             let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
             let place = Place { file, clock, time, start };
@@ -157,12 +162,19 @@ fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
         Family::Event => record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none(),
         Family::Message | Family::Other(_) => false,
-        Family::Full | Family::Instance => true,
+        // Where a program is matters to events that do not describe themselves, and to those alone.
+        Family::Full | Family::Instance => !BinaryPath::is_in(record),
         Family::System | Family::Compact | Family::PerfInfo => record.provider() != class::EVENT_TRACE,
     }
 }
 
-fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors], quiet: bool) -> Result<()> {
+fn survey(
+    traces: &[&Trace<File>],
+    decoder: &mut Decoder,
+    actors: &mut [Actors],
+    binaries: bool,
+    quiet: bool,
+) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut progress = Progress::new(total, "looking for schemas", quiet);
     let mut before = 0_u64;
@@ -183,6 +195,9 @@ fn survey(traces: &[&Trace<File>], decoder: &mut Decoder, actors: &mut [Actors],
         before = before.saturating_add(trace.file_size());
     }
     progress.done();
+    if binaries {
+        binaries::load(decoder);
+    }
     Ok(())
 }
 
