@@ -354,4 +354,14 @@ impl Handle {
         }
         write::write_string(self.slot, level, keyword, text)
     }
+
+    /// As [`write_string`](Self::write_string), with the bytes of a text in UTF-16, its terminator included, as a C program has it. This is for a façade, as
+    /// [`write_descriptors`](Self::write_descriptors).
+    #[inline(always)]
+    pub fn write_wide_string(self, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
+        if !self.is_wanted(level, keyword)? {
+            return Ok(());
+        }
+        write::write_wide_string(self.slot, level, keyword, text)
+    }
 }

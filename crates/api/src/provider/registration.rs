@@ -386,12 +386,14 @@ impl Handle {
 
     /// From such a number; `None` where no registration can have it or it is gone, and for the number of a classic provider, whose
     /// events are not written by this.
+    #[inline]
     #[must_use]
     pub fn from_raw(raw: u64) -> Option<Self> {
         Self::of_raw(raw).filter(|handle| !handle.slot.is_classic())
     }
 
     /// From such a number, whatever the kind of provider.
+    #[inline]
     pub(crate) fn of_raw(raw: u64) -> Option<Self> {
         let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
         let handle = Self { slot: TABLE.get(index)?, generation: u32::try_from(raw >> 32).ok()? };

@@ -169,6 +169,15 @@ pub(super) fn write_string(slot: &Slot, level: u8, keyword: u64, text: &str) -> 
     write(slot, &Event { flags, ..Event::new(&descriptor, &[&long]) })
 }
 
+/// The same of a text that is UTF-16 already, for a façade whose function calls this.
+#[inline(never)]
+pub(super) fn write_wide_string(slot: &Slot, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
+    let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
+    let flags = EVENT_HEADER_FLAG_STRING_ONLY;
+    let given = Given { depth: 1, ..Given::NOTHING };
+    write_given(slot, &Event { flags, ..Event::new(&descriptor, &[text]) }, &given, Except::default())
+}
+
 fn units(text: &str) -> impl Iterator<Item = u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes)
 }

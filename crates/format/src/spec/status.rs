@@ -78,6 +78,42 @@ statuses! {
     0xC000_0188 STATUS_LOG_FILE_FULL "log file is full",
 }
 
+/// The codes behind HRESULTs that stand for Win32 codes.
+const FACILITY_WIN32: u32 = 0x8007_0000;
+
+impl Status {
+    /// The Win32 code that an HRESULT or NTSTATUS stands for; itself where it stands for none.
+    ///
+    /// ```
+    /// # use traceweir_format::spec::status::Status;
+    /// assert_eq!(Status(0x8007_0032).win32(), Status::ERROR_NOT_SUPPORTED);
+    /// assert_eq!(Status(0xC000_000D).win32(), Status::ERROR_INVALID_PARAMETER);
+    /// assert_eq!(Status(87).win32(), Status(87));
+    /// ```
+    #[must_use]
+    pub const fn win32(self) -> Self {
+        match self.0 {
+            hresult if hresult & 0xFFFF_0000 == FACILITY_WIN32 => Self(hresult & 0xFFFF),
+            0xC000_0004 => Self::ERROR_BAD_LENGTH,
+            0xC000_0008 => Self::ERROR_INVALID_HANDLE,
+            0xC000_000D => Self::ERROR_INVALID_PARAMETER,
+            0xC000_0017 => Self::ERROR_NOT_ENOUGH_MEMORY,
+            0xC000_0022 => Self::ERROR_ACCESS_DENIED,
+            0xC000_0023 => Self::ERROR_INSUFFICIENT_BUFFER,
+            0xC000_0035 => Self::ERROR_ALREADY_EXISTS,
+            0xC000_0061 => Self::ERROR_PRIVILEGE_NOT_HELD,
+            0xC000_007F => Self::ERROR_DISK_FULL,
+            0xC000_0095 => Self::ERROR_ARITHMETIC_OVERFLOW,
+            0xC000_009A => Self::ERROR_NO_SYSTEM_RESOURCES,
+            0xC000_00BB => Self::ERROR_NOT_SUPPORTED,
+            0xC000_0206 => Self::ERROR_INVALID_USER_BUFFER,
+            0xC000_0295 => Self::ERROR_WMI_GUID_NOT_FOUND,
+            0xC000_0296 => Self::ERROR_WMI_INSTANCE_NOT_FOUND,
+            _ => self,
+        }
+    }
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text() {

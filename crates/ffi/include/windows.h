@@ -1,0 +1,278 @@
+/* The few words of Windows that sources with trace points are written in: base types, GUIDs, status codes. It is not a Windows SDK.
+ *
+ *   sizes are those of Windows:   LONG ULONG DWORD BOOL HRESULT NTSTATUS 4 bytes │ WCHAR 2, a char16_t: u"text", not L"text"
+ *                                 BOOLEAN UCHAR BYTE 1 byte                      │ HANDLE and pointers as the machine has them
+ *
+ * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one.
+ */
+#ifndef TRACEWEIR_WINDOWS_H
+#define TRACEWEIR_WINDOWS_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifndef __cplusplus
+#include <uchar.h>
+#endif
+
+/* The version of Windows that a source is written for: Windows 10, unless it says otherwise. Only how headers behave depends on it. */
+#define _WIN32_WINNT_VISTA 0x0600
+#define _WIN32_WINNT_WIN7 0x0601
+#define _WIN32_WINNT_WIN8 0x0602
+#define _WIN32_WINNT_WINBLUE 0x0603
+#define _WIN32_WINNT_WIN10 0x0A00
+#define NTDDI_VISTA 0x06000000
+#define NTDDI_WIN7 0x06010000
+#define NTDDI_WIN8 0x06020000
+#define NTDDI_WINBLUE 0x06030000
+#define NTDDI_WIN10 0x0A000000
+#ifndef _WIN32_WINNT
+#if defined(NTDDI_VERSION)
+#define _WIN32_WINNT (NTDDI_VERSION >> 16)
+#elif defined(WINVER)
+#define _WIN32_WINNT WINVER
+#else
+#define _WIN32_WINNT _WIN32_WINNT_WIN10
+#endif
+#endif
+#ifndef WINVER
+#define WINVER _WIN32_WINNT
+#endif
+#ifndef NTDDI_VERSION
+#define NTDDI_VERSION (_WIN32_WINNT << 16)
+#endif
+
+/* Declarations. Calling conventions are those of the machine, annotations for analysers are nothing. */
+#ifdef __cplusplus
+#define EXTERN_C extern "C"
+#else
+#define EXTERN_C extern
+#endif
+#define WINAPI
+#define APIENTRY
+#define NTAPI
+#define CALLBACK
+#define FAR
+#define NEAR
+#ifndef CONST
+#define CONST const
+#endif
+#ifndef VOID
+#define VOID void
+#endif
+#ifndef FORCEINLINE
+#define FORCEINLINE static inline __attribute__((always_inline))
+#endif
+#define DECLSPEC_SELECTANY __attribute__((weak))
+#define UNREFERENCED_PARAMETER(name) ((void)(name))
+#define ANYSIZE_ARRAY 1
+#ifndef TRUE
+#define TRUE 1
+#endif
+#ifndef FALSE
+#define FALSE 0
+#endif
+
+#define _In_
+#define _In_opt_
+#define _In_z_
+#define _In_opt_z_
+#define _In_reads_(n)
+#define _In_reads_opt_(n)
+#define _In_reads_bytes_(n)
+#define _In_reads_bytes_opt_(n)
+#define _In_range_(low, high)
+#define _Inout_
+#define _Inout_opt_
+#define _Inout_updates_(n)
+#define _Inout_updates_bytes_(n)
+#define _Out_
+#define _Out_opt_
+#define _Out_writes_(n)
+#define _Out_writes_opt_(n)
+#define _Out_writes_bytes_(n)
+#define _Out_writes_bytes_opt_(n)
+#define _Out_writes_bytes_to_opt_(n, used)
+#define _Outptr_
+#define _Outptr_opt_
+#define _Pre_satisfies_(condition)
+#define _Post_satisfies_(condition)
+#define _Ret_maybenull_
+#define _Success_(condition)
+#define _When_(condition, annotations)
+#define _Must_inspect_result_
+#define _Check_return_
+#define _Use_decl_annotations_
+#define _Null_terminated_
+#define _Printf_format_string_
+#define _Reserved_
+#define _Field_size_(n)
+#define _Field_size_bytes_(n)
+#define _IRQL_requires_max_(level)
+#define _IRQL_requires_same_
+
+/* Numbers. */
+typedef unsigned char BYTE, UCHAR, BOOLEAN;
+typedef char CHAR, CCHAR;
+typedef short SHORT;
+typedef unsigned short USHORT, WORD;
+typedef int BOOL, INT;
+typedef unsigned int UINT;
+typedef int32_t LONG;
+typedef uint32_t ULONG, DWORD;
+typedef int8_t INT8;
+typedef uint8_t UINT8;
+typedef int16_t INT16;
+typedef uint16_t UINT16;
+typedef int32_t INT32, LONG32;
+typedef uint32_t UINT32, ULONG32, DWORD32;
+typedef float FLOAT;
+typedef double DOUBLE;
+typedef intptr_t INT_PTR, LONG_PTR, SSIZE_T;
+typedef uintptr_t UINT_PTR, ULONG_PTR, DWORD_PTR, SIZE_T;
+/* "long long" as on Windows, so that %llu is right on both. */
+typedef long long INT64, LONG64, LONGLONG;
+typedef unsigned long long UINT64, ULONG64, ULONGLONG, DWORD64, DWORDLONG;
+typedef char16_t WCHAR;
+
+#ifndef _HRESULT_DEFINED
+#define _HRESULT_DEFINED
+typedef LONG HRESULT;
+#endif
+#ifndef _NTSTATUS_DEFINED
+#define _NTSTATUS_DEFINED
+typedef LONG NTSTATUS;
+#endif
+
+/* Pointers. */
+typedef void *PVOID, *LPVOID, *HANDLE, *HMODULE, *HINSTANCE, *HLOCAL, *PSID;
+typedef const void *PCVOID, *LPCVOID;
+typedef HANDLE *PHANDLE;
+typedef BYTE *PBYTE, *LPBYTE;
+typedef UCHAR *PUCHAR;
+typedef const UCHAR *PCUCHAR;
+typedef BOOLEAN *PBOOLEAN;
+typedef BOOL *PBOOL, *LPBOOL;
+typedef SHORT *PSHORT;
+typedef USHORT *PUSHORT;
+typedef WORD *PWORD, *LPWORD;
+typedef INT *PINT;
+typedef UINT *PUINT;
+typedef LONG *PLONG, *LPLONG;
+typedef ULONG *PULONG;
+typedef DWORD *PDWORD, *LPDWORD;
+typedef LONG64 *PLONG64;
+typedef ULONG64 *PULONG64;
+typedef LONGLONG *PLONGLONG;
+typedef ULONGLONG *PULONGLONG;
+typedef SIZE_T *PSIZE_T;
+typedef ULONG_PTR *PULONG_PTR;
+typedef CHAR *PCHAR, *PSTR, *LPSTR;
+typedef const CHAR *PCSTR, *LPCSTR, *PCCH;
+typedef WCHAR *PWCHAR, *PWSTR, *LPWSTR;
+typedef const WCHAR *PCWSTR, *LPCWSTR, *PCWCH;
+
+/* Structures. */
+typedef struct _FILETIME {
+    DWORD dwLowDateTime;
+    DWORD dwHighDateTime;
+} FILETIME, *PFILETIME, *LPFILETIME;
+
+typedef struct _SYSTEMTIME {
+    WORD wYear;
+    WORD wMonth;
+    WORD wDayOfWeek;
+    WORD wDay;
+    WORD wHour;
+    WORD wMinute;
+    WORD wSecond;
+    WORD wMilliseconds;
+} SYSTEMTIME, *PSYSTEMTIME, *LPSYSTEMTIME;
+
+typedef struct _TIME_ZONE_INFORMATION {
+    LONG Bias;
+    WCHAR StandardName[32];
+    SYSTEMTIME StandardDate;
+    LONG StandardBias;
+    WCHAR DaylightName[32];
+    SYSTEMTIME DaylightDate;
+    LONG DaylightBias;
+} TIME_ZONE_INFORMATION, *PTIME_ZONE_INFORMATION, *LPTIME_ZONE_INFORMATION;
+
+/* Members without a name are standard in C11 and common practice in C++: "__extension__" says that we know. */
+typedef union _LARGE_INTEGER {
+    __extension__ struct {
+        DWORD LowPart;
+        LONG HighPart;
+    };
+    struct _LARGE_INTEGER_PARTS {
+        DWORD LowPart;
+        LONG HighPart;
+    } u;
+    LONGLONG QuadPart;
+} LARGE_INTEGER, *PLARGE_INTEGER;
+
+typedef union _ULARGE_INTEGER {
+    __extension__ struct {
+        DWORD LowPart;
+        DWORD HighPart;
+    };
+    struct _ULARGE_INTEGER_PARTS {
+        DWORD LowPart;
+        DWORD HighPart;
+    } u;
+    ULONGLONG QuadPart;
+} ULARGE_INTEGER, *PULARGE_INTEGER;
+
+typedef struct _SID_IDENTIFIER_AUTHORITY {
+    BYTE Value[6];
+} SID_IDENTIFIER_AUTHORITY, *PSID_IDENTIFIER_AUTHORITY;
+
+typedef struct _SID {
+    BYTE Revision;
+    BYTE SubAuthorityCount;
+    SID_IDENTIFIER_AUTHORITY IdentifierAuthority;
+    DWORD SubAuthority[ANYSIZE_ARRAY];
+} SID, *PISID;
+
+#include "guiddef.h"
+#include "ntstatus.h"
+#include "winerror.h"
+
+/* What FormatMessage does. */
+#define FORMAT_MESSAGE_MAX_WIDTH_MASK 0x000000FF
+#define FORMAT_MESSAGE_ALLOCATE_BUFFER 0x00000100
+#define FORMAT_MESSAGE_IGNORE_INSERTS 0x00000200
+#define FORMAT_MESSAGE_FROM_STRING 0x00000400
+#define FORMAT_MESSAGE_FROM_HMODULE 0x00000800
+#define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000
+#define FORMAT_MESSAGE_ARGUMENT_ARRAY 0x00002000
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The calling thread's last error. Functions here return their status; only those that say so set this too. */
+DWORD WINAPI GetLastError(void);
+void WINAPI SetLastError(DWORD code);
+
+/* The text of a Win32 code, HRESULT or NTSTATUS (FORMAT_MESSAGE_FROM_SYSTEM; there are no other texts here): in a buffer of nSize characters, or with
+ * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. How many characters, without the NUL; 0 and a last error
+ * if it fails. */
+DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
+                            DWORD nSize, _In_opt_ va_list *Arguments);
+DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,
+                            DWORD nSize, _In_opt_ va_list *Arguments);
+#ifdef UNICODE
+#define FormatMessage FormatMessageW
+#else
+#define FormatMessage FormatMessageA
+#endif
+/* Gives back what a function here allocated; returns NULL. */
+HLOCAL WINAPI LocalFree(HLOCAL hMem);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TRACEWEIR_WINDOWS_H */

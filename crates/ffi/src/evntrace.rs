@@ -1,0 +1,375 @@
+//! evntrace.h, as far as providers need it: classic providers and messages.
+//!
+//! Headers of events hold addresses, of a class or of data: what lies there is brought to the core beside the header ([`Behind`]), and an address that is NULL
+//! brings nothing, which the core refuses when it gets there. TraceMessage and TraceMessageVa are inline functions of the header, which make an array of their
+//! arguments: how a list of arguments is passed is the compiler's business.
+
+use std::ffi::{c_char, c_void};
+
+use traceweir::classic::{
+    self, Behind, InstanceInfo, MAX_ARGUMENTS, MAX_CLASSES, MAX_FIELDS, Notice, TraceError, flag,
+};
+use traceweir::{Guid, Status};
+use traceweir_format::header::message::{TRACE_MESSAGE_COMPONENTID, TRACE_MESSAGE_GUID};
+
+use crate::types::{
+    EventInstanceHeader, EventInstanceInfo, EventTraceHeader, MessageArgument, MofField,
+    TraceGuidRegistration, WnodeHeader,
+};
+use crate::{boundary, last_error, ptr};
+
+const WNODE_BYTES: u32 = size_of::<WnodeHeader>() as u32;
+
+/// WMIDPREQUEST: request code, context, size of the buffer, buffer.
+pub type ControlFunction = unsafe extern "C" fn(u32, *mut c_void, *mut u32, *mut c_void) -> u32;
+
+/// A function of C with its context.
+struct Callee {
+    function: ControlFunction,
+    context: *mut c_void,
+    control: Guid,
+}
+
+// SAFETY: the context is a number to us. That function and context may be used by the library's thread is what whoever registers them says.
+unsafe impl Send for Callee {}
+// SAFETY: the same.
+unsafe impl Sync for Callee {}
+
+impl Callee {
+    fn call(&self, notice: &Notice) -> Status {
+        let mut wnode = WnodeHeader {
+            buffer_size: WNODE_BYTES,
+            provider_id: 0,
+            historical_context: notice.logger,
+            time_stamp: 0,
+            guid: self.control,
+            client_context: 0,
+            flags: flag::WNODE_FLAG_TRACED_GUID,
+        };
+        let mut size = WNODE_BYTES;
+        let buffer = std::ptr::from_mut(&mut wnode).cast();
+        // SAFETY: the function has this type by the contract of the registration; what it is given lives until it returns.
+        Status(unsafe { (self.function)(notice.request.code(), self.context, &mut size, buffer) })
+    }
+}
+
+/// Registers a classic provider; [`classic::register_with_status`]. Image and resource mean nothing here.
+///
+/// # Safety
+///
+/// Pointers are NULL or valid: `classes` has `count` elements. `callback` may be called with `context` by another thread until the registration has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RegisterTraceGuidsW(
+    callback: Option<ControlFunction>,
+    context: *mut c_void,
+    control: *const Guid,
+    count: u32,
+    classes: *mut TraceGuidRegistration,
+    _image: *const u16,
+    _resource: *const u16,
+    handle: *mut u64,
+) -> u32 {
+    // SAFETY: by the contract.
+    boundary::status(|| unsafe { register(callback, context, control, count, classes, handle) })
+}
+
+/// The same for names in UTF-8, which mean as little.
+///
+/// # Safety
+///
+/// As [`RegisterTraceGuidsW`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RegisterTraceGuidsA(
+    callback: Option<ControlFunction>,
+    context: *mut c_void,
+    control: *const Guid,
+    count: u32,
+    classes: *mut TraceGuidRegistration,
+    _image: *const c_char,
+    _resource: *const c_char,
+    handle: *mut u64,
+) -> u32 {
+    // SAFETY: by the contract.
+    boundary::status(|| unsafe { register(callback, context, control, count, classes, handle) })
+}
+
+/// # Safety
+///
+/// As [`RegisterTraceGuidsW`].
+unsafe fn register(
+    callback: Option<ControlFunction>,
+    context: *mut c_void,
+    control: *const Guid,
+    count: u32,
+    classes: *mut TraceGuidRegistration,
+    handle: *mut u64,
+) -> Status {
+    // SAFETY: by the contract.
+    unsafe { ptr::store(handle, 0) };
+    // SAFETY: by the contract.
+    let control = unsafe { ptr::copied(control) };
+    let (Some(function), Some(control), false) = (callback, control, handle.is_null()) else {
+        return Status::ERROR_INVALID_PARAMETER;
+    };
+    // SAFETY: by the contract.
+    let Some(guids) = (unsafe { classes_of(classes, count) }) else { return Status::ERROR_INVALID_PARAMETER };
+    let callee = Callee { function, context, control };
+    let registered =
+        classic::register_with_status(control, &guids, Box::new(move |notice| callee.call(notice)));
+    match registered {
+        Ok((registration, status)) => {
+            for (index, class) in registration.class_handles().enumerate() {
+                let class = std::ptr::without_provenance_mut(class as usize);
+                // SAFETY: there are as many elements as classes were read from there.
+                unsafe { (&raw mut (*classes.wrapping_add(index)).reg_handle).write_unaligned(class) };
+            }
+            // SAFETY: by the contract.
+            unsafe { ptr::store(handle, registration.into_raw()) };
+            status
+        }
+        Err(error) => error.status(),
+    }
+}
+
+/// The GUIDs of classes; none where the array is NULL. `None` where one of them is NULL or there are too many.
+///
+/// # Safety
+///
+/// `classes` is NULL, or has `count` elements, each of them NULL or the address of a GUID.
+unsafe fn classes_of(classes: *const TraceGuidRegistration, count: u32) -> Option<Vec<Guid>> {
+    if classes.is_null() {
+        return Some(Vec::new());
+    }
+    let count = usize::try_from(count).ok().filter(|count| *count <= MAX_CLASSES)?;
+    let guid_of = |index| {
+        // SAFETY: by the contract.
+        let class = unsafe { ptr::copied(classes.wrapping_add(index)) }?;
+        // SAFETY: the same.
+        unsafe { ptr::copied(class.guid) }
+    };
+    (0..count).map(guid_of).collect()
+}
+
+/// Ends the registration of a classic provider; [`classic::unregister`].
+#[unsafe(no_mangle)]
+pub extern "C" fn UnregisterTraceGuids(handle: u64) -> u32 {
+    boundary::status(|| classic::unregister(handle))
+}
+
+/// The logger that a control callback is told of; INVALID_HANDLE_VALUE and a last error where the buffer is none of a callback's.
+///
+/// # Safety
+///
+/// `buffer` is NULL, or what a control callback was given.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GetTraceLoggerHandle(buffer: *const c_void) -> u64 {
+    boundary::guarded(classic::INVALID_LOGGER, || {
+        // SAFETY: by the contract; the size is looked at before the rest is read.
+        let wrong = match unsafe { ptr::copied(buffer.cast::<u32>()) } {
+            None => Status::ERROR_INVALID_PARAMETER,
+            Some(size) if size < WNODE_BYTES => Status::ERROR_BAD_LENGTH,
+            Some(_) => {
+                // SAFETY: by the contract, and there are as many bytes.
+                let wnode = unsafe { ptr::copied(buffer.cast::<WnodeHeader>()) };
+                match wnode.filter(|wnode| wnode.flags & flag::WNODE_FLAG_TRACED_GUID != 0) {
+                    Some(wnode) => return wnode.historical_context,
+                    None => Status::ERROR_INVALID_PARAMETER,
+                }
+            }
+        };
+        last_error::set(wrong);
+        classic::INVALID_LOGGER
+    })
+}
+
+/// The level at which a logger wants events; 0 and a last error where it is not valid. [`classic::enable_level`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GetTraceEnableLevel(logger: u64) -> u8 {
+    boundary::guarded(0, || or_last_error(classic::enable_level(logger)))
+}
+
+/// The flags with which a logger wants events; 0 and a last error where it is not valid. [`classic::enable_flags`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GetTraceEnableFlags(logger: u64) -> u32 {
+    boundary::guarded(0, || or_last_error(classic::enable_flags(logger)))
+}
+
+fn or_last_error<T: Default>(found: Result<T, TraceError>) -> T {
+    found.unwrap_or_else(|error| {
+        last_error::set(error.status());
+        T::default()
+    })
+}
+
+/// Writes an event; [`classic::trace_event`].
+///
+/// # Safety
+///
+/// `header` is NULL, or an EVENT_TRACE_HEADER with the data that its size says; addresses in it are NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let Some(head) = (unsafe { ptr::copied(header) }) else { return absent(logger) };
+        // SAFETY: by the contract.
+        let block = unsafe { block_at(header.cast(), head.size, size_of::<EventTraceHeader>()) };
+        let class = std::ptr::with_exposed_provenance(address_in(&head.guid));
+        let points = head.flags & flag::WNODE_FLAG_USE_GUID_PTR != 0;
+        // SAFETY: the flag says that the first bytes are an address, which is valid by the contract.
+        let class = if points { unsafe { ptr::copied(class) } } else { None };
+        let data = block.get(size_of::<EventTraceHeader>()..).unwrap_or_default();
+        // SAFETY: by the contract.
+        let (fields, count) = unsafe { fields_of(head.flags, data) };
+        let fields = fields.get(..count).unwrap_or_default();
+        classic::trace_event(logger, block, &Behind { class: class.as_ref(), fields })
+    })
+}
+
+/// Writes an event about an instance; [`classic::trace_event_instance`].
+///
+/// # Safety
+///
+/// As [`TraceEvent`], with an EVENT_INSTANCE_HEADER; the others are NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceEventInstance(
+    logger: u64,
+    header: *const EventInstanceHeader,
+    instance: *const EventInstanceInfo,
+    parent: *const EventInstanceInfo,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let (head, instance, parent) =
+            unsafe { (ptr::copied(header), ptr::copied(instance), ptr::copied(parent)) };
+        let (Some(head), Some(instance)) = (head, instance) else { return absent(logger) };
+        // SAFETY: by the contract.
+        let block = unsafe { block_at(header.cast(), head.size, size_of::<EventInstanceHeader>()) };
+        let data = block.get(size_of::<EventInstanceHeader>()..).unwrap_or_default();
+        // SAFETY: by the contract.
+        let (fields, count) = unsafe { fields_of(head.flags, data) };
+        let fields = fields.get(..count).unwrap_or_default();
+        let (instance, parent) = (info_of(&instance), parent.as_ref().map(info_of));
+        classic::trace_event_instance(
+            logger,
+            block,
+            &instance,
+            parent.as_ref(),
+            &Behind { class: None, fields },
+        )
+    })
+}
+
+fn info_of(info: &EventInstanceInfo) -> InstanceInfo {
+    InstanceInfo { class: info.reg_handle.addr() as u64, id: info.instance_id }
+}
+
+/// Something is NULL that must not be; that the logger is wrong is said first.
+#[cold]
+fn absent(logger: u64) -> Result<(), TraceError> {
+    classic::enable_level(logger).and(Err(TraceError::InvalidParameter))
+}
+
+/// A header and the data behind it, at least the header.
+///
+/// # Safety
+///
+/// There are so many bytes at `header`, which is not NULL.
+unsafe fn block_at<'a>(header: *const u8, size: u16, least: usize) -> &'a [u8] {
+    // SAFETY: by the contract.
+    unsafe { ptr::array(header, usize::from(size).max(least)) }.unwrap_or_default()
+}
+
+/// The address in the first bytes of a class.
+fn address_in(guid: &Guid) -> usize {
+    let [low, high] = [guid.data1 as usize, usize::from(guid.data2) | usize::from(guid.data3) << 16];
+    low | high << 32
+}
+
+/// What the MOF_FIELDs behind a header describe, where the flags say that it has some; one more than an event can have is enough to be refused. A NULL
+/// that has a length brings nothing, and so does not fit its length.
+///
+/// # Safety
+///
+/// Addresses in the fields are NULL or valid.
+unsafe fn fields_of<'a>(flags: u32, data: &[u8]) -> ([&'a [u8]; MAX_FIELDS + 1], usize) {
+    let mut fields: [&[u8]; MAX_FIELDS + 1] = [&[]; MAX_FIELDS + 1];
+    let mut count = 0_usize;
+    if flags & flag::WNODE_FLAG_USE_MOF_PTR != 0 {
+        let (described, _) = data.as_chunks::<{ size_of::<MofField>() }>();
+        for (to, from) in fields.iter_mut().zip(described) {
+            // SAFETY: as many bytes as the structure has, which is made of numbers.
+            let field = unsafe { from.as_ptr().cast::<MofField>().read_unaligned() };
+            // SAFETY: by the contract.
+            *to = unsafe { ptr::bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
+            count = count.saturating_add(1);
+        }
+    }
+    (fields, count)
+}
+
+/// A new instance of a class; [`classic::create_instance_id`].
+///
+/// # Safety
+///
+/// `info` is NULL, or an EVENT_INSTANCE_INFO can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn CreateTraceInstanceId(class: *mut c_void, info: *mut EventInstanceInfo) -> u32 {
+    boundary::status(|| {
+        if info.is_null() {
+            return Err(TraceError::InvalidParameter);
+        }
+        let made = classic::create_instance_id(class.addr() as u64)?;
+        // SAFETY: by the contract.
+        unsafe { ptr::store(info, EventInstanceInfo { reg_handle: class, instance_id: made.id }) };
+        Ok(())
+    })
+}
+
+/// Writes a message with its arguments in an array, which is what TraceMessage and TraceMessageVa make; [`classic::trace_message`].
+///
+/// # Safety
+///
+/// `id` is NULL, or a GUID, or with TRACE_MESSAGE_COMPONENTID a ULONG. `arguments` has `count` elements, each with an address of as many bytes as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceweirTraceMessage(
+    logger: u64,
+    flags: u32,
+    id: *const Guid,
+    number: u16,
+    arguments: *const MessageArgument,
+    count: u32,
+) -> u32 {
+    boundary::status(|| {
+        let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
+        // SAFETY: by the contract.
+        let (id, given) = unsafe { (message_id(flags, id), ptr::array(arguments, count)) };
+        let (Some(id), Some(given)) = (id, given) else { return absent(logger) };
+        let mut blocks: [&[u8]; MAX_ARGUMENTS + 1] = [&[]; MAX_ARGUMENTS + 1];
+        for (to, from) in blocks.iter_mut().zip(given) {
+            // SAFETY: by the contract.
+            match unsafe { ptr::array(from.data.cast::<u8>(), from.size) } {
+                Some(bytes) => *to = bytes,
+                None => return absent(logger),
+            }
+        }
+        classic::trace_message(logger, flags, &id, number, blocks.get(..given.len()).unwrap_or_default())
+    })
+}
+
+/// What names a message: a GUID, a component in its first part, or nothing.
+///
+/// # Safety
+///
+/// As [`TraceweirTraceMessage`].
+unsafe fn message_id(flags: u32, id: *const Guid) -> Option<Guid> {
+    if flags & u32::from(TRACE_MESSAGE_GUID) != 0 {
+        // SAFETY: by the contract.
+        return unsafe { ptr::copied(id) };
+    }
+    if flags & u32::from(TRACE_MESSAGE_COMPONENTID) != 0 {
+        // SAFETY: by the contract; no more than a component is read.
+        let component = unsafe { ptr::copied(id.cast::<u32>()) };
+        return component.map(|data1| Guid { data1, ..Guid::NULL });
+    }
+    Some(Guid::NULL)
+}

@@ -1,0 +1,25 @@
+//! The last error of a thread: what functions that return something else than a status say besides.
+
+use std::cell::Cell;
+
+use traceweir::Status;
+
+thread_local! {
+    static LAST: Cell<u32> = const { Cell::new(0) };
+}
+
+pub(crate) fn set(status: Status) {
+    LAST.set(status.0);
+}
+
+/// The calling thread's last error; 0 in a new thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn GetLastError() -> u32 {
+    LAST.get()
+}
+
+/// Sets the calling thread's last error.
+#[unsafe(no_mangle)]
+pub extern "C" fn SetLastError(code: u32) {
+    LAST.set(code);
+}

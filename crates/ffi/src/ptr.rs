@@ -1,0 +1,81 @@
+//! Pointers from C: what can be checked of them is checked here, and nowhere else.
+//!
+//! NULL is `None`, and so is an array at an address that its elements cannot have. Single values are copied, whatever their address, so that nothing here keeps a
+//! reference to what C may change.
+
+/// The value at an address.
+///
+/// # Safety
+///
+/// `at` is NULL, or a `T` can be read there.
+#[inline(always)]
+pub(crate) unsafe fn copied<T: Copy>(at: *const T) -> Option<T> {
+    // SAFETY: not NULL, so by the contract.
+    (!at.is_null()).then(|| unsafe { at.read_unaligned() })
+}
+
+/// Puts a value to an address, if there is one.
+///
+/// # Safety
+///
+/// `at` is NULL, or a `T` can be written there.
+#[inline(always)]
+pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
+    if !at.is_null() {
+        // SAFETY: not NULL, so by the contract.
+        unsafe { at.write_unaligned(value) };
+    }
+}
+
+/// An array; one of no elements may be anywhere, NULL included.
+///
+/// # Safety
+///
+/// `at` is NULL, or `count` elements can be read there and stay as they are for `'a`.
+#[inline(always)]
+pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]> {
+    if count == 0 {
+        return Some(&[]);
+    }
+    let fits = count.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= isize::MAX as usize);
+    if at.is_null() || !at.is_aligned() || !fits {
+        return None;
+    }
+    // SAFETY: neither NULL nor misaligned nor too long, so by the contract.
+    Some(unsafe { std::slice::from_raw_parts(at, count) })
+}
+
+/// The bytes at an address that a structure holds as a number.
+///
+/// # Safety
+///
+/// As [`array`].
+pub(crate) unsafe fn bytes_at<'a>(address: u64, count: u32) -> Option<&'a [u8]> {
+    let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).ok()?);
+    // SAFETY: by the contract.
+    unsafe { array(at, usize::try_from(count).ok()?) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_and_crooked_addresses_are_nothing() {
+        let words = [1u64, 2];
+        let crooked = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<u64>();
+        // SAFETY: NULL, or addresses in `words`; the crooked one is read as a value that lies within it.
+        unsafe {
+            assert_eq!(copied::<u64>(std::ptr::null()), None);
+            assert_eq!(copied(crooked), Some(2 << 56));
+            assert_eq!(array(std::ptr::null::<u64>(), 1), None);
+            assert_eq!(array(crooked, 1), None);
+            assert_eq!(array(words.as_ptr(), usize::MAX), None);
+            assert_eq!(array(std::ptr::null::<u64>(), 0), Some(&[][..]));
+            assert_eq!(array(words.as_ptr(), 2), Some(&words[..]));
+            assert_eq!(bytes_at(0, 0), Some(&[][..]));
+            assert_eq!(bytes_at(0, 1), None);
+            store(std::ptr::null_mut::<u64>(), 1);
+        }
+    }
+}

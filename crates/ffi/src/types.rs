@@ -1,0 +1,109 @@
+//! Structures of the C headers that the core has no use for. Those that it has are its own: `EventDescriptor`, `DataDescriptor`, `Guid`.
+//!
+//! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset with what C compilers make of the headers.
+#![allow(missing_docs)] // Fields as published.
+
+use std::ffi::c_void;
+
+use traceweir::Guid;
+
+/// EVENT_FILTER_DESCRIPTOR: what an enable callback is given of filters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FilterDescriptor {
+    pub ptr: u64,
+    pub size: u32,
+    pub kind: u32,
+}
+
+/// WNODE_HEADER: what a control callback is given.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WnodeHeader {
+    pub buffer_size: u32,
+    pub provider_id: u32,
+    /// The logger.
+    pub historical_context: u64,
+    pub time_stamp: i64,
+    /// Of the provider.
+    pub guid: Guid,
+    pub client_context: u32,
+    pub flags: u32,
+}
+
+/// EVENT_TRACE_HEADER as a caller fills it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventTraceHeader {
+    /// Header and data.
+    pub size: u16,
+    pub field_type_flags: u16,
+    pub kind: u8,
+    pub level: u8,
+    pub version: u16,
+    pub thread_id: u32,
+    pub process_id: u32,
+    pub time_stamp: i64,
+    /// The class, or with WNODE_FLAG_USE_GUID_PTR its address in the first eight bytes.
+    pub guid: Guid,
+    pub client_context: u32,
+    pub flags: u32,
+}
+
+/// EVENT_INSTANCE_HEADER as a caller fills it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventInstanceHeader {
+    /// Header and data.
+    pub size: u16,
+    pub field_type_flags: u16,
+    pub kind: u8,
+    pub level: u8,
+    pub version: u16,
+    pub thread_id: u32,
+    pub process_id: u32,
+    pub time_stamp: i64,
+    pub reg_handle: u64,
+    pub instance_id: u32,
+    pub parent_instance_id: u32,
+    pub client_context: u32,
+    pub flags: u32,
+    pub parent_reg_handle: u64,
+}
+
+/// EVENT_INSTANCE_INFO.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventInstanceInfo {
+    pub reg_handle: *mut c_void,
+    pub instance_id: u32,
+}
+
+/// TRACE_GUID_REGISTRATION.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TraceGuidRegistration {
+    pub guid: *const Guid,
+    /// Out.
+    pub reg_handle: *mut c_void,
+}
+
+/// MOF_FIELD.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MofField {
+    pub data_ptr: u64,
+    pub length: u32,
+    pub data_type: u32,
+}
+
+/// One argument of a message, as evntrace.h passes it on from a list of arguments.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MessageArgument {
+    pub data: *const c_void,
+    pub size: usize,
+}
+
+const _: () = assert!(size_of::<WnodeHeader>() == 48 && size_of::<EventTraceHeader>() == 48);
+const _: () = assert!(size_of::<EventInstanceHeader>() == 56 && size_of::<EventInstanceInfo>() == 16);

@@ -1,0 +1,33 @@
+/* Rows of a table: a call and what it must return. The first that is wrong ends the program. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static unsigned rows;
+
+static inline void row(int line, const char *call, unsigned long long wanted, unsigned long long got) {
+    rows++;
+    if (wanted != got) {
+        fprintf(stderr, "line %d: %s is %llu (0x%llx), not %llu\n", line, call, got, got, wanted);
+        exit(1);
+    }
+}
+
+#define IS(wanted, call) row(__LINE__, #call, (unsigned long long)(wanted), (unsigned long long)(call))
+
+/* Waits for something that comes soon: a registration waits for daemons only so long, and a machine may be slow. */
+#define WAIT_UNTIL(condition)                                    \
+    for (int tries = 0; tries < 6000 && !(condition); tries++) { \
+        usleep(10000);                                           \
+    }
+
+/* Says how many rows were looked at. */
+static inline int finish(void) {
+    printf("rows: %u\n", rows);
+    return 0;
+}
+
+#endif

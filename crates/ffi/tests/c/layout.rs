@@ -1,0 +1,219 @@
+//! Sizes and offsets of every structure, and values of every constant that both sides have: a unit of assertions made from Rust, for C compilers.
+
+use std::fmt::Write as _;
+use std::mem::offset_of;
+use std::process::Command;
+
+use traceweir::provider::{DataDescriptor, MAX_BLOCKS};
+use traceweir::{EventDescriptor, Guid, classic};
+use traceweir_c::types::{
+    EventInstanceHeader, EventInstanceInfo, EventTraceHeader, FilterDescriptor, MessageArgument, MofField,
+    TraceGuidRegistration, WnodeHeader,
+};
+use traceweir_format::header::message;
+use traceweir_format::spec::{enable, event};
+
+use crate::support::{C, CPP, STRICT, expect_success, here};
+
+/// `structure!(out, C name, Rust type { C field: Rust field, … })`
+macro_rules! structure {
+    ($out:ident, $c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
+        size(&mut $out, $c, size_of::<$rust>(), align_of::<$rust>());
+        $(offset(&mut $out, $c, $c_field, offset_of!($rust, $field));)*
+    };
+}
+
+fn size(out: &mut String, name: &str, size: usize, align: usize) {
+    writeln!(out, "CHECK(sizeof({name}) == {size}); CHECK(ALIGN({name}) == {align});").unwrap();
+}
+
+fn offset(out: &mut String, name: &str, field: &str, offset: usize) {
+    writeln!(out, "CHECK(offsetof({name}, {field}) == {offset});").unwrap();
+}
+
+/// Structures that Rust has.
+fn shared_structures(mut out: String) -> String {
+    structure!(out, "GUID", Guid { "Data1": data1, "Data2": data2, "Data3": data3, "Data4": data4 });
+    structure!(out, "EVENT_DESCRIPTOR", EventDescriptor {
+        "Id": id, "Version": version, "Channel": channel, "Level": level, "Opcode": opcode, "Task": task, "Keyword": keyword,
+    });
+    structure!(out, "EVENT_DATA_DESCRIPTOR", DataDescriptor {
+        "Ptr": ptr, "Size": size, "Reserved": kind, "Type": kind, "Reserved1": reserved1, "Reserved2": reserved2,
+    });
+    structure!(out, "EVENT_FILTER_DESCRIPTOR", FilterDescriptor { "Ptr": ptr, "Size": size, "Type": kind });
+    structure!(out, "WNODE_HEADER", WnodeHeader {
+        "BufferSize": buffer_size, "ProviderId": provider_id, "HistoricalContext": historical_context, "TimeStamp": time_stamp,
+        "Guid": guid, "ClientContext": client_context, "Flags": flags,
+    });
+    structure!(out, "EVENT_TRACE_HEADER", EventTraceHeader {
+        "Size": size, "FieldTypeFlags": field_type_flags, "HeaderType": field_type_flags, "Version": kind, "Class.Type": kind,
+        "Class.Level": level, "Class.Version": version, "ThreadId": thread_id, "ProcessId": process_id, "TimeStamp": time_stamp,
+        "Guid": guid, "GuidPtr": guid, "KernelTime": client_context, "UserTime": flags, "ProcessorTime": client_context,
+        "ClientContext": client_context, "Flags": flags,
+    });
+    structure!(out, "EVENT_INSTANCE_HEADER", EventInstanceHeader {
+        "Size": size, "FieldTypeFlags": field_type_flags, "Version": kind, "Class.Type": kind, "Class.Level": level,
+        "Class.Version": version, "ThreadId": thread_id, "ProcessId": process_id, "TimeStamp": time_stamp, "RegHandle": reg_handle,
+        "InstanceId": instance_id, "ParentInstanceId": parent_instance_id, "KernelTime": client_context, "EventId": client_context,
+        "Flags": flags, "ParentRegHandle": parent_reg_handle,
+    });
+    structure!(out, "EVENT_INSTANCE_INFO", EventInstanceInfo { "RegHandle": reg_handle, "InstanceId": instance_id });
+    structure!(out, "TRACE_GUID_REGISTRATION", TraceGuidRegistration { "Guid": guid, "RegHandle": reg_handle });
+    structure!(out, "MOF_FIELD", MofField { "DataPtr": data_ptr, "Length": length, "DataType": data_type });
+    structure!(out, "TRACEWEIR_MESSAGE_ARGUMENT", MessageArgument { "Data": data, "Size": size });
+    out
+}
+
+/// Types that only C has: as published.
+fn published(mut out: String) -> String {
+    let sizes: [(&str, usize, usize); 38] = [
+        ("BYTE", 1, 1),
+        ("UCHAR", 1, 1),
+        ("BOOLEAN", 1, 1),
+        ("CHAR", 1, 1),
+        ("SHORT", 2, 2),
+        ("USHORT", 2, 2),
+        ("WORD", 2, 2),
+        ("WCHAR", 2, 2),
+        ("INT", 4, 4),
+        ("UINT", 4, 4),
+        ("BOOL", 4, 4),
+        ("LONG", 4, 4),
+        ("ULONG", 4, 4),
+        ("DWORD", 4, 4),
+        ("HRESULT", 4, 4),
+        ("NTSTATUS", 4, 4),
+        ("LONGLONG", 8, 8),
+        ("ULONGLONG", 8, 8),
+        ("LONG64", 8, 8),
+        ("ULONG64", 8, 8),
+        ("LARGE_INTEGER", 8, 8),
+        ("ULARGE_INTEGER", 8, 8),
+        ("HANDLE", 8, 8),
+        ("PSID", 8, 8),
+        ("SIZE_T", 8, 8),
+        ("LONG_PTR", 8, 8),
+        ("FILETIME", 8, 4),
+        ("SYSTEMTIME", 16, 2),
+        ("TIME_ZONE_INFORMATION", 172, 4),
+        ("SID", 12, 4),
+        ("REGHANDLE", 8, 8),
+        ("TRACEHANDLE", 8, 8),
+        ("EVENT_FILTER_HEADER", 24, 8),
+        ("EVENT_FILTER_EVENT_ID", 6, 2),
+        ("EVENT_FILTER_EVENT_NAME", 24, 8),
+        ("EVENT_FILTER_LEVEL_KW", 24, 8),
+        ("EVENT_INFO_CLASS", 4, 4),
+        ("WMIDPREQUESTCODE", 4, 4),
+    ];
+    for (name, bytes, align) in sizes {
+        size(&mut out, name, bytes, align);
+    }
+    for (name, field, at) in [
+        ("EVENT_FILTER_HEADER", "Id", 0),
+        ("EVENT_FILTER_HEADER", "Version", 2),
+        ("EVENT_FILTER_HEADER", "Reserved", 3),
+        ("EVENT_FILTER_HEADER", "InstanceId", 8),
+        ("EVENT_FILTER_HEADER", "Size", 16),
+        ("EVENT_FILTER_HEADER", "NextOffset", 20),
+        ("EVENT_FILTER_EVENT_ID", "FilterIn", 0),
+        ("EVENT_FILTER_EVENT_ID", "Count", 2),
+        ("EVENT_FILTER_EVENT_ID", "Events", 4),
+        ("EVENT_FILTER_EVENT_NAME", "MatchAllKeyword", 8),
+        ("EVENT_FILTER_EVENT_NAME", "Level", 16),
+        ("EVENT_FILTER_EVENT_NAME", "FilterIn", 17),
+        ("EVENT_FILTER_EVENT_NAME", "NameCount", 18),
+        ("EVENT_FILTER_EVENT_NAME", "Names", 20),
+        ("EVENT_FILTER_LEVEL_KW", "Level", 16),
+        ("EVENT_FILTER_LEVEL_KW", "FilterIn", 17),
+        ("SYSTEMTIME", "wMilliseconds", 14),
+        ("TIME_ZONE_INFORMATION", "StandardDate", 68),
+        ("TIME_ZONE_INFORMATION", "DaylightName", 88),
+        ("TIME_ZONE_INFORMATION", "DaylightBias", 168),
+        ("SID", "SubAuthority", 8),
+        ("LARGE_INTEGER", "HighPart", 4),
+    ] {
+        offset(&mut out, name, field, at);
+    }
+    out
+}
+
+macro_rules! constants {
+    ($out:ident, $($module:ident :: { $($name:ident),* $(,)? }),* $(,)?) => {
+        $($(writeln!($out, "CHECK({} == {});", stringify!($name), $module::$name).unwrap();)*)*
+    };
+}
+
+/// Constants that Rust has under the same name.
+fn shared_constants(mut out: String) -> String {
+    constants!(out, event::{
+        EVENT_WRITE_FLAG_NO_FAULTING, EVENT_WRITE_FLAG_INPRIVATE, EVENT_ACTIVITY_CTRL_GET_ID, EVENT_ACTIVITY_CTRL_SET_ID,
+        EVENT_ACTIVITY_CTRL_CREATE_ID, EVENT_ACTIVITY_CTRL_GET_SET_ID, EVENT_ACTIVITY_CTRL_CREATE_SET_ID,
+        EVENT_DATA_DESCRIPTOR_TYPE_NONE, EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA,
+        EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE,
+    }, enable::{
+        EVENT_FILTER_TYPE_NONE, EVENT_FILTER_TYPE_SCHEMATIZED, EVENT_FILTER_TYPE_SYSTEM_FLAGS, EVENT_FILTER_TYPE_TRACEHANDLE,
+        EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PACKAGE_ID,
+        EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_EVENT_ID,
+        EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_NAME,
+        EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_CONTAINER, MAX_EVENT_FILTERS_COUNT,
+        MAX_EVENT_FILTER_PID_COUNT, MAX_EVENT_FILTER_EVENT_ID_COUNT, MAX_EVENT_FILTER_DATA_SIZE,
+        MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_EVENT_FILTER_EVENT_NAME_SIZE,
+    }, message::{
+        TRACE_MESSAGE_SEQUENCE, TRACE_MESSAGE_GUID, TRACE_MESSAGE_COMPONENTID, TRACE_MESSAGE_TIMESTAMP,
+        TRACE_MESSAGE_PERFORMANCE_TIMESTAMP, TRACE_MESSAGE_SYSTEMINFO, TRACE_MESSAGE_POINTER32, TRACE_MESSAGE_POINTER64,
+    });
+    let info = event::EventInfoClass::MaxEventInfo.0;
+    let [arguments, fields] = [classic::MAX_ARGUMENTS, classic::MAX_FIELDS];
+    writeln!(out, "CHECK(MaxEventInfo == {info}); CHECK(MAX_EVENT_DATA_DESCRIPTORS == {MAX_BLOCKS});")
+        .unwrap();
+    writeln!(out, "CHECK(TRACEWEIR_MESSAGE_ARGUMENTS == {arguments}); CHECK(MAX_MOF_FIELDS == {fields});")
+        .unwrap();
+    for (name, value) in [
+        ("WNODE_FLAG_TRACED_GUID", classic::flag::WNODE_FLAG_TRACED_GUID),
+        ("WNODE_FLAG_LOG_WNODE", classic::flag::WNODE_FLAG_LOG_WNODE),
+        ("WNODE_FLAG_USE_GUID_PTR", classic::flag::WNODE_FLAG_USE_GUID_PTR),
+        ("WNODE_FLAG_USE_MOF_PTR", classic::flag::WNODE_FLAG_USE_MOF_PTR),
+        ("WNODE_FLAG_USE_TIMESTAMP", classic::flag::WNODE_FLAG_USE_TIMESTAMP),
+        ("(ULONG)WMI_ENABLE_EVENTS", classic::Request::Enable.code()),
+        ("(ULONG)WMI_DISABLE_EVENTS", classic::Request::Disable.code()),
+        ("(ULONG)WMI_CAPTURE_STATE", classic::Request::CaptureState.code()),
+        ("(ULONG)HRESULT_FROM(0)", 0),
+        ("(ULONG)HRESULT_FROM(50)", 0x8007_0032),
+        ("(ULONG)HRESULT_FROM(0xC0000188u)", 0xC000_0188),
+        ("(ULONG)E_INVALIDARG", 0x8007_0057),
+        ("(ULONG)STATUS_NOT_SUPPORTED", 0xC000_00BB),
+        ("(ULONG)STATUS_ENTRYPOINT_NOT_FOUND", 0xC000_0139),
+    ] {
+        writeln!(out, "CHECK({name} == {value}u);").unwrap();
+    }
+    out
+}
+
+#[test]
+fn c_and_rust_agree_on_every_structure_and_constant() {
+    let head = "#include <evntprov.h>\n#include <evntrace.h>\n#include <winmeta.h>\n\
+                #define HRESULT_FROM(code) __HRESULT_FROM_WIN32(code)\n\
+                #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n#define ALIGN(type) alignof(type)\n\
+                #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
+    let unit = shared_constants(published(shared_structures(head.to_owned())));
+    assert!(unit.lines().count() > 150);
+    let folder = tempfile::tempdir().unwrap();
+    for language in [C, CPP] {
+        let file = folder.path().join(format!("layout.{}", language.extension));
+        std::fs::write(&file, &unit).unwrap();
+        for compiler in language.compilers() {
+            for standard in language.standards {
+                let mut command = Command::new(compiler);
+                command
+                    .args(STRICT)
+                    .arg("-fsyntax-only")
+                    .arg(format!("-std={standard}"))
+                    .arg("-I")
+                    .arg(here("include"));
+                // `offsetof` of a member of a member is what compilers have and C++ need not.
+                expect_success(command.arg(&file));
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The C interface as C and C++ programs meet it: headers, layouts, status codes, events, and what sanitizers say.
+//!
+//! A C compiler is part of what building this project needs; other compilers, valgrind and sanitizers are extras.
+
+mod headers;
+mod layout;
+mod programs;
+#[path = "../support/mod.rs"]
+mod support;
+mod symbols;

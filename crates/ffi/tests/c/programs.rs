@@ -1,0 +1,348 @@
+//! Programs in C that go through the tables of the contract, and what sessions record of them; plain, linked statically, under sanitizers and valgrind.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use traceweir::Guid;
+use traceweir::controller::{EnableParams, Filter, SessionConfig};
+use traceweir_format::binary_path::BinaryPath;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
+use traceweir_format::spec::event::ExtType;
+
+use crate::support::{C, CPP, Daemon, Link, STRICT, Workshop, expect_success, has, here, skip};
+
+const fn provider(number: u128) -> Guid {
+    Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)
+}
+const HEARD: Guid = provider(1);
+const CALLBACK: Guid = provider(2);
+const CLASSIC: Guid = provider(3);
+const PLUGIN: Guid = provider(4);
+const STACK: Guid = provider(5);
+const MORE: Guid = provider(6);
+const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
+
+fn everything() -> EnableParams {
+    EnableParams { level: 5, ..EnableParams::default() }
+}
+
+fn source(name: &str) -> PathBuf {
+    here("tests/c").join(name)
+}
+
+/// How many rows a program looked at.
+fn rows(output: &str) -> u32 {
+    let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
+    line.unwrap_or_else(|| panic!("no rows: {output}")).parse().unwrap()
+}
+
+/// A record as the tests compare it.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    id: u16,
+    level: u8,
+    activity: u32,
+    items: Vec<(ExtType, Vec<u8>)>,
+    payload: Vec<u8>,
+}
+
+fn seen(record: &Record<'_>) -> Seen {
+    let descriptor = record.descriptor();
+    Seen {
+        id: descriptor.id,
+        level: descriptor.level,
+        activity: record.activity().map_or(0, |id| id.data1),
+        items: record.items().map(|item| (item.kind, item.data.to_vec())).collect(),
+        payload: record.payload().to_vec(),
+    }
+}
+
+/// Runs the quiet program by a command that is made of it; no daemon is there.
+fn run_quiet(program: &Path, around: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = match around {
+        [] => Command::new(program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
+    assert!(rows(&output) > 200, "{output}");
+}
+
+/// Runs a program while a session takes everything of a provider, by a command that is made of it.
+fn run_heard<T>(
+    (program, of): (&Path, Guid),
+    around: &[&str],
+    params: &EnableParams,
+    lost: u64,
+    view: impl FnMut(&Record<'_>) -> T,
+) -> (String, Vec<T>) {
+    let daemon = Daemon::new();
+    let session = daemon.record("heard", &[of], params);
+    let mut command = match around {
+        [] => daemon.command(program),
+        [first, rest @ ..] => {
+            let mut command = daemon.command(Path::new(first));
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    let output = expect_success(&mut command);
+    (output, session.stop(lost, view))
+}
+
+fn classic_params() -> EnableParams {
+    EnableParams { level: 4, match_any: 0x30, ..EnableParams::default() }
+}
+
+#[test]
+fn calls_return_what_is_published_while_nobody_listens() {
+    let workshop = Workshop::new();
+    for compiler in C.compilers() {
+        run_quiet(&workshop.build(compiler, &source("quiet.c"), &[], Link::Shared), &[]);
+    }
+}
+
+#[test]
+fn the_same_programs_are_cpp() {
+    let workshop = Workshop::new();
+    for compiler in CPP.compilers() {
+        for standard in CPP.standards {
+            let flags = [&format!("-std={standard}"), "-x", "c++"];
+            let build = |name| workshop.build(compiler, &source(name), &flags, Link::Shared);
+            run_quiet(&build("quiet.c"), &[]);
+            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 2, seen);
+            check_heard(events);
+            let (output, _) = run_heard((&build("classic.c"), CLASSIC), &[], &classic_params(), 1, |_| ());
+            assert!(rows(&output) >= 40, "{output}");
+        }
+    }
+}
+
+fn check_heard(events: Vec<Seen>) {
+    let metadata = b"\x07\0\0ev\0\0".to_vec();
+    let item = |kind, data: &[u8]| (kind, data.to_vec());
+    let event = |id, activity, items: Vec<(ExtType, Vec<u8>)>, payload: &[u8]| Seen {
+        id,
+        level: 4,
+        activity,
+        items,
+        payload: payload.to_vec(),
+    };
+    let related = Guid::from_u128(0xB << 96).to_bytes();
+    let all = [&metadata[..], b"\x04\0P\0data"].concat();
+    let number = [4, 3, 2, 1];
+    let typed = vec![item(ExtType::EVENT_SCHEMA_TL, &metadata), item(ExtType::PROV_TRAITS, b"\x04\0P\0")];
+    let text = Seen { level: 3, ..event(0, 0, vec![], b"h\0\xE4\0\0\0") };
+    let want = [
+        event(1, 0, vec![], b"\x04\x03\x02\x01text\0"),
+        event(2, 0xA, vec![item(ExtType::RELATED_ACTIVITYID, &related)], &number),
+        event(3, 0xA, vec![], b""),
+        event(4, 0, vec![], &all),
+        event(5, 0, typed, b"data"),
+        event(6, 0, vec![], &all),
+        text,
+    ];
+    assert_eq!(events.len(), want.len());
+    for (mut got, mut want) in events.into_iter().zip(want) {
+        got.items.sort_by_key(|(kind, _)| kind.0);
+        want.items.sort_by_key(|(kind, _)| kind.0);
+        assert_eq!(got, want);
+    }
+}
+
+#[test]
+fn events_are_recorded_as_they_were_written() {
+    let workshop = Workshop::new();
+    for compiler in C.compilers() {
+        let program = workshop.build(compiler, &source("heard.c"), &[], Link::Shared);
+        let (output, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
+        assert!(rows(&output) >= 25, "{output}");
+        check_heard(events);
+    }
+}
+
+#[test]
+fn a_classic_provider_writes_events_instances_and_messages() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("classic.c"), &[], Link::Shared);
+    let view = |record: &Record<'_>| {
+        let descriptor = record.descriptor();
+        (
+            record.family(),
+            record.provider().data1,
+            descriptor.opcode,
+            descriptor.id,
+            record.payload().to_vec(),
+        )
+    };
+    let (output, records) = run_heard((&program, CLASSIC), &[], &classic_params(), 1, view);
+    assert!(rows(&output) >= 40, "{output}");
+    let class = 0xC1A55;
+    let want = [
+        (Family::Full, class, 1, 0, b"data".to_vec()),
+        (Family::Full, class, 1, 0, b"onetwo!".to_vec()),
+        (Family::Instance, class, 2, 0, b"inst".to_vec()),
+        (Family::Message, 0x3E55, 0, 7, b"abcde".to_vec()),
+        (Family::Message, 0x3E55, 0, 8, b"list".to_vec()),
+        (Family::Message, 0, 0, 9, b"".to_vec()),
+        (Family::Message, 0, 0, 10, b"".to_vec()),
+    ];
+    assert_eq!(records, want);
+}
+
+#[test]
+fn traits_stamps_and_sizes_are_heeded() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("more.c"), &[], Link::Shared);
+    let daemon = Daemon::new();
+    let small = SessionConfig { buffer_size: 4, ..SessionConfig::default() };
+    let session = daemon.record_by("more", &[MORE], &everything(), small);
+    expect_success(&mut daemon.command(&program));
+    let mut events = session.stop(1, |record| (seen(record), record.time()));
+    events.sort_by_key(|(event, _)| event.id);
+    let ids: Vec<u16> = events.iter().map(|(event, _)| event.id).collect();
+    assert_eq!(ids, [1, 4, 5]);
+    let traits = vec![(ExtType::PROV_TRAITS, b"\x05\0C!\0".to_vec())];
+    for ((event, _), items) in events.iter().zip([&vec![], &traits, &traits]) {
+        assert_eq!((&event.items, &event.payload[..]), (items, &b"pay"[..]));
+    }
+    assert!(events[0].1 > 0x1234567 && events[2].1 == 0x1234567, "{events:?}");
+}
+
+#[test]
+fn a_callback_is_told_of_the_session_with_its_context() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("callback.c"), &[], Link::Shared);
+    let daemon = Daemon::new();
+    let filters = vec![Filter { kind: 7, data: b"abc".to_vec() }];
+    let params =
+        EnableParams { level: 4, match_any: 0x30, match_all: 0x10, filters, ..EnableParams::default() };
+    let session = daemon.record("told", &[CALLBACK], &params);
+    let mut child = daemon.command(&program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    session.capture_state(CALLBACK, &EnableParams::default());
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "captured\n");
+    session.stop(0, |_| ());
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(rows(&rest) >= 12);
+}
+
+#[test]
+fn the_example_says_hello() {
+    let example = here("../../examples/c/hello.c");
+    let workshop = Workshop::new();
+    for compiler in C.compilers() {
+        for standard in C.standards {
+            let flag = format!("-std={standard}");
+            let program = workshop.build(compiler, &example, &[&flag], Link::Shared);
+            let (_, events) =
+                run_heard((&program, HELLO), &[], &everything(), 0, |record| record.payload().to_vec());
+            let string: Vec<u8> = "that was all\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
+            let greeted = [&b"\0\0\0\0world\0"[..], b"\x01\0\0\0Linux\0", b"\x02\0\0\0Windows\0"];
+            assert_eq!(events[..3], greeted);
+            assert_eq!(events[3..], [string]);
+        }
+    }
+}
+
+#[test]
+fn a_program_can_hold_the_library_in_itself() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("heard.c"), &[], Link::Static);
+    let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
+    assert!(!needed.contains("libtraceweir"), "{needed}");
+    let (_, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
+    check_heard(events);
+}
+
+#[test]
+fn a_plugin_registers_and_leaves_while_the_library_stays() {
+    let workshop = Workshop::new();
+    let plugin = workshop.build("gcc", &source("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
+    let host = workshop.path("host");
+    expect_success(Command::new("gcc").args(STRICT).arg(source("host.c")).arg("-o").arg(&host).arg("-ldl"));
+    let daemon = Daemon::new();
+    let session = daemon.record("plugin", &[PLUGIN], &everything());
+    let output = expect_success(daemon.command(&host).arg(&plugin));
+    assert!(rows(&output) > 18);
+    let mut modules = Vec::new();
+    let events = session.stop_with(
+        0,
+        |record| {
+            modules.extend(BinaryPath::is_in(record).then(|| BinaryPath::parse(record.payload()).unwrap()));
+        },
+        |record| (record.provider(), record.payload().to_vec()),
+    );
+    assert_eq!(events, [0, 1, 2].map(|n: u32| (PLUGIN, n.to_le_bytes().to_vec())));
+    // Each of the three registrations said where it lives: in the plugin, not in the program.
+    assert!(!modules.is_empty());
+    for module in modules {
+        assert_eq!(
+            (module.guids, Path::new(&module.path)),
+            (vec![PLUGIN], plugin.canonicalize().unwrap().as_path())
+        );
+    }
+}
+
+#[test]
+fn a_call_stack_begins_in_the_function_that_wrote() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("stack.c"), &[], Link::Shared);
+    let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..everything() };
+    let view = |record: &Record<'_>| record.items().stack().expect("a stack").frames().collect::<Vec<u64>>();
+    let (output, stacks) = run_heard((&program, STACK), &[], &params, 0, view);
+    let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!((writers.len(), stacks.len()), (4, 4));
+    for (number, (writer, frames)) in writers.iter().zip(&stacks).enumerate() {
+        // A writer has a call and little else.
+        let near = |frame: &u64| (*writer..writer + 64).contains(frame);
+        assert!(near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
+    }
+}
+
+/// The same programs with whatever watches them.
+fn watched(build: &[&str], around: &[&str]) {
+    let workshop = Workshop::new();
+    let program = |name: &str| workshop.build("gcc", &source(name), build, Link::Shared);
+    run_quiet(&program("quiet.c"), around);
+    let (_, events) = run_heard((&program("heard.c"), HEARD), around, &everything(), 2, seen);
+    check_heard(events);
+    let (output, _) = run_heard((&program("classic.c"), CLASSIC), around, &classic_params(), 1, |_| ());
+    assert!(rows(&output) >= 40, "{output}");
+}
+
+#[test]
+fn sanitizers_find_nothing() {
+    const FLAGS: [&str; 3] =
+        ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+    let folder = tempfile::tempdir().unwrap();
+    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
+    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
+    let built = Command::new("gcc").args(FLAGS).arg(&probe).arg("-o").arg(&program).output().unwrap();
+    if !built.status.success() {
+        return skip("sanitizers", "gcc has no sanitizers");
+    }
+    watched(&FLAGS, &[]);
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    if has("valgrind") {
+        // The library's thread is still there at the end, and with it what it holds.
+        let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+        watched(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat());
+    }
+}

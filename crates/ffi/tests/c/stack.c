@@ -1,0 +1,27 @@
+/* Functions that write, one of each kind, with their addresses: the call stack of an event begins in the function that wrote it. */
+#include <evntprov.h>
+
+#include "check.h"
+
+static const GUID Provider = {0xC0FFEE05, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+static const EVENT_DESCRIPTOR Event = {1, 0, 0, 4, 0, 0, 1};
+static REGHANDLE reg;
+
+#define WRITER __attribute__((noinline, noipa)) static ULONG
+
+WRITER by_write(void) { return EventWrite(reg, &Event, 0, NULL) + rows; }
+WRITER by_transfer(void) { return EventWriteTransfer(reg, &Event, NULL, NULL, 0, NULL) + rows; }
+WRITER by_ex(void) { return EventWriteEx(reg, &Event, 0, 0, NULL, NULL, 0, NULL) + rows; }
+WRITER by_string(void) { return EventWriteString(reg, 4, 1, u"text") + rows; }
+
+int main(void) {
+    ULONG (*const writers[])(void) = {by_write, by_transfer, by_ex, by_string};
+    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    WAIT_UNTIL(EventEnabled(reg, &Event));
+    for (unsigned i = 0; i < 4; i++) {
+        printf("%llu\n", (unsigned long long)(ULONG_PTR)writers[i]);
+        IS(rows, writers[i]());
+    }
+    IS(ERROR_SUCCESS, EventUnregister(reg));
+    return finish();
+}

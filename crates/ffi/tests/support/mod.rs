@@ -1,0 +1,259 @@
+//! What tests of the C interface need: compilers, the library as it was just built, and a daemon with a session to write to.
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use traceweir::Guid;
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
+use traceweir_format::etl;
+use traceweir_format::header::Record;
+
+/// How long anything may take on a machine that is busy with other things.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What every source of ours compiles with.
+pub(crate) const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+
+/// Says that a check was not made, on the terminal even while the test harness captures output; fails where it is required.
+#[track_caller]
+pub(crate) fn skip(extra: &str, why: &str) {
+    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "skipped {}: {why}", thread.name().unwrap_or("a test"));
+}
+
+/// Whether a program that is an extra is here; if not, that is said.
+#[track_caller]
+pub(crate) fn has(program: &str) -> bool {
+    let is_there = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
+    if !is_there {
+        skip(program, &format!("there is no {program}"));
+    }
+    is_there
+}
+
+/// A file or folder of this crate.
+pub(crate) fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A language with its compilers; the first is part of what building needs.
+pub(crate) struct Language {
+    pub(crate) extension: &'static str,
+    pub(crate) compilers: [&'static str; 2],
+    pub(crate) standards: [&'static str; 2],
+}
+
+pub(crate) const C: Language =
+    Language { extension: "c", compilers: ["gcc", "clang"], standards: ["c11", "c17"] };
+pub(crate) const CPP: Language =
+    Language { extension: "cc", compilers: ["g++", "clang++"], standards: ["c++17", "c++20"] };
+
+impl Language {
+    /// The compilers that are here.
+    #[track_caller]
+    pub(crate) fn compilers(&self) -> impl Iterator<Item = &'static str> {
+        self.compilers.into_iter().filter(|compiler| *compiler == "gcc" || has(compiler))
+    }
+}
+
+/// How a program gets the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Shared,
+    Static,
+}
+
+/// A folder with programs and the library under the names that C uses.
+pub(crate) struct Workshop {
+    pub(crate) folder: TempDir,
+}
+
+impl Workshop {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let built = built();
+        for (name, file) in [
+            ("libtraceweir.so", "libtraceweir_c.so"),
+            ("libtraceweir.so.0", "libtraceweir_c.so"),
+            ("libtraceweir.a", "libtraceweir_c.a"),
+        ] {
+            symlink(built.join(file), folder.path().join(name)).unwrap();
+        }
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Compiles a source strictly into a program beside the library.
+    #[track_caller]
+    pub(crate) fn build(&self, compiler: &str, source: &Path, flags: &[&str], link: Link) -> PathBuf {
+        let program = self.path(&format!("{}-{compiler}", source.file_stem().unwrap().to_string_lossy()));
+        let mut command = Command::new(compiler);
+        command
+            .args(STRICT)
+            .args(flags)
+            .arg("-g")
+            .arg("-I")
+            .arg(here("include"))
+            .arg(source)
+            .arg("-o")
+            .arg(&program);
+        match link {
+            Link::Shared => {
+                // The old kind of path goes before LD_LIBRARY_PATH, in which cargo may have another build of the library.
+                command
+                    .arg("-L")
+                    .arg(self.folder.path())
+                    .arg("-ltraceweir")
+                    .arg("-Wl,-rpath,$ORIGIN,--disable-new-dtags");
+            }
+            Link::Static => {
+                command.arg(self.path("libtraceweir.a")).args([
+                    "-lgcc_s",
+                    "-lutil",
+                    "-lrt",
+                    "-lpthread",
+                    "-lm",
+                    "-ldl",
+                ]);
+            }
+        }
+        expect_success(&mut command);
+        program
+    }
+}
+
+/// Where cargo put the library: beside this program.
+fn built() -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    this.parent().expect("a folder").to_owned()
+}
+
+/// Runs a command that must succeed.
+#[track_caller]
+pub(crate) fn expect_success(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}: {status}\n{out}\n{err}");
+    out.into_owned()
+}
+
+/// A daemon in a thread, in a folder of its own; leaves on drop.
+pub(crate) struct Daemon {
+    pub(crate) folder: TempDir,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let stopper = Stopper::new().unwrap();
+        let (options, signal) = (Options::new(RuntimeDir::at(folder.path())), stopper.clone());
+        let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
+        let start = Instant::now();
+        while !Controller::find_at(folder.path()).is_ok_and(|c| c.is_some()) {
+            assert!(start.elapsed() < LONG, "the daemon does not answer");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self { folder, stopper, thread: Some(thread) }
+    }
+
+    pub(crate) fn controller(&self) -> Controller {
+        Controller::find_at(self.folder.path()).unwrap().expect("a daemon")
+    }
+
+    /// A program whose providers meet this daemon.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("TRACEWEIR_RUNTIME_DIR", self.folder.path());
+        command
+    }
+
+    /// Starts a session that takes everything of some providers into a file.
+    pub(crate) fn record(&self, name: &str, providers: &[Guid], params: &EnableParams) -> Recording<'_> {
+        self.record_by(name, providers, params, SessionConfig::default())
+    }
+
+    /// The same with other settings.
+    pub(crate) fn record_by(
+        &self,
+        name: &str,
+        providers: &[Guid],
+        params: &EnableParams,
+        config: SessionConfig,
+    ) -> Recording<'_> {
+        let file = self.folder.path().join(name).with_extension("etl");
+        let mut controller = self.controller();
+        let config =
+            SessionConfig { name: name.to_owned(), log_file_mode: 1, log_file: Some(file.clone()), ..config };
+        let session = SessionRef::Id(controller.start(&config).unwrap().id);
+        for provider in providers {
+            controller.enable(&session, *provider, EnableCode::Enable, params, 30_000).unwrap();
+        }
+        Recording { daemon: self, session, file }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+/// A session that is running.
+pub(crate) struct Recording<'a> {
+    daemon: &'a Daemon,
+    session: SessionRef,
+    file: PathBuf,
+}
+
+impl Recording<'_> {
+    /// Asks a provider for its state.
+    pub(crate) fn capture_state(&self, provider: Guid, params: &EnableParams) {
+        let mut controller = self.daemon.controller();
+        controller.enable(&self.session, provider, EnableCode::CaptureState, params, 30_000).unwrap();
+    }
+
+    /// Stops the session and views what it recorded of providers, in the order of time; `lost` events are missing.
+    pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+        self.stop_with(lost, |_| (), view)
+    }
+
+    /// The same, with what the session says itself besides.
+    pub(crate) fn stop_with<T>(
+        self,
+        lost: u64,
+        mut own: impl FnMut(&Record<'_>),
+        mut view: impl FnMut(&Record<'_>) -> T,
+    ) -> Vec<T> {
+        let end = self.daemon.controller().stop(&self.session).unwrap();
+        assert_eq!(end.events_lost, lost);
+        let trace = etl::Trace::open(std::fs::File::open(&self.file).unwrap()).unwrap();
+        let mut events = trace.events();
+        let mut seen = Vec::new();
+        while let Some(record) = events.next().unwrap() {
+            if record.provider() == traceweir_format::spec::event::class::EVENT_TRACE {
+                own(&record);
+            } else {
+                seen.push(view(&record));
+            }
+        }
+        seen
+    }
+}
