@@ -4,5 +4,6 @@ mod baseline;
 mod commands;
 mod golden;
 mod live;
+mod manifests;
 mod samples;
 mod util;

@@ -1,0 +1,248 @@
+//! Manifests from end to end: compiled, called, recorded, and decoded by what the program itself carries.
+//!
+//! ```text
+//!   .man ──weir mc──▶ code ──compiler──▶ program ──weir record──▶ .etl ──▶ its path and build id ──▶ .etw_manifest of the program ──▶ names, fields
+//! ```
+//!
+//! Each event of each manifest is written with usual, smallest and largest values. Payloads must have the bytes that `values` expects, and schemas that
+//! come from the program must be those of the manifest.
+
+mod values;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use traceweir_build::Manifest;
+use traceweir_decode::Decoder;
+use traceweir_decode::source::manifest::EventDefinition;
+use traceweir_format::Guid;
+use traceweir_format::etl;
+use values::{Variant, call, provider_module};
+
+use crate::util::{Daemon, root, sample, weir};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn workshop() -> PathBuf {
+    root().join("fixtures/manifests/workshop.man")
+}
+
+/// The manifests that are at hand: our own, and a large one from elsewhere.
+fn manifests() -> Vec<PathBuf> {
+    [Some(workshop()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
+}
+
+/// Where cargo builds, so that what is built already need not be built again.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{}", said.lines().take(60).collect::<Vec<_>>().join("\n"));
+}
+
+/// The symbol of an event as generated code has it.
+fn symbol(event: &EventDefinition) -> String {
+    let d = &event.event.descriptor;
+    event.event.schema.names.event.as_deref().map_or(format!("Event{}_V{}", d.id, d.version), str::to_owned)
+}
+
+type Expected = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
+
+/// Records the program, and compares what its events say with what they were given. Returns how many there were.
+fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &Expected) {
+    let file = daemon.path("events.etl");
+    let mut arguments = vec!["record".to_owned(), "-o".to_owned(), text(&file).to_owned()];
+    for provider in manifests.iter().flat_map(Manifest::providers) {
+        arguments.extend(["-p".to_owned(), provider.id.to_string()]);
+    }
+    arguments.extend(["--".to_owned(), text(program).to_owned()]);
+    daemon.weir(arguments).expect(0);
+
+    let dump = weir(["dump", "--format", "jsonl", text(&file)]).expect(0);
+    let named = dump.json().iter().filter(|event| event.get("event").is_some()).count();
+    let total: usize = expected.values().map(Vec::len).sum();
+    assert!(
+        named >= total,
+        "{named} of {total} events have names: {}",
+        dump.text().lines().nth(3).unwrap_or_default()
+    );
+    let blind = weir(["dump", "--no-binaries", "--format", "jsonl", text(&file)]).expect(0);
+    assert!(blind.text().contains("no schema for this event"), "without the program nothing is known");
+
+    let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut decoder = Decoder::new();
+    let mut seen: Expected = HashMap::new();
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        decoder.observe(&record);
+        for told in decoder.take_tracked() {
+            assert_eq!(Path::new(&told.path), program.canonicalize().unwrap());
+            assert!(decoder.add_tracked(&told, std::fs::File::open(&told.path).unwrap()).unwrap() > 0);
+        }
+        let d = record.descriptor();
+        let key = (record.provider(), d.id, d.version);
+        if expected.contains_key(&key) {
+            let definition = definition(manifests, key);
+            let found = decoder.find(&record).unwrap_or_else(|e| panic!("{key:?}: {e}"));
+            assert_eq!(found.known.schema.fields(), definition.event.schema.fields());
+            assert_eq!(found.known.schema.names.event, definition.event.schema.names.event);
+            assert_eq!(d, definition.event.descriptor);
+            seen.entry(key).or_default().push(record.payload().to_vec());
+        }
+    }
+    for (key, payloads) in expected {
+        assert_eq!(seen.get(key), Some(payloads), "{key:?} {}", symbol(definition(manifests, *key)));
+    }
+}
+
+fn definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) -> &EventDefinition {
+    let providers = manifests.iter().flat_map(Manifest::providers).filter(|p| p.id == provider);
+    let mut events = providers.flat_map(|p| &p.events);
+    events.find(|e| (e.event.descriptor.id, e.event.descriptor.version) == (id, version)).unwrap()
+}
+
+#[test]
+fn events_written_by_rust_are_decoded_by_their_program() {
+    let daemon = Daemon::start();
+    let folder = daemon.path("program");
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    let (mut modules, mut calls, mut expected) = (String::new(), String::new(), Expected::new());
+    let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
+    for manifest in &manifests {
+        let [module, _] = manifest.write_rust(folder.join("src")).unwrap();
+        let generated = std::fs::read_to_string(&module).unwrap();
+        let name = manifest.stem();
+        let _ = writeln!(modules, "#[allow(non_snake_case)] mod {name} {{ include!(\"{name}.rs\"); }}");
+        for provider in manifest.providers() {
+            let of = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
+            let part = generated.split(&format!("pub mod {of} {{")).nth(1).unwrap();
+            let functions =
+                part.lines().filter_map(|l| l.trim().strip_prefix("pub fn ")?.split_once("_enabled(&self)"));
+            let _ = writeln!(calls, "{{ use {name}::*; let p = {of}::Provider::register().unwrap();");
+            for (event, (function, _)) in provider.events.iter().zip(functions) {
+                for variant in Variant::ALL {
+                    let made =
+                        call(&event.event.schema, event.template.as_deref().unwrap_or_default(), variant);
+                    let _ = writeln!(
+                        calls,
+                        "assert!(p.{function}_enabled()); p.{function}({}).unwrap();",
+                        made.rust.join(", ")
+                    );
+                    let d = &event.event.descriptor;
+                    expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
+                }
+            }
+            assert_eq!(of, provider_module(&provider.events[0].event.schema));
+            calls.push_str("}\n");
+        }
+    }
+    let main = format!("{modules}\n#[allow(unused_imports)]\nfn main() {{\n{calls}}}\n");
+    std::fs::write(folder.join("src/main.rs"), main).unwrap();
+    let package = format!(
+        "[package]\nname = \"events\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\ntraceweir = {{ path = {:?} }}\n\
+         [profile.dev]\ndebug = \"line-tables-only\"\n[profile.dev.package.\"*\"]\nopt-level = 1\n",
+        root().join("crates/api")
+    );
+    std::fs::write(folder.join("Cargo.toml"), package).unwrap();
+    std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run(Command::new(cargo)
+        .args(["build", "--offline", "--quiet"])
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", target()));
+    let program = folder.join("events");
+    std::fs::copy(target().join("debug/events"), &program).unwrap();
+    record_and_compare(&daemon, &program, &manifests, &expected);
+}
+
+#[test]
+fn events_written_by_c_are_decoded_by_their_program() {
+    let daemon = Daemon::start();
+    let folder = daemon.folder();
+    let (mut source, mut calls, mut expected) = (String::new(), String::new(), Expected::new());
+    let mut files = Vec::new();
+    let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
+    for manifest in &manifests {
+        let [header, resource] = manifest.write_c(folder, &traceweir_build::COptions::default()).unwrap();
+        let _ = writeln!(source, "#include {:?}", header.file_name().unwrap());
+        files.push(resource);
+        for provider in manifest.providers() {
+            let name = provider.name.as_deref().unwrap().replace('-', "_");
+            let _ = writeln!(calls, "if (EventRegister{name}() != 0) return 1;");
+            for event in &provider.events {
+                for variant in Variant::ALL {
+                    let made =
+                        call(&event.event.schema, event.template.as_deref().unwrap_or_default(), variant);
+                    let symbol = symbol(event);
+                    let _ = writeln!(calls, "if (!EventEnabled{symbol}()) return 2;");
+                    let _ = writeln!(calls, "if (EventWrite{symbol}({}) != 0) return 3;", made.c.join(", "));
+                    let d = &event.event.descriptor;
+                    expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
+                }
+            }
+            let _ = writeln!(calls, "if (EventUnregister{name}() != 0) return 4;");
+        }
+    }
+    let main = daemon.path("main.c");
+    std::fs::write(&main, format!("{source}\nint main(void) {{\n{calls}return 0;\n}}\n")).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let library = ["build", "--offline", "--quiet", "-p", "traceweir-ffi"];
+    run(Command::new(cargo).args(library).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let program = daemon.path("events");
+    let mut compiler = Command::new("gcc");
+    compiler.args([
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-Wl,--gc-sections",
+        "-Wl,--build-id",
+    ]);
+    compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(&main).args(&files).arg("-o").arg(&program);
+    run(compiler.arg(target().join("debug/libtraceweir_c.a")).args(["-lpthread", "-ldl", "-lm"]));
+    record_and_compare(&daemon, &program, &manifests, &expected);
+}
+
+#[test]
+fn mistakes_are_listed_with_their_lines_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.man");
+    let wrong = std::fs::read_to_string(workshop())
+        .unwrap()
+        .replace("level=\"Chatty\"", "level=\"Loud\"")
+        .replace("map=\"Guards\"", "map=\"Nails\"");
+    std::fs::write(&file, wrong).unwrap();
+    let run = weir(["mc", text(&file), "--out", text(folder.path())]).expect(1);
+    assert!(
+        run.stderr.contains("wrong.man:") && run.stderr.contains("level Loud is not defined"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("map Nails is not defined"), "{}", run.stderr);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    weir(["mc", "/no/such/file.man"]).expect(1);
+}
+
+#[test]
+fn what_is_made_of_a_manifest_is_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    weir(["mc", text(&workshop()), "--out", text(folder.path()), "--prefix", "Write"]).expect(0);
+    for name in ["workshop.h", "workshop.rs"] {
+        let made = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let expected = root().join("fixtures/expected/mc").join(name);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::create_dir_all(expected.parent().unwrap()).unwrap();
+            std::fs::write(&expected, &made).unwrap();
+        }
+        assert_eq!(made, std::fs::read_to_string(&expected).unwrap(), "{name}: BLESS=1 rewrites it");
+    }
+    assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
+}
