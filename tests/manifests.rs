@@ -55,7 +55,7 @@ fn symbol(event: &EventDefinition) -> String {
 
 type Expected = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
 
-/// Records the program, and compares what its events say with what they were given. Returns how many there were.
+/// Records the program, and compares what its events say with what they were given.
 fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &Expected) {
     let file = daemon.path("events.etl");
     let mut arguments = vec!["record".to_owned(), "-o".to_owned(), text(&file).to_owned()];
@@ -245,4 +245,79 @@ fn what_is_made_of_a_manifest_is_what_it_was() {
         assert_eq!(made, std::fs::read_to_string(&expected).unwrap(), "{name}: BLESS=1 rewrites it");
     }
     assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
+}
+
+#[test]
+fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
+    let daemon = Daemon::start();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
+    run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let (program, file) = (target().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
+    let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
+    daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&program)]).expect(0);
+    let dump = weir(["dump", text(&file)]).expect(0).text();
+    assert!(dump.contains("Example-Greenhouse/Measured"), "{dump}");
+    assert!(dump.contains("Bed tomatoes got 12.5 litres, valve now open"), "{dump}");
+    assert!(weir(["stats", text(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
+    assert!(weir(["info", text(&file)]).expect(0).text().contains("Example-Greenhouse"));
+
+    // The same path with another program behind it: nothing of it is believed.
+    let copy = daemon.path("program");
+    std::fs::copy(&program, &copy).unwrap();
+    daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&copy)]).expect(0);
+    assert!(weir(["dump", text(&file)]).expect(0).text().contains("Example-Greenhouse/Measured"));
+    std::fs::remove_file(&copy).unwrap();
+    assert!(weir(["dump", text(&file)]).expect(0).text().contains("no schema"), "the program is gone");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &copy).unwrap();
+    assert!(weir(["dump", text(&file)]).expect(0).text().contains("no schema"), "another program");
+}
+
+#[test]
+fn headers_compile_without_a_warning_whatever_the_names_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile = r#"*/ int x; /* &quot; \ ??/ %1 // &#10;#error &lt;b&gt; `x` \"#;
+    let xml = format!(
+        r#"<instrumentationManifest><provider name="{hostile}" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}">
+        <keywords><keyword name="{hostile}" mask="1"/></keywords><tasks><task name="{hostile}" value="1" message="{hostile}"/></tasks>
+        <maps><valueMap name="{hostile}"><map value="1" message="{hostile}"/></valueMap></maps>
+        <templates><template tid="{hostile}"><data name="{hostile}" inType="win:UInt8" map="{hostile}"/>
+        <struct name="{hostile}"><data name="while" inType="win:AnsiString"/></struct></template></templates>
+        <events><event value="1" symbol="while" template="{hostile}" message="{hostile}"/><event value="2" message="{hostile}"/></events>
+        </provider></instrumentationManifest>"#
+    );
+    let names = Manifest::parse("names \\ */.man", xml.as_bytes(), "en-US").unwrap();
+    let manifests = manifests();
+    let all = [names].into_iter().chain(manifests.iter().map(|path| Manifest::open(path).unwrap()));
+    for manifest in all {
+        let [header, resource] =
+            manifest.write_c(folder.path(), &traceweir_build::COptions::default()).unwrap();
+        let main = format!("#include {:?}\nint main(void) {{ return 0; }}\n", header.file_name().unwrap());
+        for (compiler, ending, standard) in [
+            ("gcc", "c", "c11"),
+            ("gcc", "c", "c17"),
+            ("clang", "c", "c11"),
+            ("g++", "cc", "c++17"),
+            ("g++", "cc", "c++20"),
+            ("clang++", "cc", "c++17"),
+        ] {
+            if compiler != "gcc" && Command::new(compiler).arg("--version").output().is_err() {
+                crate::util::skip(compiler, &format!("there is no {compiler}"));
+                continue;
+            }
+            let source = folder.path().join(format!("main.{ending}"));
+            std::fs::write(&source, &main).unwrap();
+            let mut command = Command::new(compiler);
+            command
+                .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+                .arg(format!("-std={standard}"));
+            command.arg("-I").arg(root().join("crates/ffi/include")).arg(&source);
+            if ending == "c" {
+                command.arg(&resource);
+            }
+            run(&mut command);
+        }
+        let [module, _] = manifest.write_rust(folder.path()).unwrap();
+        assert!(!std::fs::read_to_string(module).unwrap().contains("#error"));
+    }
 }
