@@ -229,4 +229,4 @@ fn is_named(id: ResourceNameOrId, directory: ResourceDirectory<'_>, name: &str) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::source) mod tests;

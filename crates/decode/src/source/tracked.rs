@@ -92,3 +92,94 @@ impl Decoder {
         Ok(events)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::source::binary::tests::elf_sections;
+    use crate::source::wevt::build::{PROVIDER, compiled, hostile};
+    use traceweir_format::wire::Put;
+
+    /// A note with a build id.
+    fn note(id: &[u8]) -> Vec<u8> {
+        let mut note = Vec::new();
+        note.put_u32(4).put_u32(id.len() as u32).put_u32(3).put(b"GNU\0").put(id);
+        note
+    }
+
+    fn program(wide: bool) -> Vec<u8> {
+        let (note, manifest) = (note(&[0xAB, 0x01, 0x02, 0x03]), compiled(true));
+        elf_sections(wide, &[(".note.gnu.build-id", 7, &note), (binary::ELF_SECTION, 1, &manifest)])
+    }
+
+    fn told(build_id: &str, guids: &[Guid]) -> BinaryPath {
+        BinaryPath {
+            path: "/x".into(),
+            build_id: build_id.into(),
+            guids: guids.to_vec(),
+            ..BinaryPath::default()
+        }
+    }
+
+    /// The event as a session writes it.
+    fn observe(decoder: &mut Decoder, told: &BinaryPath) {
+        let record = told.to_record().unwrap();
+        decoder.observe(&Record::parse(&record, 0).unwrap());
+    }
+
+    #[test]
+    fn a_program_is_believed_by_its_build_id_about_its_own_providers() {
+        for wide in [true, false] {
+            let add = |told: &BinaryPath| Decoder::new().add_tracked(told, Cursor::new(program(wide)));
+            assert_eq!(add(&told("ab010203", &[PROVIDER])), Ok(3));
+            assert_eq!(add(&told("AB010203", &[Guid::NULL, PROVIDER])), Ok(3));
+            assert_eq!(add(&told("ab010203", &[Guid::NULL])), Ok(0), "nobody else's");
+            for other in ["", "ab0102", "ab01020304", "cd010203"] {
+                assert!(matches!(add(&told(other, &[PROVIDER])), Err(Error::Binary(_))), "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_without_build_id_or_manifest_says_nothing() {
+        let manifest = compiled(true);
+        let nameless = elf_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
+        let add = |file: Vec<u8>| Decoder::new().add_tracked(&told("", &[PROVIDER]), Cursor::new(file));
+        assert!(matches!(add(nameless), Err(Error::Binary(_))));
+        assert!(matches!(add(elf_sections(true, &[(".text", 1, b"x")])), Err(Error::NoMetadata(_))));
+        assert!(matches!(add(Vec::new()), Err(Error::Binary(_))));
+        assert!(matches!(add(b"MZ no program of this system".to_vec()), Err(Error::Binary(_))));
+    }
+
+    #[test]
+    fn each_file_is_named_once_and_their_number_is_bounded() {
+        let mut decoder = Decoder::new();
+        for _ in 0..3 {
+            observe(&mut decoder, &told("01", &[PROVIDER]));
+        }
+        observe(&mut decoder, &told("", &[PROVIDER]));
+        assert!(decoder.has_tracked());
+        assert_eq!(decoder.take_tracked().len(), 1, "once, and none without a build id");
+        observe(&mut decoder, &told("01", &[PROVIDER, Guid::from_u128(1)]));
+        assert_eq!(decoder.take_tracked()[0].guids, [Guid::from_u128(1)], "a provider that is new there");
+        for n in 0..2000 {
+            observe(&mut decoder, &told(&format!("{n:08x}"), &[PROVIDER]));
+        }
+        assert_eq!(decoder.take_tracked().len(), MAX_TRACKED - 1);
+        for n in 0..2000 {
+            observe(&mut decoder, &told("01", &[Guid::from_u128(n)]));
+        }
+        assert!(decoder.take_tracked().len() < MAX_TRACKED);
+    }
+
+    #[test]
+    fn damage_never_panics() {
+        let file =
+            elf_sections(true, &[(".note.gnu.build-id", 7, &note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")]);
+        hostile(&file, |bytes| {
+            let _ = Decoder::new().add_tracked(&told("01", &[PROVIDER]), Cursor::new(bytes));
+        });
+    }
+}
