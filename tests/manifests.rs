@@ -21,7 +21,7 @@ use traceweir_format::Guid;
 use traceweir_format::etl;
 use values::{Variant, call, provider_module};
 
-use crate::util::{Daemon, root, sample, weir};
+use crate::util::{Daemon, eventually, root, sample, weir};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -326,4 +326,22 @@ fn headers_compile_without_a_warning_whatever_the_names_are() {
             run(&mut command);
         }
     }
+}
+
+#[test]
+fn live_events_are_decoded_by_their_program_too() {
+    let daemon = Daemon::start();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
+    run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
+    let mut watch =
+        daemon.begin(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);
+    eventually("an event", || {
+        let mut program = Command::new(target().join("debug/traceweir-example-manifest"));
+        run(program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()));
+        (!watch.is_running()).then_some(())
+    });
+    let seen = watch.finish().expect(0).text();
+    assert!(seen.contains("valve now open") && seen.contains("Example-Greenhouse"), "{seen}");
 }
