@@ -15,7 +15,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::util::{Daemon, Process, eventually, weir};
+use crate::util::{Daemon, Process, eventually, root, weir};
 
 /// The sample provider of `weir demo-shop`; each order is three events.
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
@@ -39,6 +39,16 @@ fn open_shop(daemon: &Daemon) -> Process {
 fn events_in(file: &Path) -> Vec<Value> {
     weir(["check", text(file)]).expect(0);
     weir(["dump", "--format", "jsonl", "--provider", SHOP, text(file)]).expect(0).json()
+}
+
+/// Fails where an object of `--json` has a name that its chapter of `docs/cli-json.md` does not tell of.
+fn check_documented(object: &Value, chapter: &str) {
+    let documented = std::fs::read_to_string(root().join("docs/cli-json.md")).unwrap();
+    let chapter = documented.split_once(chapter).unwrap_or_else(|| panic!("no chapter {chapter}")).1;
+    let chapter = chapter.split("\n## ").next().unwrap();
+    for name in object.as_object().unwrap().keys() {
+        assert!(chapter.contains(&format!("| `{name}` |")), "{name} is not documented");
+    }
 }
 
 /// The sessions that run.

@@ -6,4 +6,5 @@ mod golden;
 mod live;
 mod manifests;
 mod samples;
+mod tracelogging;
 mod util;

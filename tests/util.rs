@@ -1,13 +1,23 @@
 //! What every end-to-end test needs: a folder of its own, the binary, the samples, and honest skips.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+#[path = "support/daemon_process.rs"]
+pub(crate) mod daemon_process;
+#[path = "support/skip.rs"]
+mod skip;
+#[path = "support/wait.rs"]
+pub(crate) mod wait;
+
+use daemon_process::DaemonProcess;
+pub(crate) use skip::skip;
+pub(crate) use wait::eventually;
 
 /// The root of the project.
 pub(crate) fn root() -> PathBuf {
@@ -71,29 +81,6 @@ pub(crate) fn sample(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says that a check was not made, on the terminal even while the test harness captures output; fails where it is required.
-#[track_caller]
-pub(crate) fn skip(extra: &str, why: &str) {
-    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
-    // The harness captures `eprintln!` but not the stream itself.
-    let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "skipped {}: {why}", thread.name().unwrap_or("a test"));
-}
-
-/// Waits for something that must come; the limit is for machines that are busy with other things.
-#[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A process of the test's own, killed if the test ends first.
 pub(crate) struct Process(Child);
 
@@ -150,7 +137,7 @@ impl Drop for Process {
 /// A folder of the test's own in which a daemon and its providers meet; the daemon is stopped at the end.
 pub(crate) struct Daemon {
     folder: TempDir,
-    process: Option<Process>,
+    process: Option<DaemonProcess>,
 }
 
 impl Daemon {
@@ -168,8 +155,7 @@ impl Daemon {
 
     /// Another daemon in the same folder, after the last one has left.
     pub(crate) fn restart(&mut self) {
-        self.process = Some(Process::start(self.command(["daemon"]).stderr(Stdio::null())));
-        eventually("an answer of the daemon", || self.answers().then_some(()));
+        self.process = Some(DaemonProcess::start(self.folder(), Stdio::null()));
     }
 
     /// The folder, which may also hold the test's files.
@@ -213,10 +199,11 @@ impl Daemon {
     }
 
     /// Ends the daemon as a service manager does, and waits for it.
-    pub(crate) fn stop(&mut self) -> Option<Run> {
-        let process = self.process.take()?;
-        process.signal(Signal::TERM);
-        Some(process.finish())
+    pub(crate) fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            let status = process.stop();
+            assert!(status.success(), "the daemon ends well: {status}");
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 //! an event is cheaper than handling it. Nothing is installed: a peer that is not there is named, and its figures are left out.
 //!
 //! What is measured, and how fair it is, is told in [`read`], [`mod@write`] and [`presence`]; how a figure is made of rounds, in [`figure`].
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod consume;
 mod ctf;
@@ -27,6 +27,9 @@ mod process;
 mod read;
 mod record;
 mod sample;
+#[cfg(test)]
+#[path = "../../tests/support/skip.rs"]
+mod skip;
 mod write;
 
 use std::path::PathBuf;
@@ -76,6 +79,9 @@ enum Command {
         /// A filter that keeps every event back.
         #[arg(long)]
         filter: Option<write::filtered::By>,
+        /// By `write_event!`.
+        #[arg(long)]
+        tracelogging: bool,
         /// The session's file.
         file: PathBuf,
         /// The load.
@@ -114,7 +120,9 @@ fn main() -> ExitCode {
         Command::Make { folder, events } => read::make(&folder, events).map(drop),
         Command::Decode { file } => consume::decode_and_report(&file),
         Command::Print { file } => consume::print(&file),
-        Command::Ours { filter, file, load } => write::ours::run_round(&file, filter, &load),
+        Command::Ours { filter, tracelogging, file, load } => {
+            write::ours::run_round(&file, filter, tracelogging, &load)
+        }
         Command::Disabled { site, passes } => write::disabled::run_loop(site, passes),
         Command::Hold { file } => presence::hold(&file),
         Command::Present { registrations, write } => presence::stay(registrations, write),

@@ -4,7 +4,9 @@
 //!   Provider::write, three blocks ──▶ weir daemon, file session   ⟷  LTTng-UST, snapshot, vpid+vtid    write_40_vs_lttng, write_200_vs_lttng
 //!     the same                                                    ⟷  a copy into memory (the floor)    write_vs_floor
 //!     two threads : one thread                                    ⟷  the same of the floor             two_threads_vs_one
+//!   write_event!, three fields                                    ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_rust_vs_lttng
 //!   a disabled site                                               ⟷  a flag test                       disabled_extra_instructions
+//!   a disabled write_event!                                       ⟷  a flag test                       tracelogging_rust_disabled_extra_instructions
 //!   an event that a filter keeps back                             ⟷  the event, written                filtered_id_vs_write
 //!   a site in a process that a filter leaves out                  ⟷  a disabled site                   filtered_pid_extra_instructions
 //!   both processors, paced, into a file                           ⟷  LTTng-UST, file                   sustained_vs_lttng
@@ -97,6 +99,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+// The bench's provider by macro; its id is that of `ours::PROVIDER`.
+traceweir::define_provider!(TRACELOGGING, "Traceweir.Bench", id("5bd39d4c-7a1e-4f60-9a55-1b7f6b2f0d11"));
+
 /// All sides, ready to be measured.
 struct Bench<'a> {
     arguments: &'a Arguments,
@@ -125,6 +130,7 @@ struct Costs {
     fallback: Rounds,
     drain: Rounds,
     filtered: Rounds,
+    tracelogging: Rounds,
 }
 
 impl<'a> Bench<'a> {
@@ -149,6 +155,9 @@ impl<'a> Bench<'a> {
         if self.wants("disabled_extra_instructions") {
             figures.extend(disabled::measure(self.folder)?);
         }
+        if self.wants("tracelogging_rust_disabled_extra_instructions") {
+            figures.extend(disabled::measure_tracelogging(self.folder)?);
+        }
         if self.wants("filtered_pid_extra_instructions") {
             figures.extend(disabled::measure_left_out(&self.daemon, self.folder)?);
         }
@@ -159,7 +168,7 @@ impl<'a> Bench<'a> {
     }
 
     fn costs(&self) -> Result<Vec<Figure>> {
-        const NAMES: [&str; 7] = [
+        const NAMES: [&str; 8] = [
             "write_40_vs_lttng",
             "write_200_vs_lttng",
             "write_vs_floor",
@@ -167,6 +176,7 @@ impl<'a> Bench<'a> {
             "write_40_by_lock_vs_lttng",
             "drain_vs_write",
             "filtered_id_vs_write",
+            "tracelogging_rust_vs_lttng",
         ];
         let mut costs = Costs::default();
         let rounds = self.arguments.rounds.unwrap_or(if self.arguments.quick { 3 } else { 7 });
@@ -176,7 +186,7 @@ impl<'a> Bench<'a> {
                 self.cost_round(&mut costs)?;
             }
         }
-        let Costs { small, large, floor, threads, fallback, drain, filtered } = &costs;
+        let Costs { small, large, floor, threads, fallback, drain, filtered, tracelogging } = &costs;
         let against_lttng = Wanted::at_most(0.4, 0.2);
         let told = [
             small.figure(NAMES[0], Unit::Nanoseconds, against_lttng),
@@ -186,6 +196,7 @@ impl<'a> Bench<'a> {
             fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::told()),
             drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::told()),
             filtered.figure(NAMES[6], Unit::Nanoseconds, Wanted::at_most(0.25, 0.1)),
+            tracelogging.figure(NAMES[7], Unit::Nanoseconds, Wanted::at_most(0.3, 0.2)),
         ];
         Ok(told.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
     }
@@ -214,6 +225,11 @@ impl<'a> Bench<'a> {
         }
         let lttng = self.cost(Side::Lttng, 1, 40, &mut costs.small)?.0;
         costs.small.add(ours, lttng);
+        if self.wants("tracelogging_rust_vs_lttng") {
+            let described = Side::Ours(Writer::TraceLogging);
+            let ours = self.cost(described, 1, 40, &mut costs.tracelogging)?.0;
+            costs.tracelogging.add(ours, lttng);
+        }
         if self.wants("write_40_by_lock_vs_lttng") {
             let by_lock = self.cost(Side::Ours(Writer::Lock), 1, 40, &mut costs.fallback)?.0;
             costs.fallback.add(by_lock, lttng);
@@ -235,7 +251,7 @@ impl<'a> Bench<'a> {
         rounds: &mut Rounds,
     ) -> Result<(Option<f64>, Option<f64>)> {
         for attempt in 0..ATTEMPTS {
-            let load = self.burst(threads, payload, FIRST_PAUSE_US << attempt);
+            let load = self.burst(side, threads, payload, FIRST_PAUSE_US << attempt);
             let (written, drain) = match side {
                 Side::Floor => (Some(self.floor.run(&load)?), None),
                 Side::Lttng => (self.lttng_round(Kind::Snapshot, &load)?, None),
@@ -258,8 +274,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Bursts of a little less than half a ring.
-    fn burst(&self, threads: usize, payload: usize, pause_us: u64) -> Load {
-        let record = (ours::HEAD_BYTES + payload as u64).next_multiple_of(8);
+    fn burst(&self, side: Side, threads: usize, payload: usize, pause_us: u64) -> Load {
+        let described = side == Side::Ours(Writer::TraceLogging);
+        let head = ours::HEAD_BYTES + if described { ours::SELF_DESCRIBED_BYTES } else { 0 };
+        let record = (head + payload as u64).next_multiple_of(8);
         let events = u64::from(ours::RING_BYTES) * 7 / 16 / record;
         let bursts = if self.arguments.quick { 30 } else { 150 };
         Load { threads, payload, pattern: Pattern::Burst { events, bursts, pause_us } }

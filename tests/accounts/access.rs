@@ -62,10 +62,19 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     let steps = Steps(work);
 
     steps.expect("list-as-stranger", 77, &["may not control"]);
+    steps.expect("list-as-stranger", 77, &["uid 64308", "group traceweir", "weir access grant"]);
+    steps.expect("list-beside", 0, &["does not let you in", "group traceweir", "no daemon is running"]);
+    steps.expect(
+        "list-overruled",
+        0,
+        &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is not looked at"],
+    );
+    steps.expect("list-shut-out", 77, &["may not connect to /run/traceweir/control.sock", "group traceweir"]);
+    steps.expect("list-shut-beside", 0, &["does not let you in", "may not connect"]);
     steps.expect("grant-live", 0, &["the default", "create-realtime", "group dev"]);
     steps.expect("start-live", 0, &[]);
     steps.expect("list-shown", 0, &["\"Live\""]);
-    let remedy = ["weir access grant", "--user 64301"];
+    let remedy = ["weir access grant", "--user 64308"];
     steps.expect(
         "watch-refused",
         77,
@@ -94,13 +103,20 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
         files.starts_with("755 root /etc/traceweir\n755 root /etc/traceweir/security.d\n644 root "),
         "{files}"
     );
-    assert_eq!(files.lines().count(), 2 + 3, "the default, the session and the provider: {files}");
+    assert_eq!(
+        files.lines().count(),
+        2 + 2,
+        "the default and the provider, not a session of a made-up GUID: {files}"
+    );
+    steps.expect("record-refused", 77, &["TRACELOG_GUID_ENABLE on provider", remedy[0]]);
+    assert_eq!(std::fs::read(work.join("anna/old.etl")).expect("the old log"), b"old\n", "and as it was");
     let kept = steps.entries("show-kept");
     assert_eq!(kept.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
     assert!(kept.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
     steps.expect("remove", 0, &["the default holds again"]);
     assert!(!steps.entries("show-removed").iter().any(|(who, _)| who.contains("anna")));
     steps.expect("start-again", 0, &[]);
+    steps.expect("grant-named", 0, &[]);
     steps.expect("start-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
     steps.expect("member-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
     steps.expect("root-damaged", 0, &["the built-in list holds again"]);
@@ -109,10 +125,13 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     let log = steps.said("log");
     for word in [
         "changed by uid 0, process",
-        "changed by uid 64302, process",
-        "deny S-1-22-1-64301 TRACELOG_GUID_ENABLE",
-        "refused uid 64301, process",
-        "weir of uid 64301, process",
+        "changed by uid 64309, process",
+        "deny S-1-22-1-64308 TRACELOG_GUID_ENABLE",
+        "refused uid 64308, process",
+        "weir of uid 64308, process",
+        "session \"Live\" started by uid 64308, process",
+        "session \"Live\" is stopped by uid 64308, process",
+        "enables",
         "no TRACELOG_CREATE_ONDISK on session {",
         "no WMIGUID_SET on the default list",
         "until it is replaced or removed it grants nothing",

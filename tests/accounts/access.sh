@@ -13,8 +13,8 @@ mount --bind "$work/etc" /etc
 mount -t tmpfs -o mode=755 tmpfs /run
 rm -rf /etc/traceweir
 sed -i '/^traceweir:/d' /etc/group
-printf 'anna:x:64301:64301::/:/bin/sh\nbert:x:64302:64302::/:/bin/sh\n' >>/etc/passwd
-printf 'anna:x:64301:\nbert:x:64302:\ndev:x:64391:anna\ntraceweir:x:64390:bert\n' >>/etc/group
+printf 'anna:x:64308:64308::/:/bin/sh\nbert:x:64309:64309::/:/bin/sh\n' >>/etc/passwd
+printf 'anna:x:64308:\nbert:x:64309:\ndev:x:64391:anna\ntraceweir:x:64390:bert\n' >>/etc/group
 
 daemon=''
 begin_daemon() {
@@ -40,9 +40,9 @@ step() { # NAME COMMAND…
     "$@" >"$work/out/$name" 2>&1 || code=$?
     echo "$code" >"$work/out/$name.code"
 }
-anna() { (cd "$work/anna" && setpriv --reuid=64301 --regid=64301 --groups=64391 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
-bert() { (cd "$work/bert" && setpriv --reuid=64302 --regid=64302 --groups=64390 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
-for user in anna:64301 bert:64302; do
+anna() { (cd "$work/anna" && setpriv --reuid=64308 --regid=64308 --groups=64391 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
+bert() { (cd "$work/bert" && setpriv --reuid=64309 --regid=64309 --groups=64390 env -u TRACEWEIR_RUNTIME_DIR "$weir" "$@"); }
+for user in anna:64308 bert:64309; do
     mkdir "$work/${user%:*}"
     chown "${user#*:}" "$work/${user%:*}"
 done
@@ -50,6 +50,12 @@ unset TRACEWEIR_RUNTIME_DIR
 
 begin_daemon
 step list-as-stranger anna list --system
+step list-beside anna list
+step list-overruled env TRACEWEIR_RUNTIME_DIR="$work/nowhere" "$weir" list --system
+chmod 700 /run/traceweir
+step list-shut-out anna list --system
+step list-shut-beside anna list
+chmod 755 /run/traceweir
 step grant-live "$weir" access grant default --group dev create-realtime query --system
 step start-live anna start Live --system
 step list-shown anna list --system --json
@@ -69,12 +75,21 @@ step stop-allowed anna stop Live --system
 step member-stops bert stop Own --system
 stat -c '%a %U %n' /etc/traceweir /etc/traceweir/security.d /etc/traceweir/security.d/* >"$work/out/files"
 
+"$weir" access grant default --user anna create-file --system 2>>"$work/out/log"
+echo old >"$work/anna/old.etl"
+chown 64308 "$work/anna/old.etl"
+step record-refused anna record -p Other.Provider -o old.etl --duration 100ms --system
+"$weir" access remove default --system 2>>"$work/out/log"
+"$weir" access grant default --group dev create-realtime query --system 2>>"$work/out/log"
+
 end_daemon
 begin_daemon
 step show-kept "$weir" access show Some.Provider --json --system
 step remove "$weir" access remove Some.Provider --system
 step show-removed "$weir" access show Some.Provider --json --system
 step start-again anna start Live --system
+# A list that still names them when the default is spoiled.
+step grant-named "$weir" access grant Some.Provider --user anna --user bert enable --system
 
 end_daemon
 for file in /etc/traceweir/security.d/0811c1af-*; do echo spoiled >"$file"; done

@@ -1,7 +1,5 @@
 //! The end of the daemon: clean, killed, and what providers do then.
 
-use std::time::{Duration, Instant};
-
 use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
 use traceweir_transport::message::{Control, Message, SessionConfig, SessionRef};
@@ -59,13 +57,11 @@ fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
     assert_sound(&mended);
     assert!(Ledger::read(&mended).of(0, 0).len() >= 500);
 
-    let begin = Instant::now();
     daemon.restart();
     let second = daemon.path("second.etl");
     let mut control = daemon.control();
     let session = control.start(to_file("second", &second));
     until("the provider that was there is enabled", || control.query(session).processes == 1);
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     until("its events flow", || control.flush(session).events > 100);
     child.kill().expect("the writer is there");
     child.wait().expect("the writer ends");

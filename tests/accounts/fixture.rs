@@ -4,7 +4,6 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
 use traceweir_transport::live::{ConsumerEnds, QueueReader};
@@ -15,29 +14,27 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
 use crate::roles::{PROVIDER, Report, Writer};
-
-/// Nothing here takes longer on a machine that works at all.
-pub(crate) const LONG: Duration = Duration::from_secs(120);
+use crate::util::daemon_process::DaemonProcess;
+pub(crate) use crate::util::daemon_process::weir;
+use crate::util::eventually;
+pub(crate) use crate::util::wait::{PATIENCE, until};
 
 /// A daemon in a process of its own.
 pub(crate) struct Daemon {
+    process: DaemonProcess,
     folder: tempfile::TempDir,
-    process: Child,
 }
 
 impl Daemon {
     pub(crate) fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("weir-accounts-").tempdir().expect("a temporary folder");
-        let process = run_daemon(&folder.path().join("run"));
-        let daemon = Self { folder, process };
-        drop(daemon.control());
-        daemon
+        let process = DaemonProcess::start(&folder.path().join("run"), Stdio::inherit());
+        Self { process, folder }
     }
 
     /// Another daemon in the same folder, after this one ended.
     pub(crate) fn restart(&mut self) {
-        self.process = run_daemon(&self.runtime());
-        drop(self.control());
+        self.process = DaemonProcess::start(&self.runtime(), Stdio::inherit());
     }
 
     pub(crate) fn runtime(&self) -> PathBuf {
@@ -53,13 +50,12 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.process);
-        rustix::process::kill_process(pid, signal).expect("the daemon is there");
+        self.process.signal(signal);
     }
 
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
-        self.process.wait().expect("the daemon ends")
+        self.process.wait()
     }
 
     /// A connection for requests.
@@ -82,29 +78,6 @@ impl Daemon {
         path.apply(&mut command);
         command.spawn().expect("a writer starts")
     }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The command. A run of these tests as another user, who may not see the build, names a copy.
-pub(crate) fn weir() -> PathBuf {
-    std::env::var_os("TRACEWEIR_TEST_WEIR").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
-}
-
-fn run_daemon(runtime: &Path) -> Child {
-    Command::new(weir())
-        .args(["daemon", "--runtime-dir"])
-        .arg(runtime)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .expect("weir daemon starts")
 }
 
 /// Which of the two write paths.
@@ -139,16 +112,6 @@ pub(crate) fn reports(writers: Vec<Child>) -> Report {
     sum
 }
 
-/// Polls until it is so; fails the test after a long time.
-#[track_caller]
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < LONG, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// A control connection that speaks the protocol itself.
 pub(crate) struct Link {
     connection: Connection,
@@ -158,14 +121,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn open(runtime: &Path, role: Role) -> Self {
         let socket = RuntimeDir::at(runtime).control_socket();
-        let begin = Instant::now();
-        let connection = loop {
-            match Connection::connect(&socket, LONG) {
-                Ok(connection) => break connection,
-                Err(e) => assert!(begin.elapsed() < LONG, "no daemon at {}: {e}", socket.display()),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let connection = eventually("a daemon", || Connection::connect(&socket, PATIENCE).ok());
         let mut link = Self { connection, request: 0 };
         let hello = Message::Hello { versions: VERSIONS, role, instance: 1, program: "accounts".to_owned() };
         let answer = link.ask(&hello, &[]).message;
@@ -176,8 +132,10 @@ impl Link {
     /// One request and its answer.
     pub(crate) fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Envelope {
         self.request += 1;
-        self.connection.send(self.request, message, descriptors, LONG).expect("the daemon takes a request");
-        let answer = self.connection.receive(LONG).expect("the daemon answers").expect("in time");
+        self.connection
+            .send(self.request, message, descriptors, PATIENCE)
+            .expect("the daemon takes a request");
+        let answer = self.connection.receive(PATIENCE).expect("the daemon answers").expect("in time");
         assert_eq!(answer.request, self.request, "{:?}", answer.message);
         answer
     }

@@ -8,7 +8,7 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use crate::fixture::{Daemon, LONG, WritePath, reports, to_file};
+use crate::fixture::{Daemon, PATIENCE, WritePath, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Writer, other_role};
 
@@ -29,8 +29,8 @@ pub(crate) fn play(words: &[&str]) {
 /// Plays a provider by hand, maps its region and fills it with nonsense while the owner reads.
 fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
     let socket = RuntimeDir::at(runtime).control_socket();
-    let connection = Connection::connect(&socket, LONG).expect("connected");
-    let say = |message: &Message| connection.send(1, message, &[], LONG).expect("sent");
+    let connection = Connection::connect(&socket, PATIENCE).expect("connected");
+    let say = |message: &Message| connection.send(1, message, &[], PATIENCE).expect("sent");
     say(&Message::Hello {
         versions: VERSIONS,
         role: Role::Provider,
@@ -39,7 +39,7 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
     });
     say(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
     loop {
-        let envelope = connection.receive(LONG).expect("the daemon speaks").expect("in time");
+        let envelope = connection.receive(PATIENCE).expect("the daemon speaks").expect("in time");
         match envelope.message {
             Message::Region { params, .. } => {
                 let [memory, wake] = <[_; 2]>::try_from(envelope.descriptors).expect("two descriptors");

@@ -13,6 +13,8 @@
 #[allow(dead_code)] // Shared with the other end-to-end tests.
 mod util;
 
+#[path = "../support/alarm.rs"]
+mod alarm;
 mod fixture;
 mod ledger;
 mod roles;
@@ -28,6 +30,8 @@ mod processes;
 mod rings_of_files;
 mod sequential;
 mod users;
+
+use util::wait;
 
 /// Not a test: the entrance of a child process that plays a role. Does nothing without one.
 #[test]

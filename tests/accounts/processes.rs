@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use traceweir::Provider;
 
+use crate::alarm;
 use crate::fixture::{Daemon, WritePath, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Progress, Report, Writer, other_role, write_one};
@@ -79,7 +80,7 @@ static PROVIDER_OF_HANDLER: OnceLock<Provider> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static HANDLER_REFUSED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn on_signal(_: libc::c_int) {
+fn in_handler() {
     let Some(provider) = PROVIDER_OF_HANDLER.get() else { return };
     let number = HANDLED.fetch_add(1, Ordering::Relaxed);
     if !write_one(provider, 1, 0, number, &FILLER) {
@@ -91,22 +92,13 @@ extern "C" fn on_signal(_: libc::c_int) {
 fn signal() {
     let provider =
         PROVIDER_OF_HANDLER.get_or_init(|| Provider::register(PROVIDER, None).expect("registered"));
-    // SAFETY: the handler only writes events, which is safe in handlers; one signal at a time (no SA_NODEFER).
-    unsafe { libc::signal(libc::SIGALRM, on_signal as *const () as libc::sighandler_t) };
-    let timer = |microseconds: i64| {
-        let every = libc::timeval { tv_sec: 0, tv_usec: microseconds };
-        let value = libc::itimerval { it_interval: every, it_value: every };
-        // SAFETY: sets the timer of this process.
-        assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const value, std::ptr::null_mut()) }, 0);
-    };
-    timer(100);
+    alarm::start(100, in_handler);
     let mut refused = 0;
     for burst in 0..100 {
         refused += write_all(provider, 0, burst * 300..(burst + 1) * 300);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    timer(0);
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    alarm::stop();
     say(30_000 + HANDLED.load(Ordering::Relaxed), refused + HANDLER_REFUSED.load(Ordering::Relaxed));
 }
 

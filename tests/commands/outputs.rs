@@ -3,7 +3,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
+use traceweir_format::header::extended::Item;
+use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
+use traceweir_format::wire::Put;
 
 use super::{dump, five_events, fixture, folder, store, text};
 use crate::golden::{Maker, SelfDescribing, session};
@@ -161,4 +164,50 @@ fn numeric_prints_numbers_for_names() {
     };
     assert_eq!(states(&[]), [serde_json::json!("Open"), "Closed".into(), 3.into(), 7.into()]);
     assert_eq!(states(&["--numeric"]), [serde_json::json!(1), 2.into(), 3.into(), 7.into()]);
+}
+
+/// A trace of one event with a call stack, behind one that tells where a program was loaded.
+fn one_stack() -> Vec<u8> {
+    let mut maker = Maker::new(session("stack"));
+    let mut image = Vec::new();
+    image.put_u64(0x7FF6_0000_0000).put_u64(0x4_0000).put_u32(1200).put(&[0; 12]).put_u64(0x7FF6_0000_0000);
+    image.put(&[0; 16]).put_wide_z("\\Device\\HarddiskVolume1\\shop.exe");
+    maker.system(0, 0x030A, 3, (1200, 1204), &image);
+    let mut event = SelfDescribing::new("Shop.Stack");
+    (event.header.process_id, event.header.thread_id) = (1200, 1204);
+    let mut stack = Vec::new();
+    stack.put_u64(0).put_u64(0x7FF6_0000_1234).put_u64(0x7FFB_0000_3000);
+    let items = [
+        Item { kind: ExtType::STACK_TRACE64, data: &stack },
+        Item { kind: ExtType::TS_ID, data: &[3, 0, 0, 0] },
+        Item { kind: ExtType::PROCESS_START_KEY, data: &[9, 0, 0, 0, 0, 0, 0, 0] },
+    ];
+    event.write(&mut maker, 0, &mut MetadataBuilder::new("Sold", 0), &[], &items);
+    maker.finish()
+}
+
+#[test]
+fn stacks_stand_below_their_event_where_they_are_asked_for() {
+    let folder = folder();
+    let path = store(&folder, "stack.etl", &one_stack());
+    let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
+    assert_eq!(plain.lines().count(), 1, "{plain}");
+    let run = weir(["dump", text(&path), "--event", "Sold", "--stacks"]).expect(0).text();
+    assert_eq!(run, format!("{plain}    shop.exe+0x1234\n    0x7ffb00003000\n"));
+}
+
+#[test]
+fn items_have_columns_where_they_are_asked_for() {
+    let folder = folder();
+    let path = store(&folder, "items.etl", &one_stack());
+    let csv = |more: &[&str]| {
+        let mut all = vec!["dump", "--format", "csv", "--event", "Sold", text(&path)];
+        all.extend(more);
+        let lines = weir(&all).expect(0).text();
+        lines.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (plain, with) = (csv(&[]), csv(&["--items"]));
+    assert!(plain[0].ends_with(",related,stack"), "{}", plain[0]);
+    assert_eq!(with[0], format!("{},sid,session,app,start_key,event_key,container", plain[0]));
+    assert_eq!(with[1], format!("{},,3,,0x9,,", plain[1]));
 }

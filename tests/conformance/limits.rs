@@ -16,6 +16,12 @@ pub(crate) const RULES: &[Rule] = &[
         "64 sessions; the 65th → 1450, and nothing has changed",
         sixty_four_sessions
     ),
+    rule!(
+        "controller 3.2 #14, #15",
+        P,
+        "the room on the disk is judged before the number of sessions",
+        a_full_disk_comes_before_a_full_daemon
+    ),
     rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", a_thousand_registrations),
     rule!(
         "controller 6",
@@ -58,6 +64,17 @@ fn sixty_four_sessions(stage: &Stage) {
     let mut sessions = sessions;
     stage.end(sessions.pop().unwrap());
     stage.end(stage.start(&small(stage)));
+}
+
+fn a_full_disk_comes_before_a_full_daemon(stage: &Stage) {
+    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(stage) };
+    assert_eq!(stage.refused(&huge), 112);
+    let old = small(stage);
+    std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
+    assert_eq!(stage.refused(&old), 1450);
+    assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "looked at, and no more");
+    drop(sessions);
 }
 
 fn a_thousand_registrations(stage: &Stage) {

@@ -16,12 +16,16 @@
 //! Rules that cannot hold on Linux, or that belong to the C façade, stand in the table with the reason.
 
 mod controller;
+#[path = "../support/daemon_process.rs"]
+mod daemon_process;
 mod limits;
 mod other;
 mod provider;
 mod random;
 mod rule;
 mod stage;
+#[path = "../support/wait.rs"]
+mod wait;
 
 use std::process::{Command, ExitCode};
 

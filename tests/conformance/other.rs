@@ -11,6 +11,8 @@ use traceweir::controller::SessionConfig;
 use traceweir::provider::activity;
 use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
 
+use crate::daemon_process::DaemonProcess;
+
 /// Makes this program a process that registers the provider of this GUID, says so, and stays until its input ends. Each byte that it reads is the id of
 /// an event that it writes, level 4, keyword 1; it says so, too.
 pub(crate) const PROVIDER: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
@@ -129,28 +131,22 @@ impl Drop for Other {
     }
 }
 
-/// A daemon in a folder of its own; killed on drop.
+/// A daemon in a folder of its own, and what it writes about itself; killed on drop.
 pub(crate) struct Daemon {
-    child: Child,
+    process: DaemonProcess,
     log: PathBuf,
 }
 
 impl Daemon {
+    #[track_caller]
     pub(crate) fn start(folder: &Path) -> Self {
         let log = folder.with_extension("log");
-        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["daemon", "--runtime-dir"])
-            .arg(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).expect("a log"))
-            .spawn()
-            .expect("weir daemon starts");
-        Self { child, log }
+        let process = DaemonProcess::start(folder, File::create(&log).expect("a log"));
+        Self { process, log }
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// What it wrote about itself.
@@ -160,14 +156,6 @@ impl Daemon {
 
     /// Whether it has left, and how.
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It may have left by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.has_ended()
     }
 }

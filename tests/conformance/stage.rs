@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
 
 use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
 use traceweir::provider::EnableCallback;
@@ -13,8 +12,10 @@ use traceweir_format::etl::Trace;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
 
+pub(crate) use crate::wait::{PATIENCE, eventually, until};
+
 /// Milliseconds that an enable waits for this very process.
-const WAIT: u32 = 10_000;
+const WAIT: u32 = 120_000;
 
 /// The daemon of this run, reached by everything in this process.
 pub(crate) struct Stage {
@@ -44,13 +45,7 @@ pub(crate) struct Seen {
 
 impl Stage {
     pub(crate) fn new(folder: &Path) -> Self {
-        let stage = Self { folder: folder.to_owned() };
-        let start = Instant::now();
-        while Controller::find(None).ok().flatten().is_none() {
-            assert!(start.elapsed().as_secs() < 60, "no daemon answers");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        stage
+        Self { folder: folder.to_owned() }
     }
 
     /// A new connection to the daemon.
@@ -200,16 +195,6 @@ pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
 pub(crate) fn header_of(path: &Path) -> LogFileHeader {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
     trace.header().clone()
-}
-
-/// Waits until something holds, ten seconds at most.
-#[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(10), "waited for: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// One call of an enable callback.

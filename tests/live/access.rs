@@ -2,12 +2,16 @@
 
 use serde_json::Value;
 
+use super::check_documented;
 use crate::util::Daemon;
 
 const PROVIDER: &str = "Traceweir.Test.Access";
 
 fn shown(daemon: &Daemon, object: &str) -> Value {
-    daemon.weir(["access", "show", object, "--json"]).expect(0).json().remove(0)
+    let list = daemon.weir(["access", "show", object, "--json"]).expect(0).json().remove(0);
+    check_documented(&list, "## An access list");
+    list["entries"].as_array().unwrap().iter().for_each(|entry| check_documented(entry, "## An access list"));
+    list
 }
 
 /// Kind, who and rights of the entries that are not in the default.
@@ -25,6 +29,8 @@ fn own_entries(daemon: &Daemon, object: &str) -> Vec<String> {
 fn rights_are_granted_denied_shown_and_removed() {
     let daemon = Daemon::start();
     assert_eq!(shown(&daemon, PROVIDER)["own"], false);
+    let run = daemon.weir(["access", "show", PROVIDER]).expect(0);
+    assert!(run.stderr.contains("nothing is stored for Traceweir.Test.Access"), "{}", run.stderr);
     let page = daemon.weir(["access", "show", "default"]).expect(0).text();
     assert!(
         page.contains("built-in") && page.contains("everyone") && page.contains("register join-group"),

@@ -1,6 +1,6 @@
 //! autologger: described by the command line, started by the daemon, and the daemon's settings.
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
+use super::{EVENTS_PER_ORDER, SHOP, check_documented, events_in, serve, sessions, text};
 use crate::util::Daemon;
 
 #[test]
@@ -19,11 +19,22 @@ fn what_is_added_runs_from_the_daemons_start_on() {
         daemon.restart();
         assert_eq!(sessions(&daemon)[0]["name"], "Boot", "before the first command is answered");
         serve(&daemon, generation);
-        daemon.stop().unwrap().expect(0);
+        daemon.stop();
         let file = daemon.path(&format!("boot.etl.000{generation}"));
         assert_eq!(events_in(&file).len(), generation as usize * EVENTS_PER_ORDER);
         let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
+        check_documented(listed, "## An autologger");
+        check_documented(&listed["providers"][0], "## An autologger");
         assert_eq!((&listed["status"], &listed["file_counter"]), (&0.into(), &generation.into()));
+    }
+}
+
+#[test]
+fn filters_that_a_definition_cannot_hold_are_named() {
+    let daemon = Daemon::absent();
+    for provider in ["My.App@pid=1", "My.App@schematized=1:00"] {
+        let run = daemon.weir(["autologger", "add", "Boot", "-p", provider]).expect(1);
+        assert!(run.stderr.contains("no place") && run.stderr.contains("weir enable Boot"), "{}", run.stderr);
     }
 }
 
@@ -115,7 +126,7 @@ fn settings_hold_and_the_environment_and_the_command_line_go_before_them() {
     }
     let past = daemon.weir(["start", "past", "--min-buffers", "2"]).expect(1);
     assert!(past.stderr.contains("32 sessions"), "{}", past.stderr);
-    daemon.stop().unwrap().expect(0);
+    daemon.stop();
     let process = daemon.command(["daemon"]).env("TRACEWEIR_IDLE_EXIT", "0").output().unwrap();
     assert!(process.status.success(), "it leaves at once: {process:?}");
 }

@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
 use crate::util::{Daemon, Process, eventually, root, weir};
 
+/// The provider of the manifest that has everything.
+const EVERYTHING: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
+
 /// The entry of a provider once this process has it.
 fn entry_with(daemon: &Daemon, arguments: &[&str], process: &Process) -> Value {
     eventually("the provider in the list", || {
@@ -88,12 +91,126 @@ fn a_manifest_gives_names_to_providers_and_keywords() {
     daemon.weir(["enable", "Named", provider, "--manifest", text(&manifest)]).expect(0);
     let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
     assert_eq!(session["providers"][0]["any"], "0x9");
-    let guid = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
+    let guid = EVERYTHING;
     assert_eq!(session["providers"][0]["guid"], guid, "that of the manifest");
     let run = daemon
         .weir(["enable", "Named", &format!("{{{guid}}}:Nett"), "--manifest", text(&manifest)])
         .expect(2);
     assert!(run.stderr.contains("Network (0x1)") && run.stderr.contains("^^^^"), "{}", run.stderr);
+}
+
+#[test]
+fn flags_take_the_names_of_a_manifest() {
+    let daemon = Daemon::start();
+    let manifest = root().join("fixtures/manifests/everything.man");
+    daemon.weir(["start", "Flags"]).expect(0);
+    let enable = |flags: &[&str]| {
+        let mut all = vec!["enable", "Flags", "Traceweir-Example-Everything", "--manifest", text(&manifest)];
+        all.extend(flags);
+        daemon.weir(&all)
+    };
+    enable(&["--keywords", "Network|disk", "--level", "Chatty", "--all", "0x8"]).expect(0);
+    let session = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
+    assert_eq!(
+        (&session["any"], &session["all"], &session["level"]),
+        (&"0x9".into(), &"0x8".into(), &16.into())
+    );
+    enable(&["--level", "talkative"]).expect(0);
+    let run = enable(&["--level", "loud"]).expect(2);
+    assert!(run.stderr.contains("Chatty (16)") && run.stderr.contains("^^^^"), "{}", run.stderr);
+    let run = enable(&["--keywords", "Net"]).expect(2);
+    assert!(run.stderr.contains("Network (0x1)"), "{}", run.stderr);
+}
+
+#[test]
+fn conditions_on_payloads_and_the_filters_of_providers_reach_the_session() {
+    let daemon = Daemon::start();
+    let manifest = root().join("fixtures/manifests/everything.man");
+    daemon.weir(["start", "Deep"]).expect(0);
+    let provider =
+        "Traceweir-Example-Everything@payload=\"TypesEvent: U16 == 443 and Unicode contains 'a b'\"";
+    let run = daemon.weir(["enable", "Deep", provider]).expect(2);
+    assert!(run.stderr.contains("--manifest FILE"), "{}", run.stderr);
+    let provider = format!("{provider}@schematized=7:00ff");
+    daemon.weir(["enable", "Deep", &provider, "--manifest", text(&manifest)]).expect(0);
+    let session = daemon.weir(["query", "Deep", "--json"]).expect(0).json().remove(0);
+    let mut filters: Vec<_> =
+        session["providers"][0]["filters"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    filters.sort_unstable();
+    assert_eq!(filters, ["0x80000000", "0x80000100"]);
+}
+
+/// The program of [`only_events_whose_fields_say_so_are_recorded`]: an event of a manifest for each state and version.
+#[test]
+#[ignore = "another test runs it as a program of its own"]
+fn writes_events_of_a_manifest() {
+    let provider = traceweir::Provider::register(EVERYTHING.parse().unwrap(), None).unwrap();
+    let event = traceweir::EventDescriptor { id: 3, opcode: 41, ..Default::default() };
+    eventually("a session", || provider.enabled(event.level, event.keyword).then_some(()));
+    for (state, version) in [(1_u32, "Ver1.0"), (2, "Ver1.1"), (2, "Ver2.0"), (3, "ver2.1")] {
+        let version: Vec<u8> = version.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
+        provider.write(&event, &[&state.to_le_bytes(), &0_u32.to_le_bytes(), &version]).unwrap();
+    }
+}
+
+#[test]
+fn only_events_whose_fields_say_so_are_recorded() {
+    let daemon = Daemon::start();
+    let (manifest, file) = (root().join("fixtures/manifests/everything.man"), daemon.path("a.etl"));
+    for (condition, expected) in [
+        ("MapsEvent: State == 2", &["Ver1.1", "Ver2.0"][..]),
+        ("3: State > 1 and Version contains VER2", &["Ver2.0", "ver2.1"]),
+        ("3: State == 1 or Version == 'ver2.1'", &["Ver1.0", "ver2.1"]),
+        ("3: State not in 2..3", &["Ver1.0"]),
+        ("1: U8 == 1", &["Ver1.0", "Ver1.1", "Ver2.0", "ver2.1"]),
+    ] {
+        let provider = format!("Traceweir-Example-Everything@payload=\"{condition}\"");
+        let with = ["--manifest", text(&manifest)];
+        let start = ["start", "Deep", "-o", text(&file), "-p", &provider, with[0], with[1]];
+        daemon.weir(start).expect(0);
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "live::providers::writes_events_of_a_manifest", "--ignored"]);
+        let run = program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        daemon.weir(["stop", "Deep"]).expect(0);
+        let dump = ["dump", "--format", "jsonl", "--event", "3", text(&file), with[0], with[1]];
+        let events = weir(dump).expect(0).json();
+        let versions: Vec<_> = events.iter().map(|e| e["fields"]["Version"].as_str().unwrap()).collect();
+        assert_eq!(versions, expected, "{condition}");
+    }
+}
+
+#[test]
+fn filters_that_choose_nothing_are_told() {
+    let daemon = Daemon::start();
+    let provider = "*Traceweir.Test.Idle@ids=1@exe=traceweir-nobody-runs-this@pid=4194304";
+    let run = daemon.weir(["start", "Idle Hands", "-p", provider]).expect(0);
+    for words in [
+        "@ids does not apply to TraceLogging",
+        "there is no process 4194304",
+        "no program called traceweir-nobody-runs-this",
+        "weir stop 'Idle Hands'",
+    ] {
+        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+    }
+    let run = daemon.weir(["enable", "Idle Hands", "*Traceweir.Test.Idle@names=A"]).expect(0);
+    assert!(!run.stderr.contains("note:"), "{}", run.stderr);
+}
+
+#[test]
+fn one_provider_is_shown_with_its_programs_and_by_the_name_it_was_asked_for() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Ahead", "-p", SHOP, "-p", "*Traceweir.Test.Ahead"]).expect(0);
+    let page = daemon.weir(["providers", "Traceweir.Test.Ahead"]).expect(0).text();
+    assert!(
+        page.contains("Provider    Traceweir.Test.Ahead {") && page.contains("Enabled by  Ahead:all"),
+        "{page}"
+    );
+    let shop = open_shop(&daemon);
+    entry_with(&daemon, &["providers", "--json"], &shop);
+    let page = daemon.weir(["providers", SHOP]).expect(0).text();
+    let process = page.lines().find(|line| line.contains(&shop.id().to_string())).unwrap();
+    assert!(process.starts_with("Processes") && process.ends_with("/weir"), "{page}");
 }
 
 #[test]

@@ -19,6 +19,38 @@ fn timer_and_buffers_change_and_the_rest_stays() {
 }
 
 #[test]
+fn a_flight_recorder_says_what_becomes_of_its_buffers() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Flight", "--buffering", "--min-buffers", "32"]).expect(0);
+    let run = daemon.weir(["update", "Flight", "--max-buffers", "8"]).expect(0);
+    assert!(run.stderr.contains("keeps the newest 2,048 KiB"), "{}", run.stderr);
+    assert!(run.stderr.contains("32 buffers, not 8"), "{}", run.stderr);
+    let run = daemon.weir(["update", "Flight", "--max-buffers", "64"]).expect(0);
+    assert!(
+        run.stderr.contains("keeps the newest 4,096 KiB") && !run.stderr.contains("note"),
+        "{}",
+        run.stderr
+    );
+    // More buffers do keep more.
+    let kept = |name: &str, most: Option<&str>| {
+        let file = daemon.path(name);
+        if let Some(most) = most {
+            daemon.weir(["update", "Small", "--max-buffers", most]).expect(0);
+        }
+        serve(&daemon, 2000);
+        daemon.weir(["flush", "Small", "-o", text(&file)]).expect(0);
+        file.metadata().unwrap().len()
+    };
+    daemon
+        .weir(["start", "Small", "--buffering", "--buffer-size", "4", "--min-buffers", "8", "-p", SHOP])
+        .expect(0);
+    let (before, after) = (kept("1.etl", None), kept("2.etl", Some("40")));
+    assert!(after > 2 * before, "{before} bytes, then {after}");
+    let run = daemon.weir(["flush", "Flight"]).expect(1);
+    assert!(run.stderr.contains("weir flush NAME -o FILE"), "{}", run.stderr);
+}
+
+#[test]
 fn a_session_goes_on_in_another_file() {
     let daemon = Daemon::start();
     let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));
@@ -63,6 +95,8 @@ fn an_update_says_what_to_change() {
     daemon.weir(["start", "Same"]).expect(0);
     let run = daemon.weir(["update", "Same"]).expect(2);
     assert!(run.stderr.contains("--flush-timer"), "{}", run.stderr);
+    let run = daemon.weir(["update", "Same", "--flush-timer", "0"]).expect(0);
+    assert!(run.stderr.contains("0 leaves a value as it is"), "{}", run.stderr);
     daemon.weir(["update", "Same", "--real-time", "perhaps"]).expect(2);
     daemon.weir(["update", "Same", "--max-buffers", "few"]).expect(2);
 }

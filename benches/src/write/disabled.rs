@@ -14,12 +14,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use traceweir::Provider;
+use traceweir::{Provider, write_event};
 
 use crate::error::{Error, Result};
 use crate::figure::{Figure, Rounds, Unit, Wanted};
 use crate::peer::this_program;
 use crate::process::{self, failed};
+use crate::write::TRACELOGGING;
 use crate::write::filtered::Elsewhere;
 use crate::write::ours::{self, Daemon};
 
@@ -34,6 +35,8 @@ pub(crate) enum Site {
     Provider,
     /// The same of a provider that a session has enabled, but not in this process.
     LeftOut,
+    /// A disabled `write_event!`.
+    TraceLogging,
     /// A flag is tested.
     Flag,
 }
@@ -48,6 +51,7 @@ pub(crate) fn run_loop(site: Site, passes: u64) -> Result<()> {
             }
             time(|| ask_provider(&provider, passes))
         }
+        Site::TraceLogging => time(|| pass_events(passes)),
         Site::Flag => time(|| ask_flag(&AtomicBool::new(false), passes)),
     };
     println!("{nanoseconds}");
@@ -60,6 +64,22 @@ fn ask_provider(provider: &Provider, passes: u64) {
         if black_box(provider).enabled(4, 1) {
             reached();
         }
+    }
+}
+
+/// As many events of three fields. The compiler knows where a static is; it must not know that nobody changes it.
+#[inline(never)]
+fn pass_events(passes: u64) {
+    for _ in 0..passes {
+        black_box(&TRACELOGGING);
+        write_event!(
+            TRACELOGGING,
+            "Sample",
+            level(4),
+            u32("number", &1),
+            u64("value", &2),
+            str8("words", "three")
+        );
     }
 }
 
@@ -125,6 +145,17 @@ pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     Ok(difference(NAME, provider, flag, Wanted::at_most(2.0, 1.0)))
 }
 
+/// The same of `write_event!`.
+pub(crate) fn measure_tracelogging(folder: &Path) -> Result<Option<Figure>> {
+    const NAME: &str = "tracelogging_rust_disabled_extra_instructions";
+    if !is_counted(NAME) {
+        return Ok(None);
+    }
+    let folder = &folder.join("nobody");
+    let (event, flag) = (per_pass(Site::TraceLogging, folder)?, per_pass(Site::Flag, folder)?);
+    Ok(difference(NAME, event, flag, Wanted::at_most(2.0, 1.0)))
+}
+
 /// A figure whose bound is on the difference, and of whole instructions: what threads do aside makes a millionth more or less.
 fn difference(name: &'static str, ours: f64, peer: f64, wanted: Wanted) -> Option<Figure> {
     let mut rounds = Rounds::default();
@@ -168,6 +199,7 @@ fn with_role<'c>(command: &'c mut Command, site: Site, passes: u64, folder: &Pat
     let name = match site {
         Site::Provider => "provider",
         Site::LeftOut => "left-out",
+        Site::TraceLogging => "trace-logging",
         Site::Flag => "flag",
     };
     command.env("TRACEWEIR_RUNTIME_DIR", folder);

@@ -200,8 +200,8 @@ fn bytes_below(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip;
     use crate::write::load::Pattern;
-    use crate::write::program::skip;
 
     #[test]
     fn lost_events_and_packets_are_read_from_a_listing() {

@@ -21,11 +21,13 @@ use nix::unistd::Pid;
 use traceweir::controller::{
     Controller, EnableCode, EnableParams, Properties, Scope, SessionConfig, SessionRef,
 };
-use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir::tracelogging::Level;
+use traceweir::{EventDescriptor, Guid, Provider, write_event};
 
 use crate::error::{Error, Result};
 use crate::peer::this_program;
 use crate::process::{self, failed};
+use crate::write::TRACELOGGING;
 use crate::write::filtered::By;
 use crate::write::load::{Load, Pattern, Written};
 use crate::write::lttng::Kind;
@@ -38,6 +40,8 @@ pub(crate) const RING_BYTES: u32 = 4 << 20;
 const PACED_RING_BYTES: u32 = 16 << 20;
 /// What is in front of an event's payload in a ring: the ring's prefix and the event's header.
 pub(crate) const HEAD_BYTES: u64 = 16 + 80;
+/// What an event of `emit_tracelogging` has besides, a little rounded up: traits and metadata with their heads.
+pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
 const SEQUENTIAL: u32 = 1;
 const LEVEL: u8 = 4;
@@ -60,6 +64,8 @@ pub(crate) enum Writer {
     Sequence,
     /// Under the lock word of a ring.
     Lock,
+    /// As `Sequence`, the events described by themselves, by `write_event!`.
+    TraceLogging,
 }
 
 /// What one round of ours told.
@@ -157,6 +163,7 @@ impl Daemon {
         let file = folder.join("ours.etl");
         let mut command = self.command("ours")?;
         command.args(by.map(|by| format!("--filter={}", by.name())));
+        command.args((writer == Writer::TraceLogging).then_some("--tracelogging"));
         command.arg(&file).args(load.arguments());
         if writer == Writer::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
@@ -288,17 +295,54 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
     failed
 }
 
+/// The same three fields by `write_event!`.
+#[inline(never)]
+fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
+    let mut failed = 0;
+    for i in 0..count {
+        #[allow(clippy::cast_possible_truncation)] // As above.
+        let (number, value) = (i as u32, i.wrapping_mul(0x9e37));
+        let status = write_event!(
+            TRACELOGGING,
+            "Sample",
+            level(4),
+            u32("number", &number),
+            u64("value", &value),
+            str8("words", black_box(text)),
+        );
+        failed += u64::from(status != 0);
+    }
+    failed
+}
+
+/// Registers the provider of the macro.
+fn register_tracelogging() -> Result<()> {
+    // SAFETY: a static of the program.
+    #[allow(unsafe_code)]
+    let status = unsafe { TRACELOGGING.register() };
+    if status == 0 && TRACELOGGING.enabled(Level::from_int(LEVEL), KEYWORD) {
+        return Ok(());
+    }
+    Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
+}
+
 /// The role `ours`: one round, whose result is printed.
-pub(crate) fn run_round(file: &Path, by: Option<By>, arguments: &[String]) -> Result<()> {
+pub(crate) fn run_round(file: &Path, by: Option<By>, tracelogging: bool, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
     let mut controller = controller()?;
     let params = by.map(By::params).unwrap_or_default();
     let session = start_session_with(&mut controller, &session_like_the_peers(file, &load), &params)?;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
+    if tracelogging {
+        register_tracelogging()?;
+    }
     let written = load.run(&|count| {
-        let bad = by.map_or_else(|| Ok(emit(&provider, &text, count)), |by| by.emit(&provider, &text, count));
-        let bad = bad.unwrap_or(count);
+        let bad = match by {
+            Some(by) => by.emit(&provider, &text, count).unwrap_or(count),
+            None if tracelogging => emit_tracelogging(&text, count),
+            None => emit(&provider, &text, count),
+        };
         if bad > 0 {
             failed.fetch_add(bad, Ordering::Relaxed);
         }

@@ -64,17 +64,6 @@ impl Floor {
     }
 }
 
-/// Says that a check was not made, on the terminal even while the test harness captures output; fails where it is required.
-#[cfg(test)]
-#[track_caller]
-pub(crate) fn skip(extra: &str, why: &str) {
-    use std::io::Write;
-
-    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +74,7 @@ mod tests {
         let _alone = process::alone();
         let folder = tempfile::tempdir().unwrap();
         let Ok(floor) = Floor::make(folder.path()) else {
-            skip("peers", "there is no C compiler");
+            crate::skip::skip("peers", "there is no C compiler");
             return;
         };
         let burst =

@@ -8,9 +8,11 @@
 //! | Module | For whom |
 //! |---|---|
 //! | [`provider`] | a program that says what it does: register, write |
+//! | [`tracelogging`] | the same by macros, for events that describe themselves |
 //! | [`classic`] | a program written for the older provider interface |
 //! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
 //! | [`consumer`] | who reads: files and live sessions, in the order of time |
+//! | `layer` (feature `tracing`) | a program that says it with the macros of `tracing` or `log` |
 //! | [`private`] | a program that records itself, without a daemon |
 //!
 //! A program that records itself and reads the result:
@@ -53,19 +55,26 @@
 //! ```
 //!
 //! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, the data of C programs, and what a library asks of the
-//! process it lives in (fork, exit, signals, loaded modules).
+//! process it lives in (fork, exit, signals, loaded modules), values as bytes, and words that outlive
+//! their registration.
 #![deny(unsafe_code)]
 
 pub mod classic;
 pub mod consumer;
 pub mod controller;
 pub mod error;
+#[cfg(feature = "tracing")]
+pub mod layer;
 #[doc(hidden)]
 pub mod manifest;
 pub mod private;
 pub mod provider;
+pub mod tracelogging;
 
 mod client;
+
+#[doc(hidden)]
+pub use tracelogging::__tlg;
 
 pub use error::{Error, Result};
 pub use private::PrivateSession;

@@ -24,7 +24,7 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 #[path = "consumer_support/mod.rs"]
 mod support;
-use support::{Fake, LONG, reply, until};
+use support::{Fake, PATIENCE, reply, until};
 
 const BUFFER: u32 = 4096;
 const SLOTS: u32 = 8;
@@ -64,14 +64,14 @@ impl Session {
                 header: header(processors),
             };
             let descriptors = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
-            connection.send(request, &answer, &descriptors, LONG).unwrap();
+            connection.send(request, &answer, &descriptors, PATIENCE).unwrap();
         });
         Self { fake, queues }
     }
 
     fn open(&self) -> (Trace, QueueWriter) {
         let trace = Trace::open_live_at(self.fake.path(), &SessionRef::Name("s".into())).unwrap();
-        (trace, self.queues.recv_timeout(LONG).unwrap())
+        (trace, self.queues.recv_timeout(PATIENCE).unwrap())
     }
 }
 
@@ -517,7 +517,7 @@ fn an_answer_without_its_descriptors_or_header_is_an_error() {
         let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER, header };
         let all = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
         let sent = if descriptors { &all[..] } else { &all[..1] };
-        connection.send(request, &answer, sent, LONG).unwrap();
+        connection.send(request, &answer, sent, PATIENCE).unwrap();
     };
     for (bytes, descriptors) in [(header(1), false), (Vec::new(), true), (vec![0; 200], true)] {
         let fake = Fake::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));

@@ -18,7 +18,7 @@ use traceweir_format::time::FileTime;
 mod support;
 #[path = "consumer_support/daemon.rs"]
 mod support_daemon;
-use support::{LONG, until};
+use support::{PATIENCE, until};
 use support_daemon::{InProcess, InThread, alone, be_a_daemon};
 
 const REAL_TIME: u32 = 0x100;
@@ -303,7 +303,7 @@ fn a_killed_daemon_is_an_error_after_what_it_delivered() {
         let start = Instant::now();
         let error = consumer.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Transport(traceweir_transport::Error::Closed)), "{error:?}");
-        assert!(start.elapsed() < LONG);
+        assert!(start.elapsed() < PATIENCE);
         assert_eq!(open_status(folder), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     });
 }

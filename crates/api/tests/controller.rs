@@ -90,9 +90,9 @@ fn a_daemon_that_is_full_is_not_taken_for_none() {
                 std::thread::yield_now();
             };
             if is_late {
-                connection.receive(support::LONG).unwrap().unwrap();
+                connection.receive(support::PATIENCE).unwrap().unwrap();
             }
-            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::LONG).unwrap();
+            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::PATIENCE).unwrap();
             drop(connection);
             asking.join().unwrap().unwrap_err()
         });
@@ -227,10 +227,13 @@ fn lists_are_asked_for_page_by_page() {
                 let sessions = page(from).map(|id| Properties { id, ..Default::default() }).collect();
                 Message::Sessions { total: 7, sessions }
             }
-            Message::QueryProviders { from } => {
-                let entry = |id: u64| ProviderEntry { name: id.to_string(), ..ProviderEntry::default() };
-                // One that says more than it has must not be asked for ever.
-                Message::Providers { total: 1000, providers: page(from).map(entry).collect() }
+            Message::QueryProviders { after } => {
+                let guid = |id: u64| Guid::from_u128(u128::from(id) + 1);
+                let entry = |id: u64| ProviderEntry { provider: guid(id), ..ProviderEntry::default() };
+                let from = all.iter().position(|id| Some((guid(*id), false)) > after);
+                // One that says more than it has, or the same again, must not be asked for ever.
+                let from = from.unwrap_or(4).try_into().unwrap();
+                Message::Providers { more: true, providers: page(from).map(entry).collect() }
             }
             other => panic!("{other:?}"),
         };
@@ -239,7 +242,8 @@ fn lists_are_asked_for_page_by_page() {
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let ids: Vec<u64> = controller.query_all().unwrap().iter().map(|p| p.id).collect();
     assert_eq!(ids, (0..7).collect::<Vec<_>>());
-    assert_eq!(controller.providers().unwrap().len(), 7);
+    let told: Vec<Guid> = controller.providers().unwrap().iter().map(|it| it.provider).collect();
+    assert_eq!(told, (1..=7).map(Guid::from_u128).collect::<Vec<_>>());
 }
 
 #[test]
@@ -294,7 +298,7 @@ fn a_daemon_that_left_is_an_idle_system_and_one_that_came_back_is_used() {
         for message in
             [Message::Welcome { version: 1, daemon: 2 }, Message::Properties(Box::new(properties("new")))]
         {
-            let request = connection.receive(support::LONG).unwrap().unwrap().request;
+            let request = connection.receive(support::PATIENCE).unwrap().unwrap().request;
             reply(&connection, request, &message);
         }
     });

@@ -248,3 +248,46 @@ fn events_are_decoded_by_the_guid_that_the_traits_name() {
         }
     });
 }
+
+#[test]
+fn as_many_sessions_as_may_enable_a_provider_all_get_its_events() {
+    alone("as_many_sessions_as_may_enable_a_provider_all_get_its_events", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
+        let config = |name: String, log_file_mode, guid| {
+            let log_file = Some(folder.join(format!("{name}.etl")));
+            SessionConfig { name, log_file_mode, log_file, guid, ..SessionConfig::default() }
+        };
+        let mut sessions = Vec::new();
+        // By the provider, by its group, and run by the process for the controller: eight each.
+        for (kind, mode, target, property) in
+            [("own", 1, MEMBER, 0), ("group", 1, GROUP, OF_GROUP), ("private", 0x801, MEMBER, 0)]
+        {
+            for number in 0..8 {
+                let guid = if mode == 1 { Guid::NULL } else { MEMBER };
+                let id = controller.start(&config(format!("{kind} {number}"), mode, guid)).unwrap().id;
+                sessions.push((kind, SessionRef::Id(id)));
+                let wanted = params(4, 1, property);
+                let (_, session) = sessions.last().unwrap();
+                controller.enable(session, target, EnableCode::Enable, &wanted, 120_000).unwrap();
+            }
+        }
+        let own: Vec<_> = (0..3)
+            .map(|number| {
+                let session = PrivateSession::start(&config(format!("in process {number}"), 1, Guid::NULL));
+                let session = session.unwrap();
+                session.enable(MEMBER, &params(4, 1, 0)).unwrap();
+                session
+            })
+            .collect();
+        member.write(&event(1, 4, 1), &[]).unwrap();
+        for (kind, session) in &sessions {
+            let end = controller.stop(session).unwrap();
+            assert_eq!((end.events, end.events_lost), (1, 0), "{kind}: {}", end.config.name);
+        }
+        for session in own {
+            assert_eq!(session.stop().unwrap().events, 1, "in the process");
+        }
+    });
+}

@@ -37,6 +37,7 @@ Examples:
   weir dump trace.etl --provider MyCompany.App --level warning
   weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
   weir dump app.etl --manifest app.dll           schemas from a manifest, a DLL or an ELF file
+  weir dump app.etl --stacks                     with the call stacks of events that have one (-p NAME@stack)
   weir stats trace.etl                           who wrote how much
   weir check trace.etl                           what is wrong with the file, with offsets
 
@@ -213,6 +214,19 @@ pub(crate) enum Format {
     Xml,
 }
 
+/// What is shown of events besides their fields.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Show {
+    /// Text: call stacks below their events, one frame a line, by program or library where the trace tells which; other formats always have
+    /// the addresses
+    #[arg(long)]
+    pub(crate) stacks: bool,
+    /// CSV: columns for what an enable adds to events (sid, session, app, start_key, event_key, container); other formats have it
+    /// where there is any
+    #[arg(long)]
+    pub(crate) items: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Dump {
     #[command(flatten)]
@@ -226,6 +240,8 @@ pub(crate) struct Dump {
     /// Numbers instead of the names of enumerations and flags
     #[arg(long)]
     pub(crate) numeric: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
     #[command(flatten)]
     pub(crate) schemas: Schemas,
     #[command(flatten)]

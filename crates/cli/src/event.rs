@@ -6,6 +6,8 @@ use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::Record;
 use traceweir_format::time::{Clock, FileTime};
 
+use crate::images::Images;
+
 /// One event of the stream.
 pub(crate) struct Event<'e> {
     pub(crate) record: Record<'e>,
@@ -22,6 +24,8 @@ pub(crate) struct Event<'e> {
     pub(crate) process: Option<&'e str>,
     /// Name of its provider.
     pub(crate) provider: Option<&'e str>,
+    /// What its trace tells about loaded images, where somebody asks.
+    pub(crate) images: Option<&'e Images>,
 }
 
 impl Event<'_> {
@@ -49,6 +53,8 @@ pub(crate) struct Place<'e> {
     pub(crate) time: FileTime,
     /// When the first trace starts.
     pub(crate) start: FileTime,
+    /// The images of that trace, where somebody asks.
+    pub(crate) images: Option<&'e Images>,
 }
 
 /// Says what a record is: its schema, its names, and whom it is about.
@@ -72,6 +78,6 @@ pub(crate) fn describe<'e>(
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
     // A kernel event is one even where nothing describes its fields.
     let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
-    let Place { file, clock, time, start } = place;
-    Event { record: *record, file, clock, start, time, found, attributed, process, provider }
+    let Place { file, clock, time, start, images } = place;
+    Event { record: *record, file, clock, start, time, found, attributed, process, provider, images }
 }

@@ -102,6 +102,9 @@ fn hint(error: &Error) -> Option<String> {
         }
         Status::ERROR_WMI_INSTANCE_NOT_FOUND => "weir list shows the sessions that run",
         Status::ERROR_ALREADY_EXISTS => "weir list shows the sessions that run; weir stop NAME ends one",
+        Status::ERROR_BAD_PATHNAME if error.to_string().contains("flight recorder has no file") => {
+            "weir flush NAME -o FILE writes what it has kept to a file"
+        }
         Status::ERROR_BAD_PATHNAME => "name a log file in a folder that is there, used by no other session",
         Status::ERROR_DISK_FULL => "make room, or name a log file on another disk",
         _ => return None,

@@ -164,6 +164,9 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     pattern.iter().skip(p).all(|c| *c == '*')
 }
 
+/// What [`parse_level`] understands.
+pub(crate) const EXPECTED_LEVEL: &str = "use 0 to 255, critical, error, warning, info or verbose";
+
 /// A level by name or number, as typed.
 pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     let name = text.trim().to_ascii_lowercase();
@@ -180,7 +183,7 @@ pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
                 Some(hex) => u8::from_str_radix(hex, 16),
                 None => number.parse(),
             };
-            number.map_err(|_| "use 0 to 255, critical, error, warning, info or verbose".to_owned())?
+            number.map_err(|_| EXPECTED_LEVEL.to_owned())?
         }
     })
 }

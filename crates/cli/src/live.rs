@@ -62,7 +62,7 @@ pub(crate) fn read(
             decoder.observe(event.record);
             return ControlFlow::Continue(());
         }
-        let place = Place { file: event.trace, clock: event.clock, time: event.time, start };
+        let place = Place { file: event.trace, clock: event.clock, time: event.time, start, images: None };
         match each(&describe(event.record, place, &mut decoder, &mut actors)) {
             Ok(Flow::Continue) => ControlFlow::Continue(()),
             Ok(Flow::Stop) => ControlFlow::Break(()),

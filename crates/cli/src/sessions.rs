@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow};
 use traceweir::controller::{
     Controller, EnableCode, Properties, ProviderEntry, Scope, SessionConfig, SessionRef,
 };
-use traceweir::{Error, Status};
+use traceweir::{Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
@@ -25,7 +25,7 @@ use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
 pub(crate) use page::{Life, json, kind, named, page, status, wanted};
-pub(crate) use reach::{check_pids, seen, tell_unseen, unheard};
+pub(crate) use reach::{check_pids, seen, tell_idle, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
 pub(crate) use shape::{config, roomy, tell_literal};
 
@@ -38,15 +38,39 @@ const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 
 /// The daemon, if one runs.
 pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
-    Controller::find(whose.scope()).map_err(|error| in_folder(whose, error))
+    tell_overruled(whose);
+    let found = Controller::find(whose.scope()).map_err(|error| in_folder(whose, error))?;
+    if found.is_none()
+        && let Some(why) = Controller::passed_over(whose.scope())?
+    {
+        eprintln!("note: the system's daemon runs, and does not let you in: {why}");
+    }
+    Ok(found)
+}
+
+/// Says that the environment goes before the flag.
+fn tell_overruled(whose: Whose) {
+    let flag = match whose.scope() {
+        Some(Scope::System) => "--system",
+        Some(Scope::User) => "--user",
+        _ => return,
+    };
+    if let Some(folder) = named_folder() {
+        let folder = plain_path(&folder);
+        eprintln!(
+            "note: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is asked, {flag} is not looked at"
+        );
+    }
+}
+
+fn named_folder() -> Option<PathBuf> {
+    std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
 /// Names the folder that an error of the system is about.
 fn in_folder(whose: Whose, error: Error) -> anyhow::Error {
     let is_system = error.is_system();
-    let named =
-        std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let folder = named.or_else(|| {
+    let folder = named_folder().or_else(|| {
         let dir = RuntimeDir::of(whose.scope().unwrap_or(Scope::User)).ok()?;
         Some(dir.path().to_owned())
     });
@@ -91,11 +115,14 @@ impl Own {
         config: &SessionConfig,
         providers: &[Wanted],
     ) -> Result<(Self, Properties)> {
+        tell_overruled(whose);
         let mut controller =
             Controller::find_or_start(whose.scope()).map_err(|error| in_folder(whose, error))?;
         let about = || format!("cannot start session {}", plain(&config.name));
         // Before the start, which empties the file: an old trace is not given for a session that cannot be.
         check_enables(&controller.providers()?, providers).with_context(about)?;
+        let guids: Vec<Guid> = providers.iter().map(|it| it.guid).collect();
+        controller.check_enables(&guids).with_context(about)?;
         let properties = controller.start(config).with_context(about)?;
         let session = SessionRef::Id(properties.id);
         Ok((Self { controller, session, name: config.name.clone(), is_over: false }, properties))

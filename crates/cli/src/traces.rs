@@ -27,6 +27,7 @@ use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, Flow, Place, describe};
 use crate::exit::Outcome;
+use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
 
@@ -41,6 +42,8 @@ pub(crate) struct Traces {
     pub(crate) inputs: Vec<Input>,
     pub(crate) decoder: Decoder,
     actors: Vec<Actors>,
+    /// The images of each trace; none where nobody asks for them.
+    images: Vec<Images>,
     surveyed: bool,
     /// Whether programs that the traces name are looked into.
     binaries: bool,
@@ -63,7 +66,12 @@ impl Traces {
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
         let binaries = !schemas.no_binaries;
-        Ok(Self { inputs, decoder, actors, surveyed: false, binaries, data_on_terminal })
+        Ok(Self { inputs, decoder, actors, images: Vec::new(), surveyed: false, binaries, data_on_terminal })
+    }
+
+    /// Has the look ahead also gather where images were loaded.
+    pub(crate) fn learn_images(&mut self) {
+        self.images.resize_with(self.inputs.len(), Images::default);
     }
 
     /// Wall time at which the earliest trace starts.
@@ -83,12 +91,15 @@ impl Traces {
     ) -> Result<Reading> {
         let start = self.start();
         let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
-        let Self { inputs, decoder, actors, surveyed, binaries, data_on_terminal } = self;
+        let Self { inputs, decoder, actors, images, surveyed, binaries, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
-        if !*surveyed && survey_pays(&traces, total) {
+        if !*surveyed && (survey_pays(&traces, total) || !images.is_empty()) {
             *surveyed = true;
-            survey(&traces, decoder, actors, *binaries, *data_on_terminal)?;
+            survey(&traces, decoder, actors, images, *data_on_terminal)?;
+            if *binaries {
+                binaries::load(decoder);
+            }
         }
         let mut progress = Progress::new(total, "reading", *data_on_terminal);
         while let Some(file) = earliest(&mut streams, &traces) {
@@ -106,10 +117,13 @@ impl Traces {
             // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(&record) {
                 *surveyed = true;
-                survey(&traces, decoder, actors, *binaries, *data_on_terminal)?;
+                survey(&traces, decoder, actors, images, *data_on_terminal)?;
+                if *binaries {
+                    binaries::load(decoder);
+                }
             }
             let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
-            let place = Place { file, clock, time, start };
+            let place = Place { file, clock, time, start, images: images.get(file) };
             let event = describe(&record, place, decoder, who);
             if each(&event)? == Flow::Stop {
                 break;
@@ -172,13 +186,15 @@ fn survey(
     traces: &[&Trace<File>],
     decoder: &mut Decoder,
     actors: &mut [Actors],
-    binaries: bool,
+    images: &mut [Images],
     quiet: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut progress = Progress::new(total, "looking for schemas", quiet);
     let mut before = 0_u64;
+    let mut images = images.iter_mut();
     for (trace, who) in traces.iter().zip(actors) {
+        let mut what = images.next();
         let mut events = trace.events();
         loop {
             let read = events.bytes_read();
@@ -188,16 +204,18 @@ fn survey(
                 if let Ok(found) = decoder.find(&record) {
                     who.observe(&record, &found);
                 }
-            } else {
-                decoder.observe(&record);
+                continue;
+            }
+            decoder.observe(&record);
+            if let Some(what) = what.as_mut().filter(|_| Images::is_informative(&record))
+                && let Ok(found) = decoder.find(&record)
+            {
+                what.observe(&record, &found);
             }
         }
         before = before.saturating_add(trace.file_size());
     }
     progress.done();
-    if binaries {
-        binaries::load(decoder);
-    }
     Ok(())
 }
 

@@ -16,6 +16,7 @@
 //! 3. At the system's daemon a guest is let in as a controller or consumer when any list grants a right that is of use there; each
 //!    request is then judged by the list of what it is about.
 //! 4. A list that cannot be read grants nothing.
+//! 5. A list of a session whose GUID was made up at its start is in memory only, and is forgotten with the session: nobody gets that GUID again.
 //!
 //! Identities are in `identity`, lists in `lists`, their files in `store`; what each request needs is in `service/access`.
 
@@ -32,7 +33,7 @@ use traceweir_transport::message::Role;
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::Peer;
 
-pub(crate) use identity::Identity;
+pub(crate) use identity::{GROUP, Identity};
 pub(crate) use lists::{Change, Lists};
 pub(crate) use store::Folder;
 

@@ -11,7 +11,7 @@
 //! | executable names | whose program has one of the names | as now |
 //! | package ids, application ids, containers | whose control group tells so | as now |
 //!
-//! All of them must be met. A process-id filter is matched once: what is kept is the process itself (id and start time), so a later process that gets the
+//! All of them must be met. A process in a container (`process.rs`) is meant only by an enable with ENABLE_SILOS, or one that names processes or containers. A process-id filter is matched once: what is kept is the process itself (id and start time), so a later process that gets the
 //! same id is not meant. What a process is asked for is looked up once ([`Facts`]).
 
 mod facts;
@@ -51,6 +51,11 @@ impl Conditions {
             && self.packages.as_ref().is_none_or(|names| facts().is_in_package(names))
             && self.applications.as_ref().is_none_or(|names| facts().is_application(names))
             && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
+    }
+
+    /// Whether they name single processes or containers: those are meant wherever they run.
+    pub(crate) fn name_processes(&self) -> bool {
+        self.processes.is_some() || self.containers.is_some()
     }
 
     /// The types of the filters that ask for them.

@@ -40,6 +40,9 @@ mod registry;
 mod server;
 mod service;
 pub mod settings;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 
 pub use error::{Error, Result};
 pub use folders::Folders;

@@ -14,17 +14,20 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::process::{Resource, getrlimit};
+use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// Connections at most.
-const MAX_LINKS: usize = 4096;
+pub(crate) const MAX_LINKS: usize = 4096;
 /// Of those, connections of one guest.
-const MAX_LINKS_OF_GUEST: usize = 1024;
+pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Of those, connections of all guests who may not control the daemon.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
 /// Processes that register providers.
 pub(crate) const MAX_PROVIDERS: usize = 3840;
 /// Connections of one process: each copy of the library that its modules bring along has one.
 pub(crate) const MAX_PER_PROCESS: usize = 8;
+/// Registrations of all processes of one user: as many as 128 processes can have, and few enough to be looked through.
+pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
 /// Regions of one process that may be waiting to be closed; past that they are given up at once.
 pub(crate) const MAX_CLOSING: usize = 16;
 /// The same of all guests.
@@ -80,8 +83,7 @@ impl Descriptors {
 
 /// Bytes that the buffers of all sessions may take: half of the memory.
 pub(crate) fn pool_budget() -> u64 {
-    let system = rustix::system::sysinfo();
-    system.totalram.saturating_mul(u64::from(system.mem_unit)) / 2
+    traceweir_session::config::memory() / 2
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The daemon's own log: lines on standard error, few of them.
 //!
 //! A line is `time level message`. No client can fill a disk with it: a minute has room for [`PER_MINUTE`] lines, what is past that is
-//! counted and said in one line when the next minute begins. Refusals, which anybody can cause, have as much room of their own: they push out
-//! nothing else. Control characters in names that come from clients are written as question marks.
+//! counted and said in one line when the next minute begins. Refusals, which anybody can cause, and enables, of which a
+//! session may have thousands, have as much room of their own: they push out nothing else. Control characters in names that come from clients are written as question marks.
 
 use std::fmt;
 use std::io::Write;
@@ -23,6 +23,8 @@ pub(crate) enum Level {
     Warning,
     /// What somebody was not allowed to do.
     Refused,
+    /// What somebody enabled.
+    Enabled,
 }
 
 struct Minute {
@@ -37,11 +39,16 @@ impl Minute {
 
 static MINUTE: Mutex<Minute> = Mutex::new(Minute::NEW);
 static MINUTE_OF_REFUSALS: Mutex<Minute> = Mutex::new(Minute::NEW);
+static MINUTE_OF_ENABLES: Mutex<Minute> = Mutex::new(Minute::NEW);
 
 /// Writes a line.
 pub(crate) fn line(level: Level, message: fmt::Arguments<'_>) {
     let left_out = {
-        let minute = if matches!(level, Level::Refused) { &MINUTE_OF_REFUSALS } else { &MINUTE };
+        let minute = match level {
+            Level::Refused => &MINUTE_OF_REFUSALS,
+            Level::Enabled => &MINUTE_OF_ENABLES,
+            Level::Info | Level::Warning => &MINUTE,
+        };
         let mut minute = minute.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if minute.began.is_none_or(|began| began.elapsed() > Duration::from_secs(60)) {
             let left_out = minute.left_out;
@@ -65,7 +72,7 @@ fn write(level: Level, message: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
     let level = match level {
-        Level::Info => "info",
+        Level::Info | Level::Enabled => "info",
         Level::Warning => "warning",
         Level::Refused => "refused",
     };
@@ -89,4 +96,9 @@ macro_rules! refused {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Refused, format_args!($($arg)*)) };
 }
 
-pub(crate) use {info, refused, warning};
+/// Writes a line of what somebody enabled.
+macro_rules! enabled {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Enabled, format_args!($($arg)*)) };
+}
+
+pub(crate) use {enabled, info, refused, warning};

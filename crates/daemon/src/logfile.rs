@@ -10,8 +10,9 @@
 //! file, open for reading and writing, and no other session's file. Behind the first file of a row comes the folder, in which the others are made with the rights
 //! of who asked (`logfile/row.rs`). Even looking at a file may wait for the server of a remote file system, and so may closing it: the loop does neither.
 //!
-//! Room: the file system must have as much as the file may take, and the system's own (that of `/`) the reserve besides. What a file that is to be
-//! replaced takes now counts as free; it is emptied only when everything else is settled.
+//! Room: the file system must have as much as the file may take, and the system's own (that of `/`) the reserve besides. So it is for the first file of a session,
+//! for each further one of a row, and for one that an update names. What a file that is to be replaced takes now counts as free; it is emptied only when everything
+//! else is settled. What a file system keeps back for root counts for root's sessions only, whoever the daemon is.
 
 mod row;
 
@@ -19,7 +20,7 @@ pub(crate) use row::next_file;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,6 +51,11 @@ impl Passed {
         Self { descriptors, janitor: janitor.clone() }
     }
 
+    /// Whether nothing came.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
     /// Whether what came is what is named.
     pub(crate) fn check(&self, named: Named) -> Result<(), Refusal> {
         let invalid = |why: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
@@ -61,8 +67,17 @@ impl Passed {
         }
     }
 
-    /// The file and the claim on it, and the folder; nothing where none came. Takes its time.
-    pub(crate) fn open(mut self, files: &Files, terms: &Terms) -> Result<Opened> {
+    /// The file, emptied, and the claim on it, and the folder; nothing where none came. Takes its time.
+    pub(crate) fn open(self, files: &Files, terms: &Terms) -> Result<Opened> {
+        let opened = self.look(files, terms)?;
+        if let Some(file) = opened.file.as_ref().filter(|_| !terms.keeps) {
+            file.set_len(0).map_err(Error::File)?;
+        }
+        Ok(opened)
+    }
+
+    /// As [`open`](Self::open), and leaves the file as it is.
+    pub(crate) fn look(mut self, files: &Files, terms: &Terms) -> Result<Opened> {
         let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
         let Some(fd) = descriptors.next() else { return Ok(Opened::default()) };
         let folder = descriptors.next();
@@ -72,12 +87,7 @@ impl Passed {
         }
         let claim = files.claim(check(&fd)?)?;
         let file = File::from(fd);
-        if let Some(most) = terms.most_bytes {
-            check_room(&file, most, files.reserve())?;
-        }
-        if !terms.keeps {
-            file.set_len(0).map_err(Error::File)?;
-        }
+        check_room(&file, terms, files.reserve())?;
         Ok(Opened { file: Some(file), claim: Some(claim), folder, rights })
     }
 }
@@ -111,19 +121,17 @@ pub(crate) struct Terms {
     keeps: bool,
     /// There must be room for so many bytes, and the reserve.
     most_bytes: Option<u64>,
+    /// What the file system keeps back for root is there for it.
+    is_roots: bool,
 }
 
 impl Terms {
-    /// For a session that starts with this configuration.
-    pub(crate) fn to_start(config: &SessionConfig) -> Self {
+    /// For the log of a session of this configuration that this user asked for.
+    pub(crate) fn of_log(config: &SessionConfig, uid: u32) -> Self {
         let unit = if config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 10 } else { 20 };
         let most_bytes = Some(u64::from(config.maximum_file_size) << unit);
-        Self { most_bytes, ..Self::to_change(config) }
-    }
-
-    /// For a session of this configuration that goes on in another file.
-    pub(crate) fn to_change(config: &SessionConfig) -> Self {
-        Self { keeps: config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0, most_bytes: None }
+        let keeps = config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0;
+        Self { keeps, most_bytes, is_roots: uid == 0 }
     }
 }
 
@@ -210,15 +218,17 @@ fn check_folder(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is room for a file of so many bytes (0: no limit), and for the reserve where it would be the system's.
-fn check_room(file: &File, most: u64, reserve: u64) -> Result<()> {
+/// Whether there is room for a file on these terms (0 bytes: no limit), and for the reserve where it would be the system's.
+fn check_room(file: impl AsFd, terms: &Terms, reserve: u64) -> Result<()> {
+    let Some(most) = terms.most_bytes else { return Ok(()) };
     let unknown = |_| refused(Status::ERROR_BAD_PATHNAME, "the log file cannot be looked at");
-    let stat = rustix::fs::fstat(file).map_err(unknown)?;
+    let stat = rustix::fs::fstat(&file).map_err(unknown)?;
     let of_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
     let needed = most.saturating_add(if of_system { reserve } else { 0 });
-    let system = rustix::fs::fstatvfs(file).map_err(unknown)?;
+    let system = rustix::fs::fstatvfs(&file).map_err(unknown)?;
     let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-    let free = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(taken);
+    let blocks = if terms.is_roots { system.f_bfree } else { system.f_bavail };
+    let free = blocks.saturating_mul(system.f_frsize).saturating_add(taken);
     if free < needed {
         let why =
             "there is less free space than the log may take and the reserve (TRACEWEIR_RESERVE_MB) asks for";
@@ -314,7 +324,7 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         let open = |files: &Files, config: &SessionConfig| {
             let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-            let opened = passed(vec![file.into()]).open(files, &Terms::to_start(config));
+            let opened = passed(vec![file.into()]).open(files, &Terms::of_log(config, 1));
             opened.map(|_| ()).map_err(|e| e.status())
         };
         let limit =

@@ -1,4 +1,4 @@
-//! What `/proc` says about a process: its start, its namespace, its threads. Who it is to those who read its events is `traceweir_session::identity`.
+//! What `/proc` says about a process: its start, its namespace or container, its threads. Who it is to those who read its events is `traceweir_session::identity`.
 //!
 //! ```text
 //!   the process's view            NSpid line of /proc/PID/task/TID/status         the daemon's view
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use traceweir_session::Threads;
 use traceweir_session::identity::start_ticks;
+use traceweir_session::{Threads, cgroup};
 
 /// The thread id of a thread that is gone and unknown.
 const UNKNOWN: u32 = u32::MAX;
@@ -42,15 +42,42 @@ impl ProcessKey {
 
 /// How thread ids of a process are to be written.
 pub(crate) fn threads_of(pid: u32) -> Threads {
+    if !is_elsewhere(pid) {
+        return Threads::AsGiven;
+    }
+    let mut translator = Translator::new(pid);
+    Threads::Translated(Box::new(move |tid| translator.translate(tid)))
+}
+
+/// Whether a process runs in a container: in another PID namespace than the daemon, or in a container by its control groups that the daemon is not in. One that
+/// cannot be seen from here at all has the number 0. What cannot be found out is not so.
+pub(crate) fn is_contained(pid: u32) -> bool {
+    pid == 0 || is_elsewhere(pid) || {
+        let container = |pid: u32| cgroup::container(&cgroup::of(pid));
+        let its = container(pid);
+        its.is_some() && its != container(std::process::id())
+    }
+}
+
+/// Whether a process is in another PID namespace.
+fn is_elsewhere(pid: u32) -> bool {
     let own = fs::read_link("/proc/self/ns/pid").ok();
     let its = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     match (own, its) {
-        (Some(own), Some(its)) if own != its => {
-            let mut translator = Translator::new(pid);
-            Threads::Translated(Box::new(move |tid| translator.translate(tid)))
-        }
-        _ => Threads::AsGiven,
+        (Some(own), Some(its)) => own != its,
+        // Whose link may not be read still shows how deep it is.
+        _ => match (depth("self"), depth(&pid.to_string())) {
+            (Some(own), Some(its)) => own != its,
+            _ => false,
+        },
     }
+}
+
+/// In how many namespaces a process has a number, as far as they can be seen from here.
+fn depth(process: &str) -> Option<usize> {
+    let status = cgroup::beginning(&format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(line.split_ascii_whitespace().count())
 }
 
 /// Turns thread ids of one process's namespace into the daemon's.
@@ -139,6 +166,16 @@ mod tests {
         assert_eq!(namespace_ids("NSpid:\n"), None);
         assert_eq!(namespace_ids("NSpid:\tx\n"), None);
         assert_eq!(namespace_ids("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn processes_of_this_namespace_are_in_no_container_and_the_unseen_are_in_one() {
+        let own = std::process::id();
+        assert!(!is_contained(own) && !is_elsewhere(own));
+        assert!(!is_contained(u32::MAX), "gone");
+        assert!(is_contained(0));
+        assert_eq!(depth("self"), depth(&own.to_string()));
+        assert!(depth("self").is_some());
     }
 
     #[test]

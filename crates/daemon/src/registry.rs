@@ -20,23 +20,23 @@
 //! What a session wants of a registration, put together from all its enables, is in `registry/wish.rs`. Data only: what is sent, attached
 //! and waited for is the service's work.
 
+mod process;
 mod wish;
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
-use traceweir_session::SourceId;
 use traceweir_transport::message::{EnableEntry, EnableParams, MAX_REGISTRATIONS, ProviderEntry};
-use traceweir_transport::socket::Peer;
 
 use crate::error::Refusal;
-use crate::filter::{Conditions, Facts, Scope};
-use crate::process::ProcessKey;
+use crate::filter::{Conditions, Scope};
+use crate::limits::MAX_REGISTRATIONS_OF_USER;
 use crate::service::LinkId;
+pub(crate) use process::Process;
 
 /// Sessions that enable one provider directly, or one group.
 const MAX_SESSIONS_PER_TARGET: usize = 8;
@@ -44,27 +44,6 @@ const MAX_SESSIONS_PER_TARGET: usize = 8;
 const MAX_ENABLES_PER_SESSION: usize = 4096;
 /// Bytes of provider names kept for one process; a name past that is not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
-
-/// A process that registers providers.
-#[derive(Debug)]
-pub(crate) struct Process {
-    /// Who it is.
-    pub(crate) peer: Peer,
-    /// The number its library drew.
-    instance: u64,
-    /// The process itself, where `/proc` shows it.
-    key: Option<ProcessKey>,
-    /// What filters ask of it, once one did.
-    facts: OnceCell<Facts>,
-    /// Its registrations by their numbers.
-    pub(crate) registrations: BTreeMap<u32, Registration>,
-    /// Its open regions by session.
-    pub(crate) regions: BTreeMap<u64, SourceId>,
-    /// What its acknowledgements are waited for by.
-    pub(crate) awaited: BTreeMap<u32, u64>,
-    last_order: u32,
-    name_bytes: usize,
-}
 
 /// One registration.
 #[derive(Debug)]
@@ -100,11 +79,11 @@ pub(crate) enum Target {
 impl Target {
     /// By the GUID and the property bits of a call.
     pub(crate) fn of_call(guid: Guid, property: u32) -> Self {
-        if property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP == 0 {
-            Self::Provider(guid)
-        } else {
-            Self::Group(guid)
-        }
+        Self::of(guid, property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0)
+    }
+
+    fn of(guid: Guid, is_group: bool) -> Self {
+        if is_group { Self::Group(guid) } else { Self::Provider(guid) }
     }
 
     fn guid(self) -> Guid {
@@ -135,51 +114,6 @@ impl Enable {
     }
 }
 
-impl Process {
-    /// A process that just said hello.
-    pub(crate) fn new(peer: Peer, instance: u64) -> Self {
-        Self {
-            peer,
-            instance,
-            key: ProcessKey::of(peer.pid),
-            facts: OnceCell::new(),
-            registrations: BTreeMap::new(),
-            regions: BTreeMap::new(),
-            awaited: BTreeMap::new(),
-            last_order: 0,
-            name_bytes: 0,
-        }
-    }
-
-    /// The next order number; 0 means "no order" and is left out.
-    pub(crate) fn next_order(&mut self) -> u32 {
-        self.last_order = self.last_order.checked_add(1).unwrap_or(1);
-        self.last_order
-    }
-
-    /// Whether an enable of this scope is for this process.
-    pub(crate) fn is_in(&self, scope: &Scope) -> bool {
-        let facts = || self.facts.get_or_init(|| Facts::of(self.peer.pid));
-        scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
-    }
-
-    /// Whether any registration is enabled for the session.
-    pub(crate) fn uses(&self, session: u64) -> bool {
-        self.registrations.values().any(|registration| registration.sessions.contains(&session))
-    }
-
-    /// The wait that an order counts for: the last order of each is awaited.
-    pub(crate) fn waits_for(&self, order: u32) -> Option<u64> {
-        self.awaited.range(order..).next().map(|(_, wait)| *wait)
-    }
-
-    /// The waits that an acknowledgement of everything up to this order ends.
-    pub(crate) fn acknowledged(&mut self, order: u32) -> Vec<u64> {
-        let later = order.checked_add(1).map(|next| self.awaited.split_off(&next)).unwrap_or_default();
-        std::mem::replace(&mut self.awaited, later).into_values().collect()
-    }
-}
-
 /// Who is there and what is enabled for whom.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -187,6 +121,8 @@ pub(crate) struct Registry {
     pub(crate) processes: BTreeMap<LinkId, Process>,
     registered: BTreeMap<Target, BTreeSet<(LinkId, u32)>>,
     enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
+    /// Registrations of each user that has some.
+    of_users: BTreeMap<u32, usize>,
     calls: u64,
 }
 
@@ -218,6 +154,16 @@ impl Registry {
             let why = format!("a process has at most {MAX_REGISTRATIONS} registrations");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
+        let of_user = self.of_users.entry(process.peer.uid).or_default();
+        if *of_user >= MAX_REGISTRATIONS_OF_USER {
+            let uid = process.peer.uid;
+            let why = format!(
+                "the processes of uid {uid} have {MAX_REGISTRATIONS_OF_USER} registrations, which is the limit for one user: \
+                 end some of them"
+            );
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
+        *of_user = of_user.saturating_add(1);
         let sessions = BTreeSet::new();
         let new =
             Registration { provider, group: None, classic, sessions, has_traits: false, name: String::new() };
@@ -265,7 +211,9 @@ impl Registry {
         let process = self.processes.get_mut(&link)?;
         let registration = process.registrations.remove(&number)?;
         process.name_bytes = process.name_bytes.saturating_sub(registration.name.len());
+        let uid = process.peer.uid;
         self.forget(&registration, link, number);
+        self.give_back(uid, 1);
         Some(registration)
     }
 
@@ -275,7 +223,18 @@ impl Registry {
         for (number, registration) in &process.registrations {
             self.forget(registration, link, *number);
         }
+        self.give_back(process.peer.uid, process.registrations.len());
         Some(process)
+    }
+
+    /// A user has so many registrations less.
+    fn give_back(&mut self, uid: u32, count: usize) {
+        if let Some(of_user) = self.of_users.get_mut(&uid) {
+            *of_user = of_user.saturating_sub(count);
+            if *of_user == 0 {
+                self.of_users.remove(&uid);
+            }
+        }
     }
 
     fn forget(&mut self, registration: &Registration, link: LinkId, number: u32) {
@@ -370,10 +329,17 @@ impl Registry {
         links
     }
 
-    /// All providers and groups that are registered or enabled.
-    pub(crate) fn providers(&self) -> Vec<ProviderEntry> {
-        let targets: BTreeSet<&Target> = self.registered.keys().chain(self.enables.keys()).collect();
-        targets.into_iter().map(|target| self.entry(*target)).collect()
+    /// All providers and groups that are registered or enabled, behind this one; each is put together when it is asked for.
+    pub(crate) fn providers(&self, after: Option<(Guid, bool)>) -> impl Iterator<Item = ProviderEntry> {
+        let after = after.map(|(guid, is_group)| Target::of(guid, is_group));
+        let mut next = (after.map_or(Unbounded, Excluded), Unbounded);
+        std::iter::from_fn(move || {
+            let registered = self.registered.range(next).next().map(|(target, _)| *target);
+            let enabled = self.enables.range(next).next().map(|(target, _)| *target);
+            let target = [registered, enabled].into_iter().flatten().min()?;
+            next.0 = Excluded(target);
+            Some(self.entry(target))
+        })
     }
 
     fn entry(&self, target: Target) -> ProviderEntry {

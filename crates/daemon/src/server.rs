@@ -23,6 +23,7 @@ mod autologgers;
 mod door;
 mod inbox;
 mod link;
+mod parting;
 mod startup;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -285,48 +286,6 @@ impl Server {
         }
     }
 
-    fn flush(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let alive = link.flush() && link.watch(&self.epoll, id).is_ok();
-        if !alive || link.is_over() {
-            self.drop_link(id);
-        }
-    }
-
-    /// Reads no more from a link; drops it when all was sent, or after a while.
-    fn close(&mut self, id: LinkId) {
-        if let Some(link) = self.links.get_mut(&id) {
-            link.close();
-            self.expect(id, Some(PATIENCE));
-            self.flush(id);
-        }
-    }
-
-    fn drop_link(&mut self, id: LinkId) {
-        let Some(link) = self.links.remove(&id) else { return };
-        // The janitor may keep it open for a while: nobody is to hear of it.
-        let _ = epoll::delete(&self.epoll, &link);
-        if let Some(at) = link.expires {
-            self.expiries.remove(&(at, id));
-        }
-        self.service.disconnected(id);
-    }
-
-    /// Sets the time in which something must happen to a link that is new or closed.
-    fn expect(&mut self, id: LinkId, within: Option<Duration>) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        if within.is_none() && link.is_closing() {
-            return;
-        }
-        let at = within.map(|within| Instant::now() + within);
-        if let Some(before) = std::mem::replace(&mut link.expires, at) {
-            self.expiries.remove(&(before, id));
-        }
-        if let Some(at) = at {
-            self.expiries.insert((at, id));
-        }
-    }
-
     fn take_inbox(&mut self) {
         for incoming in self.inbox.take() {
             match incoming {
@@ -388,19 +347,6 @@ impl Server {
     fn is_idle(&self, now: Instant) -> bool {
         let since = self.service.idle_since();
         self.idle_exit.zip(since).is_some_and(|(after, since)| now.saturating_duration_since(since) >= after)
-    }
-
-    /// Gives clients a moment to take the last answers.
-    fn flush_all(&mut self) {
-        let until = Instant::now() + FLUSH_WITHIN;
-        while self.links.values().any(Link::has_queued) && Instant::now() < until {
-            let ids: Vec<LinkId> =
-                self.links.iter().filter(|(_, link)| link.has_queued()).map(|(id, _)| *id).collect();
-            for id in ids {
-                self.flush(id);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 }
 

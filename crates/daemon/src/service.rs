@@ -19,14 +19,18 @@
 //! remembered as a wait or as the state of the session, and the answer follows when the last piece comes or time is up.
 
 mod access;
+mod admit;
+mod ask;
 mod consume;
 mod control;
 mod enable;
+mod end;
 mod notice;
 mod own;
 mod private;
 mod provide;
 mod sessions;
+mod start;
 mod unserved;
 mod wait;
 
@@ -34,22 +38,24 @@ mod wait;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Message, Role, SessionRef, common_version};
+use traceweir_transport::message::{Message, Role};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
-use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
-use crate::log::{info, refused, warning};
+use crate::limits::Descriptors;
+use crate::log::{enabled, info, refused, warning};
 use crate::logfile::{Files, Passed};
-use crate::registry::{Process, Registry};
+use crate::process::ProcessKey;
+use crate::registry::Registry;
 pub(crate) use notice::{Notice, Post};
 pub(crate) use own::OWN;
-use private::{Privates, is_private};
+use private::Privates;
 use sessions::Sessions;
 use unserved::Unserved;
 use wait::{Purpose, Waits};
@@ -85,10 +91,25 @@ pub(crate) struct Asker {
     request: u32,
 }
 
+/// Somebody as the log names him: user and process.
+#[derive(Clone, Copy, Debug)]
+struct Who(Option<Peer>);
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Peer { uid, pid, .. }) => write!(f, "uid {uid}, process {pid}"),
+            None => f.write_str("somebody who is gone"),
+        }
+    }
+}
+
 /// A connection as the service knows it.
 #[derive(Debug)]
 struct Client {
     peer: Peer,
+    /// The process itself, where it was there and could be seen when it connected.
+    process: Option<ProcessKey>,
     /// The same with all its groups, where they count.
     identity: Identity,
     role: Option<Role>,
@@ -121,6 +142,8 @@ pub(crate) struct Service {
     waits: Waits,
     files: Files,
     unserved: Unserved,
+    /// Files that are looked at for sessions that there is no place for.
+    looking: usize,
     descriptors: Descriptors,
     janitor: Janitor,
     effects: Vec<Effect>,
@@ -150,6 +173,7 @@ impl Service {
             waits: Waits::default(),
             files: Files::default(),
             unserved: Unserved::default(),
+            looking: 0,
             descriptors: Descriptors::of_process(),
             janitor,
             effects: Vec::new(),
@@ -164,10 +188,10 @@ impl Service {
     }
 
     /// Somebody connected, or (`knocked`) was connected to.
-    pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, knocked: bool) {
+    pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
         let (identity, spoke) = (Identity::alone(&peer), Instant::now());
-        self.clients
-            .insert(link, Client { peer, identity, role: None, knocked, spoke, reads: Reads::Nothing });
+        let client = Client { peer, process, identity, role: None, knocked, spoke, reads: Reads::Nothing };
+        self.clients.insert(link, client);
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
         }
@@ -246,113 +270,6 @@ impl Service {
     pub(crate) fn malformed(&mut self, link: LinkId, why: &str) {
         let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, why);
         self.refuse_and_close(Asker { link, request: 0 }, refusal);
-    }
-
-    fn hello(&mut self, asker: Asker, versions: (u16, u16), role: Role, instance: u64, program: &str) {
-        match self.admit(asker.link, versions, role, instance) {
-            Ok(version) => {
-                if let Some(client) = self.clients.get_mut(&asker.link) {
-                    client.role = Some(role);
-                    if role == Role::Provider {
-                        self.registry.processes.insert(asker.link, Process::new(client.peer, instance));
-                    }
-                }
-                self.reply(asker, Message::Welcome { version, daemon: self.daemon });
-            }
-            Err(refusal) => {
-                let (uid, pid) = self.peer(asker.link).map_or((0, 0), |peer| (peer.uid, peer.pid));
-                refused!("{program} of uid {uid}, process {pid}: {refusal}");
-                self.refuse_and_close(asker, refusal);
-            }
-        }
-    }
-
-    fn admit(&self, link: LinkId, versions: (u16, u16), role: Role, instance: u64) -> Result<u16, Refusal> {
-        let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-        let Some(client) = self.clients.get(&link) else {
-            return Err(Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed"));
-        };
-        if client.knocked && role != Role::Provider {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "only a provider is knocked at"));
-        }
-        if !self.access.allows(&client.identity, role) {
-            let why = access::not_let_in(role, client.peer.uid);
-            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
-        }
-        if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {
-            return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is connected already"));
-        }
-        if role == Role::Provider {
-            self.check_room(&client.peer)?;
-        }
-        Ok(version)
-    }
-
-    /// Whether there is room for a provider.
-    fn check_room(&self, peer: &Peer) -> Result<(), Refusal> {
-        let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
-        if self.registry.processes.len() >= MAX_PROVIDERS {
-            return full("too many processes are connected");
-        }
-        // Processes that cannot be seen from here all have the number 0.
-        if peer.pid != 0 && self.registry.connections_of(peer.pid) >= MAX_PER_PROCESS {
-            return full("this process has too many connections");
-        }
-        Ok(())
-    }
-
-    fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
-        let outcome = match message {
-            Message::Start(config) if is_private(&config) => self.start_private(asker, *config, &passed),
-            Message::Start(config) => self.start(asker, *config, passed),
-            Message::Control { session, control } => match self.private_meant(&session) {
-                Some(private) => self.control_private(asker, private, control),
-                None => self.control(asker, &session, control, passed),
-            },
-            Message::EnableProvider { session, provider, code, params, timeout_ms } => {
-                if let Some(private) = self.private_meant(&session) {
-                    let done = self.enable_private(asker, private, provider, code, *params, timeout_ms);
-                    return done.unwrap_or_else(|refusal| self.refuse(asker, refusal));
-                }
-                self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
-            }
-            Message::QueryAll { from } => {
-                let page = Message::sessions_page(&self.sessions_shown_to(asker.link), from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            Message::QueryEnded { from } => {
-                let page = Message::sessions_page(&self.ended_shown_to(asker.link), from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            Message::QueryProviders { from } => {
-                let mut providers = self.registry.providers();
-                self.hide_sessions(asker.link, &mut providers);
-                let page = Message::providers_page(&providers, from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            message @ (Message::SetAccess { .. }
-            | Message::RemoveAccess { .. }
-            | Message::QueryAccess { .. }
-            | Message::QueryAccessLists { .. }) => self.access_asked(asker, message),
-            _ => {
-                self.out_of_role(asker);
-                Ok(())
-            }
-        };
-        if let Err(refusal) = outcome {
-            self.refuse(asker, refusal);
-        }
-    }
-
-    /// The private session that is meant, by id or name; or by the GUID of its provider, where no other session has that.
-    fn private_meant(&self, session: &SessionRef) -> Option<u64> {
-        self.privates.find(session).or_else(|| match session {
-            SessionRef::Name(name) if self.sessions.known(session).is_none() => self.privates.only_of(name),
-            _ => None,
-        })
     }
 
     fn out_of_role(&mut self, asker: Asker) {
@@ -453,6 +370,11 @@ impl Service {
 
     fn peer(&self, link: LinkId) -> Option<Peer> {
         self.clients.get(&link).map(|client| client.peer)
+    }
+
+    /// Who is at the other end of a connection, as the log names him.
+    fn who(&self, link: LinkId) -> Who {
+        Who(self.peer(link))
     }
 
     /// The process at the other end of a connection, and who it is with its groups.

@@ -25,6 +25,9 @@ pub mod error;
 pub mod format;
 pub mod message;
 pub mod schema;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 pub mod source;
 pub mod value;
 pub mod walk;

@@ -13,14 +13,15 @@
 //!   an allowance of twice the bytes and fields and a few more. So no count that a payload or a schema claims is ever believed.
 //! * Nothing is allocated for a schema without references.
 
-use traceweir_format::Guid;
-use traceweir_format::spec::types::{InType, OutType};
+mod cursor;
+mod one;
+
+use traceweir_format::spec::types::InType;
 use traceweir_format::text::{until_nul8, until_nul16};
-use traceweir_format::wire::chunk;
 
 use crate::error::Undecoded;
 use crate::schema::{Count, Field, Kind, Length, Schema, Short};
-use crate::value::{Value, system_time};
+use crate::value::Value;
 
 /// Receives the values of a payload in order. `index` is the field's place in [`Schema::fields`].
 pub trait Visitor<'p> {
@@ -298,209 +299,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             }
         }
     }
-
-    /// An array of characters is one text.
-    fn characters(&mut self, field: &Field, count: usize) -> Step<Option<Value<'p>>> {
-        let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
-        let text = output == OutType::STRING;
-        match input {
-            InType::UINT8 | InType::INT8 if text => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
-            InType::ANSICHAR => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
-            InType::UINT16 if text => {
-                Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?))))
-            }
-            InType::UNICODECHAR => {
-                Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?))))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    #[inline(always)]
-    fn value(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
-        Ok(match input {
-            InType::INT8 => Value::I8(i8::from_le_bytes(*self.take_array(field)?)),
-            InType::UINT8 => Value::U8(u8::from_le_bytes(*self.take_array(field)?)),
-            InType::INT16 => Value::I16(i16::from_le_bytes(*self.take_array(field)?)),
-            InType::UINT16 => Value::U16(u16::from_le_bytes(*self.take_array(field)?)),
-            InType::INT32 => Value::I32(i32::from_le_bytes(*self.take_array(field)?)),
-            InType::UINT32 | InType::HEXINT32 => Value::U32(u32::from_le_bytes(*self.take_array(field)?)),
-            InType::INT64 => Value::I64(i64::from_le_bytes(*self.take_array(field)?)),
-            InType::UINT64 | InType::HEXINT64 => Value::U64(u64::from_le_bytes(*self.take_array(field)?)),
-            InType::FLOAT => Value::F32(f32::from_le_bytes(*self.take_array(field)?)),
-            InType::DOUBLE => Value::F64(f64::from_le_bytes(*self.take_array(field)?)),
-            InType::BOOLEAN => Value::Bool(u32::from_le_bytes(*self.take_array(field)?) != 0),
-            InType::GUID => Value::Guid(Guid::from_bytes(self.take_array(field)?)),
-            InType::FILETIME => Value::FileTime(i64::from_le_bytes(*self.take_array(field)?)),
-            InType::SYSTEMTIME => Value::SystemTime(system_time(self.take_array(field)?)),
-            InType::POINTER | InType::SIZET if self.pointer_size == 4 => {
-                Value::Pointer(u64::from(u32::from_le_bytes(*self.take_array(field)?)))
-            }
-            InType::POINTER | InType::SIZET => Value::Pointer(u64::from_le_bytes(*self.take_array(field)?)),
-            _ => {
-                let before = self.at;
-                let value = self.variable(field, input, output)?;
-                if self.at == before {
-                    self.spend(field)?;
-                }
-                value
-            }
-        })
-    }
-
-    /// Values whose size the type alone does not give.
-    fn variable(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
-        Ok(match input {
-            InType::NULL => Value::Null,
-            InType::UNICODESTRING => match self.length(field)? {
-                Some(units) => Value::Text16(trim16(self.take(field, units.saturating_mul(2))?)),
-                None => {
-                    let text = until_nul16(self.rest());
-                    self.skip(text.len().wrapping_add(2));
-                    Value::Text16(text)
-                }
-            },
-            InType::ANSISTRING => match self.length(field)? {
-                Some(bytes) => Value::Text8(trim8(self.take(field, bytes)?)),
-                None => {
-                    let text = until_nul8(self.rest());
-                    self.skip(text.len().wrapping_add(1));
-                    Value::Text8(text)
-                }
-            },
-            InType::BINARY => {
-                let natural = if output == OutType::IPV6 { 16 } else { self.rest().len() };
-                let length = self.length(field)?.unwrap_or(natural);
-                Value::Bytes(self.take(field, length)?)
-            }
-            InType::SID => Value::Sid(self.sid(field)?),
-            InType::WBEMSID => self.sid_block(field)?,
-            InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => Value::Text16(self.counted(field, false)?),
-            InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => {
-                Value::Text8(self.counted(field, false)?)
-            }
-            InType::COUNTEDBINARY => Value::Bytes(self.counted(field, false)?),
-            InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.counted(field, true)?),
-            InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.counted(field, true)?),
-            InType::NONNULLTERMINATEDSTRING => Value::Text16(trim16(self.take(field, self.rest().len())?)),
-            InType::NONNULLTERMINATEDANSISTRING => Value::Text8(trim8(self.take(field, self.rest().len())?)),
-            InType::UNICODECHAR => Value::Text16(trim16(self.take(field, 2)?)),
-            InType::ANSICHAR => Value::Text8(trim8(self.take(field, 1)?)),
-            InType::HEXDUMP => {
-                let length = u32::from_le_bytes(*self.take_array::<4>(field)?);
-                Value::Bytes(self.take(field, length as usize)?)
-            }
-            _ => return Err(self.bad(field, "type is not known")),
-        })
-    }
-
-    fn length(&mut self, field: &Field) -> Step<Option<usize>> {
-        match field.length {
-            Length::Natural => Ok(None),
-            Length::Fixed(n) => Ok(Some(usize::from(n))),
-            Length::Field(i) => self.reference(field, i).map(Some),
-        }
-    }
-
-    fn reference(&mut self, field: &Field, index: u16) -> Step<usize> {
-        let value = self.known.get(usize::from(index)).copied().flatten();
-        let value = value.ok_or_else(|| self.bad(field, "its count or length has not been read yet"))?;
-        usize::try_from(value).map_err(|_| self.bad(field, "count or length is impossible"))
-    }
-
-    fn counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
-        let prefix = *self.take_array::<2>(field)?;
-        let length = if reversed { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
-        self.take(field, usize::from(length))
-    }
-
-    fn sid(&mut self, field: &Field) -> Step<&'p [u8]> {
-        let count = self.rest().get(1).copied().ok_or_else(|| self.short(field))?;
-        if count > 15 {
-            return Err(self.bad(field, "a SID has at most 15 sub-authorities"));
-        }
-        self.take(field, 8_usize.saturating_add(usize::from(count).saturating_mul(4)))
-    }
-
-    /// Four zero bytes, or two pointers without meaning and a SID.
-    fn sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
-        let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.short(field))?;
-        if *first == [0; 4] {
-            self.skip(4);
-            return Ok(Value::Null);
-        }
-        self.take(field, self.pointer_size.saturating_mul(2))?;
-        Ok(Value::Sid(self.sid(field)?))
-    }
-
-    #[inline]
-    fn rest(&self) -> &'p [u8] {
-        self.payload.get(self.at..).unwrap_or_default()
-    }
-
-    #[inline]
-    fn skip(&mut self, n: usize) {
-        self.at = self.at.wrapping_add(n).min(self.payload.len());
-    }
-
-    #[inline]
-    fn take(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
-        let out = self.rest().get(..n).ok_or_else(|| self.short(field))?;
-        self.at = self.at.saturating_add(n);
-        Ok(out)
-    }
-
-    #[inline(always)]
-    fn take_array<const N: usize>(&mut self, field: &Field) -> Step<&'p [u8; N]> {
-        let out = chunk(self.payload, self.at).ok_or_else(|| self.short(field))?;
-        self.at = self.at.wrapping_add(N);
-        Ok(out)
-    }
-
-    /// Pays for something that took no bytes.
-    #[cold]
-    fn spend(&mut self, field: &Field) -> Step<()> {
-        match self.allowance.checked_sub(1) {
-            Some(left) => {
-                self.allowance = left;
-                Ok(())
-            }
-            None => Err(self.bad(field, TOO_MANY)),
-        }
-    }
-
-    #[cold]
-    fn full(&mut self) -> Ended {
-        self.fault = Some(Box::new(Undecoded::TooLarge));
-        Ended
-    }
-
-    #[cold]
-    fn short(&mut self, field: &Field) -> Ended {
-        let fault = Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.at };
-        self.fault = Some(Box::new(fault));
-        Ended
-    }
-
-    #[cold]
-    fn bad(&mut self, field: &Field, why: &'static str) -> Ended {
-        let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.at, why };
-        self.fault = Some(Box::new(fault));
-        Ended
-    }
 }
 
 const fn is_terminated(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING)
-}
-
-/// Fixed-size text ends at its first NUL.
-fn trim8(bytes: &[u8]) -> &[u8] {
-    until_nul8(bytes)
-}
-
-fn trim16(bytes: &[u8]) -> &[u8] {
-    until_nul16(bytes)
 }
 
 #[cfg(test)]

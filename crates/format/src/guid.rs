@@ -49,6 +49,16 @@ impl Guid {
         }
     }
 
+    /// Its 16 bytes as two little-endian numbers, as they stand in headers.
+    #[must_use]
+    #[inline(always)]
+    pub const fn to_words(&self) -> [u64; 2] {
+        [
+            self.data1 as u64 | (self.data2 as u64) << 32 | (self.data3 as u64) << 48,
+            u64::from_le_bytes(self.data4),
+        ]
+    }
+
     /// From its 16 bytes in a file or in memory.
     #[must_use]
     pub const fn from_bytes(b: &[u8; 16]) -> Self {
@@ -146,6 +156,19 @@ impl fmt::Debug for Guid {
 #[error("not a GUID: expected 8-4-4-4-12 hexadecimal digits")]
 pub struct ParseGuidError;
 
+impl From<u128> for Guid {
+    /// As [`Guid::from_u128`].
+    fn from(v: u128) -> Self {
+        Self::from_u128(v)
+    }
+}
+
+impl From<&Guid> for Guid {
+    fn from(guid: &Guid) -> Self {
+        *guid
+    }
+}
+
 impl FromStr for Guid {
     type Err = ParseGuidError;
 
@@ -173,6 +196,12 @@ impl FromStr for Guid {
 mod tests {
     use super::*;
     use std::string::ToString;
+
+    #[test]
+    fn words_are_the_bytes() {
+        let guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff);
+        assert_eq!(guid.to_words().map(u64::to_le_bytes).concat(), guid.to_bytes());
+    }
 
     #[test]
     fn names_hash_to_the_published_ids() {

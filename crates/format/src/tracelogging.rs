@@ -23,10 +23,12 @@
 //! arrays and structures.
 
 mod build;
+mod encode;
 #[cfg(test)]
 mod tests;
 
 pub use build::{MetadataBuilder, TraitsBuilder};
+pub use encode::{metadata, metadata_size};
 
 use crate::wire::{Cursor, chunk};
 use crate::{Error, Guid, Result};
@@ -243,6 +245,18 @@ pub enum Arity<'a> {
 }
 
 impl<'a> FieldMetadata<'a> {
+    /// A value.
+    #[must_use]
+    pub const fn scalar(name: &'a str, in_type: u8, out: u8, tags: u32) -> Self {
+        Self { name: name.as_bytes(), in_type, out, tags, arity: Arity::Scalar }
+    }
+
+    /// An array whose count is in the payload.
+    #[must_use]
+    pub const fn array(name: &'a str, in_type: u8, out: u8, tags: u32) -> Self {
+        Self { name: name.as_bytes(), in_type, out, tags, arity: Arity::Variable }
+    }
+
     /// The number of direct members, if the field is a structure.
     #[must_use]
     pub fn members(&self) -> Option<u8> {

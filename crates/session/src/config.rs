@@ -34,8 +34,6 @@ const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
 const SPARE_BUFFERS: u32 = 20;
 /// The largest ring that is chosen where none is asked for.
 const LARGEST_RING: u64 = 8 << 20;
-/// Memory that is assumed where the system does not tell.
-const ASSUMED_MEMORY: u64 = 1 << 30;
 
 /// Bytes of a header buffer without the names, and some to spare.
 const HEADER_EVENT: usize = 1024;
@@ -161,7 +159,8 @@ impl Config {
             p.flush_timer = 1;
         }
         if p.guid.is_null() {
-            p.guid = new_guid();
+            // A session without one is forbidden by no rule.
+            p.guid = new_guid().unwrap_or(Guid::NULL);
         }
     }
 
@@ -318,21 +317,23 @@ fn header_kib(properties: &SessionConfig) -> u32 {
     u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
-/// Memory of the machine.
-fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
-    kib.map_or(ASSUMED_MEMORY, |kib| kib.saturating_mul(1024))
+/// Bytes of memory that the machine has.
+#[must_use]
+pub fn memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram.saturating_mul(u64::from(system.mem_unit))
 }
 
-/// A new GUID; null where the system has none to give, which no rule forbids.
-fn new_guid() -> Guid {
-    std::fs::read_to_string("/proc/sys/kernel/random/uuid")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(Guid::NULL)
+/// A new GUID; `None` where the system has no random numbers to give.
+#[must_use]
+pub fn new_guid() -> Option<Guid> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
+    // The marks of a random GUID (RFC 9562, version 4): it never equals one that was derived from a name.
+    let [_, _, _, _, _, _, _, version, variant, ..] = &mut bytes;
+    *version = *version & 0x0F | 0x40;
+    *variant = *variant & 0x3F | 0x80;
+    Some(Guid::from_bytes(&bytes))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::live::QueueWriter;
 use traceweir_transport::message::Properties;
 
+use crate::config::Mode;
 use crate::engine::{Done, Ended, Live, NextFile, Shared};
 use crate::error::{Error, Result};
 use crate::logfile::{Facts, Flight, LogFile, Written};
@@ -158,7 +159,9 @@ impl Output {
                     self.note_full();
                 }
                 Job::Module(record) => {
-                    if let Log::File(file) = &mut self.log {
+                    if let Log::File(file) = &mut self.log
+                        && Mode(self.facts.config.log_file_mode).has_open_front()
+                    {
                         file.add_module(&record);
                     }
                     self.facts.modules.push(record);

@@ -24,6 +24,9 @@ pub mod map;
 pub mod message;
 pub mod ring;
 pub mod runtime;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 pub mod socket;
 mod sync;
 

@@ -357,15 +357,20 @@ pub enum Message {
         /// Wait so long for all processes; 0: do not wait.
         timeout_ms: u32,
     },
-    /// Controller: all providers, from this index on.
-    QueryProviders {
-        /// First index.
-        from: u32,
+    /// Controller: may I enable these? Changes nothing; answered by `Done`, or refused as the enable would be.
+    CheckEnables {
+        /// Providers and groups.
+        providers: Vec<Guid>,
     },
-    /// Daemon: providers from the index asked for.
+    /// Controller: all providers, page by page.
+    QueryProviders {
+        /// GUID of the last one that was told, and whether it is a group; none: from the first on.
+        after: Option<(Guid, bool)>,
+    },
+    /// Daemon: the providers behind the one that was named, by their GUIDs, and then the groups.
     Providers {
-        /// Number of all.
-        total: u32,
+        /// Others follow.
+        more: bool,
         /// Those that fit.
         providers: Vec<ProviderEntry>,
     },

@@ -19,6 +19,7 @@
 
 mod address;
 mod janitor;
+mod peer;
 mod rights;
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ mod tests;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,7 @@ use rustix::net::{
 use crate::error::{Error, Result};
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
 pub use janitor::Janitor;
+use peer::{groups_of, peer_of, process_of};
 
 /// Room for the control message that carries the descriptors of a message.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
@@ -48,8 +50,6 @@ const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 /// The most groups of a peer that are looked at. A user can be in 65536, but somebody who keeps that for each connection can be filled up.
 pub const MAX_GROUPS: usize = 1024;
-/// The same number on all architectures that this runs on; the C library's crate does not have it for all.
-const SO_PEERGROUPS: libc::c_int = 59;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Who is at the other end, as the kernel vouches for it.
@@ -142,6 +142,21 @@ impl Connection {
     #[must_use]
     pub fn peer_groups(&self) -> Option<Vec<u32>> {
         groups_of(&self.socket)
+    }
+
+    /// Whether the process that [`peer`](Self::peer) names has ended, so that its id may be another's by now. Where the system does not tell (Linux before
+    /// 6.5), it is taken to be there.
+    #[must_use]
+    pub fn peer_has_ended(&self) -> bool {
+        match process_of(&self.socket) {
+            Ok(process) => {
+                let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+                // A descriptor of a process can be read when that has ended.
+                poll(&mut [PollFd::new(&process, PollFlags::IN)], now).is_ok_and(|ready| ready > 0)
+            }
+            // So the system says of one that nobody waits for any more.
+            Err(e) => matches!(e, Errno::SRCH | Errno::INVAL),
+        }
     }
 
     /// Sends a message, waiting at most so long for room (zero: not at all; then `TimedOut`).
@@ -310,50 +325,6 @@ fn prepare(socket: &OwnedFd) -> Result<()> {
     }
     rustix::io::ioctl_fionbio(socket, true).map_err(|e| Error::system("FIONBIO", e))?;
     rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC).map_err(|e| Error::system("F_SETFD", e))
-}
-
-/// The credentials that the kernel keeps with a connected socket. The system call is made here, as a process id of 0 (a peer outside this
-/// process's namespace) has no place in `rustix`'s type.
-fn peer_of(socket: &OwnedFd) -> Result<Peer> {
-    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `found` is a plain struct of the size passed along, and `length` a number; both outlive the call.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut found).cast(),
-            &raw mut length,
-        )
-    };
-    if status != 0 {
-        return Err(Error::system("SO_PEERCRED", std::io::Error::last_os_error()));
-    }
-    Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
-}
-
-/// The groups that the kernel keeps with a connected socket.
-fn groups_of(socket: &OwnedFd) -> Option<Vec<u32>> {
-    let mut groups = vec![0_u32; MAX_GROUPS];
-    let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
-    // SAFETY: `groups` has room for `length` bytes, and any bytes make numbers; both outlive the call.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PEERGROUPS,
-            groups.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if status != 0 {
-        return None;
-    }
-    groups.truncate(length as usize / size_of::<u32>());
-    groups.sort_unstable();
-    groups.shrink_to_fit();
-    Some(groups)
 }
 
 /// Until when to wait; `None` for a time further away than the clock goes.

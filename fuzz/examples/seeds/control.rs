@@ -12,7 +12,9 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     greetings()
         .into_iter()
         .chain(of_providers())
+        .chain(of_private_sessions())
         .chain(of_controllers())
+        .chain(of_access())
         .map(|(name, m)| (name, bytes(&m)))
         .collect()
 }
@@ -70,8 +72,19 @@ fn of_providers() -> Vec<(&'static str, Message)> {
                 classic: false,
             },
         ),
+        ("set-traits", Message::SetTraits { registration: 1, traits: vec![3, 0, 0] }),
         ("unregister", Message::Unregister { registration: 1 }),
         ("ack", Message::Ack { order: 1 }),
+        (
+            "failed",
+            Message::Failed {
+                order: 1,
+                registration: Some(1),
+                session: 0x1_0001,
+                status: 1450,
+                reason: "no room".into(),
+            },
+        ),
         ("registered", Message::Registered { registration: 1 }),
         ("region", Message::Region { session: 0x1_0001, params: region }),
         (
@@ -85,6 +98,53 @@ fn of_providers() -> Vec<(&'static str, Message)> {
             },
         ),
         ("close", Message::CloseSession { order: 2, session: 0x1_0001 }),
+    ]
+}
+
+fn of_private_sessions() -> Vec<(&'static str, Message)> {
+    let session = 0x2_0001;
+    vec![
+        (
+            "private-start",
+            Message::PrivateStart { order: 1, session, starter: 1000, config: Box::new(config()) },
+        ),
+        (
+            "private-control",
+            Message::PrivateControl { order: 2, session, asker: 1000, control: Control::Stop },
+        ),
+        (
+            "private-enable",
+            Message::PrivateEnable {
+                order: 3,
+                session,
+                provider: provider(),
+                code: EnableCode::Enable,
+                params: params(),
+            },
+        ),
+        (
+            "private-state",
+            Message::PrivateState {
+                order: 1,
+                session,
+                status: 5,
+                reason: "no".into(),
+                properties: Box::new(properties()),
+            },
+        ),
+    ]
+}
+
+fn of_access() -> Vec<(&'static str, Message)> {
+    let object = provider();
+    let everyone = vec![1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    vec![
+        ("set-access", Message::SetAccess { object, operation: 2, sid: everyone, rights: 0x80, allow: true }),
+        ("query-access", Message::QueryAccess { object }),
+        ("access", Message::Access { descriptor: vec![1, 0, 4, 128] }),
+        ("remove-access", Message::RemoveAccess { object }),
+        ("query-access-lists", Message::QueryAccessLists { from: 0 }),
+        ("access-lists", Message::AccessLists { total: 1, objects: vec![object] }),
     ]
 }
 
@@ -131,8 +191,9 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
                 timeout_ms: 100,
             },
         ),
-        ("query-providers", Message::QueryProviders { from: 0 }),
-        ("providers", Message::providers_page(&[entry], 0)),
+        ("check-enables", Message::CheckEnables { providers: vec![Guid::from_u128(1)] }),
+        ("query-providers", Message::QueryProviders { after: None }),
+        ("providers", Message::providers_page([entry])),
         ("open-consumer", Message::OpenConsumer { session: session() }),
         (
             "consumer",

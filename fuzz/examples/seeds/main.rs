@@ -1,7 +1,8 @@
 //! Writes the seeds of all fuzz targets: small valid inputs, each of another kind.
 //!
 //! ```text
-//! cargo run --example seeds            writes fuzz/seeds/<target>/<name>
+//! cargo run --example seeds               writes fuzz/seeds/<target>/<name>, and removes what is none any more
+//! cargo run --example seeds -- --check    fails where they are not as they would be written now
 //! ```
 //!
 //! Everything here is made by the project's own writers or by hand; nothing is taken from a recorded trace.
@@ -14,7 +15,9 @@ mod region;
 mod security;
 mod source;
 
-use std::path::Path;
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use traceweir_format::etl::{Options, Summary, Writer};
 use traceweir_format::time::FileTime;
@@ -26,8 +29,49 @@ const EVENT_SOURCE: &[u8] = include_bytes!("../../../fixtures/manifests/eventsou
 const EVERYTHING: &[u8] = include_bytes!("../../../fixtures/manifests/everything.man");
 const TMF: &[u8] = include_bytes!("../../../fixtures/tmf/sample.tmf");
 
-fn main() {
-    for (target, seeds) in [
+fn main() -> ExitCode {
+    let check = std::env::args().any(|argument| argument == "--check");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let mut stale = Vec::new();
+    for (target, seeds) in all() {
+        let folder = root.join(target);
+        if check {
+            stale.extend(stale_in(&folder, &seeds));
+        } else {
+            write(&folder, &seeds);
+        }
+    }
+    for path in &stale {
+        eprintln!("not as it would be written now: {}", path.display());
+    }
+    if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Puts these seeds, and no others, into a folder.
+fn write(folder: &Path, seeds: &Seeds) {
+    // There may be no folder yet.
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder).expect("the folder of the seeds");
+    for (name, bytes) in seeds {
+        std::fs::write(folder.join(name), bytes).expect("a seed");
+    }
+}
+
+/// Seeds of a folder that are missing, different or too many.
+fn stale_in(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
+    let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|there| there == bytes);
+    let made = seeds.iter().map(|(name, bytes)| (folder.join(name), bytes));
+    let mut stale: Vec<_> =
+        made.filter(|(path, bytes)| !is_same(path, bytes)).map(|(path, _)| path).collect();
+    let there = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_made = |entry: &DirEntry| seeds.iter().any(|(name, _)| entry.file_name() == *name);
+    stale.extend(there.filter(|entry| !is_made(entry)).map(|entry| entry.path()));
+    stale
+}
+
+/// The seeds of all targets.
+fn all() -> Vec<(&'static str, Seeds)> {
+    vec![
         ("file", files()),
         ("buffer", buffers()),
         ("xpress", streams()),
@@ -48,13 +92,7 @@ fn main() {
         ("region", region::all()),
         ("security", security::all()),
         ("filter", filter::all()),
-    ] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
-        std::fs::create_dir_all(&folder).expect("the folder of the seeds");
-        for (name, bytes) in seeds {
-            std::fs::write(folder.join(name), bytes).expect("a seed");
-        }
-    }
+    ]
 }
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;

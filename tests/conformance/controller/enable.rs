@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
 use traceweir::private::PrivateSession;
@@ -141,15 +141,54 @@ fn an_enable_ends_with_its_session(stage: &Stage) {
     assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
 }
 
-/// A provider whose callback takes its time, and a flag that says that it has returned.
-fn slow_provider(guid: Guid, takes: Duration) -> (Provider, Arc<AtomicBool>) {
-    let done = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&done);
+/// A callback that, once called, returns when the rule lets it.
+#[derive(Default)]
+struct Held {
+    called: AtomicBool,
+    may_return: AtomicBool,
+    returned: AtomicBool,
+}
+
+impl Held {
+    fn has_returned(&self) -> bool {
+        self.returned.load(Ordering::Acquire)
+    }
+
+    fn let_go(&self) {
+        self.may_return.store(true, Ordering::Release);
+    }
+
+    fn wait_until_called(&self) {
+        until("the callback", || self.called.load(Ordering::Acquire));
+    }
+}
+
+/// Lets the callback go when the rule is over, however it ends: the end of its provider waits for it.
+struct Holder(Arc<Held>);
+
+impl std::ops::Deref for Holder {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.0
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+fn held_provider(guid: Guid) -> (Provider, Holder) {
+    let held = Arc::new(Held::default());
+    let its = Arc::clone(&held);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        std::thread::sleep(takes);
-        flag.store(true, Ordering::Release);
+        its.called.store(true, Ordering::Release);
+        until("leave to return", || its.may_return.load(Ordering::Acquire));
+        its.returned.store(true, Ordering::Release);
     };
-    (Provider::register(guid, Some(Box::new(callback))).unwrap(), done)
+    (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
 }
 
 fn enable_within(stage: &Stage, session: &SessionRef, guid: Guid, ms: u32) -> u32 {
@@ -158,36 +197,47 @@ fn enable_within(stage: &Stage, session: &SessionRef, guid: Guid, ms: u32) -> u3
 
 fn no_timeout_does_not_wait(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (_provider, done) = slow_provider(guid, Duration::from_millis(500));
+    let (_provider, callback) = held_provider(guid);
     assert_eq!(enable_within(stage, &session.id, guid, 0), 0);
-    assert!(!done.load(Ordering::Acquire), "the callback runs later");
-    until("the callback", || done.load(Ordering::Acquire));
+    assert!(!callback.has_returned(), "the callback runs later");
+    callback.let_go();
+    until("the callback", || callback.has_returned());
+}
+
+/// An enable with this timeout returns after the callback.
+fn waits(stage: &Stage, ms: u32) {
+    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    let (_provider, callback) = held_provider(guid);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            callback.wait_until_called();
+            // Whoever does not wait has time to return too early.
+            std::thread::sleep(Duration::from_millis(200));
+            callback.let_go();
+        });
+        assert_eq!(enable_within(stage, &session.id, guid, ms), 0);
+        assert!(callback.has_returned());
+    });
 }
 
 fn a_timeout_waits_for_callbacks(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (_provider, done) = slow_provider(guid, Duration::from_millis(200));
-    assert_eq!(enable_within(stage, &session.id, guid, 10_000), 0);
-    assert!(done.load(Ordering::Acquire));
+    waits(stage, 120_000);
 }
 
 fn a_late_enable_stands(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (provider, done) = slow_provider(guid, Duration::from_millis(600));
-    let start = Instant::now();
+    let (provider, callback) = held_provider(guid);
     assert_eq!(enable_within(stage, &session.id, guid, 100), 1460);
-    assert!(start.elapsed() < Duration::from_millis(550) && !done.load(Ordering::Acquire));
-    until("the callback", || done.load(Ordering::Acquire));
+    assert!(!callback.has_returned());
+    callback.let_go();
+    until("the callback", || callback.has_returned());
     assert!(provider.enabled(4, 1));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(stage.stop(session).len(), 1);
 }
 
 fn for_ever(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (_provider, done) = slow_provider(guid, Duration::from_millis(300));
-    assert_eq!(enable_within(stage, &session.id, guid, u32::MAX), 0);
-    assert!(done.load(Ordering::Acquire));
+    waits(stage, u32::MAX);
 }
 
 fn an_enable_needs_provider_and_session(stage: &Stage) {

@@ -94,12 +94,6 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "needs a second user; the daemon's own tests have one where they run as root"
     ),
     not_here!(
-        "controller 3.2 #14, #15",
-        P,
-        "the room on the disk is judged before the number of sessions",
-        "not done yet: the file is looked at when the session has its place among the others"
-    ),
-    not_here!(
         "controller 3.2 #16",
         P,
         "buffers cannot be allocated → 1450",
@@ -164,7 +158,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "controller 6.1 #0x400",
         D,
         "ENABLE_SILOS: also providers inside containers",
-        "not done yet: a provider in a container that reaches the daemon is enabled with and without it"
+        "needs a second PID namespace; the daemon's own tests make one where they run as root"
     ),
     not_here!(
         "controller 6",

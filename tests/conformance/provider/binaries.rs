@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("info 3.18", D, "real-time sessions get it live", live),
     rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
     rule!("info 3.18", P, "each file of a row, and a circular log, is complete in itself", complete_files),
-    rule!("info 3.18", P, "a file that appends has it among its events", appended_files),
+    rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
     rule!("info 3.18", P, "the build id is a second text, and the GUID to decode by is told too", build_ids),
     rule!("info 3.18", P, "private sessions in the process have it too", private_sessions),
     rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is told", not_without_the_call),
@@ -106,7 +106,7 @@ fn live(stage: &Stage) {
         });
         let done = consumer::process(vec![trace], |item| {
             if let Item::Event(it) = item
-                && BinaryPath::is_in(&it.record)
+                && BinaryPath::is_in(it.record)
             {
                 found.push(BinaryPath::parse(it.record.payload()).unwrap());
             }
@@ -168,9 +168,11 @@ fn complete_files(stage: &Stage) {
 }
 
 fn appended_files(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x4, clock: 2, ..stage.config() };
-    let (session, _provider, guid) = tracked(stage, &config);
-    assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+    for (log_file_mode, clock) in [(0x4, 2), (0x0400_0001, 1)] {
+        let config = SessionConfig { log_file_mode, clock, ..stage.config() };
+        let (session, _provider, guid) = tracked(stage, &config);
+        assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+    }
 }
 
 fn build_ids(stage: &Stage) {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::stage::PATIENCE;
+
 /// What a process holds.
 #[derive(Debug)]
 pub(super) struct Holdings {
@@ -14,8 +16,6 @@ pub(super) struct Holdings {
 
 /// Memory that may have come without being a leak: the allocator keeps some for each thread there ever was at once.
 const SLACK_KIB: u64 = 24 << 10;
-/// How long closing may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Holdings {
     pub(super) fn of_daemon() -> Self {

@@ -17,7 +17,7 @@ use traceweir_format::wire::{guid_at, i64_at, u16_at, u32_at};
 use traceweir_transport::abi::KEEP_STAMP;
 
 use super::TraceError;
-use super::logger::{Logger, PREFIX, words_of};
+use super::logger::{Logger, PREFIX};
 
 /// Fields of one event.
 pub const MAX_FIELDS: usize = 16;
@@ -163,7 +163,7 @@ pub fn trace_event(logger: u64, block: &[u8], behind: &Behind<'_>) -> Result<(),
 fn write(logger: &Logger, head: &Head, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {
     let thread = logger.thread()?;
     let ([first, second, third], flags) = head.words(HeaderType::FULL_HEADER64, thread);
-    let [low, high] = words_of(class).map(u64::to_le);
+    let [low, high] = class.to_words().map(u64::to_le);
     let mut words = [0, 0, first, second, third, low, high, 0];
     const { assert!(PREFIX == 2 && classic::SIZE == 6 * 8) };
     logger.write(thread, &mut words, classic::SIZE, data, flags)

@@ -18,7 +18,7 @@ use traceweir_format::spec::event::HeaderType;
 
 use super::event::flag::WNODE_FLAG_TRACED_GUID;
 use super::event::{Block, Head};
-use super::logger::{Logger, PREFIX, words_of};
+use super::logger::{Logger, PREFIX};
 use super::{Behind, MAX_CLASSES, TraceError};
 use crate::provider::{Handle, MAX_REGISTRATIONS};
 
@@ -92,7 +92,7 @@ struct Instance {
 fn write(logger: &Logger, head: &Head, of: &Instance, data: &[&[u8]]) -> Result<(), TraceError> {
     let thread = logger.thread()?;
     let ([first, second, third], flags) = head.words(HeaderType::INSTANCE64, thread);
-    let ([c, d], [e, f]) = (words_of(&of.class).map(u64::to_le), words_of(&of.parent).map(u64::to_le));
+    let ([c, d], [e, f]) = (of.class.to_words().map(u64::to_le), of.parent.to_words().map(u64::to_le));
     let mut words = [0, 0, first, second, third, c, d, 0, of.ids.to_le(), e, f];
     const { assert!(PREFIX == 2 && classic::INSTANCE_SIZE == 9 * 8) };
     logger.write(thread, &mut words, classic::INSTANCE_SIZE, data, flags)

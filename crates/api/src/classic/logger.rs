@@ -117,10 +117,3 @@ impl Logger {
         })
     }
 }
-
-/// The words of a GUID in a header.
-pub(super) fn words_of(guid: &traceweir_format::Guid) -> [u64; 2] {
-    let bytes = guid.to_bytes();
-    let (words, _) = bytes.as_chunks::<8>();
-    [words[0], words[1]].map(u64::from_le_bytes)
-}

@@ -8,6 +8,7 @@
 //!   folder/control.sock   missing, or nobody listens ─▶ no daemon
 //!                         Hello ─▶ Welcome            ─▶ a link
 //!                         Refused                     ─▶ Error::Refused: a daemon is there, and will not
+//!                         not ours to connect to      ─▶ the same, and says whose it is
 //!                         silent, another version     ─▶ Error::Unreachable, which names the socket
 //! ```
 //!
@@ -47,6 +48,7 @@ impl Link {
             Err(traceweir_transport::Error::TimedOut) => {
                 return Err(silent(&socket, "it does not accept connections"));
             }
+            Err(e) if is_shut(&e) => return Err(shut(&socket)),
             Err(e) => return Err(e.into()),
         };
         let mut link = Self { connection, socket, last_request: 0 };
@@ -172,6 +174,13 @@ pub(crate) fn first_of(folders: &[RuntimeDir], role: Role) -> Result<Option<Link
     Link::open(last, role)
 }
 
+/// Why the first of the folders but the last whose daemon shuts its door does so.
+pub(crate) fn refusal_of(folders: &[RuntimeDir], role: Role) -> Option<Error> {
+    let (_, others) = folders.split_last()?;
+    let refusal = |dir: &RuntimeDir| Link::open(dir, role).err();
+    others.iter().filter_map(refusal).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
+}
+
 /// An answer that has no place here.
 pub(crate) fn unexpected(link: &Link, message: &Message) -> Error {
     silent(link.socket(), &format!("it gave an answer of another kind ({})", name_of(message)))
@@ -187,6 +196,21 @@ fn nobody_is_there(error: &traceweir_transport::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     matches!(error, traceweir_transport::Error::System { source, .. }
         if matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory))
+}
+
+/// Whether the system itself keeps us from the socket.
+fn is_shut(error: &traceweir_transport::Error) -> bool {
+    use std::io::ErrorKind::PermissionDenied;
+    matches!(error, traceweir_transport::Error::System { source, .. } if source.kind() == PermissionDenied)
+}
+
+fn shut(socket: &Path) -> Error {
+    let (uid, socket) = (rustix::process::geteuid().as_raw(), socket.display());
+    let why = format!(
+        "uid {uid} may not connect to {socket}: the permissions of the socket, or of a folder on the way to it, are for others \
+         (the system's daemon is for root and the group traceweir: usermod -aG traceweir USER; your own needs no rights: --user)"
+    );
+    Error::refused(Status::ERROR_ACCESS_DENIED, why)
 }
 
 /// The kind of a message, for people.

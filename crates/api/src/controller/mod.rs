@@ -37,12 +37,12 @@
 //! provider (`PRIVATE_LOGGER_MODE`, the GUID is the provider's) open their files there, with the rights of each process.
 
 pub mod access;
+mod ask;
 mod find;
 mod launch;
 pub(crate) mod logfile;
 mod private;
 
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ use private::is_private;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer may take that has to wait for a disk.
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
+/// Providers in one question.
+const CHECKED_AT_ONCE: usize = 1024;
 /// The timeout of an enable that waits for ever.
 const INFINITE: u32 = u32::MAX;
 
@@ -88,6 +90,12 @@ impl Controller {
     /// As [`find`](Self::find), and starts the user's daemon where none runs.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
+    }
+
+    /// Why a daemon that runs was passed over by [`find`](Self::find) and [`find_or_start`](Self::find_or_start), where one was: the system's, which does not let
+    /// this user in.
+    pub fn passed_over(scope: Option<Scope>) -> Result<Option<Error>> {
+        Ok(find::refusal_of(&folders(scope)?, Role::Controller))
     }
 
     /// The daemon of this runtime folder, if one runs; `TRACEWEIR_RUNTIME_DIR` is not looked at.
@@ -253,15 +261,40 @@ impl Controller {
         }
     }
 
+    /// Whether providers and groups may be enabled by who asks, before a session is started for them: a start empties its log file, and an enable that is
+    /// refused afterwards would not bring the old log back.
+    ///
+    /// `ERROR_ACCESS_DENIED` where the right is missing on one of them; `ERROR_INVALID_PARAMETER` for what can be enabled by nobody.
+    pub fn check_enables(&mut self, providers: &[Guid]) -> Result<()> {
+        for providers in providers.chunks(CHECKED_AT_ONCE) {
+            let message = Message::CheckEnables { providers: providers.to_vec() };
+            match self.ask(&message, &[], PATIENCE)? {
+                Message::Done => {}
+                other => return Err(unexpected(&self.link, &other)),
+            }
+        }
+        Ok(())
+    }
+
     /// All providers that are registered or enabled.
     pub fn providers(&mut self) -> Result<Vec<ProviderEntry>> {
-        self.pages(
-            |from| Message::QueryProviders { from },
-            |answer| match answer {
-                Message::Providers { total, providers } => Ok((total, providers)),
-                other => Err(other),
-            },
-        )
+        let mut all: Vec<ProviderEntry> = Vec::new();
+        loop {
+            // By key and not by number: what comes and goes meanwhile moves nothing else.
+            let after = all.last().map(|it| (it.provider, it.is_group));
+            match self.ask(&Message::QueryProviders { after }, &[], PATIENCE)? {
+                Message::Providers { more, providers } => {
+                    let key = |it: &ProviderEntry| (it.is_group, it.provider);
+                    // A daemon that comes no further is not asked for ever.
+                    let goes_on = providers.first().map(key) > all.last().map(key);
+                    all.extend(providers.into_iter().filter(|_| goes_on));
+                    if !more || !goes_on {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(unexpected(&self.link, &other)),
+            }
+        }
     }
 
     fn control(
@@ -290,96 +323,6 @@ impl Controller {
             }
         }
     }
-
-    /// Asks page by page until all entries are there, or no more come.
-    fn pages<T>(
-        &mut self,
-        question: impl Fn(u32) -> Message,
-        page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
-    ) -> Result<Vec<T>> {
-        let mut all = Vec::new();
-        loop {
-            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
-            let answer = self.ask(&question(from), &[], PATIENCE)?;
-            let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
-            let done = entries.is_empty();
-            all.extend(entries);
-            if done || all.len() >= total as usize {
-                return Ok(all);
-            }
-        }
-    }
-
-    fn ask(
-        &mut self,
-        message: &Message,
-        descriptors: &[BorrowedFd<'_>],
-        patience: Duration,
-    ) -> Result<Message> {
-        if !self.is_cut() {
-            let answer = self.link.ask(message, descriptors, patience);
-            match answer {
-                // A question may be put twice; anything else may have been carried out.
-                Err(Error::Transport(traceweir_transport::Error::Closed)) if is_question(message) => {}
-                other => return Ok(other?.message),
-            }
-        }
-        match first_of(&self.folders, Role::Controller)? {
-            Some(link) => self.link = link,
-            None if self.starts && begins_something(message) => {
-                self.link = launch::start(&self.folders, &launch::Search::usual())?;
-            }
-            None => return self.answer_of_nobody(message),
-        }
-        Ok(self.link.ask(message, descriptors, patience)?.message)
-    }
-
-    /// Whether the daemon has closed the connection. Late answers that lie in it are dropped on the way.
-    fn is_cut(&self) -> bool {
-        loop {
-            match self.link.connection.receive(Duration::ZERO) {
-                Ok(Some(_)) => {}
-                Ok(None) => return false,
-                Err(_) => return true,
-            }
-        }
-    }
-
-    /// What an idle system says.
-    fn answer_of_nobody(&self, message: &Message) -> Result<Message> {
-        match message {
-            Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
-                Err(not_running(session))
-            }
-            Message::QueryAll { .. } | Message::QueryEnded { .. } => {
-                Ok(Message::Sessions { total: 0, sessions: Vec::new() })
-            }
-            Message::QueryProviders { .. } => Ok(Message::Providers { total: 0, providers: Vec::new() }),
-            _ => {
-                let socket = self.link.socket().display();
-                let reason = format!("the one at {socket} has left since this program found it");
-                Err(Error::NoDaemon { reason })
-            }
-        }
-    }
-}
-
-/// Whether a request changes nothing.
-fn is_question(message: &Message) -> bool {
-    matches!(
-        message,
-        Message::Control { control: Control::Query | Control::Outcome, .. }
-            | Message::QueryAll { .. }
-            | Message::QueryEnded { .. }
-            | Message::QueryProviders { .. }
-            | Message::QueryAccess { .. }
-            | Message::QueryAccessLists { .. }
-    )
-}
-
-/// Whether a request changes something that needs nothing to be there already.
-fn begins_something(message: &Message) -> bool {
-    matches!(message, Message::Start(_) | Message::SetAccess { .. } | Message::RemoveAccess { .. })
 }
 
 fn is_denied(error: &Error) -> bool {

@@ -32,8 +32,9 @@ use traceweir_transport::ring::Ticket;
 use super::filter::{self, Filters, Refused};
 use super::registration::Slot;
 
-/// Sessions that can have one registration enabled: eight of each of two daemons, three private ones, one to spare.
-pub(crate) const MAX_ENTRIES: usize = 20;
+/// Sessions that can have one registration enabled: of one daemon eight by its GUID and eight by its group, three private ones of the process and
+/// eight from outside; five to spare for another daemon.
+pub(crate) const MAX_ENTRIES: usize = 32;
 
 /// Why a session cannot have a registration.
 const TOO_MANY: &str = "the provider is enabled by too many sessions in this process";

@@ -146,12 +146,50 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
 }
 
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together.
-#[inline(never)]
+#[inline(always)] // Whoever writes knows which it is.
 pub(super) fn wanted(slot: &Slot, event: &Event<'_>) -> bool {
-    match slot.only_cell() {
-        0 => wanted_by_any(slot, event),
-        only => cells::read(only, |words| pass(words, event)).unwrap_or(true),
+    if event.metadata.is_some() { named_is_wanted(slot, event) } else { numbered_is_wanted(slot, event) }
+}
+
+#[inline(never)]
+fn named_is_wanted(slot: &Slot, event: &Event<'_>) -> bool {
+    wanted_at_sight(slot, event, |words| {
+        let names = words.size(NAMES);
+        if names == 0 {
+            return Some(true);
+        }
+        table::name_passes_at_sight(words.section(names), event.metadata?)
+    })
+}
+
+#[inline(never)]
+fn numbered_is_wanted(slot: &Slot, event: &Event<'_>) -> bool {
+    wanted_at_sight(slot, event, |words| {
+        let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
+        if ids != 0 && !table::id_passes(words, ids, event.descriptor.id) {
+            return Some(false);
+        }
+        (payload == 0).then_some(true)
+    })
+}
+
+/// What can be said without a call, which `None` says is not enough. What is called here takes over: there is nothing to come back for, and no frame.
+#[inline(always)]
+fn wanted_at_sight(slot: &Slot, event: &Event<'_>, look: impl FnOnce(Words<'_>) -> Option<bool>) -> bool {
+    let only = slot.only_cell();
+    if only == 0 {
+        return wanted_by_any(slot, event);
     }
+    match cells::read(only, look) {
+        Some(Some(passes)) => passes,
+        Some(None) => wanted_by_only(slot, event),
+        None => true,
+    }
+}
+
+#[inline(never)]
+fn wanted_by_only(slot: &Slot, event: &Event<'_>) -> bool {
+    cells::read(slot.only_cell(), |words| pass(words, event)).unwrap_or(true)
 }
 
 #[inline(never)]

@@ -1,10 +1,14 @@
-//! Keys of events (extended item 10): the same in all sessions that get an event, and no other event of the machine has it.
+//! Keys of events (extended item 10): the same in all sessions that get an event, and another one for every other event of the process.
 //!
 //! ```text
 //!   low half of the process start key (start in ticks │ process id, 16 bits each) │ number of the event in the process
 //! ```
 //!
 //! The process id is the one that the process itself sees. Nothing is allocated, and no lock is taken: a signal handler may be the first who needs a key.
+//!
+//! 64 bits cannot tell all events of a machine apart: numbers begin anew after 2³² events with keys, and two processes have the same half where their ids
+//! (above 65,535, or in containers) and the ticks of their starts agree in the lowest 16 bits. A reader who must not mix them up looks at the
+//! process start key (item 13), too.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -325,6 +325,20 @@ impl Handle {
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
     }
 
+    /// Writes a self-described event without asking the hot words: its provider has words of its own, or leaves it to the sessions.
+    #[inline(always)]
+    pub(crate) fn write_let_through(
+        self,
+        descriptor: &EventDescriptor,
+        metadata: &[u8],
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        data: &[&[u8]],
+    ) -> Result<(), WriteError> {
+        let metadata = Some(metadata);
+        write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
+    }
+
     /// As [`Provider::write_ex`].
     #[inline(always)]
     pub fn write_ex(

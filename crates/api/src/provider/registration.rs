@@ -82,7 +82,7 @@ pub(crate) struct Slot {
 
 // A number in control messages has ten bits for the slot.
 const _: () = assert!(MAX_REGISTRATIONS == 1 << 10);
-const _: () = assert!(size_of::<Slot>() <= 832 && std::mem::offset_of!(Slot, version) == 64);
+const _: () = assert!(size_of::<Slot>() <= 1216 && std::mem::offset_of!(Slot, version) == 64);
 
 /// Traits of a provider, as every event carries them.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Decoding {
         let mut control = [0; CONTROL_ITEM];
         control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true));
         control[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
-        Some(Self { provider: words_of(decode), control })
+        Some(Self { provider: decode.to_words(), control })
     }
 }
 
@@ -261,7 +261,7 @@ impl Slot {
     }
 
     fn fill(&self, new: New) -> u32 {
-        let words = words_of(new.provider);
+        let words = new.provider.to_words();
         self.provider[0].store(words[0], Ordering::Relaxed);
         self.provider[1].store(words[1], Ordering::Relaxed);
         self.set_traits(new.traits, new.decoding);
@@ -303,23 +303,6 @@ impl Slot {
 /// What `AtomicPtr` takes; nobody writes through it.
 fn leaked<T>(value: Option<&'static T>) -> *mut T {
     value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut())
-}
-
-fn words_of(guid: Guid) -> [u64; 2] {
-    let b = guid.to_bytes();
-    let word = |at: usize| {
-        u64::from_le_bytes([
-            b[at],
-            b[at + 1],
-            b[at + 2],
-            b[at + 3],
-            b[at + 4],
-            b[at + 5],
-            b[at + 6],
-            b[at + 7],
-        ])
-    };
-    [word(0), word(8)]
 }
 
 fn guid_of(words: [u64; 2]) -> Guid {

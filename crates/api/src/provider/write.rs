@@ -218,7 +218,7 @@ fn compose_plain<'a>(
         .metadata
         .map(|metadata| (item_word(ExtType::EVENT_SCHEMA_TL, metadata.len(), behind_schema), metadata));
     let related = what.related.map(|id| {
-        let [low, high] = words_of(id);
+        let [low, high] = id.to_words();
         [item_word(ExtType::RELATED_ACTIVITYID, 16, false), low, high]
     });
     stage.stage_items([(!traits.1.is_empty()).then_some(traits), schema], related);
@@ -268,8 +268,8 @@ fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64
         | u64::from(d.opcode) << 40
         | u64::from(d.task) << 48;
     let activity = match what.activity {
-        Some(id) => words_of(id),
-        None => words_of(&activity::current()),
+        Some(id) => id.to_words(),
+        None => activity::current().to_words(),
     };
     let stamp = given.stamp.unwrap_or(0);
     [
@@ -283,14 +283,6 @@ fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64
         0,
         activity[0],
         activity[1],
-    ]
-}
-
-#[inline(always)]
-fn words_of(id: &Guid) -> [u64; 2] {
-    [
-        u64::from(id.data1) | u64::from(id.data2) << 32 | u64::from(id.data3) << 48,
-        u64::from_le_bytes(id.data4),
     ]
 }
 
@@ -425,7 +417,8 @@ fn deliver(
     if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
         return Ok(());
     }
-    if wish.filtered && !filter::passes(slot, &wish, what) {
+    // The filters of an only session were asked in `write`.
+    if wish.filtered && slot.only_cell() != wish.filters.number && !filter::passes(slot, &wish, what) {
         return Ok(());
     }
     let mut record = stage.gather();

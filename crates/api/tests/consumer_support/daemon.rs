@@ -3,14 +3,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tempfile::TempDir;
 use traceweir::controller::Controller;
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 
-use crate::support::until;
+use crate::support::{until, wait};
+
+#[path = "../../../../tests/support/daemon_thread.rs"]
+mod daemon_thread;
+use daemon_thread::DaemonThread;
 
 /// Names the test that a process of its own is to run.
 const ALONE: &str = "TRACEWEIR_TEST_ALONE";
@@ -62,28 +65,11 @@ pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
 }
 
 /// A daemon in a thread; leaves on drop.
-pub(crate) struct InThread {
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-}
+pub(crate) struct InThread(DaemonThread);
 
 impl InThread {
     pub(crate) fn new(folder: &Path) -> Self {
-        let stopper = Stopper::new().unwrap();
-        let (options, signal) = (options(folder, None), stopper.clone());
-        let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
-        until("the daemon to answer", || Controller::find_at(folder).is_ok_and(|c| c.is_some()));
-        Self { stopper, thread: Some(thread) }
-    }
-}
-
-impl Drop for InThread {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking());
-        }
+        Self(DaemonThread::start(options(folder, None)))
     }
 }
 

@@ -5,29 +5,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope, Listener};
 
-/// How long anything may take on a machine that is busy with other things.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
-
-/// Waits until something holds.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LONG, "{what}: not after {LONG:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+#[path = "../../../../tests/support/wait.rs"]
+pub(crate) mod wait;
+pub(crate) use wait::{PATIENCE, until};
 
 /// Answers a request.
 pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
     // The other side may have left meanwhile.
-    let _ = connection.send(request, message, &[], LONG);
+    let _ = connection.send(request, message, &[], PATIENCE);
 }
 
 /// A daemon in its own folder.

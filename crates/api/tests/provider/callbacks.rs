@@ -7,7 +7,7 @@ use traceweir::controller::EnableParams;
 use traceweir::provider::EnableCallback;
 use traceweir::{Guid, PrivateSession, Provider};
 
-use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential, wait_for};
+use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("late registration", late_registration),
@@ -99,7 +99,7 @@ fn inside_the_callback(folder: &Path) {
     *slot.lock().unwrap() = Some(Provider::register(PROVIDER, Some(callback)).unwrap());
     let session = PrivateSession::start(&sequential("inside", folder.join("inside.etl"))).unwrap();
     session.enable(PROVIDER, &everything()).unwrap();
-    wait_for("the callback", || *done.lock().unwrap());
+    until("the callback", || *done.lock().unwrap());
     session.stop().unwrap();
     let ids: Vec<u16> = read(&folder.join("inside.etl")).0.iter().map(|s| s.id).collect();
     assert_eq!(ids, [9, 10]);
@@ -109,5 +109,5 @@ fn inside_the_callback(folder: &Path) {
     let _calm = Provider::register(PROVIDER, Some(callback)).unwrap();
     let session = PrivateSession::start(&sequential("panic", folder.join("panic.etl"))).unwrap();
     session.enable(PROVIDER, &everything()).unwrap();
-    wait_for("the other callback", || calls.lock().unwrap().len() == 1);
+    until("the other callback", || calls.lock().unwrap().len() == 1);
 }

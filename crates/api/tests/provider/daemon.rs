@@ -2,11 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 
 use traceweir::Guid;
 use traceweir::controller::{Controller, EnableCode, EnableParams};
-use traceweir_daemon::{Options, Stopper, run_until};
+use traceweir_daemon::Options;
 use traceweir_format::header::Record;
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -16,35 +15,21 @@ use traceweir_transport::ring::RegionReader;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
 
-use crate::{LONG, wait_for};
+use crate::daemon_thread::DaemonThread;
+use crate::{PATIENCE, eventually};
 
 /// A real daemon, in a thread of this process.
 pub(crate) struct Real {
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
     pub(crate) controller: Controller,
+    _daemon: DaemonThread,
 }
 
 impl Real {
     pub(crate) fn start(runtime: &Path) -> Self {
-        let stopper = Stopper::new().unwrap();
         let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(runtime)) };
-        let its = stopper.clone();
-        let thread = Some(std::thread::spawn(move || run_until(options, &its).unwrap()));
-        let mut controller = None;
-        wait_for("the daemon", || {
-            controller = Controller::find_at(runtime).ok().flatten();
-            controller.is_some()
-        });
-        Self { stopper, thread, controller: controller.unwrap() }
-    }
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || ended.is_none_or(|it| it.is_ok()), "the daemon ends well");
+        let daemon = DaemonThread::start(options);
+        let controller = Controller::find_at(runtime).unwrap().expect("the daemon answers");
+        Self { controller, _daemon: daemon }
     }
 }
 
@@ -84,20 +69,15 @@ pub(crate) struct Process {
 impl Process {
     /// Waits for a process to connect, and welcomes it.
     pub(crate) fn accept(listener: &Listener) -> Self {
-        let mut connection = None;
-        wait_for("a connection", || {
-            connection = listener.accept().unwrap();
-            connection.is_some()
-        });
-        Self::welcome(connection.unwrap())
+        Self::welcome(eventually("a connection", || listener.accept().unwrap()))
     }
 
     /// Connects to a process that was there first, and welcomes it.
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
         let dir = RuntimeDir::at(runtime);
-        wait_for("the provider's socket", || socket_of(&dir, pid).is_some());
-        let connection = Connection::connect(&socket_of(&dir, pid).unwrap(), LONG).unwrap();
-        connection.send(0, &Message::Knock { versions: VERSIONS }, &[], LONG).unwrap();
+        let socket = eventually("the provider's socket", || socket_of(&dir, pid));
+        let connection = Connection::connect(&socket, PATIENCE).unwrap();
+        connection.send(0, &Message::Knock { versions: VERSIONS }, &[], PATIENCE).unwrap();
         Self::welcome(connection)
     }
 
@@ -116,17 +96,17 @@ impl Process {
     }
 
     pub(crate) fn say(&self, message: &Message) {
-        self.connection.send(0, message, &[], LONG).unwrap();
+        self.connection.send(0, message, &[], PATIENCE).unwrap();
     }
 
     /// Answers what was said last, which must have asked for it.
     pub(crate) fn answer(&self, message: &Message) {
         assert_ne!(self.request, 0, "{message:?} answers nothing");
-        self.connection.send(self.request, message, &[], LONG).unwrap();
+        self.connection.send(self.request, message, &[], PATIENCE).unwrap();
     }
 
     pub(crate) fn next(&mut self) -> Message {
-        let envelope = self.connection.receive(LONG).unwrap().expect("the process says something");
+        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process says something");
         self.request = envelope.request;
         envelope.message
     }
@@ -165,7 +145,7 @@ impl Process {
     fn send_region_as(&self, session: u64, memory: &OwnedFd, params: &RegionParams) {
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let message = Message::Region { session, params: *params };
-        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], LONG).unwrap();
+        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], PATIENCE).unwrap();
     }
 
     pub(crate) fn enable(

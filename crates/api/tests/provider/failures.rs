@@ -9,14 +9,14 @@ use traceweir_transport::abi::control;
 use traceweir_transport::message::Message;
 
 use crate::daemon::{Process, listen, params};
-use crate::{PROVIDER, Scenario, Stage, event, mark, wait_for, wait_for_mark};
+use crate::{PROVIDER, Scenario, Stage, event, mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("two registrations", two_registrations), ("one registration", one_registration)];
 
 /// Outlets of a process, and sessions that one registration can be enabled by.
 const OUTLETS: u64 = 64;
-const ENTRIES: u64 = 20;
+const ENTRIES: u64 = 32;
 
 #[test]
 fn a_refused_registration_leaves_the_others_and_the_connection_alone() {
@@ -38,6 +38,7 @@ fn a_refused_registration_leaves_the_others_and_the_connection_alone() {
     mark(stage.folder.path(), "done");
     // Nobody told this daemon of the second, so nobody tells it of its end.
     assert_eq!(process.next(), Message::Unregister { registration: first });
+    mark(stage.folder.path(), "heard");
     assert_ne!(first, second);
     scenario.succeeded();
 }
@@ -54,13 +55,13 @@ fn two_registrations(folder: &Path) {
     drop(second);
     drop(first);
     // The control thread says goodbye before the process ends.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    wait_for_mark(folder, "heard");
 }
 
 fn one_registration(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     wait_for_mark(folder, "write");
-    wait_for("a session", || provider.enabled(4, 0));
+    until("a session", || provider.enabled(4, 0));
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     mark(folder, "written");
     wait_for_mark(folder, "done");

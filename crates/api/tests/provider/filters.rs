@@ -13,7 +13,7 @@ use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::daemon::Real;
-use crate::{LONG, PROVIDER, Scenario, Stage, event, read, sequential};
+use crate::{PATIENCE, PROVIDER, Scenario, Stage, alarm, event, read, sequential};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("filters of private sessions", private_sessions),
@@ -201,7 +201,7 @@ fn filters_change_under_writers_and_signal_handlers() {
 static IN_HANDLER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn on_signal(_: libc::c_int) {
+fn in_handler() {
     if let Some(provider) = IN_HANDLER.get() {
         HANDLED.fetch_add(1, Ordering::Relaxed);
         for id in [1, 3] {
@@ -214,13 +214,7 @@ fn changing(folder: &Path) {
     let session = PrivateSession::start(&sequential("s", folder.join("s"))).unwrap();
     session.enable(PROVIDER, &with(vec![ids(true, &[1])])).unwrap();
     IN_HANDLER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
-    // SAFETY: the handler writes events, which is safe in a signal handler; the timer goes to this process alone.
-    unsafe {
-        libc::signal(libc::SIGALRM, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t);
-        let each = libc::timeval { tv_sec: 0, tv_usec: 300 };
-        let timer = libc::itimerval { it_interval: each, it_value: each };
-        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()), 0);
-    }
+    alarm::start(300, in_handler);
     let (stop, offered, changes) = (AtomicBool::new(false), AtomicU64::new(0), 2000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -240,13 +234,7 @@ fn changing(folder: &Path) {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // SAFETY: stops the timer.
-    unsafe {
-        let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
-        let timer = libc::itimerval { it_interval: none, it_value: none };
-        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
-        libc::signal(libc::SIGALRM, libc::SIG_IGN);
-    }
+    alarm::stop();
     session.stop().unwrap();
     let (seen, lost) = read(&folder.join("s"));
     let (ones, threes) =
@@ -268,7 +256,7 @@ fn with_a_daemon(folder: &Path) {
     let mut start =
         |name: &str| SessionRef::Id(controller.start(&sequential(name, folder.join(name))).unwrap().id);
     let (ahead, here, elsewhere) = (start("ahead"), start("here"), start("elsewhere"));
-    let millis = LONG.as_millis() as u32;
+    let millis = PATIENCE.as_millis() as u32;
     let mut enable = |session: &SessionRef, filters: Vec<Filter>| {
         controller
             .enable(session, PROVIDER, EnableCode::Enable, &with(filters), millis)

@@ -9,7 +9,7 @@ use traceweir::classic::{self, INVALID_LOGGER, TraceError};
 use traceweir::{PrivateSession, Provider, Status};
 
 use crate::daemon::{Process, listen};
-use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for, wait_for_mark};
+use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fork", fork_while_traced),
@@ -178,7 +178,7 @@ fn first_registrations(_: &Path) {
                 }
             });
             // While threads end, the folder of threads is not to be relied on.
-            wait_for("the end of the threads", || !threads().contains(&"first".to_owned()));
+            until("the end of the threads", || !threads().contains(&"first".to_owned()));
             assert_eq!(threads().iter().filter(|name| *name == "traceweir").count(), 1, "{:?}", threads());
         });
     }
@@ -223,7 +223,7 @@ fn fork_classic(folder: &Path) {
     let trace = |logger, n: u64| classic::trace(logger, &classic::Event::default(), &[&n.to_le_bytes()]);
     trace(logger, 1).unwrap();
     in_child(fork, || {
-        wait_for("a logger", || told.load(Ordering::SeqCst) != logger);
+        until("a logger", || told.load(Ordering::SeqCst) != logger);
         assert_eq!(trace(logger, 9), Err(TraceError::InvalidHandle), "the parent's");
         trace(told.load(Ordering::SeqCst), 2).unwrap();
     });

@@ -11,7 +11,7 @@ use traceweir_format::etl;
 use traceweir_format::header::Record;
 
 use crate::daemon::Real;
-use crate::{PROVIDER, Scenario, Stage, event, sequential, wait_for};
+use crate::{PROVIDER, Scenario, Stage, event, sequential, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("all items", all_items),
@@ -259,7 +259,7 @@ fn items_that_are_too_large(folder: &Path) {
 
 fn write_one(_: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    wait_for("the session", || provider.enabled(4, 0));
+    until("the session", || provider.enabled(4, 0));
     activity::set(Guid::from_u128(9));
     provider.write(&event(1), &[&std::process::id().to_le_bytes()]).unwrap();
 }

@@ -3,8 +3,12 @@
 //! Registrations belong to a process, so every test runs its scenario in a process of its own: this same program, started again with the name of a scenario. The
 //! test looks at what the scenario leaves behind, or plays the daemon for it.
 
+#[path = "../../../../tests/support/alarm.rs"]
+mod alarm;
 mod callbacks;
 mod daemon;
+#[path = "../../../../tests/support/daemon_thread.rs"]
+mod daemon_thread;
 mod failures;
 mod filters;
 mod forbidden;
@@ -13,20 +17,21 @@ mod items;
 mod links;
 mod outside;
 mod private;
+mod scopes;
 mod several;
 mod table;
 mod unload;
+#[path = "../../../../tests/support/wait.rs"]
+mod wait;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid};
 use traceweir_format::etl;
 
-/// The longest that anything here may take on a machine that has much else to do.
-const LONG: Duration = Duration::from_secs(60);
+use wait::{PATIENCE, eventually, until};
 
 const SCENARIO: &str = "TRACEWEIR_TEST_SCENARIO";
 const FOLDER: &str = "TRACEWEIR_TEST_FOLDER";
@@ -46,6 +51,7 @@ fn scenario() {
         links::SCENARIOS,
         outside::SCENARIOS,
         private::SCENARIOS,
+        scopes::SCENARIOS,
         several::SCENARIOS,
         table::SCENARIOS,
         unload::SCENARIOS,
@@ -134,22 +140,13 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
 }
 
-/// Waits for something that must come.
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !there() {
-        assert!(Instant::now() < deadline, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// Tells another process that this one has come so far.
 fn mark(folder: &Path, name: &str) {
     std::fs::write(folder.join(name), "").unwrap();
 }
 
 fn wait_for_mark(folder: &Path, name: &str) {
-    wait_for(name, || folder.join(name).exists());
+    until(name, || folder.join(name).exists());
 }
 
 const PROVIDER: Guid = Guid::from_u128(0x8a2f_61c4_0d3b_4e55_9c71_2b4d_6f80_a1e3);

@@ -124,7 +124,7 @@ fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file
     assert!(!process.is_gone());
     // The daemon goes without a word: the session ends as if it had been stopped.
     drop(process);
-    crate::wait_for("a final file", || {
+    crate::until("a final file", || {
         crate::etl::Trace::open(std::fs::File::open(stage.path("c.etl")).unwrap())
             .is_ok_and(|t| t.is_finalised())
     });

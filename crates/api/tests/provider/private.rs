@@ -10,7 +10,7 @@ use traceweir::{Guid, PrivateSession, Provider, Status};
 use traceweir_format::etl;
 use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
 
-use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, wait_for_mark};
+use crate::{PROVIDER, Scenario, Stage, alarm, event, everything, mark, read, sequential, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("many threads", many_threads),
@@ -163,7 +163,7 @@ fn a_signal_handler_may_write_in_the_middle_of_a_write() {
 static IN_HANDLER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn on_signal(_: libc::c_int) {
+fn in_handler() {
     if let Some(provider) = IN_HANDLER.get() {
         let n = HANDLED.fetch_add(1, Ordering::Relaxed);
         let _ = provider.write(&event(2), &[&n.to_le_bytes(), &[7; 40]]);
@@ -175,14 +175,8 @@ fn signal_handler(folder: &Path, property: u32) {
     session.enable(PROVIDER, &EnableParams { property, ..everything() }).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     IN_HANDLER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
-    // SAFETY: the handler writes an event, which is safe in a signal handler; the timer goes to this process alone.
-    unsafe {
-        libc::signal(libc::SIGALRM, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t);
-        let each = libc::timeval { tv_sec: 0, tv_usec: 200 };
-        let timer = libc::itimerval { it_interval: each, it_value: each };
-        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()), 0);
-    }
-    let (mut n, deadline) = (0u64, Instant::now() + crate::LONG);
+    alarm::start(200, in_handler);
+    let (mut n, deadline) = (0u64, Instant::now() + crate::PATIENCE);
     while HANDLED.load(Ordering::Relaxed) < 500 && Instant::now() < deadline {
         let _ = provider.write(&event(1), &[&n.to_le_bytes(), &[1; 50]]);
         n += 1;
@@ -190,13 +184,7 @@ fn signal_handler(folder: &Path, property: u32) {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
-    // SAFETY: stops the timer.
-    unsafe {
-        let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
-        let timer = libc::itimerval { it_interval: none, it_value: none };
-        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
-        libc::signal(libc::SIGALRM, libc::SIG_IGN);
-    }
+    alarm::stop();
     session.stop().unwrap();
     std::fs::write(folder.join("offered"), (n + HANDLED.load(Ordering::Relaxed)).to_string()).unwrap();
 }

@@ -8,8 +8,11 @@ use clap::{ArgGroup, Args};
 
 use super::number::pid;
 use super::{Whose, invalid};
-use crate::filter::{parse_duration, parse_level, parse_mask};
-use crate::grammar::{GRAMMAR, Known, Several, Unusable, Wanted, parse_providers, read_file};
+use crate::filter::parse_duration;
+use crate::grammar::{
+    GRAMMAR, Known, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords, parse_providers,
+    parse_severity, read_file,
+};
 
 /// Providers that a verb is given.
 #[derive(Debug, Default, Args)]
@@ -25,18 +28,17 @@ pub(crate) struct Providers {
 impl Providers {
     /// What is wanted, with the names that these manifests give; what is wrong ends the program.
     pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
-        wanted(&self.provider, &self.provider_file, manifests)
+        wanted(&self.provider, &self.provider_file, &Known::load(manifests)?)
     }
 }
 
-fn wanted(typed: &[Several], files: &[PathBuf], manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
-    let known = Known::load(manifests)?;
+fn wanted(typed: &[Several], files: &[PathBuf], known: &Known) -> Result<Vec<Wanted>> {
     let mut all = Vec::new();
     for spelled in typed.iter().flat_map(|Several(list)| list) {
-        all.push(spelled.resolve(&known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
+        all.push(spelled.resolve(known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
     }
     for file in files {
-        match read_file(file, &known) {
+        match read_file(file, known) {
             Ok(wanted) => all.extend(wanted),
             Err(Unusable::Wrong(why)) => invalid(&why),
             Err(Unusable::Unread(error)) => return Err(error),
@@ -65,6 +67,8 @@ Examples:
   weir enable App MyCompany.App                         everything, in every process that has it
   weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
   weir enable App MyCompany.App --level 3 --any 0x10    the same
+  weir enable App MyCompany.App --manifest app.man --keywords 'Net|Disk'
+                                                        the same by name
   weir enable App MyCompany.App --pid 1234              in one process
   weir enable App 'MyCompany.App@ids=1,2-5@stack'       some events, with call stacks
   weir enable App -pf providers.txt                     all that a file lists";
@@ -77,32 +81,43 @@ Examples:
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct Enable {
-    #[command(flatten)]
-    pub(crate) which: Which,
-    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose [default: all]
-    #[arg(long, value_parser = parse_level)]
-    pub(crate) level: Option<u8>,
-    /// Only events with any of these keyword bits [default: all]
-    #[arg(long, visible_alias = "any", value_name = "MASK", value_parser = parse_mask)]
-    pub(crate) keywords: Option<u64>,
-    /// Only events with all of these keyword bits
-    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
-    pub(crate) all: Option<u64>,
+    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose, or a name of --manifest [default: all]
+    #[arg(long, value_parser = parse_severity)]
+    pub(crate) level: Option<Severity>,
+    /// Only events with any of these keywords: bits (0x10), or names of --manifest (Net|Disk) [default: all]
+    #[arg(long, visible_alias = "any", value_name = "KEYWORDS", value_parser = parse_keywords)]
+    pub(crate) keywords: Option<Mask>,
+    /// Only events with all of these keywords
+    #[arg(long, value_name = "KEYWORDS", value_parser = parse_keywords)]
+    pub(crate) all: Option<Mask>,
     /// Only in these processes
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub(crate) pid: Vec<u32>,
+    // The last, for its last heading goes on.
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 impl Enable {
     /// What is wanted; flags go before what the providers say themselves.
     pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
-        let mut all = self.which.wanted()?;
+        let known = Known::load(&self.which.manifest)?;
+        let mut all = self.which.wanted_of(&known)?;
         for wanted in &mut all {
-            wanted.level = self.level.unwrap_or(wanted.level);
-            wanted.keywords = self.keywords.unwrap_or(wanted.keywords);
-            wanted.all = self.all.unwrap_or(wanted.all);
+            self.overrule(wanted, &known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
         }
         Ok(all)
+    }
+
+    fn overrule(&self, wanted: &mut Wanted, known: &Known) -> Result<(), Mistake> {
+        let mask = |mask: &Mask| known.mask(wanted.guid, mask);
+        let any = self.keywords.as_ref().map(mask).transpose()?;
+        let all = self.all.as_ref().map(mask).transpose()?;
+        let level = self.level.as_ref().map(|level| known.severity(wanted.guid, level)).transpose()?;
+        wanted.level = level.unwrap_or(wanted.level);
+        wanted.keywords = any.unwrap_or(wanted.keywords);
+        wanted.all = all.unwrap_or(wanted.all);
+        Ok(())
     }
 }
 
@@ -165,8 +180,12 @@ pub(crate) struct Which {
 
 impl Which {
     pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
-        let mut all = wanted(&self.named, &[], &self.manifest)?;
-        all.extend(self.providers.wanted(&self.manifest)?);
+        self.wanted_of(&Known::load(&self.manifest)?)
+    }
+
+    fn wanted_of(&self, known: &Known) -> Result<Vec<Wanted>> {
+        let mut all = wanted(&self.named, &[], known)?;
+        all.extend(wanted(&self.providers.provider, &self.providers.provider_file, known)?);
         Ok(all)
     }
 }
@@ -174,6 +193,7 @@ impl Which {
 const AFTER_PROVIDERS: &str = "\
 Examples:
   weir providers                     all that running programs have registered, or sessions have enabled
+  weir providers MyCompany.App       one: its processes with user and program, and who enables it
   weir providers 'MyCompany.*'       by name (* and ? as wildcards), or by GUID
   weir providers --json | jq -r 'select(.pids != []).name'";
 

@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use traceweir::controller::Scope;
 
 use super::number::{buffers, pid, seconds, sessions};
-use super::{EventFilters, Format, Providers, Schemas, Shape};
+use super::{EventFilters, Format, Providers, Schemas, Shape, Show};
 use crate::filter::parse_duration;
 use crate::grammar::GRAMMAR;
 
@@ -264,6 +264,8 @@ pub(crate) struct Watch {
     /// Numbers instead of the names of enumerations and flags
     #[arg(long)]
     pub(crate) numeric: bool,
+    #[command(flatten)]
+    pub(crate) show: Show,
     #[command(flatten)]
     pub(crate) whose: Whose,
     #[command(flatten)]

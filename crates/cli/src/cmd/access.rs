@@ -192,6 +192,11 @@ fn list(options: &AccessList) -> Result<Outcome> {
     print(&text)
 }
 
+/// Who it is, for people.
+pub(super) fn name_of(sid: &Sid) -> String {
+    people::name(sid)
+}
+
 /// What is known by GUID: sessions that run, providers that are there.
 fn names(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     let mut names = BTreeMap::from([(DEFAULT_TRACE_SECURITY, "default".to_owned())]);
@@ -204,12 +209,25 @@ fn names(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     Ok(names)
 }
 
+/// Whether something is there that has this id, or is the default.
+fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
+    let is_provider = controller.providers()?.iter().any(|provider| provider.provider == guid);
+    Ok(is_provider || names(controller)?.contains_key(&guid))
+}
+
 /// Runs `weir access show`.
 fn show(options: &AccessShow) -> Result<Outcome> {
     let Some(mut controller) = to_ask(options.whose)? else { return Ok(Outcome::Fine) };
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let list = controller.access(object.guid)?;
     let is_own = controller.access_lists()?.contains(&object.guid);
+    if !is_own && !is_known(&mut controller, object.guid)? {
+        eprintln!(
+            "note: nothing is stored for {}, and neither a session nor a provider of this daemon is known by that; what is shown is the \
+             default, which would hold for it",
+            plain(&options.object)
+        );
+    }
     print(&if options.json { json(&object, &list, is_own) + "\n" } else { page(&object, &list, is_own) })
 }
 

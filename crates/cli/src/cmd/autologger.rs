@@ -16,7 +16,8 @@ use traceweir_format::spec::session::{
 
 use crate::cli::{AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, Whose};
 use crate::exit::Outcome;
-use crate::export::{Object, array, plain, plain_path};
+use crate::export::{Object, array, plain, plain_path, shell};
+use crate::grammar::{Filters, Wanted};
 use crate::output::Output;
 use crate::sessions::{self, mode_names};
 use crate::table::{lines, table};
@@ -113,6 +114,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
         bail!("name a provider at least: -p PROVIDER, or -pf FILE");
     }
     for wanted in &wanted {
+        check_filters(wanted, &options.name)?;
         // By its name where the daemon makes the same GUID of it, for people read the file.
         let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
         let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
@@ -121,6 +123,22 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
         definition.providers.push(provider.map_err(|why| anyhow!("{}: {why}", plain(&wanted.name)))?);
     }
     Ok(definition)
+}
+
+/// Refuses filters that a definition has no words for, with what to do instead.
+fn check_filters(wanted: &Wanted, name: &str) -> Result<()> {
+    let Filters { pids, payload, schematized, .. } = &wanted.filters;
+    let lists =
+        [("pid", pids.is_empty()), ("payload", payload.is_empty()), ("schematized", schematized.is_empty())];
+    match lists.iter().find(|(_, is_empty)| !is_empty) {
+        Some((option, _)) => bail!(
+            "{}: @{option} has no place in the definition of an autologger; leave it out here, and give it to the session once that runs \
+             (weir enable {} PROVIDER@{option}=…)",
+            plain(&wanted.name),
+            shell(name)
+        ),
+        None => Ok(()),
+    }
 }
 
 /// The published bits of what was asked for.
@@ -152,7 +170,7 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     }
     let name = plain(&options.name);
     let end = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
-        format!("is ended by weir stop {name}")
+        format!("is ended by weir stop {}", shell(&options.name))
     } else {
         "cannot be stopped and ends with its daemon".to_owned()
     };

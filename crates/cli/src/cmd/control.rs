@@ -1,17 +1,18 @@
 //! `weir stop`, `query`, `update`, `flush`, `increment`, `convert-to-realtime`: one request about a session that runs.
 
+use std::cmp::Ordering;
 use std::path::PathBuf;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::controller::{Controller, Properties, ProviderEntry, SessionRef, Update as Change};
 use traceweir::{Error, Status};
-use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
+use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
-use super::counted;
+use super::{counted, grouped};
 use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
 use crate::exit::Outcome;
-use crate::export::{plain, plain_path};
+use crate::export::{plain, plain_path, shell};
 use crate::output::Output;
 use crate::sessions::{self, Life, controller_of};
 
@@ -100,6 +101,12 @@ pub(super) fn update(options: &Update) -> Result<Outcome> {
     };
     let now = controller.update(&session, &update).with_context(|| about("update", &options.name))?;
     eprintln!("session {} now: {}", plain(&options.name), what_holds(&now));
+    if let Some(why) = options.max_buffers.and_then(|asked| why_others(asked, &now)) {
+        eprintln!("note: {why}");
+    }
+    if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
+        eprintln!("note: 0 leaves a value as it is");
+    }
     Ok(Outcome::Fine)
 }
 
@@ -112,10 +119,32 @@ fn what_holds(p: &Properties) -> String {
         c.flush_timer,
         counted(c.maximum_buffers.into(), "buffer")
     );
+    if c.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 {
+        let kib = u64::from(c.maximum_buffers).saturating_mul(u64::from(c.buffer_size));
+        holds = format!("{holds}, keeps the newest {} KiB", grouped(kib));
+    }
     if let Some(file) = &c.log_file {
         holds = format!("{holds}, writes {}", plain_path(file));
     }
     holds
+}
+
+/// Why the number of buffers is another one than was asked for.
+fn why_others(asked: u32, now: &Properties) -> Option<String> {
+    let most = now.config.maximum_buffers;
+    let buffers = counted(most.into(), "buffer");
+    match asked.cmp(&most) {
+        // Nothing was asked for.
+        _ if asked == 0 => None,
+        Ordering::Equal => None,
+        Ordering::Less if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
+            "a flight recorder keeps the buffers that it was started with: {buffers}, not {asked}; it can only get more"
+        )),
+        Ordering::Less => Some(format!(
+            "a session has at least the buffers that it was started with: {buffers}, not {asked}"
+        )),
+        Ordering::Greater => Some(format!("memory allows {buffers}, not {asked}")),
+    }
 }
 
 /// Runs `weir increment`.
@@ -142,7 +171,10 @@ pub(super) fn convert(options: &ConvertToRealtime) -> Result<Outcome> {
     let now = controller.convert_to_real_time(&session).with_context(about)?;
     let (name, events) = (plain(&options.name), counted(now.events, "event"));
     let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
-    eprintln!("{finished}session {name}: {events} so far, live from now on (weir watch {name})");
+    eprintln!(
+        "{finished}session {name}: {events} so far, live from now on (weir watch {})",
+        shell(&options.name)
+    );
     Ok(Outcome::Fine)
 }
 

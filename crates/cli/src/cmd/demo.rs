@@ -26,7 +26,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TR
 pub(super) use shop::serve;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{Demo, Format, Schemas, Whose};
+use crate::cli::{Demo, Format, Schemas, Show, Whose};
 use crate::event::Flow;
 use crate::exit::Outcome;
 use crate::filter::Filter;
@@ -186,7 +186,8 @@ fn serve_all() -> Result<()> {
 fn show(trace: Trace) -> Result<u64> {
     let screen = Screen::open()?;
     let filter = Filter::default();
-    let mut printer = Printer::new(&filter, Format::Text, Style::default(), screen.is_colourful());
+    let mut printer =
+        Printer::new(&filter, Format::Text, Style::default(), Show::default(), screen.is_colourful());
     let mut events = 0;
     let each = |event: &crate::event::Event<'_>| {
         events += 1;

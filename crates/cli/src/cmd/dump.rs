@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
 
 use super::warn;
-use crate::cli::Dump;
+use crate::cli::{Dump, Format};
 use crate::exit::Outcome;
 use crate::filter::Filter;
 use crate::input::is_same_file;
@@ -18,6 +18,9 @@ use crate::traces::Traces;
 pub(super) fn run(options: &Dump) -> Result<Outcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
     let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
+    if options.show.stacks && options.format == Format::Text {
+        traces.learn_images();
+    }
     let filter = Filter::new(&options.filters, traces.start());
     if let Some(output) = &options.output
         && options.inputs().any(|input| is_same_file(input, output))
@@ -26,7 +29,7 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     }
     let mut output = Output::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
-    let mut printer = Printer::new(&filter, options.format, style, output.is_colourful());
+    let mut printer = Printer::new(&filter, options.format, style, options.show, output.is_colourful());
     printer.begin(output.buffer());
     let reading = traces.read(
         |record, time| filter.wants(record, time),

@@ -23,6 +23,7 @@ pub(super) fn enable(options: &Enable) -> Result<Outcome> {
         let done = controller.enable(&session, wanted.guid, EnableCode::Enable, &params, timeout);
         tell_of_delay(done).with_context(|| cannot("enable", wanted, &which.name))?;
     }
+    sessions::tell_idle(&all);
     if options.pid.is_empty() {
         sessions::tell_unseen(&mut controller, &all)?;
     } else {

@@ -63,14 +63,35 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
         eprintln!("no session is running");
         return String::new();
     }
-    const HEAD: [&str; 8] = ["Name", "Type", "Status", "Events", "Lost", "Processes", "Mode", "File"];
+    const HEAD: [&str; 10] =
+        ["Name", "Type", "Status", "Events", "Lost", "Lost buffers", "Not live", "Processes", "Mode", "File"];
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(p, life)| {
         let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
-        let lost = grouped(p.events_lost.saturating_add(p.real_time_events_lost));
+        let (lost, not_live) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
+        let buffers = grouped(p.log_buffers_lost.into());
         let (name, mode) = (plain(&p.config.name), mode_names(p.config.log_file_mode));
         let (status, processes) = (sessions::status(p, *life), p.processes.to_string());
-        [name, "Trace".to_owned(), status, grouped(p.events), lost, processes, mode, plain(&file)]
+        let events = grouped(p.events);
+        let kind = "Trace".to_owned();
+        [name, kind, status, events, lost, buffers, not_live, processes, mode, plain(&file)]
     }));
-    table(&rows, &[false, false, false, true, true, true, false, false])
+    tell_losses(sessions);
+    table(&rows, &[false, false, false, true, true, true, true, true, false, false])
+}
+
+/// Says what the columns of loss mean, where there is any.
+fn tell_losses(sessions: &[(Properties, Life)]) {
+    let any = |count: fn(&Properties) -> u64| sessions.iter().any(|(p, _)| count(p) > 0);
+    if any(|p| p.events_lost) {
+        eprintln!("Lost: events that reached neither file nor watcher; weir query NAME tells the causes");
+    }
+    if any(|p| p.log_buffers_lost.into()) {
+        eprintln!("Lost buffers: full ones that could not be written; their events are among those lost");
+    }
+    if any(|p| p.real_time_events_lost) {
+        eprintln!(
+            "Not live: events that no watcher got, because none was there or it was too slow; a file has them all the same"
+        );
+    }
 }

@@ -1,4 +1,6 @@
-//! `weir providers`: who has registered what, and which sessions enable it.
+//! `weir providers`: who has registered what, and which sessions enable it. All of them as a table; one, by its name, as a page.
+
+mod who;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,6 +39,11 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     let names = names(&sessions);
     let text = if options.json {
         lines(providers.iter().map(|p| provider_json(p, &names)))
+    } else if let Some(called) =
+        options.pattern.as_deref().filter(|name| is_one(name) && !providers.is_empty())
+    {
+        let pages: Vec<_> = providers.iter().map(|p| who::page(p, &names, called)).collect();
+        pages.join("\n")
     } else {
         provider_table(&providers, &names, options.pattern.as_deref())
     };
@@ -46,10 +53,17 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
+/// Whether a pattern is a name, or a GUID.
+fn is_one(pattern: &str) -> bool {
+    !pattern.contains(['*', '?'])
+}
+
 /// Whether a pattern covers the name, or is the GUID of the provider or of its group.
 fn is_meant(p: &ProviderEntry, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
         Ok(guid) => p.provider == guid || p.groups.contains(&guid),
+        // One that was enabled ahead of its registration has yet to tell its name.
+        Err(_) if p.name.is_empty() => Guid::from_provider_name(pattern) == p.provider,
         Err(_) => matches(&pattern.to_lowercase(), &p.name.to_lowercase()),
     }
 }

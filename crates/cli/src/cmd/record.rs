@@ -26,7 +26,7 @@ use traceweir::{Guid, Status};
 use super::counted;
 use crate::cli::Record;
 use crate::exit::{self, Outcome};
-use crate::export::plain_path;
+use crate::export::{plain_path, shell_path};
 use crate::grammar::Wanted;
 use crate::progress::Counter;
 use crate::sessions::{self, Ended, Own};
@@ -98,6 +98,7 @@ fn record(options: &Record) -> Result<Outcome> {
         sessions::check_pids(session.controller(), &wanted, &options.pid)?;
     } else if options.command.is_empty() {
         sessions::tell_unseen(session.controller(), &wanted)?;
+        sessions::tell_idle(&wanted);
     }
     let has_command = match spawn(options, &notes) {
         Ok(has_command) => has_command,
@@ -271,7 +272,10 @@ fn without_daemon(socket: &Path, file: &Path) -> String {
     let file = match sessions::end_of(file) {
         Some(_) => format!("it finalised {name}{events} before"),
         None => {
-            format!("{name} is valid to its last flush{events}: weir repair {name} -o COPY finalises a copy")
+            format!(
+                "{name} is valid to its last flush{events}: weir repair {} -o COPY finalises a copy",
+                shell_path(file)
+            )
         }
     };
     format!("the daemon at {} has ended; {file}", plain_path(socket))

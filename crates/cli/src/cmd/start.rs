@@ -8,7 +8,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_RE
 use super::grouped;
 use crate::cli::Start;
 use crate::exit::Outcome;
-use crate::export::{plain, plain_path};
+use crate::export::{plain, plain_path, shell};
 use crate::sessions::{self, Own};
 
 /// Runs the command.
@@ -21,15 +21,16 @@ pub(super) fn run(options: &Start) -> Result<Outcome> {
     sessions::tell_literal(&config);
     eprintln!("{}", what_next(&properties));
     if wanted.is_empty() {
-        eprintln!("no provider is enabled yet: weir enable {} PROVIDER", plain(&options.name));
+        eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
     sessions::tell_unseen(session.controller(), &wanted)?;
+    sessions::tell_idle(&wanted);
     Ok(Outcome::Fine)
 }
 
 /// What it does, and how one gets at its events.
 fn what_next(p: &Properties) -> String {
-    let name = plain(&p.config.name);
+    let (name, typed) = (plain(&p.config.name), shell(&p.config.name));
     let has = |mode| p.config.log_file_mode & mode != 0;
     let file = p.config.log_file.as_deref().map(plain_path);
     if has(EVENT_TRACE_BUFFERING_MODE) {
@@ -38,12 +39,12 @@ fn what_next(p: &Properties) -> String {
             format!("session {name} runs and keeps the newest {} KiB of events in memory", grouped(kib));
         return match file {
             Some(file) => {
-                format!("{memory}; weir flush {name} writes them to {file}, and so does weir stop {name}")
+                format!("{memory}; weir flush {typed} writes them to {file}, and so does weir stop {typed}")
             }
-            None => format!("{memory}; weir flush {name} -o FILE writes them, weir stop {name} drops them"),
+            None => format!("{memory}; weir flush {typed} -o FILE writes them, weir stop {typed} drops them"),
         };
     }
-    let watch = has(EVENT_TRACE_REAL_TIME_MODE).then(|| format!("can be watched (weir watch {name})"));
+    let watch = has(EVENT_TRACE_REAL_TIME_MODE).then(|| format!("can be watched (weir watch {typed})"));
     let does: Vec<_> = file.map(|file| format!("writes {file}")).into_iter().chain(watch).collect();
-    format!("session {name} runs and {}; weir stop {name} ends it", does.join(" and "))
+    format!("session {name} runs and {}; weir stop {typed} ends it", does.join(" and "))
 }

@@ -111,7 +111,7 @@ fn print(options: &Watch, wanted: &[Wanted], trace: Trace) -> Result<traceweir::
     // In a session of our own everything is of these providers.
     let only = if options.session.is_some() { wanted } else { &[] };
     let style = Style { numeric: options.numeric };
-    let mut printer = Printer::new(&filter, options.format, style, screen.is_colourful());
+    let mut printer = Printer::new(&filter, options.format, style, options.show, screen.is_colourful());
     screen.write(|out| printer.begin(out))?;
     let lost = live::read(
         trace,
@@ -160,6 +160,7 @@ impl Source {
         } else {
             sessions::check_pids(session.controller(), wanted, &options.filters.pid)?;
         }
+        sessions::tell_idle(wanted);
         let ender = Ender::new(trace.closer(), Some(session));
         Ok(Self { trace, ender })
     }

@@ -1,20 +1,25 @@
-//! Comma-separated values (RFC 4180) with a header line; the fields of an event share one column.
+//! Comma-separated values (RFC 4180) with a header line; the fields of an event share one column. With `--items` what an enable has added to
+//! events has columns too, behind the others.
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
 use traceweir_decode::walk::Walker;
+use traceweir_format::header::Record;
 
 use super::fields::TextFields;
 use super::message::Messages;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, push_hex, push_id};
+use super::{Sink, Stamp, items, push_hex, push_id};
+use crate::cli::Show;
 use crate::event::Event;
 
-const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack\r\n";
+const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";
 
 /// Writes rows.
 pub(super) struct Csv {
     style: Style,
+    /// Whether there are columns for what an enable adds.
+    items: bool,
     stamp: Stamp,
     walker: Walker,
     messages: Messages,
@@ -22,9 +27,9 @@ pub(super) struct Csv {
 }
 
 impl Csv {
-    pub(super) fn new(style: Style) -> Self {
+    pub(super) fn new(style: Style, show: Show) -> Self {
         let (walker, messages, cell) = (Walker::default(), Messages::default(), Vec::new());
-        Self { style, stamp: Stamp::new(b'T'), walker, messages, cell }
+        Self { style, items: show.items, stamp: Stamp::new(b'T'), walker, messages, cell }
     }
 
     /// Fills `cell` with the fields; says what is wrong with a payload that does not fit.
@@ -41,6 +46,18 @@ impl Csv {
                 None
             }
             Err(reason) => Some(reason),
+        }
+    }
+}
+
+impl Csv {
+    /// What an enable has added, a column each.
+    fn items(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
+        for name in items::NAMES {
+            out.push(b',');
+            self.cell.clear();
+            items::push_value(record, name, &mut self.cell);
+            push_cell(&self.cell, out);
         }
     }
 }
@@ -101,6 +118,13 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
 impl Sink for Csv {
     fn begin(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(COLUMNS);
+        if self.items {
+            for name in items::NAMES {
+                out.push(b',');
+                out.extend_from_slice(name.as_bytes());
+            }
+        }
+        out.extend_from_slice(b"\r\n");
     }
 
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
@@ -155,6 +179,9 @@ impl Sink for Csv {
         }
         out.push(b',');
         circumstances(event, out);
+        if self.items {
+            self.items(record, out);
+        }
         out.extend_from_slice(b"\r\n");
         misfit
     }

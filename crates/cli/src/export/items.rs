@@ -17,6 +17,9 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::security::Sid;
 use traceweir_format::spec::event::ExtType;
 
+/// The names of items, in the order of their columns.
+pub(super) const NAMES: [&str; 6] = ["sid", "session", "app", "start_key", "event_key", "container"];
+
 /// What an item says.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
@@ -56,17 +59,28 @@ pub(super) fn push_text(record: &Record<'_>, out: &mut Vec<u8>) {
         is_first = false;
         out.extend_from_slice(name.as_bytes());
         out.push(b'=');
-        match told {
-            Told::Text(text) => push_line(text.as_bytes(), out),
-            Told::Number(number) => decimal(number, out),
-            Told::Key(key) => {
-                out.extend_from_slice(b"0x");
-                hex_lower(key, out);
-            }
-        }
+        push_told(&told, out);
     }
     if !is_first {
         out.push(b'}');
+    }
+}
+
+/// Appends what the item of this name says, where there is one.
+pub(super) fn push_value(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
+    if let Some((_, told)) = record.items().filter_map(told).find(|(known, _)| *known == name) {
+        push_told(&told, out);
+    }
+}
+
+fn push_told(told: &Told, out: &mut Vec<u8>) {
+    match told {
+        Told::Text(text) => push_line(text.as_bytes(), out),
+        Told::Number(number) => decimal(*number, out),
+        Told::Key(key) => {
+            out.extend_from_slice(b"0x");
+            hex_lower(*key, out);
+        }
     }
 }
 

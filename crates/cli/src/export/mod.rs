@@ -22,7 +22,7 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::class_name;
 
-use crate::cli::Format;
+use crate::cli::{Format, Show};
 use crate::event::Event;
 
 /// Writes events in one format.
@@ -36,11 +36,11 @@ pub(crate) trait Sink {
 }
 
 /// The sink of a format.
-pub(crate) fn sink(format: Format, style: Style, colour: bool) -> Box<dyn Sink + Send> {
+pub(crate) fn sink(format: Format, style: Style, show: Show, colour: bool) -> Box<dyn Sink + Send> {
     match format {
-        Format::Text => Box::new(Text::new(style, colour)),
+        Format::Text => Box::new(Text::new(style, show, colour)),
         Format::Jsonl => Box::new(json::Json::new(style)),
-        Format::Csv => Box::new(csv::Csv::new(style)),
+        Format::Csv => Box::new(csv::Csv::new(style, show)),
         Format::Xml => Box::new(xml::Xml::new(style)),
     }
 }
@@ -76,10 +76,47 @@ pub(crate) fn plain_path(path: &std::path::Path) -> String {
     plain(&path.display().to_string())
 }
 
+/// A word of a command line that people copy: in quotes, where a shell would take it apart.
+pub(crate) fn shell(word: &str) -> String {
+    let word = plain(word);
+    let is_plain = |c: char| {
+        c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | ':' | '@' | '%' | ',' | '=')
+    };
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// A path in a command line that people copy.
+pub(crate) fn shell_path(path: &std::path::Path) -> String {
+    shell(&path.display().to_string())
+}
+
 /// Bytes as pairs of hexadecimal digits.
 fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for b in bytes {
         out.extend_from_slice(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_word_as_one() {
+        for (word, quoted) in [
+            ("App", "App"),
+            ("/tmp/a-b_1.etl", "/tmp/a-b_1.etl"),
+            ("My App", "'My App'"),
+            ("it's", r"'it'\''s'"),
+            ("a;b", "'a;b'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell(word), quoted, "{word}");
+        }
     }
 }

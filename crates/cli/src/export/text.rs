@@ -3,16 +3,19 @@
 //! ```text
 //! 2020-07-29 00:07:00.6821234 [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 MajorVersion=1 …
 //! time (UTC)                  cpu pid/tid   process   provider/event         fields
+//!     PerfView.exe+0x1a2b                             with --stacks: where it was called, innermost frame first
+//!     0x7ff812345678                                  in what the trace does not tell of
 //! ```
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, push_line};
+use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
 use traceweir_decode::schema::Origin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
 use super::message::Messages;
 use super::{Sink, Stamp, items, push_hex, push_id, unnamed_event};
+use crate::cli::Show;
 use crate::event::Event;
 
 const DIM: &[u8] = b"\x1b[2m";
@@ -27,6 +30,7 @@ const SHOWN: usize = 64;
 pub(crate) struct Text {
     style: Style,
     colour: bool,
+    stacks: bool,
     stamp: Stamp,
     walker: Walker,
     messages: Messages,
@@ -55,9 +59,10 @@ impl Words {
 const SLOTS: usize = 64;
 
 impl Text {
-    pub(crate) fn new(style: Style, colour: bool) -> Self {
+    pub(crate) fn new(style: Style, show: Show, colour: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
-        Self { style, colour, stamp: Stamp::new(b' '), walker, messages, message, last: Vec::new() }
+        let (stacks, stamp, last) = (show.stacks, Stamp::new(b' '), Vec::new());
+        Self { style, colour, stacks, stamp, walker, messages, message, last }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {
@@ -174,6 +179,27 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// The call stack, one frame a line.
+fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
+    let record = &event.record;
+    for address in record.items().stack().into_iter().flat_map(|stack| stack.frames()) {
+        out.extend_from_slice(b"    ");
+        let image =
+            event.images.and_then(|images| images.locate(record.process_id(), address, record.time()));
+        let number = match image {
+            Some((name, offset)) => {
+                push_line(name.as_bytes(), out);
+                out.push(b'+');
+                offset
+            }
+            None => address,
+        };
+        out.extend_from_slice(b"0x");
+        hex_lower(number, out);
+        out.push(b'\n');
+    }
+}
+
 impl Sink for Text {
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         self.paint(DIM, out);
@@ -183,6 +209,9 @@ impl Sink for Text {
         let misfit = self.what(event, out);
         items::push_text(&event.record, out);
         out.push(b'\n');
+        if self.stacks {
+            push_frames(event, out);
+        }
         misfit
     }
 }

@@ -6,8 +6,8 @@ use traceweir_format::filter::{Gate, check, encode};
 use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
     EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
-    EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW,
-    EVENT_FILTER_TYPE_STACKWALK_NAME,
+    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_SCHEMATIZED,
+    EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_STACKWALK_NAME,
 };
 
 /// A list that lets in, or one that keeps out.
@@ -39,6 +39,10 @@ pub(crate) struct Filters {
     pub(crate) stack_level: Option<u8>,
     /// Events that get a stack: any of these bits.
     pub(crate) stack_keywords: Option<u64>,
+    /// Which events pass by what their fields say, as bytes.
+    pub(crate) payload: Vec<u8>,
+    /// What only the provider understands, behind its header.
+    pub(crate) schematized: Vec<u8>,
 }
 
 impl Filters {
@@ -50,6 +54,8 @@ impl Filters {
                 all.push(Filter { kind, data });
             }
         };
+        push(EVENT_FILTER_TYPE_SCHEMATIZED, self.schematized.clone());
+        push(EVENT_FILTER_TYPE_PAYLOAD, self.payload.clone());
         push(EVENT_FILTER_TYPE_PID, encode::pids(&self.pids));
         push(EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&self.exes));
         push(EVENT_FILTER_TYPE_PACKAGE_ID, encode::name_list(&self.packages));
@@ -83,7 +89,7 @@ impl Filters {
         let keeps = |filter: Filter| check(filter.kind, &filter.data);
         self.encode().into_iter().try_for_each(keeps).map_err(|error| match error {
             Error::TooLarge { size, limit, .. } => {
-                format!("the names take {size} bytes, and one filter holds {limit}")
+                format!("this takes {size} bytes, and one filter holds {limit}")
             }
             other => other.to_string(),
         })

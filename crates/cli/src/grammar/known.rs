@@ -1,18 +1,19 @@
-//! Names that manifests give: of providers and of their keywords.
+//! What manifests say: names of providers, of their keywords and levels, and the fields of their events.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use traceweir::Guid;
 use traceweir_decode::source::manifest::WELL_KNOWN_KEYWORDS;
-use traceweir_decode::source::read_manifest;
+use traceweir_decode::source::{EventSchema, ProviderSchemas, read_manifest};
 
-use super::Wanted;
 use super::filters::Filters;
 use super::mistake::Mistake;
+use super::payload;
 use super::scan::Piece;
-use super::spelling::{Bits, Id, Spelled};
+use super::spelling::{Bits, Id, Level, Spelled};
+use super::{Mask, Severity, Wanted};
+use crate::filter::EXPECTED_LEVEL;
 use crate::traces::{manifest_files, read_schema_file};
 
 /// Names of one provider that are listed: each of 64 bits, twice.
@@ -21,14 +22,7 @@ const MAX_NAMES: usize = 128;
 /// What the manifests at hand say about providers.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    providers: Vec<Provider>,
-}
-
-#[derive(Debug)]
-struct Provider {
-    id: Guid,
-    name: Option<Arc<str>>,
-    keywords: Vec<(u64, Arc<str>)>,
+    providers: Vec<ProviderSchemas>,
 }
 
 impl Known {
@@ -39,14 +33,7 @@ impl Known {
             let is_folder = path.is_dir();
             for file in manifest_files(path)? {
                 match read_manifest(&read_schema_file(&file)?) {
-                    Ok(read) => {
-                        let read = read.into_iter();
-                        providers.extend(read.map(|p| Provider {
-                            id: p.id,
-                            name: p.name,
-                            keywords: p.keywords,
-                        }));
-                    }
+                    Ok(read) => providers.extend(read),
                     // A folder may hold binaries without any metadata.
                     Err(_) if is_folder => {}
                     Err(e) => {
@@ -61,12 +48,52 @@ impl Known {
 
     fn guid_of(&self, name: &str) -> Option<Guid> {
         let is_meant =
-            |p: &&Provider| p.name.as_deref().is_some_and(|n| n.to_lowercase() == name.to_lowercase());
+            |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == name.to_lowercase());
         self.providers.iter().find(is_meant).map(|p| p.id)
     }
 
     fn keywords_of(&self, guid: Guid) -> impl Iterator<Item = (u64, &str)> {
         self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.keywords).map(|(b, n)| (*b, &**n))
+    }
+
+    fn events_of(&self, guid: Guid) -> impl Iterator<Item = &EventSchema> {
+        self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.events)
+    }
+
+    /// Levels that have a name of the provider's own.
+    fn levels_of(&self, guid: Guid) -> impl Iterator<Item = (u8, &str)> {
+        let all = self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.levels);
+        all.filter_map(|(level, name)| Some((u8::try_from(*level).ok()?, &**name)))
+    }
+
+    fn level(&self, guid: Guid, level: &Level, text: &str) -> Result<u8, Mistake> {
+        let name = match level {
+            Level::Number(number) => return Ok(*number),
+            Level::Name(name) => name,
+        };
+        let is_meant = |(_, known): &(u8, &str)| known.to_lowercase() == name.text.to_lowercase();
+        if let Some((level, _)) = self.levels_of(guid).find(is_meant) {
+            return Ok(level);
+        }
+        let own: Vec<_> =
+            self.levels_of(guid).take(MAX_NAMES).map(|(level, name)| format!("{name} ({level})")).collect();
+        let own =
+            if own.is_empty() { String::new() } else { format!("; this provider has {}", own.join(", ")) };
+        let why = format!("{:?} is no level: {EXPECTED_LEVEL}{own}", name.text);
+        Err(Mistake::new(text, name.at.clone(), why))
+    }
+
+    /// The filter that looks into payloads, where one was typed.
+    fn payload(&self, guid: Guid, conditions: &[Piece], text: &str) -> Result<Option<Vec<u8>>, Mistake> {
+        if conditions.is_empty() {
+            return Ok(None);
+        }
+        let events: Vec<_> = self.events_of(guid).collect();
+        let encoded = payload::encode(&events, conditions.iter().map(|condition| condition.text.as_str()));
+        encoded.map(Some).map_err(|(number, why)| {
+            let at = conditions.get(number).map_or(0..text.len(), |condition| condition.at.clone());
+            Mistake::new(text, at, why)
+        })
     }
 
     fn bits(&self, guid: Guid, bits: &Bits, text: &str) -> Result<u64, Mistake> {
@@ -106,6 +133,18 @@ impl Known {
     }
 }
 
+impl Known {
+    /// The bits that a flag asks for, of this provider.
+    pub(crate) fn mask(&self, guid: Guid, mask: &Mask) -> Result<u64, Mistake> {
+        self.bits(guid, &mask.bits, &mask.text)
+    }
+
+    /// The level that a flag asks for, of this provider.
+    pub(crate) fn severity(&self, guid: Guid, severity: &Severity) -> Result<u8, Mistake> {
+        self.level(guid, &severity.level, &severity.text)
+    }
+}
+
 /// A name as people know it.
 fn without_prefix(name: &str) -> &str {
     name.strip_prefix("win:").unwrap_or(name)
@@ -124,15 +163,26 @@ impl Spelled {
         };
         let bits =
             |bits: &Option<Bits>| bits.as_ref().map(|bits| known.bits(guid, bits, &self.text)).transpose();
+        let level = |level: &Option<Level>| {
+            level.as_ref().map(|level| known.level(guid, level, &self.text)).transpose()
+        };
+        let mut filters = Filters {
+            stack_keywords: bits(&self.stack_keywords)?,
+            stack_level: level(&self.stack_level)?,
+            ..self.filters.clone()
+        };
+        if let Some(filter) = known.payload(guid, &self.payloads, &self.text)? {
+            filters.payload = filter;
+        }
         Ok(Wanted {
             name: name.map_or_else(|| format!("{{{guid}}}"), Clone::clone),
             guid,
             keywords: bits(&self.any)?.unwrap_or(0),
             all: bits(&self.all)?.unwrap_or(0),
-            level: self.level.unwrap_or(0),
+            level: level(&self.level)?.unwrap_or(0),
             property: self.property,
             source: self.source.unwrap_or_default(),
-            filters: Filters { stack_keywords: bits(&self.stack_keywords)?, ..self.filters.clone() },
+            filters,
         })
     }
 }

@@ -9,7 +9,7 @@
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
-//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms; empty: all
+//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms, name of a level; empty: all
 //!   option    =  word [ "=" value ]                                          see `option`
 //! ```
 //!
@@ -29,6 +29,7 @@ mod filters;
 mod known;
 mod mistake;
 mod option;
+mod payload;
 mod print;
 mod scan;
 mod spelling;
@@ -45,7 +46,34 @@ use traceweir_format::spec::event::ExtType;
 
 pub(crate) use filters::Filters;
 pub(crate) use known::Known;
+pub(crate) use mistake::Mistake;
 pub(crate) use spelling::Spelled;
+
+/// Keyword bits as typed; names are looked up later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mask {
+    text: String,
+    bits: spelling::Bits,
+}
+
+/// A level as typed; a name is looked up later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Severity {
+    text: String,
+    level: spelling::Level,
+}
+
+/// Keywords of a flag: bits, names, or both with | between them.
+pub(crate) fn parse_keywords(text: &str) -> Result<Mask, String> {
+    let bits = spelling::only_bits(text).map_err(|mistake| mistake.to_string())?;
+    Ok(Mask { text: text.to_owned(), bits })
+}
+
+/// The level of a flag: a number, or a name.
+pub(crate) fn parse_severity(text: &str) -> Result<Severity, String> {
+    let level = spelling::only_level(text).map_err(|mistake| mistake.to_string())?;
+    Ok(Severity { text: text.to_owned(), level })
+}
 
 /// The grammar, for help pages.
 pub(crate) const GRAMMAR: &str = "\
@@ -56,12 +84,15 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
   MyCompany.App:Net|Disk      keywords by name, with --manifest FILE
   MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, or critical, error,
-                              warning, info, verbose
+                              warning, info, verbose, or as a manifest has it
   MyCompany.App@ids=1,2-5     only these events; not-ids, and names, not-names for TraceLogging
   MyCompany.App@exe=app       only in these programs; pid, package, app, container
   MyCompany.App@stack         with call stacks; stack-ids, stack-names, stack-level choose which
   @sid @tsid @key @start-key @event-key @container      more about who wrote the event
   @level= @any= @all= @ignore-keyword-0 @group @source=GUID
+  MyCompany.App@payload=\"5: Port == 443\"    only where the fields say so, with --manifest FILE; the event by id or
+                              name, and == != < <= > >= % in contains, not in, not contains, joined by and, or or
+  @schematized=ID:HEX         what only the provider itself understands
   @names=\"Start,Stop\"         a list of names stands in quotes, or the option is repeated";
 
 /// A provider and what is wanted of it.
@@ -116,8 +147,9 @@ impl Wanted {
 
     /// Whether [`covers`](Self::covers) can tell: an event does not say which program, package or container it came from.
     pub(crate) fn is_told_by_events(&self) -> bool {
-        let Filters { names, exes, packages, apps, containers, .. } = &self.filters;
-        names.is_none() && [exes, packages, apps, containers].iter().all(|list| list.is_empty())
+        let Filters { names, exes, packages, apps, containers, payload, schematized, .. } = &self.filters;
+        let is_plain = names.is_none() && payload.is_empty() && schematized.is_empty();
+        is_plain && [exes, packages, apps, containers].iter().all(|list| list.is_empty())
     }
 
     /// Ids say nothing about events that describe themselves.

@@ -1,5 +1,6 @@
 //! `@option` and `@option=value`.
 
+use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0, EVENT_ENABLE_PROPERTY_ENABLE_SILOS,
     EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
@@ -31,7 +32,7 @@ pub(super) const FLAGS: [(&str, u32); 12] = [
 ];
 
 /// Options that have a value; `container` is one of both kinds.
-const VALUED: [&str; 18] = [
+const VALUED: [&str; 20] = [
     "level",
     "any",
     "all",
@@ -50,6 +51,8 @@ const VALUED: [&str; 18] = [
     "stack-names",
     "stack-level",
     "stack-keywords",
+    "payload",
+    "schematized",
 ];
 
 /// Reads one option; `start` is where its `@` stands.
@@ -83,6 +86,8 @@ pub(super) fn read(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) ->
             };
             guid(scanner, &piece)
         }),
+        "payload" => payload(scanner, start, to),
+        "schematized" => schematized(scanner, start, to),
         key if key.starts_with("stack-") => stack_option(scanner, start, key, to),
         key if VALUED.contains(&key) => filter_option(scanner, start, key, to),
         key if FLAGS.iter().any(|(flag, _)| *flag == key) => {
@@ -126,7 +131,7 @@ fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spe
             settle(scanner, start, &mut to.filters.stack_ids, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
         }
         "stack-names" => extend_names(&mut to.filters.stack_names, strings(scanner)?),
-        "stack-level" => once(scanner, start, &mut to.filters.stack_level, |scanner| {
+        "stack-level" => once(scanner, start, &mut to.stack_level, |scanner| {
             let piece = scanner.run(&['@', '+', ',', ';']);
             level(scanner, &piece)
         })?,
@@ -140,6 +145,67 @@ fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spe
     }
     to.property |= EVENT_ENABLE_PROPERTY_STACK_TRACE;
     to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+}
+
+/// A value that may hold anything, in quotes, or without blanks and separators.
+fn anything(scanner: &mut Scanner<'_>) -> Result<Piece, Mistake> {
+    if scanner.peek() == Some('"') { scanner.quoted() } else { Ok(scanner.run(&['@', '+', ',', ';'])) }
+}
+
+/// A condition on the payloads of an event, which the manifest is needed for; or the bytes that one was made into.
+fn payload(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
+    let piece = anything(scanner)?;
+    let is_raw = !piece.text.contains(':');
+    if !to.filters.payload.is_empty() || (is_raw && !to.payloads.is_empty()) {
+        return Err(scanner.wrong(since(scanner, start), "a filter is given by conditions or by its bytes"));
+    }
+    if !is_raw {
+        to.payloads.push(piece);
+        return Ok(());
+    }
+    let Some(bytes) = hex(&piece.text).filter(|bytes| !bytes.is_empty()) else {
+        let why =
+            "expected EVENT: FIELD OPERATOR VALUE, such as @payload=\"5: Port == 443\", with --manifest FILE";
+        return Err(scanner.wrong(piece.at, why));
+    };
+    to.filters.payload = bytes;
+    to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+}
+
+/// A filter that only its provider understands: its id, version and data, or all of its bytes.
+fn schematized(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
+    let piece = anything(scanner)?;
+    let bytes = match piece.text.split_once(':') {
+        Some((id, data)) => hex(data)
+            .zip(id_and_version(id))
+            .map(|(data, (id, version))| encode::schematized(id, version, &data)),
+        None => hex(&piece.text),
+    };
+    let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+        let why = "expected ID:HEX or ID.VERSION:HEX, such as 1:00ff, or the bytes of the filter and its header in hexadecimal";
+        return Err(scanner.wrong(piece.at, why));
+    };
+    if !to.filters.schematized.is_empty() {
+        return Err(scanner.wrong(since(scanner, start), "this is said twice"));
+    }
+    to.filters.schematized = bytes;
+    to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+}
+
+fn id_and_version(text: &str) -> Option<(u16, u8)> {
+    match text.split_once('.') {
+        Some((id, version)) => id.parse().ok().zip(version.parse().ok()),
+        None => text.parse().ok().map(|id| (id, 0)),
+    }
+}
+
+/// Bytes from pairs of hexadecimal digits.
+fn hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let digit = |c: u8| char::from(c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let byte = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
 /// Which processes, and which events.

@@ -11,7 +11,7 @@ use super::spelling::is_number;
 
 impl Display for Wanted {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.is_named() {
+        if self.is_hashed() {
             f.write_str(&quoted(&self.name))?
         } else {
             write!(f, "{{{}}}", self.guid)?
@@ -37,7 +37,7 @@ impl Display for Wanted {
 
 impl Wanted {
     /// Whether the name leads to the id.
-    fn is_named(&self) -> bool {
+    pub(crate) fn is_hashed(&self) -> bool {
         Guid::from_provider_name(&self.name) == self.guid
     }
 
@@ -61,6 +61,12 @@ impl Wanted {
         }
         write_numbers(f, "stack-ids", &ranges(&filters.stack_ids))?;
         write_texts(f, "stack-names", &filters.stack_names)?;
+        for (option, bytes) in [("payload", &filters.payload), ("schematized", &filters.schematized)] {
+            if !bytes.is_empty() {
+                write!(f, "@{option}=0x")?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            }
+        }
         if let Some(level) = filters.stack_level {
             write!(f, "@stack-level={level}")?;
         }

@@ -18,11 +18,21 @@ pub(crate) struct Spelled {
     pub(super) id: Id,
     pub(super) any: Option<Bits>,
     pub(super) all: Option<Bits>,
-    pub(super) level: Option<u8>,
+    pub(super) level: Option<Level>,
     pub(super) property: u32,
     pub(super) source: Option<Guid>,
     pub(super) filters: Filters,
     pub(super) stack_keywords: Option<Bits>,
+    pub(super) stack_level: Option<Level>,
+    /// Conditions on payloads.
+    pub(super) payloads: Vec<Piece>,
+}
+
+/// A level, by number or by the name that a manifest has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Number(u8),
+    Name(Piece),
 }
 
 /// Which provider.
@@ -74,6 +84,8 @@ fn provider(scanner: &mut Scanner<'_>) -> Result<Spelled, Mistake> {
         source: None,
         filters: Filters::default(),
         stack_keywords: None,
+        stack_level: None,
+        payloads: Vec::new(),
     };
     if scanner.take(':') {
         // NAME:KEYWORDS:LEVEL, either of which may be empty.
@@ -212,7 +224,7 @@ impl Bits {
     }
 }
 
-fn optional_level(scanner: &mut Scanner<'_>) -> Result<Option<u8>, Mistake> {
+fn optional_level(scanner: &mut Scanner<'_>) -> Result<Option<Level>, Mistake> {
     const ENDS: &[char] = &['@', '+', ',', ';', ':'];
     // A predefined name has a colon of its own.
     let is_predefined = scanner.rest().get(..4).is_some_and(|start| start.eq_ignore_ascii_case("win:"));
@@ -221,9 +233,32 @@ fn optional_level(scanner: &mut Scanner<'_>) -> Result<Option<u8>, Mistake> {
     if piece.text.is_empty() { Ok(None) } else { level(scanner, &piece).map(Some) }
 }
 
-pub(super) fn level(scanner: &Scanner<'_>, piece: &Piece) -> Result<u8, Mistake> {
-    let why = |expected| format!("{:?} is no level: {expected}", piece.text);
-    parse_level(&piece.text).map_err(|expected| scanner.wrong(piece.at.clone(), why(expected)))
+pub(super) fn level(scanner: &Scanner<'_>, piece: &Piece) -> Result<Level, Mistake> {
+    match parse_level(&piece.text) {
+        Ok(number) => Ok(Level::Number(number)),
+        // What a manifest may know.
+        Err(_) if piece.text.starts_with(char::is_alphabetic) => Ok(Level::Name(piece.clone())),
+        Err(expected) => {
+            let why = format!("{:?} is no level: {expected}", piece.text);
+            Err(scanner.wrong(piece.at.clone(), why))
+        }
+    }
+}
+
+/// Keyword bits in a text of their own.
+pub(super) fn only_bits(text: &str) -> Result<Bits, Mistake> {
+    let mut scanner = Scanner::new(text);
+    let bits = bits(&mut scanner, false)?;
+    match scanner.peek() {
+        Some(_) => Err(scanner.wrong_here("expected another keyword behind |, or the end")),
+        None => Ok(bits),
+    }
+}
+
+/// A level in a text of its own.
+pub(super) fn only_level(text: &str) -> Result<Level, Mistake> {
+    let scanner = Scanner::new(text);
+    level(&scanner, &Piece { text: text.trim().to_owned(), at: 0..text.len() })
 }
 
 /// The place from a start to where the scanner stands.

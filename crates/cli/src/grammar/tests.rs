@@ -1,6 +1,7 @@
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use traceweir::controller::Filter;
+use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::*;
 
 use super::filters::{Choice, Filters};
@@ -98,6 +99,11 @@ fn options_say_more() {
             0,
             Filters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
         ),
+        (
+            "@schematized=258.3:0aFF",
+            0,
+            Filters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() },
+        ),
         ("@container=abc", 0, Filters { containers: texts(&["abc"]), ..none() }),
         ("@stack-ids=1-2", STACK, Filters { stack_ids: vec![1, 2], ..none() }),
         ("@stack-names=Start", STACK, Filters { stack_names: texts(&["Start"]), ..none() }),
@@ -173,6 +179,13 @@ fn what_is_wrong_is_said_and_shown() {
         ("A@names=", "", "name"),
         ("A::4@level=5", "@level=5", "twice"),
         ("A@source=12", "12", "GUID"),
+        ("A@payload=5", "5", "EVENT: FIELD"),
+        ("A@payload=5:Port==443", "5:Port==443", "--manifest"),
+        ("A@payload=\"5: Port == 443\"@stack", "\"5: Port == 443\"", "--manifest"),
+        ("A@payload=0x00", "@payload=0x00", "payload filter"),
+        ("A@schematized=1:0", "1:0", "ID:HEX"),
+        ("A@schematized=00", "@schematized=00", "schematized filter"),
+        ("A@schematized=1:00@schematized=1:00", "@schematized=1:00", "twice"),
         ("A@stack-nothing=1", "@stack-nothing=", "no option"),
     ] {
         let error = parse_provider(text).expect_err(text);
@@ -282,11 +295,24 @@ fn choice<T: std::fmt::Debug>(
     (any::<bool>(), list).prop_map(|(is_in, list)| (!list.is_empty()).then_some(Choice { is_in, list }))
 }
 
+/// A payload filter: the first field, a number, is this.
+fn one_number(number: u64) -> Vec<u8> {
+    use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
+    let mut event = Event::new(1, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
+    let kind = Type::Integer { bytes: 8, signed: false };
+    event.predicate(field, kind, PayloadOperator::EQ, Operand::Number(number.into())).unwrap();
+    let mut all = Builder::new();
+    all.add(&event, false).unwrap();
+    all.finish().unwrap()
+}
+
 prop_compose! {
     fn filters()(
         ids_in in choice(ids()), names in choice(texts()), pids in btree_set(any::<u32>(), 0..=8),
         scopes in vec(texts(), 4), stack_ids in ids(), stack_names in texts(),
         stack_level in any::<Option<u8>>(), stack_keywords in any::<Option<u64>>(),
+        payload in proptest::option::of(any::<u64>()), schematized in proptest::option::of((any::<u16>(), any::<u8>(), vec(any::<u8>(), 0..9))),
     ) -> Filters {
         // A name of nothing but spaces is none.
         let named = |list: Vec<String>| list.into_iter().filter(|name| !name.trim().is_empty()).collect();
@@ -295,6 +321,8 @@ prop_compose! {
         Filters {
             ids: ids_in, names, pids: pids.into_iter().collect(), exes: scope(), packages: scope(), apps: scope(),
             containers: scope(), stack_ids, stack_names, stack_level, stack_keywords,
+            payload: payload.map(one_number).unwrap_or_default(),
+            schematized: schematized.map(|(id, version, data)| encode::schematized(id, version, &data)).unwrap_or_default(),
         }
     }
 }

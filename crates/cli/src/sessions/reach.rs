@@ -17,6 +17,7 @@ use traceweir_format::etl::Trace;
 
 use crate::export::plain;
 use crate::grammar::Wanted;
+use crate::processes;
 
 /// How long a daemon that was just started may take to hear of the processes that run.
 const SETTLING: Duration = Duration::from_millis(400);
@@ -42,6 +43,34 @@ pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Res
 
 fn unseen(wanted: &Wanted) -> String {
     format!("no process with provider {} has been seen", plain(&wanted.name))
+}
+
+/// Says which filters choose nothing as things are: none of that is an error, for programs come and go, but silence would look the same.
+pub(crate) fn tell_idle(wanted: &[Wanted]) {
+    for wanted in wanted {
+        let (name, filters) = (plain(&wanted.name), &wanted.filters);
+        let keeps_out = filters.ids.as_ref().is_some_and(|ids| !ids.is_in);
+        let ids = if keeps_out { "not-ids" } else { "ids" };
+        let options = [(ids, filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
+        for (option, _) in options.iter().filter(|(_, is_used)| *is_used && wanted.is_hashed()) {
+            let instead = option.replace("ids", "names");
+            eprintln!(
+                "note: @{option} does not apply to TraceLogging events, which have names and no ids: where {name} writes such, \
+                 @{instead} chooses among them"
+            );
+        }
+        for pid in filters.pids.iter().filter(|pid| !processes::exists(**pid)) {
+            eprintln!(
+                "note: there is no process {pid} now, and one that gets this id later is not meant: @pid lets in nobody else of {name}"
+            );
+        }
+        if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::runs(exe)) {
+            let names = plain(&filters.exes.join(" or "));
+            eprintln!(
+                "note: no program called {names} runs now; @exe goes by the file name, and lets in those that start later"
+            );
+        }
+    }
 }
 
 /// Providers that processes have.

@@ -12,7 +12,7 @@ use traceweir_format::security::{Principal, Sid};
 use traceweir_transport::socket::Peer;
 
 /// The group whose members control the system's daemon, unless lists say otherwise.
-const GROUP: &str = "traceweir";
+pub(crate) const GROUP: &str = "traceweir";
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 

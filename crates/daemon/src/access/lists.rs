@@ -133,6 +133,11 @@ impl Lists {
         self.all.get(&object).or_else(default).unwrap_or(&self.fallback)
     }
 
+    /// Whether an object has a list of its own.
+    pub(crate) fn has(&self, object: Guid) -> bool {
+        self.all.contains_key(&object)
+    }
+
     /// What has a list of its own.
     pub(crate) fn objects(&self) -> Vec<Guid> {
         self.all.keys().copied().collect()

@@ -1,7 +1,7 @@
 //! Further files of a row, made by the daemon with the rights of who started the session.
 //!
 //! ```text
-//!   writer thread ──▶ a thread of its own: groups, group, user of the starter ──▶ openat(folder, name) ──▶ Claim ──▶ the session
+//!   writer thread ──▶ a thread of its own: groups, group, user of the starter ──▶ openat(folder, name) ──▶ room? ──▶ Claim ──▶ the session
 //!                         └─ ends, and its rights with it
 //! ```
 //!
@@ -12,12 +12,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::AtFlags;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Error, Further, LOG_FILE_RIGHTS, NextFile, Result, open_log_file};
 
-use super::{Files, check, refused};
+use super::{Files, Terms, check, check_room, refused};
 use crate::access::Identity;
 
 /// Whose files they are: who asked, with the groups that the connection had.
@@ -34,21 +35,39 @@ impl From<Identity> for Owner {
     }
 }
 
-/// Makes the files of a row in a folder, each with these rights at most.
-pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files) -> NextFile {
+/// Makes the files of a row in a folder, each with these rights at most and on these terms.
+pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files, terms: Terms) -> NextFile {
     Box::new(move |name| {
-        let file = open_as(&owner, &folder, name, rights)?;
+        let has_room = |file: &OwnedFd| check_room(file, &terms, files.reserve());
+        let file = open_as(&owner, &folder, name, rights, &has_room)?;
         let claim = files.claim(check(&file)?)?;
         Ok(Further { file: file.into(), claim: Box::new(claim) })
     })
 }
 
-fn open_as(owner: &Owner, folder: &OwnedFd, path: &Path, rights: u32) -> Result<OwnedFd> {
+/// Opens a file with its owner's rights. One that was made here and is not wanted is removed again.
+fn open_as(
+    owner: &Owner,
+    folder: &OwnedFd,
+    path: &Path,
+    rights: u32,
+    is_wanted: &(dyn Fn(&OwnedFd) -> Result<()> + Sync),
+) -> Result<OwnedFd> {
     let Some(name) = path.file_name().map(Path::new) else {
         return Err(refused(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
     };
-    let open =
-        |user| open_log_file(folder, name, user, rights & LOG_FILE_RIGHTS).map(|(file, _)| file.into());
+    let open = |user| {
+        let (file, is_new) = open_log_file(folder, name, user, rights & LOG_FILE_RIGHTS)?;
+        let file = OwnedFd::from(file);
+        if let Err(e) = is_wanted(&file) {
+            if is_new {
+                // An empty file that stays behind does no harm.
+                let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+            }
+            return Err(e);
+        }
+        Ok(file)
+    };
     let me = geteuid().as_raw();
     if me == owner.uid || me != 0 {
         return open(me);
@@ -89,14 +108,15 @@ mod tests {
     /// What becomes of opening `name` in a folder of this mode that belongs to root.
     fn open_in(folder: &Path, name: &str, owner: &Owner) -> Result<fs::File, Status> {
         let dir = OwnedFd::from(fs::File::open(folder).unwrap());
-        open_as(owner, &dir, &folder.join(name), 0o640).map(fs::File::from).map_err(|e| e.status())
+        open_as(owner, &dir, &folder.join(name), 0o640, &|_| Ok(()))
+            .map(fs::File::from)
+            .map_err(|e| e.status())
     }
 
     #[test]
     fn a_file_is_made_with_the_rights_of_its_owner_and_no_others() {
         if geteuid().as_raw() != 0 {
-            eprintln!("skipped: only root can take another user's rights");
-            return;
+            return crate::skip::skip("root", "only root can take another user's rights");
         }
         let (ann, bob) = (&owner(54_321, &[]), &owner(54_322, &[]));
         let dir = tempfile::tempdir().unwrap();
@@ -128,5 +148,28 @@ mod tests {
         assert_eq!(geteuid().as_raw(), 0, "this thread is still root's");
         let written = fs::write(dir.path().join("mine"), "");
         assert!(written.is_ok(), "and so are its files");
+    }
+
+    #[test]
+    fn the_next_file_of_a_row_needs_room_and_leaves_nothing_where_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |mib| traceweir_transport::message::SessionConfig {
+            maximum_file_size: mib,
+            log_file_mode: 8,
+            ..Default::default()
+        };
+        let me = geteuid().as_raw();
+        let next = |mib, name: &str| {
+            let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
+            let terms = Terms::of_log(&config(mib), me);
+            let mut next = next_file(folder, owner(me, &[]), 0o640, Files::default(), terms);
+            next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
+        };
+        assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "what was made for it is gone");
+        fs::write(dir.path().join("a_2.etl"), "old").unwrap();
+        assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(fs::read(dir.path().join("a_2.etl")).unwrap(), b"old", "what was there stays");
+        assert_eq!(next(1, "a_3.etl"), Ok(()));
     }
 }

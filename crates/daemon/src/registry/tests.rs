@@ -1,14 +1,24 @@
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;
+use traceweir_transport::socket::Peer;
 
 use super::*;
 use crate::filter::Conditions;
+use crate::process::ProcessKey;
 
 const PROVIDER: Guid = Guid::from_u128(7);
 
 fn registry() -> Registry {
     let mut registry = Registry::default();
-    registry.processes.insert(1, Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 99));
+    registry.processes.insert(
+        1,
+        Process::new(
+            Peer { pid: std::process::id(), uid: 0, gid: 0 },
+            ProcessKey::of(std::process::id()),
+            99,
+        ),
+    );
     registry
 }
 
@@ -39,11 +49,11 @@ fn names_of_one_process_take_bounded_room() {
     let traits = TraitsBuilder::new(&name).finish().unwrap().to_vec();
     registry.register(1, 0, PROVIDER, &traits, false).unwrap();
     registry.register(1, 1, Guid::from_u128(8), &traits, false).unwrap();
-    let names: Vec<usize> = registry.providers().iter().map(|entry| entry.name.len()).collect();
+    let names: Vec<usize> = registry.providers(None).map(|entry| entry.name.len()).collect();
     assert_eq!(names, [20_000, 0]);
     registry.unregister(1, 0).unwrap();
     registry.register(1, 2, PROVIDER, &traits, false).unwrap();
-    assert_eq!(registry.providers().first().unwrap().name.len(), 20_000, "the room came back");
+    assert_eq!(registry.providers(None).next().unwrap().name.len(), 20_000, "the room came back");
 }
 
 #[test]
@@ -64,7 +74,7 @@ fn the_ninth_session_of_a_provider_is_refused_but_may_change() {
 
 #[test]
 fn an_acknowledgement_covers_all_earlier_orders() {
-    let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, 0);
+    let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, None, 0);
     process.awaited = BTreeMap::from([(1, 10), (3, 30), (7, 70)]);
     assert_eq!(process.acknowledged(0), []);
     assert_eq!(process.acknowledged(3), [10, 30]);
@@ -75,8 +85,9 @@ fn an_acknowledgement_covers_all_earlier_orders() {
 
 #[test]
 fn a_scope_holds_processes_not_ids() {
-    let here = Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, 0);
-    let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, 0);
+    let here =
+        Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, ProcessKey::of(std::process::id()), 0);
+    let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, None, 0);
     let scope = Some(Conditions::of(vec![ProcessKey::of(std::process::id()).unwrap()]));
     assert!(here.is_in(&scope) && !gone.is_in(&scope));
     assert!(here.is_in(&None) && gone.is_in(&None));
@@ -141,5 +152,82 @@ fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
     assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status.0, 87);
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove(1).unwrap();
-    assert!(!registry.is_known(Target::Group(group)) && registry.providers().is_empty());
+    assert!(!registry.is_known(Target::Group(group)) && registry.providers(None).next().is_none());
+}
+
+#[test]
+fn what_an_id_tells_counts_while_it_is_the_same_process() {
+    let pid = std::process::id();
+    let peer = Peer { pid, uid: 0, gid: 0 };
+    let same = Process::new(peer, ProcessKey::of(pid), 0);
+    assert_eq!(same.look_up(|it| it), Some(pid));
+    let another = Process::new(peer, ProcessKey::of(1), 0);
+    assert_eq!(another.look_up(|it| it), None, "it had this id before");
+    let unseen = Process::new(peer, None, 0);
+    assert_eq!(unseen.look_up(|it| it), None, "nobody knows who had this id");
+}
+
+#[test]
+fn processes_in_containers_are_meant_by_name_or_with_all_containers() {
+    let mut registry = registry();
+    // A process that cannot be seen from here is in another namespace.
+    registry.processes.insert(2, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
+    for link in [1, 2] {
+        registry.register(link, 0, PROVIDER, &[], false).unwrap();
+    }
+    let wanted = |registry: &Registry| [1, 2].map(|link| registry.wanted_by(link, 0));
+    enable(&mut registry, 5).unwrap();
+    assert_eq!(wanted(&registry), [vec![5], vec![]]);
+    assert_eq!(registry.wish(2, 0, 5), None);
+    let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+    let silos = EnableParams { property, ..EnableParams::default() };
+    registry.enable(Target::Provider(PROVIDER), 5, silos, None).unwrap();
+    assert_eq!(wanted(&registry), [vec![5], vec![5]]);
+    assert_eq!(registry.wish(2, 0, 5).unwrap().property, property);
+    assert!(Conditions::of(Vec::new()).name_processes() && !Conditions::default().name_processes());
+}
+
+#[test]
+fn providers_are_told_from_any_key_on_without_the_others() {
+    let mut registry = registry();
+    let group = Guid::from_u128(3);
+    let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
+    for number in 1..=4 {
+        registry.register(1, number, Guid::from_u128(number.into()), &traits, false).unwrap();
+    }
+    registry.enable(Target::Provider(Guid::from_u128(9)), 5, EnableParams::default(), None).unwrap();
+    registry.enable(Target::Provider(Guid::from_u128(2)), 5, EnableParams::default(), None).unwrap();
+    let keys = |after: Option<(u128, bool)>| -> Vec<_> {
+        let after = after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group));
+        registry.providers(after).map(|it| (it.provider, it.is_group)).collect()
+    };
+    let all = keys(None);
+    let wanted = [1, 2, 3, 4, 9].map(|guid| (Guid::from_u128(guid), false));
+    assert_eq!(all, [&wanted[..], &[(group, true)]].concat());
+    assert_eq!(keys(Some((2, false))), all[2..]);
+    assert_eq!(keys(Some((5, false))), all[4..], "one that has gone meanwhile");
+    assert_eq!(keys(Some((3, true))), []);
+}
+
+#[test]
+fn a_user_has_a_bounded_number_of_registrations_in_all_his_processes() {
+    let mut registry = Registry::default();
+    let process = |uid| Process::new(Peer { pid: 1, uid, gid: 1 }, None, 0);
+    let links = u64::try_from(MAX_REGISTRATIONS_OF_USER / MAX_REGISTRATIONS).unwrap();
+    for link in 0..=links {
+        registry.processes.insert(link, process(7));
+    }
+    registry.processes.insert(1000, process(8));
+    for link in 0..links {
+        for number in 0..u32::try_from(MAX_REGISTRATIONS).unwrap() {
+            registry.register(link, number, Guid::from_u128(number.into()), &[], false).unwrap();
+        }
+    }
+    assert_eq!(registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status.0, 1450);
+    registry.register(1000, 0, PROVIDER, &[], false).expect("another user's");
+    registry.unregister(0, 5).unwrap();
+    registry.register(links, 0, PROVIDER, &[], false).unwrap();
+    assert!(registry.register(links, 1, PROVIDER, &[], false).is_err());
+    registry.remove(0).unwrap();
+    registry.register(links, 1, PROVIDER, &[], false).unwrap();
 }

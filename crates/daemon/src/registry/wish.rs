@@ -73,7 +73,7 @@ impl Registry {
     ) -> impl Iterator<Item = (u64, &'a Enable)> {
         let enables = |target: Target| self.enables.get(&target).into_iter().flatten();
         let all = registration.targets().flat_map(enables);
-        all.filter(|(_, enable)| process.is_in(&enable.scope)).map(|(session, enable)| (*session, enable))
+        all.filter(|(_, enable)| process.is_meant_by(enable)).map(|(session, enable)| (*session, enable))
     }
 }
 

@@ -18,8 +18,9 @@ use traceweir_transport::socket::Connection;
 use super::link::Link;
 use super::{LISTENER, PATIENCE, Server};
 use crate::access::Identity;
-use crate::limits::Crowd;
-use crate::log::warning;
+use crate::limits::{Crowd, MAX_LINKS, MAX_LINKS_OF_GUEST};
+use crate::log::{refused, warning};
+use crate::process::ProcessKey;
 use crate::service::LinkId;
 
 /// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
@@ -47,7 +48,10 @@ impl Server {
     pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {
         let peer = connection.peer();
         if !self.has_room(&connection) {
-            let reason = "too many connections".to_owned();
+            let reason = format!(
+                "too many connections: the daemon has {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}"
+            );
+            refused!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
             // It is closed in any case; whether it hears why is its own affair.
             let _ = connection.send(0, &message, &[], Duration::ZERO);
@@ -55,6 +59,7 @@ impl Server {
         }
         let is_guest = self.service.access().is_guest(&peer);
         let identity = is_guest.then(|| Identity::of(&peer, connection.peer_groups()));
+        let process = process_behind(&connection);
         self.last_link += 1;
         let id = self.last_link;
         let mut link = Link::new(connection);
@@ -62,7 +67,7 @@ impl Server {
             return;
         }
         self.links.insert(id, link);
-        self.service.connected(id, peer, knocked);
+        self.service.connected(id, peer, process, knocked);
         if let Some(identity) = identity {
             self.service.identified(id, identity);
         }
@@ -107,6 +112,13 @@ impl Server {
             warning!("the listener does not come back: {e}");
         }
     }
+}
+
+/// The process at the other end. Its id was fixed when the connection was made: where it has ended since, nobody knows whose that is now.
+fn process_behind(connection: &Connection) -> Option<ProcessKey> {
+    let key = ProcessKey::of(connection.peer().pid)?;
+    // Afterwards: who lives now was the one that had the id.
+    (!connection.peer_has_ended()).then_some(key)
 }
 
 /// How long a new connection may take to say who it is; `None`: as long as it likes.

@@ -26,7 +26,7 @@ use super::control::apart;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, LinkId, Service, info, refused, warning};
-use crate::access::Change;
+use crate::access::{Change, GROUP};
 use crate::error::Refusal;
 
 /// Changes of lists that may wait for the disk.
@@ -47,6 +47,8 @@ struct Asked {
     peer: Peer,
     object: Guid,
     change: Change,
+    /// It is about a session whose GUID was made up: its list lives no longer than that, and is in memory only.
+    is_passing: bool,
 }
 
 /// The rights that running a session takes.
@@ -202,7 +204,8 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of access lists are under way"));
         }
         if let Some(peer) = self.peer(asker.link) {
-            self.access_changes.waiting.push_back(Asked { asker, peer, object, change });
+            let is_passing = self.sessions.generated.contains(&object);
+            self.access_changes.waiting.push_back(Asked { asker, peer, object, change, is_passing });
         }
         self.begin_changes();
         Ok(())
@@ -215,6 +218,8 @@ impl Service {
         {
             // A change that was waited for may have taken the right to this one.
             let may = self.check_right(asked.asker.link, asked.object, Rights::WMIGUID_SET);
+            let is_there = !asked.is_passing || self.sessions.generated.contains(&asked.object);
+            let may = may.and_then(|()| if is_there { Ok(()) } else { Err(not_running()) });
             match may.and_then(|()| self.access.lists.after(asked.object, &asked.change)) {
                 Ok(list) => self.save_access(asked, list),
                 Err(refusal) => self.refuse(asked.asker, refusal),
@@ -226,7 +231,8 @@ impl Service {
     fn save_access(&mut self, asked: Asked, list: Option<(SecurityDescriptor, Vec<u8>)>) {
         let (list, bytes) = list.unzip();
         self.access_changes.saving = Some((asked, list));
-        let Some(folder) = self.access.folder.clone() else { return self.access_saved(Ok(Ok(()))) };
+        let folder = self.access.folder.clone().filter(|_| !asked.is_passing);
+        let Some(folder) = folder else { return self.settle_access(Ok(Ok(()))) };
         let promise = Promise::new(&self.post, |outcome| Notice::AccessSaved { outcome });
         apart(move || {
             promise.keep(Ok(match bytes {
@@ -236,10 +242,23 @@ impl Service {
         });
     }
 
+    /// The GUID that was made up for a session is nobody's any more, and so is its list.
+    pub(super) fn forget_generated(&mut self, guid: Guid) {
+        if self.sessions.generated.remove(&guid) && self.access.lists.has(guid) {
+            self.access.lists.put(guid, None);
+            info!("access to {guid} is forgotten with its session, whose GUID was made up");
+        }
+    }
+
     /// A change is on the disk, or could not be brought there: then all is as it was.
     pub(super) fn access_saved(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
+        self.settle_access(outcome);
+        self.begin_changes();
+    }
+
+    fn settle_access(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
         let Some((asked, list)) = self.access_changes.saving.take() else { return };
-        let Asked { asker, peer: Peer { uid, pid, .. }, object, change } = asked;
+        let Asked { asker, peer: Peer { uid, pid, .. }, object, change, is_passing } = asked;
         let failure = match outcome {
             Ok(Ok(())) => None,
             Ok(Err(e)) => Some((traceweir_transport::error::status_of(&e), e.to_string())),
@@ -248,7 +267,8 @@ impl Service {
         match failure {
             None => {
                 self.access.lists.put(object, list);
-                info!("access to {object} changed by uid {uid}, process {pid}: {change}");
+                let until = if is_passing { ", for as long as the session is known" } else { "" };
+                info!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
                 self.reply(asker, Message::Done);
             }
             Some((status, why)) => {
@@ -257,22 +277,26 @@ impl Service {
                 self.refuse(asker, Refusal::new(status, why));
             }
         }
-        self.begin_changes();
     }
 }
 
 /// Why somebody whom no list names is not let in.
 pub(super) fn not_let_in(role: Role, uid: u32) -> String {
     match role {
-        Role::Provider => "this daemon serves its own user only".to_owned(),
+        Role::Provider => format!(
+            "this daemon serves its own user and root only, and uid {uid} is another; the system's daemon serves all (weir daemon --system)"
+        ),
         Role::Controller => format!(
-            "user may not control this daemon's sessions; an administrator can grant that with: \
-             weir access grant OBJECT --user {uid} RIGHT…"
+            "uid {uid} may not control this daemon's sessions: no list grants it one of the rights query, change-access, create-realtime, \
+             create-file and enable, which the built-in list grants to the group {GROUP}; an administrator can put the user in it with: \
+             usermod -aG {GROUP} USER, or grant a right with: weir access grant OBJECT --user {uid} RIGHT…"
         ),
         Role::Consumer => {
             let right = Rights::TRACELOG_ACCESS_REALTIME;
             let remedy = remedy("SESSION", uid, right);
-            format!("user may not read this daemon's sessions, which needs {right} on the session; {remedy}")
+            format!(
+                "uid {uid} may not read this daemon's sessions, which needs {right} on the session (the built-in list grants it to the group {GROUP}); {remedy}"
+            )
         }
     }
 }

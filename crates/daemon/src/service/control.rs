@@ -1,27 +1,19 @@
-//! Sessions: start, query, update, flush, stop.
+//! Sessions that run: query, update, flush, and what their threads report. How they begin is in `start`, how they end in `end`.
 //!
 //! ```text
-//!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: check and empty the file, Session::start)─▶ Started ─▶ Properties
-//!   Stop  ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped ─▶ Properties
-//!   end by itself, shut down ─▶ as Stop, for nobody
+//!   Update, Flush, … ─▶ counted ─(own thread: check and empty the file)─▶ the session's thread ─▶ Changed ─▶ Properties
 //! ```
 
 use std::path::PathBuf;
-use std::time::Instant;
 
-use traceweir_format::Guid;
-use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
-use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_NONSTOPPABLE_MODE};
+use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 use traceweir_format::spec::status::Status;
-use traceweir_session::{Config, Done, Place, Session};
+use traceweir_session::{Done, Session};
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
-use super::access::rights_to_run;
 use super::notice::{Notice, Promise};
-use super::sessions::{Entry, State, not_running};
-use super::wait::Purpose;
-use super::{Asker, CLOSE_WITHIN, Service, info, own, warning};
-use crate::access::Identity;
+use super::sessions::not_running;
+use super::{Asker, Service, warning};
 use crate::error::Refusal;
 use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
@@ -31,77 +23,6 @@ const MAX_CHANGES: usize = 64;
 const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
 
 impl Service {
-    /// Starts a session.
-    pub(super) fn start(
-        &mut self,
-        asker: Asker,
-        mut config: SessionConfig,
-        passed: Passed,
-    ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
-        // What gets a GUID that nobody knows has no list but the default.
-        let judged_by = if config.guid.is_null() { DEFAULT_TRACE_SECURITY } else { config.guid };
-        if config.guid.is_null() {
-            config.guid = random_guid()?;
-        }
-        let config = own::checked(asker, config)?;
-        let raw = config.properties();
-        self.check_right(asker.link, judged_by, rights_to_run(raw))?;
-        self.sessions.check(&raw.name, &raw.guid)?;
-        self.privates.check_name(&raw.name)?;
-        let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
-        passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
-        let (name, guid) = (raw.name.clone(), raw.guid);
-        let config = self.fit(config)?;
-        let raw = config.properties();
-        let id = self.sessions.next_id();
-        let state = State::Starting { asker, ended: None };
-        let tied_to = raw.tied.then_some(asker.link);
-        let pool_bytes = pool_bytes(raw, raw.maximum_buffers);
-        let (file, changes, turned_away) = (None, 0, 0);
-        self.sessions
-            .insert(id, Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, state });
-        self.launch(id, config, passed, (pid, owner));
-        Ok(())
-    }
-
-    /// With fewer buffers at most, where all sessions together would take too much of the memory.
-    fn fit(&self, config: Config) -> Result<Config, Refusal> {
-        let (raw, left) = (config.properties(), self.sessions.pool_left());
-        if pool_bytes(raw, raw.maximum_buffers) <= left {
-            return Ok(config);
-        }
-        if pool_bytes(raw, raw.minimum_buffers) > left {
-            let why = "the buffers of all sessions would take more than half of the memory";
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
-        }
-        let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
-        Ok(config.with_maximum_buffers(maximum_buffers))
-    }
-
-    /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
-    fn launch(&self, id: u64, config: Config, passed: Passed, (pid, owner): (u32, Identity)) {
-        let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
-        let (post, files) = (self.post.clone(), self.files.clone());
-        apart(move || {
-            let opened = passed.open(&files, &Terms::to_start(config.properties()));
-            promise.keep(opened.and_then(|Opened { file, claim, folder, rights }| {
-                let on_end = Box::new(move |ended: traceweir_session::Ended| {
-                    post(Notice::Ended { id, status: ended.status });
-                });
-                let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files));
-                let starter = (pid, pid);
-                let session = Session::start(config, Place { id, file, next_file, starter, on_end })?;
-                Ok((session, claim))
-            }));
-        });
-    }
-
-    /// Keeps so many MB free on the system's own file system when sessions start.
-    pub(crate) fn set_reserve_mb(&self, reserve: u32) {
-        self.files.set_reserve(u64::from(reserve) << 20);
-    }
-
     /// Controls a session.
     pub(super) fn control(
         &mut self,
@@ -166,20 +87,17 @@ impl Service {
             session.update(update, None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
         }
-        let (files, starter) = (self.files.clone(), self.starter(asker.link));
-        apart(move || match passed.open(&files, &Terms::to_change(&config)) {
+        let (_, owner) = self.starter(asker.link).ok_or_else(not_running)?;
+        let (files, terms) = (self.files.clone(), Terms::of_log(&config, owner.uid));
+        apart(move || match passed.open(&files, &terms) {
             Ok(Opened { file, claim, folder, rights }) => {
                 let done = promise.completed_by(|it| (it, claim)).done();
-                match (file, folder, starter) {
-                    (Some(file), Some(folder), Some((_, owner))) => {
-                        session.update_row(
-                            update,
-                            file,
-                            next_file(folder, owner.into(), rights, files),
-                            done,
-                        );
+                match (file, folder) {
+                    (Some(file), Some(folder)) => {
+                        let next_file = next_file(folder, owner.into(), rights, files, terms);
+                        session.update_row(update, file, next_file, done);
                     }
-                    (file, ..) => session.update(update, file, done),
+                    (file, _) => session.update(update, file, done),
                 }
             }
             Err(e) => promise.keep(Err(e)),
@@ -248,58 +166,11 @@ impl Service {
         Promise::new(&self.post, move |outcome| Notice::Changed { id, asker, keeps_file, outcome })
     }
 
-    fn stop(&mut self, asker: Asker, id: u64) -> Result<(), Refusal> {
-        let mode = self.sessions.session(id).map_or(0, |session| session.properties().config.log_file_mode);
-        if mode & EVENT_TRACE_NONSTOPPABLE_MODE != 0 {
-            let why = "the session is non-stoppable: it runs for as long as its daemon";
-            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
-        }
-        match self.sessions.get_mut(id).map(|entry| &mut entry.state) {
-            Some(State::Running(_)) => self.begin_stop(id, Some(asker)),
-            // It is ending by itself: the first who asks gets the outcome.
-            Some(State::Stopping { asker: waiting @ None, .. }) => *waiting = Some(asker),
-            Some(State::Stopping { .. }) => {
-                let why = "the session is already stopping";
-                return Err(Refusal::new(Status::ERROR_ACTIVE_CONNECTIONS, why));
-            }
-            Some(State::Starting { .. }) | None => return Err(not_running()),
-        }
-        Ok(())
-    }
-
-    /// Tells all processes to write no more; the session is stopped when they have said so.
-    pub(super) fn begin_stop(&mut self, id: u64, asker: Option<Asker>) {
-        let Some(session) = self.sessions.running_session(id).cloned() else { return };
-        let Some(entry) = self.sessions.get_mut(id) else { return };
-        entry.state = State::Stopping { session, asker };
-        let wait = self.waits.next_id();
-        let mut waiting = 0;
-        for link in self.registry.forget_session(id) {
-            let Some(process) = self.registry.processes.get_mut(&link) else { continue };
-            let order = process.next_order();
-            process.awaited.insert(order, wait);
-            self.waits.is_for(wait, link);
-            waiting += 1;
-            self.send(link, 0, Message::CloseSession { order, session: id });
-        }
-        if waiting == 0 {
-            self.finish_stop(id);
-        } else {
-            self.waits.begin(wait, waiting, Some(Instant::now() + CLOSE_WITHIN), Purpose::Stop(id), None);
-        }
-    }
-
-    /// Nobody writes to the session any more: collect the rest and finish the file.
-    pub(super) fn finish_stop(&mut self, id: u64) {
-        if let Some(session) = self.sessions.session(id) {
-            session.stop(Promise::new(&self.post, move |outcome| Notice::Stopped { id, outcome }).done());
-        }
-    }
-
     /// A session's thread has finished something.
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Started { id, outcome } => self.started(id, outcome),
+            Notice::Looked { asker, refusal, outcome } => self.looked(asker, refusal, outcome),
             Notice::Ended { id, status } => self.ended(id, status),
             Notice::Changed { id, asker, keeps_file, outcome } => {
                 let outcome = self.changed(id, keeps_file, outcome);
@@ -332,61 +203,7 @@ impl Service {
         Ok(entry.with_turned_away(properties))
     }
 
-    fn started(&mut self, id: u64, outcome: traceweir_session::Result<(Session, Option<Claim>)>) {
-        let Some(entry) = self.sessions.get_mut(id) else { return };
-        let State::Starting { asker, ended } = entry.state else { return };
-        match outcome {
-            Ok((session, claim)) => {
-                entry.file = claim;
-                info!("session {:?} started by connection {}", entry.name, asker.link);
-                let properties = session.properties();
-                entry.state = State::Running(session);
-                self.answer(asker, Ok(properties));
-                let is_left = self.is_left(id);
-                if ended.is_some() || self.leaving || is_left {
-                    self.begin_stop(id, None);
-                }
-            }
-            Err(e) => {
-                self.sessions.remove(id);
-                self.answer(asker, Err(e));
-            }
-        }
-    }
-
-    /// Whether the connection that a session is tied to ended while it started.
-    fn is_left(&mut self, id: u64) -> bool {
-        let tied_to = self.sessions.get_mut(id).and_then(|entry| entry.tied_to);
-        tied_to.is_some_and(|link| !self.clients.contains_key(&link))
-    }
-
-    fn ended(&mut self, id: u64, status: Status) {
-        let Some(entry) = self.sessions.get_mut(id) else { return };
-        info!("session {:?} ended by itself: {status}", entry.name);
-        match &mut entry.state {
-            State::Starting { ended, .. } => *ended = Some(status),
-            State::Running(_) => self.begin_stop(id, None),
-            State::Stopping { .. } => {}
-        }
-    }
-
-    fn stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
-        let Some(entry) = self.sessions.remove(id) else { return };
-        let outcome = outcome.map(|properties| entry.with_turned_away(properties));
-        match &outcome {
-            Ok(it) => {
-                info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost);
-                self.sessions.remember(it.clone());
-            }
-            Err(e) => warning!("session {:?} stopped: {e}", entry.name),
-        }
-        self.used = Instant::now();
-        if let State::Stopping { asker: Some(asker), .. } = entry.state {
-            self.answer(asker, outcome);
-        }
-    }
-
-    fn answer(&mut self, asker: Asker, outcome: traceweir_session::Result<Properties>) {
+    pub(super) fn answer(&mut self, asker: Asker, outcome: traceweir_session::Result<Properties>) {
         match outcome {
             Ok(properties) => self.reply(asker, Message::Properties(Box::new(properties))),
             Err(e) => self.refuse(asker, e.into()),
@@ -402,23 +219,12 @@ pub(super) fn apart(work: impl FnOnce() + Send + 'static) {
 }
 
 /// Bytes of so many buffers of a session.
-fn pool_bytes(config: &SessionConfig, buffers: u32) -> u64 {
+pub(super) fn pool_bytes(config: &SessionConfig, buffers: u32) -> u64 {
     u64::from(config.buffer_size).saturating_mul(1024).saturating_mul(u64::from(buffers))
 }
 
 /// Buffers of a session that so many bytes hold.
-fn buffers_in(bytes: u64, config: &SessionConfig) -> u32 {
+pub(super) fn buffers_in(bytes: u64, config: &SessionConfig) -> u32 {
     let buffers = bytes.checked_div(pool_bytes(config, 1)).unwrap_or(0);
     u32::try_from(buffers).unwrap_or(u32::MAX)
-}
-
-fn random_guid() -> Result<Guid, Refusal> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|_| Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers"))?;
-    // The marks of a random GUID (RFC 9562, version 4): it never equals one that was derived from a name.
-    let [_, _, _, _, _, _, _, version, variant, ..] = &mut bytes;
-    *version = *version & 0x0F | 0x40;
-    *variant = *variant & 0x3F | 0x80;
-    Ok(Guid::from_bytes(&bytes))
 }

@@ -16,7 +16,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef
 
 use super::access::rights_to_run;
 use super::wait::Purpose;
-use super::{Asker, LinkId, Service};
+use super::{Asker, LinkId, Service, enabled};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
 use crate::registry::{Process, Target};
@@ -41,15 +41,11 @@ impl Service {
         let (session, running) = self.sessions.find_running(session)?;
         let config = running.properties().config;
         if provider.is_null() {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider"));
+            return Err(is_no_provider());
         }
         // What a session records is changed by who may run it, and no one else.
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        if is_system_provider(&provider) {
-            let why = "a system provider is enabled on a system logger only";
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
-        }
-        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        self.check_enable(asker.link, provider)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
@@ -65,6 +61,7 @@ impl Service {
                 Err(refusal) => failure = failure.or(Some(refusal)),
             }
         }
+        enabled!("{}, {} {provider} for session {:?}", self.who(asker.link), verb(code), config.name);
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {
                 let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
@@ -76,6 +73,26 @@ impl Service {
             _ => self.reply(asker, Message::Done),
         }
         Ok(())
+    }
+
+    /// Whether the peer of a connection may enable these at all, in whatever session.
+    pub(super) fn check_enables(&mut self, asker: Asker, providers: &[Guid]) -> Result<(), Refusal> {
+        for provider in providers {
+            if provider.is_null() {
+                return Err(is_no_provider());
+            }
+            self.check_enable(asker.link, *provider)?;
+        }
+        self.reply(asker, Message::Done);
+        Ok(())
+    }
+
+    fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
+        if is_system_provider(&provider) {
+            let why = "a system provider is enabled on a system logger only";
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 
     /// Remembers what the session wants, and says which registrations are to be told.
@@ -194,5 +211,18 @@ impl Service {
             Ok(()) => self.reply(asker, Message::Done),
             Err(refusal) => self.refuse(asker, refusal),
         }
+    }
+}
+
+fn is_no_provider() -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider")
+}
+
+/// What a call does, for the log.
+pub(super) fn verb(code: EnableCode) -> &'static str {
+    match code {
+        EnableCode::Enable => "enables",
+        EnableCode::Disable => "disables",
+        EnableCode::CaptureState => "asks for the state of",
     }
 }

@@ -10,6 +10,7 @@ use traceweir_session::{Error, Live, Result, Session};
 use traceweir_transport::message::Properties;
 
 use super::Asker;
+use crate::error::Refusal;
 use crate::logfile::Claim;
 
 /// Something that a session's thread has finished.
@@ -20,6 +21,15 @@ pub(crate) enum Notice {
         id: u64,
         /// It, and its file.
         outcome: Result<(Session, Option<Claim>)>,
+    },
+    /// The file of a session that there is no place for was looked at.
+    Looked {
+        /// Who asked.
+        asker: Asker,
+        /// Why there is no place.
+        refusal: Refusal,
+        /// Whether it could have been written.
+        outcome: Result<()>,
     },
     /// A session ended by itself.
     Ended {

@@ -15,11 +15,14 @@
 //!    first one's also when that process is gone.
 //! 3. Such sessions are in no list of sessions and not counted with them; there are [`MAX_PRIVATES`] at most. Names are shared with all others, logger ids
 //!    with none.
-//! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts.
+//! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts. Nobody has to
+//!    wait for the processes of others: those that take part in root's session are given [`OTHERS_WITHIN`], and where filters name them [`ANSWER_WITHIN`] at most.
+//!    Who refuses, or is silent at the end, is counted as one event lost, so that it shows.
 //! 5. Starting one takes the rights of any session, on the provider's GUID; it is controlled by who started it, and by root and the daemon's own user. A file is named
 //!    by its starter and by root alone: it is opened with the rights of others.
 
 mod act;
+mod answers;
 mod owner;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +54,9 @@ const MAX_PENDING_OF_ONE: usize = 16;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The same where a disk may be waited for.
 const DISK_WITHIN: Duration = Duration::from_secs(50);
+
+/// The same for processes of other users than the starter's, which nobody has asked for by name.
+const OTHERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Their logger ids, which those of the daemon's own sessions never reach: more than private sessions that run or are being stopped.
 const LOGGERS: RangeInclusive<u16> = 0x8000..=0xFFFE;
@@ -85,6 +91,8 @@ struct Private {
     tied_to: Option<LinkId>,
     /// What processes that are gone had to say.
     gone: Properties,
+    /// Processes that would not run it, or said nothing at its end.
+    turned_away: u64,
 }
 
 /// A process that takes part.
@@ -94,6 +102,8 @@ struct Member {
     runs: bool,
     /// It has the file's plain name.
     is_named: bool,
+    /// It belongs to another user than the starter.
+    is_anothers: bool,
     last: Properties,
 }
 
@@ -118,6 +128,8 @@ struct Pending {
     succeeded: usize,
     failure: Option<Refusal>,
     deadline: Option<Instant>,
+    /// Until when those are waited for who need not be.
+    others: Option<(Instant, BTreeSet<LinkId>)>,
 }
 
 impl Privates {
@@ -174,7 +186,8 @@ impl Privates {
 
     /// When the first request is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.pending.values().filter_map(|it| it.deadline).min()
+        let others = |it: &Pending| it.others.as_ref().map(|(at, _)| *at);
+        self.pending.values().flat_map(|it| [it.deadline, others(it)]).flatten().min()
     }
 
     /// The same for a controller that may wait for ever: one of them does not take the place of all others.
@@ -235,7 +248,22 @@ impl Private {
             add(&mut sum, &member.last);
             sum.processes = sum.processes.saturating_add(1);
         }
+        let lost = &mut sum.lost_by_cause.no_region;
+        *lost = lost.saturating_add(self.turned_away);
+        sum.events_lost = sum.events_lost.saturating_add(self.turned_away);
         Properties { id, config: self.config.clone(), ..sum }
+    }
+
+    /// Those of its processes that nobody has to wait for.
+    fn others(&self) -> BTreeSet<LinkId> {
+        let are_named = self.who.is_some();
+        let others = self.members.iter().filter(|(_, it)| it.is_anothers && !are_named);
+        others.map(|(link, _)| *link).collect()
+    }
+
+    /// How long it may take to do something that waits for a disk: the disks of others are not waited for.
+    fn within_for_disk(&self) -> Duration {
+        if self.members.values().any(|it| it.is_anothers) { ANSWER_WITHIN } else { DISK_WITHIN }
     }
 
     /// A process is gone: what it said last still counts.
@@ -305,11 +333,12 @@ mod tests {
             enables: BTreeMap::new(),
             tied_to: None,
             gone: Properties::default(),
+            turned_away: 0,
         }
     }
 
     fn process(pid: u32, uid: u32) -> Process {
-        Process::new(Peer { pid, uid, gid: uid }, 1)
+        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::of(pid), 1)
     }
 
     fn names(text: &str) -> Filter {

@@ -24,7 +24,7 @@ use traceweir_session::{Identity, SourceId};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
-use super::{Asker, LinkId, Service, warning};
+use super::{Asker, LinkId, Service, refused, warning};
 use crate::error::Refusal;
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS};
 use crate::process;
@@ -112,7 +112,11 @@ impl Service {
     ) -> Result<(), Refusal> {
         self.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
         self.check_joining(link, traits)?;
-        self.registry.register(link, registration, provider, traits, classic)?;
+        let added = self.registry.register(link, registration, provider, traits, classic);
+        if let Err(refusal) = added {
+            refused!("{}: {provider} is not registered: {refusal}", self.who(link));
+            return Err(refusal);
+        }
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
         self.join_privates(link, provider);
@@ -221,8 +225,10 @@ impl Service {
             return Ok(true);
         }
         let Some(session) = self.sessions.running_session(id) else { return Ok(false) };
-        let pid = process.peer.pid;
-        let who = Identity::of(pid, process.peer.uid);
+        let (pid, uid) = (process.peer.pid, process.peer.uid);
+        let Some(who) = process.look_up(|pid| Identity::of(pid, uid)) else {
+            return Err(self.is_another(id, pid));
+        };
         let refusal = match session.attach(who, process::threads_of(pid)) {
             Ok(attached)
                 if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
@@ -242,6 +248,17 @@ impl Service {
         let why =
             format!("process {pid} gets no region: {refusal}; what was asked for stands, and is tried again");
         Err(Refusal::new(refusal.status, why))
+    }
+
+    /// The id of the process that connected is another's: what is written through the connection would be told under a false name. It is not tried again.
+    fn is_another(&mut self, session: u64, pid: u32) -> Refusal {
+        let why =
+            format!("process {pid} has ended, and its id may be another's: what it connected is not used");
+        warning!("session {session:#x}: {why}");
+        if let Some(entry) = self.sessions.get_mut(session) {
+            entry.turned_away = entry.turned_away.saturating_add(1);
+        }
+        Refusal::new(Status::ERROR_ACCESS_DENIED, why)
     }
 
     /// Closes the region of a process for a session that none of its registrations is enabled for any more.

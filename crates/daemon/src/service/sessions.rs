@@ -7,7 +7,7 @@
 //! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is used again as late as possible; the
 //! generation begins at the daemon's start time and never repeats, so that a stale id names nothing, also after a restart.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::Guid;
@@ -15,7 +15,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_transport::message::{Properties, SessionRef};
 
-use super::{Asker, LinkId};
+use super::{Asker, LinkId, Who};
 use crate::error::Refusal;
 use crate::limits;
 use crate::logfile::Claim;
@@ -54,6 +54,8 @@ pub(super) struct Entry {
     pub(super) turned_away: u64,
     /// Updates and flushes under way.
     pub(super) changes: usize,
+    /// Who started it.
+    pub(super) starter: Who,
     /// The connection whose end is its end.
     pub(super) tied_to: Option<LinkId>,
     /// How far it is.
@@ -82,6 +84,8 @@ pub(super) struct Sessions {
     all: BTreeMap<u64, Entry>,
     /// How the last ones were at their end, the latest first.
     outcomes: VecDeque<Properties>,
+    /// GUIDs that were made up for sessions that run, or are remembered.
+    pub(super) generated: BTreeSet<Guid>,
 }
 
 impl Sessions {
@@ -95,17 +99,23 @@ impl Sessions {
             last_logger: 0,
             all: BTreeMap::new(),
             outcomes: VecDeque::new(),
+            generated: BTreeSet::new(),
         }
     }
 
-    /// Whether a session of this name and GUID may be added.
-    pub(super) fn check(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
+    /// Whether a session may have this name and GUID.
+    pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
         if self.named(name).is_some() {
             return Err(name_is_taken(name));
         }
         if self.all.values().any(|entry| entry.guid == *guid) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
+        Ok(())
+    }
+
+    /// Whether there may be another session.
+    pub(super) fn check_room(&self) -> Result<(), Refusal> {
         if self.all.len() >= self.most {
             let why = format!("{} sessions are running, which is the limit", self.most);
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
@@ -119,7 +129,7 @@ impl Sessions {
         self.pool_budget.saturating_sub(taken)
     }
 
-    /// An id for a session to come. [`check`](Self::check) has said that there is room.
+    /// An id for a session to come. [`check_room`](Self::check_room) has said that there is room.
     pub(super) fn next_id(&mut self) -> u64 {
         let slots = u16::try_from(self.most.max(64)).unwrap_or(u16::MAX);
         let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
@@ -150,10 +160,11 @@ impl Sessions {
         self.all.remove(&id)
     }
 
-    /// Remembers how a session was at its end.
-    pub(super) fn remember(&mut self, outcome: Properties) {
-        self.outcomes.truncate(OUTCOMES - 1);
+    /// Remembers how a session was at its end; the one that is forgotten for it.
+    pub(super) fn remember(&mut self, outcome: Properties) -> Option<Properties> {
+        let forgotten = if self.outcomes.len() < OUTCOMES { None } else { self.outcomes.pop_back() };
         self.outcomes.push_front(outcome);
+        forgotten
     }
 
     /// How the session that is meant was at its end.
@@ -262,6 +273,11 @@ impl Sessions {
         self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }
 
+    /// The name of one.
+    pub(super) fn name(&self, id: u64) -> &str {
+        self.all.get(&id).map_or("", |entry| &entry.name)
+    }
+
     /// Names of all.
     pub(super) fn names(&self) -> Vec<String> {
         self.all.values().map(|entry| entry.name.clone()).collect()
@@ -286,7 +302,6 @@ pub(super) fn not_running() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn entry(name: &str, guid: u128) -> Entry {
         let asker = Asker { link: 1, request: 1 };
@@ -299,6 +314,7 @@ mod tests {
             turned_away: 0,
             changes: 0,
             tied_to: None,
+            starter: Who(None),
             state,
         }
     }
@@ -309,14 +325,14 @@ mod tests {
         let id = sessions.next_id();
         sessions.insert(id, entry("Ångström", 1));
         let status = |name: &str, guid| {
-            sessions.check(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
+            sessions.check_name(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
         };
         assert_eq!(status("ÅNGSTRÖM", 2), 183);
         assert_eq!(status("other", 1), 183);
         assert_eq!(status("other", 2), 0);
         let id = sessions.next_id();
         sessions.insert(id, entry("b", 2));
-        assert_eq!(sessions.check("c", &Guid::from_u128(3)).unwrap_err().status.0, 1450);
+        assert_eq!(sessions.check_room().unwrap_err().status.0, 1450);
         assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
         for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
             assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);

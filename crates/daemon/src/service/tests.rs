@@ -12,6 +12,9 @@ use traceweir_transport::message::{
 };
 use traceweir_transport::runtime::Scope;
 
+use crate::limits::MAX_PROVIDERS;
+use crate::registry::Process;
+
 const OWN: u32 = 1000;
 const STRANGER: u32 = 1001;
 
@@ -20,7 +23,7 @@ fn service(scope: Scope) -> Service {
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
-    service.connected(link, Peer { pid: 100, uid, gid: uid }, false);
+    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::of(100), false);
 }
 
 fn say(service: &mut Service, link: LinkId, message: Message) {
@@ -98,7 +101,7 @@ fn a_process_has_one_connection_until_that_is_gone() {
 #[test]
 fn only_a_provider_answers_a_knock() {
     let mut service = service(Scope::User);
-    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, true);
+    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, None, true);
     assert!(heard(&mut service).first().is_some_and(|first| first.contains("Knock")));
     say(&mut service, 1, hello(Role::Controller, 1));
     assert_eq!(heard(&mut service), ["1 refused 87", "1 close"]);
@@ -193,12 +196,12 @@ fn registering_and_leaving_keep_the_registry_in_step() {
         },
     );
     assert_eq!(heard(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
-    assert_eq!(service.registry.providers().len(), 1);
+    assert_eq!(service.registry.providers(None).count(), 1);
     say(&mut service, 1, Message::Unregister { registration: 4 });
     say(&mut service, 1, Message::Ack { order: 12345 });
     assert_eq!(heard(&mut service), ["1 Done"]);
     service.disconnected(1);
-    assert!(service.registry.providers().is_empty());
+    assert!(service.registry.providers(None).next().is_none());
 }
 
 #[test]
@@ -411,7 +414,7 @@ fn providers_leave_places_for_those_who_control() {
     let mut service = service(Scope::System);
     for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
         let pid = u32::try_from(link).unwrap() + 2;
-        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, 1));
+        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, None, 1));
     }
     connect(&mut service, 9000, 0);
     connect(&mut service, 9001, OWN);

@@ -12,7 +12,8 @@ use traceweir_transport::message::{Control, EnableCode, Message, Role, SessionCo
 use traceweir_transport::socket::Connection;
 
 use crate::util::{
-    Client, Daemon, PATIENCE, PROVIDER, enable, hello, live, new_instance, open, properties, status, to_file,
+    Client, Daemon, PATIENCE, PROVIDER, can, enable, hello, live, new_instance, open, properties, status,
+    to_file,
 };
 
 const ANN: u32 = 64_311;
@@ -24,18 +25,7 @@ const DENIED: u32 = 5;
 
 /// Becoming somebody else takes root.
 fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(is_root || !required.split(',').any(|r| r == "all" || r == "root"), "required: root");
-    if !is_root {
-        // The harness captures `eprintln!` but not the stream itself.
-        let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let _ = std::io::Write::write_all(
-            &mut std::io::stderr(),
-            format!("skipped {name}: becoming other users takes root\n").as_bytes(),
-        );
-    }
-    is_root
+    can(rustix::process::geteuid().is_root(), "root", "becoming other users takes root")
 }
 
 /// A connection of this user.
@@ -189,7 +179,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
     for session in &all {
         root.enable(session.id, PROVIDER);
     }
-    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { from: 0 }) {
+    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { after: None }) {
         Message::Providers { providers, .. } => {
             providers[0].sessions.iter().map(|it| it.session).collect::<Vec<_>>()
         }
@@ -369,5 +359,70 @@ fn a_users_daemon_lets_no_guest_in_whatever_its_lists_say() {
     }
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         assert_eq!(at_the_door(&daemon, ANN, role), DENIED, "{role:?}");
+    }
+}
+
+#[test]
+fn rights_to_enable_can_be_asked_for_before_anything_is_started() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let other = Guid::from_u128(77);
+    let check = |providers: &[Guid]| Message::CheckEnables { providers: providers.to_vec() };
+    assert_eq!(root.ask(check(&[PROVIDER, other])), Message::Done);
+    assert_eq!(root.status(check(&[Guid::NULL])), 87);
+    grant(&mut root, other, Sid::user(ANN), Rights::TRACELOG_GUID_ENABLE);
+    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    assert_eq!(ann.ask(check(&[])), Message::Done);
+    assert_eq!(ann.ask(check(&[other])), Message::Done);
+    needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| check(&[other, PROVIDER]));
+    assert!(
+        matches!(root.ask(Message::QueryProviders { after: None }), Message::Providers { providers, .. } if providers.is_empty()),
+        "nothing is enabled by asking"
+    );
+}
+
+#[test]
+fn the_list_of_a_made_up_guid_goes_with_its_session_and_is_never_on_the_disk() {
+    let daemon = Daemon::start();
+    let mut root = daemon.controller();
+    let lists = |root: &mut Client| match root.ask(Message::QueryAccessLists { from: 0 }) {
+        Message::AccessLists { objects, .. } => objects,
+        other => panic!("{other:?}"),
+    };
+    let session = root.start(live("s"));
+    let made_up = session.config.guid;
+    grant(&mut root, made_up, Sid::user(ANN), Rights::WMIGUID_QUERY);
+    grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY);
+    let mut both = vec![made_up, SESSION];
+    both.sort();
+    assert_eq!(lists(&mut root), both);
+    let folder = daemon.runtime().path().join("security.d");
+    let files = || fs::read_dir(&folder).unwrap().map(|it| it.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!(files(), [std::ffi::OsString::from(SESSION.to_string())]);
+    root.stop(session.id);
+    assert_eq!(lists(&mut root), both, "its outcome can still be asked for");
+    // As many as are remembered.
+    for _ in 0..64 {
+        let id = root.start(live("other")).id;
+        root.stop(id);
+    }
+    assert_eq!(lists(&mut root), [SESSION]);
+}
+
+#[test]
+fn who_is_turned_away_at_the_door_is_told_what_is_missing() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    for role in [Role::Controller, Role::Consumer] {
+        let answer = Client::new(connection_of(&daemon, ANN)).ask(hello(role, new_instance()));
+        let Message::Refused { status: DENIED, reason } = answer else { panic!("{answer:?}") };
+        for word in ["group traceweir", &format!("uid {ANN}"), "weir access grant"] {
+            assert!(reason.contains(word), "{word}: {reason}");
+        }
     }
 }

@@ -159,7 +159,8 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     provider.register_quietly(1, PROVIDER);
     let ahead = Guid::from_u128(1);
     controller.enable(ids[0], ahead);
-    let Message::Providers { total: 2, providers } = controller.ask(Message::QueryProviders { from: 0 })
+    let Message::Providers { more: false, providers } =
+        controller.ask(Message::QueryProviders { after: None })
     else {
         panic!()
     };

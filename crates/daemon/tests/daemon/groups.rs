@@ -35,7 +35,7 @@ fn classic(provider: &mut Client, registration: u32) {
 }
 
 fn listed(controller: &mut Client) -> Vec<ProviderEntry> {
-    match controller.ask(Message::QueryProviders { from: 0 }) {
+    match controller.ask(Message::QueryProviders { after: None }) {
         Message::Providers { providers, .. } => providers,
         other => panic!("{other:?}"),
     }

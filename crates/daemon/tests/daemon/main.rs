@@ -3,6 +3,7 @@
 mod access;
 mod autologger;
 mod consume;
+mod containers;
 mod control;
 mod enable;
 mod groups;

@@ -219,3 +219,21 @@ fn the_largest_buffers_are_to_be_had() {
     stop(&mut controller, &mut provider, session.id);
     assert_eq!(finished_events(&path), 1_000 - lost);
 }
+
+#[test]
+fn a_file_that_an_update_names_needs_room_as_one_at_the_start_does() {
+    let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.reserve_mb = 0);
+    let mut controller = daemon.controller();
+    let path = daemon.path("later.etl");
+    fs::write(&path, "old").unwrap();
+    for (limit, status_of_update) in [(u32::MAX, 112), (1, 0)] {
+        let config = SessionConfig { maximum_file_size: limit, ..live("s") };
+        let session = controller.start(config).id;
+        let update = Update { log_file: Some(path.clone()), ..Update::default() };
+        let message = Message::Control { session: SessionRef::Id(session), control: Control::Update(update) };
+        let answer = controller.ask_with(message, &[&open(&path)]);
+        assert_eq!(status(&answer), status_of_update, "{answer:?}");
+        assert_eq!(fs::read(&path).unwrap() == b"old", status_of_update != 0);
+        controller.stop(session);
+    }
+}

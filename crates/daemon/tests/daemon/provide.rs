@@ -46,7 +46,7 @@ fn what_a_vanished_process_wrote_is_collected() {
     assert_eq!(write_events(first, 10) + write_events(second, 20), 0);
     drop(provider);
     until("the process is forgotten", || controller.query(a).processes + controller.query(b).processes == 0);
-    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { from: 0 }) else {
+    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None }) else {
         panic!()
     };
     assert_eq!(providers[0].pids, [], "only the enables are left");

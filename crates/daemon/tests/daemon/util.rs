@@ -5,11 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
-use traceweir_daemon::{Options, Stopper, run_until};
+use traceweir_daemon::Options;
 use traceweir_format::Guid;
 use traceweir_format::etl::{Trace, check};
 use traceweir_format::header::event::EventHeader;
@@ -21,25 +20,24 @@ use traceweir_transport::ring::{Gather, Outlet, RegionSource};
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Envelope};
 
-/// Longer than anything here takes, also on a machine that is busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+#[path = "../../../../tests/support/daemon_thread.rs"]
+mod daemon_thread;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
+#[path = "../../../../tests/support/wait.rs"]
+mod wait;
+
+use daemon_thread::DaemonThread;
+pub(crate) use skip::{can, skip};
+pub(crate) use wait::{PATIENCE, eventually, until};
+
 /// The provider of most tests.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
 
-/// Waits until something is so.
-pub(crate) fn until(what: &str, mut test: impl FnMut() -> bool) {
-    let by = Instant::now() + PATIENCE;
-    while !test() {
-        assert!(Instant::now() < by, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// A daemon in a thread.
 pub(crate) struct Daemon {
+    thread: DaemonThread,
     dir: TempDir,
-    stopper: Stopper,
-    thread: Option<JoinHandle<traceweir_daemon::Result<()>>>,
 }
 
 impl Daemon {
@@ -53,15 +51,7 @@ impl Daemon {
         let runtime = RuntimeDir::at(&dir.path().join("run"));
         let mut options = Options::new(runtime);
         change(&mut options);
-        let stopper = Stopper::new().unwrap();
-        let its = stopper.clone();
-        let thread = std::thread::spawn(move || run_until(options, &its));
-        let daemon = Self { dir, stopper, thread: Some(thread) };
-        until("a daemon answers", || {
-            assert!(!daemon.has_left(), "the daemon does not start");
-            Connection::connect(&daemon.runtime().control_socket(), PATIENCE).is_ok()
-        });
-        daemon
+        Self { thread: DaemonThread::start(options), dir }
     }
 
     pub(crate) fn runtime(&self) -> RuntimeDir {
@@ -96,29 +86,19 @@ impl Daemon {
     }
 
     pub(crate) fn has_left(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.thread.has_left()
     }
 
     /// Waits until it leaves by itself.
-    pub(crate) fn wait(mut self) -> TempDir {
-        until("the daemon leaves", || self.has_left());
-        self.thread.take().unwrap().join().unwrap().unwrap();
-        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    pub(crate) fn wait(self) -> TempDir {
+        self.thread.wait();
+        self.dir
     }
 
     /// Makes it leave and gives its folder back.
     pub(crate) fn stop(self) -> TempDir {
-        self.stopper.stop();
+        self.thread.ask_to_leave();
         self.wait()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -16,6 +16,8 @@ pub struct ProviderSchemas {
     pub name: Option<Arc<str>>,
     /// Its keywords: bits and a name for them; one that has a name for people beside its own stands twice.
     pub keywords: Vec<(u64, Arc<str>)>,
+    /// Its levels, in the same way; a compiled manifest also has those of all providers that it uses.
+    pub levels: Vec<(u64, Arc<str>)>,
     /// Its events.
     pub events: Vec<EventSchema>,
 }

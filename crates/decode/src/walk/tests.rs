@@ -5,6 +5,8 @@ use traceweir_format::wire::Put;
 
 use super::*;
 use crate::schema::MAX_DEPTH;
+use traceweir_format::Guid;
+use traceweir_format::spec::types::OutType;
 
 /// What a visitor saw, in order.
 #[derive(Clone, Debug, PartialEq)]

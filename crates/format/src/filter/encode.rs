@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Gate, LEVEL_KW_BYTES};
+use super::{Gate, HEADER_BYTES, LEVEL_KW_BYTES};
 use crate::wire::Put;
 
 /// EVENT_FILTER_EVENT_ID: only these ids (`filter_in`), or all but these.
@@ -50,6 +50,16 @@ pub fn name_list(names: &[impl AsRef<str>]) -> Vec<u8> {
         let separator = (index > 0).then_some(u16::from(b';'));
         out.extend(separator.into_iter().chain(name.as_ref().encode_utf16()).flat_map(u16::to_le_bytes));
     }
+    out
+}
+
+/// EVENT_FILTER_HEADER and the provider's data: a filter that only the provider understands. The daemon fills in whose it is.
+#[must_use]
+pub fn schematized(id: u16, version: u8, data: &[u8]) -> Vec<u8> {
+    let size = HEADER_BYTES.saturating_add(data.len());
+    let mut out = Vec::with_capacity(size);
+    out.put_u16(id).put_u8(version).put(&[0; 5]).put_u64(0);
+    out.put_u32(u32::try_from(size).unwrap_or(u32::MAX)).put_u32(0).put(data);
     out
 }
 

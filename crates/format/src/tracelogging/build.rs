@@ -2,10 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{
-    ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, FieldMetadata, MORE, TAG_BITS, TRAIT_DECODE_GUID,
-    TRAIT_GROUP, TYPE_MASK, TYPE_STRUCT,
-};
+use super::encode::Pen;
+use super::{Arity, FieldMetadata, METADATA, MORE, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK, TYPE_STRUCT};
 use crate::text::until_nul8;
 use crate::wire::Put;
 use crate::{Error, Guid, Result};
@@ -14,6 +12,8 @@ use crate::{Error, Guid, Result};
 const MAX_TRAITS: usize = 0xFFFF;
 /// The largest metadata blob. Its size field could say more, but the published format keeps to the lower half.
 const MAX_METADATA: usize = 0x7FFF;
+/// What the size field can say at most.
+const MAX_RAW_METADATA: usize = 0xFFFF;
 
 const TYPE_NULL: u8 = 0;
 const TYPE_BINARY: u8 = 14;
@@ -113,19 +113,23 @@ impl MetadataBuilder {
         self.blob.clear();
         self.error = None;
         self.blob.put_u16(0);
-        put_tags(&mut self.blob, tags);
-        put_name(&mut self.blob, name.as_bytes());
+        self.encode(|pen| pen.event(name, tags))
+    }
+
+    /// Makes room for so many bytes, so that adding fields up to that allocates nothing.
+    pub fn reserve(&mut self, bytes: usize) -> &mut Self {
+        self.blob.reserve(bytes.saturating_sub(self.blob.len()));
         self
     }
 
     /// Adds a value.
     pub fn add_field(&mut self, name: &str, in_type: u8, out: u8, tags: u32) -> &mut Self {
-        self.add(&FieldMetadata { name: name.as_bytes(), in_type, out, tags, arity: Arity::Scalar })
+        self.add(&FieldMetadata::scalar(name, in_type, out, tags))
     }
 
     /// Adds an array whose count is in the payload.
     pub fn add_array(&mut self, name: &str, in_type: u8, out: u8, tags: u32) -> &mut Self {
-        self.add(&FieldMetadata { name: name.as_bytes(), in_type, out, tags, arity: Arity::Variable })
+        self.add(&FieldMetadata::array(name, in_type, out, tags))
     }
 
     /// Adds an array of always the same count.
@@ -156,34 +160,34 @@ impl MetadataBuilder {
             self.error.get_or_insert(Error::Invalid { what: "field metadata", offset, why });
             return self;
         }
-        put_name(&mut self.blob, field.name);
-        let tags = field.tags & low_bits(TAG_BITS);
-        let arity = match field.arity {
-            Arity::Scalar => 0,
-            Arity::Fixed(_) => ARITY_FIXED,
-            Arity::Variable => ARITY_VARIABLE,
-            Arity::Custom(_) => ARITY_CUSTOM,
-        };
-        if field.out == 0 && tags == 0 {
-            self.blob.put_u8(field.in_type | arity);
-        } else {
-            self.blob.put_u8(field.in_type | arity | MORE);
-            self.blob.put_u8(field.out | if tags == 0 { 0 } else { MORE });
+        self.add_raw(field)
+    }
+
+    /// Adds any field, whatever a reader makes of it: for those who build what this does not know.
+    pub fn add_raw(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
+        self.encode(|pen| pen.field(field))
+    }
+
+    /// Has something written behind what there is.
+    fn encode(&mut self, write: impl Fn(Pen<'_>) -> Pen<'_>) -> &mut Self {
+        let start = self.blob.len();
+        let end = start.saturating_add(write(Pen::new(&mut [])).written);
+        self.blob.resize(end, 0);
+        if let Some(room) = self.blob.get_mut(start..) {
+            write(Pen::new(room));
         }
-        if tags != 0 {
-            put_tags(&mut self.blob, tags);
-        }
-        match field.arity {
-            Arity::Fixed(count) => self.blob.put_u16(count),
-            Arity::Custom(schema) => self.blob.put_u16(schema.len().try_into().unwrap_or(0)).put(schema),
-            Arity::Scalar | Arity::Variable => &mut self.blob,
-        };
         self
     }
 
     /// The blob, or the first thing that is wrong with it. More fields may be added afterwards.
     pub fn finish(&mut self) -> Result<&[u8]> {
-        finish(&mut self.blob, &self.error, "event metadata", MAX_METADATA)?;
+        finish(&mut self.blob, &self.error, METADATA, MAX_METADATA)?;
+        Ok(&self.blob)
+    }
+
+    /// As [`finish`](Self::finish), up to what the size field can say.
+    pub fn finish_raw(&mut self) -> Result<&[u8]> {
+        finish(&mut self.blob, &self.error, METADATA, MAX_RAW_METADATA)?;
         Ok(&self.blob)
     }
 }
@@ -206,24 +210,8 @@ fn defect(field: &FieldMetadata<'_>) -> Option<&'static str> {
     }
 }
 
-const fn low_bits(n: u32) -> u32 {
-    u32::MAX >> (u32::BITS.saturating_sub(n))
-}
-
 fn put_name(blob: &mut Vec<u8>, name: &[u8]) {
     blob.put(until_nul8(name)).put_u8(0);
-}
-
-/// The shortest of 1, 2 and 4 bytes that keeps all set bits: tags fill from the high end, so it is the low ones that may go.
-fn put_tags(blob: &mut Vec<u8>, tags: u32) {
-    let [a, b, c, d] = [21, 14, 7, 0].map(|shift| (tags >> shift) as u8 & !MORE);
-    if tags & low_bits(21) == 0 {
-        blob.put(&[a]);
-    } else if tags & low_bits(14) == 0 {
-        blob.put(&[a | MORE, b]);
-    } else {
-        blob.put(&[a | MORE, b | MORE, c | MORE, d]);
-    }
 }
 
 /// Writes the size into its place.

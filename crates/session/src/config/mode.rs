@@ -88,6 +88,11 @@ impl Mode {
         self.has(APPEND)
     }
 
+    /// Whether the header buffer of a file may be written again with more in it: not where it is another session's, nor where it is just as large as it must be.
+    pub(crate) const fn has_open_front(self) -> bool {
+        !self.has(APPEND | COMPRESSED)
+    }
+
     /// Whether the log is a row of files.
     pub(crate) const fn is_row(self) -> bool {
         self.has(NEWFILE)

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
@@ -257,8 +256,8 @@ impl Shared {
     pub(crate) fn keeps_modules_in_front(&self) -> bool {
         let config = self.config();
         let mode = Mode(config.log_file_mode);
-        let has_front = !mode.appends() && config.log_file_mode & EVENT_TRACE_COMPRESSED_MODE == 0;
-        (config.log_file.is_some() || mode.is_buffering()) && has_front && !mode.is_real_time()
+        let has_log = config.log_file.is_some() || mode.is_buffering();
+        has_log && mode.has_open_front() && !mode.is_real_time()
     }
 
     /// How the session is.

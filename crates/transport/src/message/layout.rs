@@ -133,8 +133,8 @@ messages! {
     0x23 QueryAll { from },
     0x24 Sessions { total, sessions },
     0x25 EnableProvider { session, provider, code, params, timeout_ms },
-    0x26 QueryProviders { from },
-    0x27 Providers { total, providers },
+    0x26 QueryProviders { after },
+    0x27 Providers { more, providers },
     0x28 SetAccess { object, operation, sid, rights, allow },
     0x29 QueryAccess { object },
     0x2A Access { descriptor },
@@ -142,6 +142,7 @@ messages! {
     0x2C QueryAccessLists { from },
     0x2D AccessLists { total, objects },
     0x2E QueryEnded { from },
+    0x2F CheckEnables { providers },
 
     0x30 OpenConsumer { session },
     0x31 Consumer { properties, slots, buffer_bytes, header },
@@ -153,6 +154,7 @@ codes! {
 }
 
 tuple!(0: u16, 1: u16);
+tuple!(0: Guid, 1: bool);
 
 fields! {
     Update {

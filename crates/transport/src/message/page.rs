@@ -1,17 +1,21 @@
-//! Answers that may be longer than a message: as many entries as fit, from the index that was asked for.
+//! Answers that may be longer than a message: as many entries as fit, from the index that was asked for, or behind the last one that was told.
 //!
 //! ```text
 //!   QueryAll { from: 0 }  ──▶  Sessions { total: 64, sessions: 0 … 40 }
 //!   QueryAll { from: 41 } ──▶  Sessions { total: 64, sessions: 41 … 63 }
+//!
+//!   QueryProviders { after: none }        ──▶  Providers { more: yes, providers: A … M }
+//!   QueryProviders { after: (M, no group) } ──▶  Providers { more: no, providers: N … Z }
 //! ```
 //!
 //! 1. A page holds at least one entry unless there is none behind its index, so asking ends: no entry is larger than a page.
-//! 2. The list may change between two questions; an entry may then be missed or seen twice.
+//! 2. The list may change between two questions; by index an entry may then be missed or seen twice.
+//! 3. Anybody can register providers: a page of them is asked for by key, so that it takes what is on it to make and not all that there is.
 
 use traceweir_format::Guid;
 
 use super::wire::{HEAD_BYTES, Wire, short};
-use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry};
+use super::{MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry};
 
 /// Room for entries behind the head, the total and the count.
 const ROOM: usize = MAX_MESSAGE - HEAD_BYTES - 6;
@@ -27,19 +31,17 @@ impl Message {
         Self::Sessions { total: total(all), sessions: page(all.iter().cloned(), from) }
     }
 
-    /// The answer to `QueryProviders { from }`, out of all providers; an entry names [`MAX_PIDS`] processes at most.
+    /// The answer to `QueryProviders { after }`, out of those behind that one; an entry names [`MAX_PIDS`] processes at most. No more are taken than are told, and
+    /// one.
     #[must_use]
-    pub fn providers_page(all: &[ProviderEntry], from: u32) -> Self {
-        let short = all.iter().map(|entry| ProviderEntry {
-            provider: entry.provider,
-            name: short(&entry.name),
-            pids: entry.pids.iter().take(MAX_PIDS).copied().collect(),
-            sessions: entry.sessions.iter().take(MAX_ENABLES).map(short_enable).collect(),
-            groups: entry.groups.iter().take(MAX_ENABLES).copied().collect(),
-            is_group: entry.is_group,
-            is_classic: entry.is_classic,
-        });
-        Self::Providers { total: total(all), providers: page(short, from) }
+    pub fn providers_page(entries: impl IntoIterator<Item = ProviderEntry>) -> Self {
+        let mut entries = entries.into_iter().map(short_provider).peekable();
+        let (mut bytes, mut providers) = (Vec::new(), Vec::new());
+        let mut fits = |entry: &ProviderEntry| entry.put(&mut bytes).is_ok() && bytes.len() <= ROOM;
+        while let Some(entry) = entries.next_if(&mut fits) {
+            providers.push(entry);
+        }
+        Self::Providers { more: entries.peek().is_some(), providers }
     }
 
     /// The answer to `QueryAccessLists { from }`, out of all objects.
@@ -49,8 +51,15 @@ impl Message {
     }
 }
 
-fn short_enable(enable: &EnableEntry) -> EnableEntry {
-    EnableEntry { filters: enable.filters.iter().take(MAX_FILTERS).copied().collect(), ..*enable }
+fn short_provider(mut entry: ProviderEntry) -> ProviderEntry {
+    entry.name = short(&entry.name);
+    entry.pids.truncate(MAX_PIDS);
+    entry.sessions.truncate(MAX_ENABLES);
+    for enable in &mut entry.sessions {
+        enable.filters.truncate(MAX_FILTERS);
+    }
+    entry.groups.truncate(MAX_ENABLES);
+    entry
 }
 
 fn total<T>(all: &[T]) -> u32 {

@@ -208,9 +208,12 @@ fn of_controllers() -> impl Strategy<Value = Message> {
                 Message::EnableProvider { session, provider, code, params, timeout_ms }
             }
         ),
-        any::<u32>().prop_map(|from| Message::QueryProviders { from }),
-        (any::<u32>(), vec(provider(), 0..5))
-            .prop_map(|(total, providers)| Message::Providers { total, providers }),
+        vec(guid(), 0..5).prop_map(|providers| Message::CheckEnables { providers }),
+        any::<Option<(u128, bool)>>().prop_map(|after| Message::QueryProviders {
+            after: after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group))
+        }),
+        (any::<bool>(), vec(provider(), 0..5))
+            .prop_map(|(more, providers)| Message::Providers { more, providers }),
         (guid(), any::<(u32, u32, bool)>(), vec(any::<u8>(), 0..70)).prop_map(
             |(object, (operation, rights, allow), sid)| Message::SetAccess {
                 object,
@@ -442,8 +445,8 @@ fn an_entry_larger_than_a_message_is_cut_to_one() {
         groups: vec![Guid::NULL; 10_000],
         ..ProviderEntry::default()
     };
-    let page = Message::providers_page(&[entry], 0);
-    let Message::Providers { total: 1, providers } = Message::decode(&bytes_of(&page)).unwrap().1 else {
+    let page = Message::providers_page([entry]);
+    let Message::Providers { more: false, providers } = Message::decode(&bytes_of(&page)).unwrap().1 else {
         panic!("another message")
     };
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));

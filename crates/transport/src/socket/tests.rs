@@ -243,10 +243,7 @@ fn only_sockets_of_the_right_kind_are_taken_over() {
 /// Whether the kernel lets a socket refuse descriptors. Where not, says so.
 fn kernel_can_refuse() -> bool {
     let can = rights::set(&Connection::pair().unwrap().0, true).unwrap();
-    if !can {
-        eprintln!("skipped: this kernel has no SO_PASSRIGHTS");
-    }
-    can
+    crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
 #[test]
@@ -303,8 +300,7 @@ fn the_groups_of_the_other_end_are_known_sorted() {
 #[test]
 fn groups_are_those_of_the_thread_that_connected_and_too_many_are_not_told() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: taking groups needs root");
-        return;
+        return crate::skip::skip("root", "taking groups needs root");
     }
     let groups_of = |groups: Vec<u32>| {
         let connect = move || {
@@ -319,4 +315,29 @@ fn groups_are_those_of_the_thread_that_connected_and_too_many_are_not_told() {
     let most = MAX_GROUPS as u32;
     assert_eq!(groups_of((1..=most).collect()), Some((1..=most).collect()));
     assert_eq!(groups_of((0..=most).collect()), None);
+}
+
+#[test]
+fn a_peer_whose_process_has_ended_is_known_to_have() {
+    const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
+    if let Some(path) = std::env::var_os(SOCKET) {
+        // In the process that ends: the connection waits to be accepted.
+        drop(Connection::connect(Path::new(&path), Duration::from_secs(10)).unwrap());
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sock");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let mine = Connection::connect(&path, Duration::from_secs(10)).unwrap();
+    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "it is this process");
+    assert!(!mine.peer_has_ended());
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "socket::tests::a_peer_whose_process_has_ended_is_known_to_have"]);
+    let ended = other.env(SOCKET, &path).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let connection = listener.accept().unwrap().unwrap();
+    assert_ne!(connection.peer().pid, std::process::id());
+    // Where the system does not tell (Linux before 6.5), it is taken to be there.
+    let tells = !matches!(process_of(&connection.socket), Err(Errno::NOPROTOOPT));
+    assert_eq!(connection.peer_has_ended(), tells);
 }

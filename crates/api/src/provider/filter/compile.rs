@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   content      where each section begins (0: there is none) │ section…
-//!   ids          in │ bits of the table << 32      id + 1, or 0…
-//!   names        any │ all │ level, in << 8, bits << 16      hash, place << 32 + words…      texts
-//!   level/kw     any │ all │ level, in << 8
+//!   ids          in << 8, size << 16                             id + 1, or 0…
+//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash, place << 32 + words…      texts
+//!   level/kw     level, in << 8 │ any │ all
 //!   payload      filters      filter…                                                        see `payload`
 //!   schematized  bytes │ the filter as it was given
 //!   own          filters      type << 32 + bytes │ the filter as it was given…
 //! ```
 //!
-//! Tables are searched from where a number's hash points to until an empty place; at most half of the places are taken.
+//! Tables are searched from where a number's hash points to until an empty place; at most half of the places are taken (`table`). The first word
+//! of a name filter tells whether there is a level/keyword part: where there is none, nothing but that word and the table is read.
 
 use traceweir_format::filter::{EventIds, EventNames, LevelKeyword, check, is_of_provider, payload};
 use traceweir_format::spec::enable::{
@@ -22,7 +23,7 @@ use traceweir_format::{Error, Result};
 use traceweir_transport::message::Filter;
 
 use super::payload::compile as compile_payload;
-use super::table::{for_each_word, hash_name, ids_place, names_place};
+use super::table::{FILTER_IN, HAS_PART, Places, for_each_word, hash_id, hash_name};
 
 /// Sections, by the word that says where they begin.
 pub(super) const IDS: usize = 0;
@@ -106,15 +107,15 @@ fn add(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {
 }
 
 fn ids(filter: &EventIds<'_>) -> Vec<u64> {
-    let bits = bits_for(filter.ids().count());
-    let mut out = vec![0; IDS_HEAD + (1 << bits)];
-    out[0] = u64::from(filter.filter_in) | u64::from(bits) << 32;
+    let places = Places::for_many(filter.ids().count());
+    let mut out = vec![0; IDS_HEAD + places.last() + 1];
+    out[0] = if filter.filter_in { FILTER_IN } else { 0 } | places.to_bits();
     let table = &mut out[IDS_HEAD..];
     for id in filter.ids() {
-        let (entry, mask) = (u64::from(id) + 1, table.len() - 1);
-        let mut place = ids_place(id, bits);
+        let entry = u64::from(id) + 1;
+        let mut place = places.of(hash_id(id));
         while table[place] != 0 && table[place] != entry {
-            place = (place + 1) & mask;
+            place = places.after(place);
         }
         table[place] = entry;
     }
@@ -125,15 +126,17 @@ fn names(filter: &EventNames<'_>) -> Vec<u64> {
     let mut names: Vec<&[u8]> = filter.names().collect();
     names.sort_unstable();
     names.dedup();
-    let bits = bits_for(names.len());
+    let places = Places::for_many(names.len());
     let mut out = level_keyword(LevelKeyword { gate: filter.gate, filter_in: filter.filter_in });
-    out[2] |= u64::from(bits) << 16;
-    out.resize(NAMES_HEAD + (2 << bits), 0);
+    // Without level and any, the part is all events.
+    let has_part = filter.gate.level != 0 || filter.gate.any != 0;
+    out[0] |= places.to_bits() | if has_part { HAS_PART } else { 0 };
+    out.resize(NAMES_HEAD + 2 * (places.last() + 1), 0);
     for name in names {
         let hash = hash_name(name);
-        let mut place = names_place(hash, bits);
+        let mut place = places.of(hash);
         while out[NAMES_HEAD + 2 * place] != 0 {
-            place = (place + 1) & ((1 << bits) - 1);
+            place = places.after(place);
         }
         out[NAMES_HEAD + 2 * place] = hash;
         let text = out.len();
@@ -145,7 +148,7 @@ fn names(filter: &EventNames<'_>) -> Vec<u64> {
 
 fn level_keyword(filter: LevelKeyword) -> Vec<u64> {
     let LevelKeyword { gate, filter_in } = filter;
-    vec![gate.any, gate.all, u64::from(gate.level) | u64::from(filter_in) << 8]
+    vec![u64::from(gate.level) | if filter_in { FILTER_IN } else { 0 }, gate.any, gate.all]
 }
 
 /// Bytes with their number, and a type.
@@ -157,9 +160,4 @@ fn bytes(kind: u32, data: &[u8]) -> Vec<u64> {
         u64::from_le_bytes(word)
     }));
     out
-}
-
-/// The size of a table of which at most half is taken.
-fn bits_for(count: usize) -> u32 {
-    (2 * count.max(1)).next_power_of_two().trailing_zeros()
 }

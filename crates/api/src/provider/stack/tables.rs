@@ -11,6 +11,7 @@
 //!
 //! The tables belong to the program and are believed as its code is; even so, no read leaves the mapped object, and every loop has a bound.
 
+mod bytes;
 mod cfi;
 
 use std::ffi::{c_int, c_void};
@@ -18,7 +19,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::process::weak;
-use cfi::Bytes;
+use bytes::Bytes;
 
 /// Rules that are remembered: 16 KiB.
 const REMEMBERED: usize = 1024;
@@ -160,7 +161,32 @@ struct Found {
 
 type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
 
-/// A loaded object: its addresses, and where its table of functions is.
+/// The mapping around an address; `None` where no object is, or the C library does not tell.
+fn find_mapping(address: usize) -> Option<Found> {
+    let find = weak!("_dl_find_object");
+    if find.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so it is the function of this name, whose type is published.
+    let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
+    let mut found = MaybeUninit::<Found>::zeroed();
+    // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic Linker Introspection").
+    let missed = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
+    // SAFETY: zeroed, and filled where it is there; all zeros are valid.
+    (missed == 0).then(|| unsafe { found.assume_init() })
+}
+
+/// The mapping that has the tables of code in another. Of an object whose segments leave gaps (as some linkers write them) the loader
+/// tells the one that was asked about; of others, all of it.
+fn tables_of(code: Found, find: impl Fn(usize) -> Option<Found>) -> Option<Found> {
+    match code.eh_frame {
+        0 => None,
+        table if code.map_start <= table && table < code.map_end => Some(code),
+        table => find(table),
+    }
+}
+
+/// A loaded object: the memory around its tables, and where its table of functions is.
 struct Object {
     mapped: Bytes,
     table: usize,
@@ -168,22 +194,10 @@ struct Object {
 
 impl Object {
     fn around(pc: usize) -> Option<Self> {
-        let find = weak!("_dl_find_object");
-        if find.is_null() {
-            return None;
-        }
-        // SAFETY: not null, so it is the function of this name, whose type is published.
-        let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
-        let mut found = MaybeUninit::<Found>::zeroed();
-        // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic Linker Introspection").
-        if unsafe { find(std::ptr::without_provenance(pc), found.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: zeroed, then filled; all zeros are valid.
-        let found = unsafe { found.assume_init() };
-        // SAFETY: the loader says that this object is mapped there; it stays while the thread has frames in it.
-        let mapped = unsafe { Bytes::mapped(found.map_start, found.map_end) };
-        (found.eh_frame != 0).then_some(Self { mapped, table: found.eh_frame })
+        let tables = tables_of(find_mapping(pc)?, find_mapping)?;
+        // SAFETY: the loader says that this is mapped; it stays while the thread has frames in the object.
+        let mapped = unsafe { Bytes::mapped(tables.map_start, tables.map_end) };
+        Some(Self { mapped, table: tables.eh_frame })
     }
 
     /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits from the header on, in order.
@@ -248,6 +262,24 @@ mod tests {
         assert_eq!(rule(own), Some(Rule { base: Base::Stack, offset: 0, ..Rule::SIGNAL }));
         assert!(rule(libc::getenv as *const () as usize).is_some(), "the C library");
         assert_eq!(rule(own), rule(own), "remembered");
+    }
+
+    #[test]
+    fn tables_are_read_in_the_segment_that_they_are_in() {
+        let segment = |map_start, map_end, eh_frame| Found {
+            flags: 0,
+            map_start,
+            map_end,
+            link_map: 0,
+            eh_frame,
+            reserved: [0; 7],
+        };
+        let range = |found: Option<Found>| found.map(|it| it.map_start..it.map_end);
+        let tables = |at| Some(segment(0x1000, 0x2000, at));
+        assert_eq!(range(tables_of(segment(0x1000, 0x9000, 0x1800), |_| None)), Some(0x1000..0x9000));
+        assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0x1800), tables)), Some(0x1000..0x2000));
+        assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0x9000), |_| None)), None);
+        assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0), tables)), None, "it has none");
     }
 
     #[test]

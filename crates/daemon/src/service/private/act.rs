@@ -1,8 +1,8 @@
-//! What is done about private sessions: requests of controllers passed on to processes, their answers put together.
+//! What is done about private sessions: requests of controllers, passed on to processes. What comes back is in `answers`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
@@ -16,16 +16,15 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{
-    ANSWER_WITHIN, DISK_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Pending, Private, Purpose, who_takes_part,
-};
+use super::{ANSWER_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Private, Purpose, who_takes_part};
 use crate::error::Refusal;
 use crate::filter;
-use crate::log::{info, warning};
+use crate::log::{enabled, info};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
-use crate::service::sessions::{name_is_taken, not_running};
+use crate::service::enable::verb;
+use crate::service::sessions::name_is_taken;
 use crate::service::{Asker, LinkId, Service};
 
 fn invalid(why: &str) -> Refusal {
@@ -64,9 +63,10 @@ impl Service {
         let id = self.sessions.next_id_with(self.privates.next_logger());
         let tied_to = config.tied.then_some(asker.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
-        info!("private session {:?} started by connection {}", config.name, asker.link);
-        let gone = Properties::default();
-        let private = Private { config, starter, who, members, is_named: false, enables, tied_to, gone };
+        info!("private session {:?} started by {}", config.name, self.who(asker.link));
+        let (gone, turned_away) = (Properties::default(), 0);
+        let private =
+            Private { config, starter, who, members, is_named: false, enables, tied_to, gone, turned_away };
         self.privates.all.insert(id, private);
         let mut links: Vec<LinkId> = self
             .registry
@@ -101,7 +101,8 @@ impl Service {
         }
         let is_named = !std::mem::replace(&mut private.is_named, true);
         let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
-        private.members.insert(link, Member { is_named, ..Member::default() });
+        let is_anothers = process.peer.uid != private.starter;
+        private.members.insert(link, Member { is_named, is_anothers, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
         let enables: Vec<_> = private.enables.iter().map(|(guid, params)| (*guid, params.clone())).collect();
@@ -167,7 +168,8 @@ impl Service {
         let uid = self.uid(asker)?;
         let order = self.privates.next_order()?;
         let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
-        let within = if matches!(purpose, Purpose::Query) { ANSWER_WITHIN } else { DISK_WITHIN };
+        let is_quick = matches!(purpose, Purpose::Query);
+        let within = if is_quick { ANSWER_WITHIN } else { private.within_for_disk() };
         let mut orders = Vec::new();
         for (link, member) in &private.members {
             let pid = self.registry.processes.get(link).map_or(0, |process| process.peer.pid);
@@ -185,7 +187,14 @@ impl Service {
     /// Ends a session in all its processes; nobody joins it any more.
     pub(in crate::service) fn stop_private(&mut self, asker: Option<Asker>, id: u64) {
         let Some(private) = self.privates.all.remove(&id) else { return };
-        info!("private session {:?} stops in {} processes", private.config.name, private.members.len());
+        let (name, members) = (&private.config.name, private.members.len());
+        match asker {
+            Some(asker) => {
+                let who = self.who(asker.link);
+                info!("private session {name:?} is stopped by {who}, in {members} processes");
+            }
+            None => info!("private session {name:?} stops in {members} processes"),
+        }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // Where too much is under way nobody is waited for; the processes are told all the same.
         let order = self.privates.next_order();
@@ -196,8 +205,9 @@ impl Service {
         }
         match (order, asker) {
             (Ok(order), _) => {
+                let within = private.within_for_disk();
                 let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(order, (asker, id), purpose, waiting, Some(DISK_WITHIN));
+                self.await_processes(order, (asker, id), purpose, waiting, Some(within));
             }
             (Err(refusal), Some(asker)) => self.refuse(asker, refusal),
             (Err(_), None) => {}
@@ -242,6 +252,8 @@ impl Service {
             EnableCode::CaptureState => {}
         }
         let links: BTreeSet<LinkId> = private.members.keys().copied().collect();
+        let (name, who) = (private.config.name.clone(), self.who(asker.link));
+        enabled!("{who}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
             let params = Box::new(params.clone());
             self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
@@ -253,139 +265,6 @@ impl Service {
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
         self.await_processes(order, (Some(asker), id), Purpose::Enable, links, within);
         Ok(())
-    }
-
-    fn await_processes(
-        &mut self,
-        order: u32,
-        (asker, session): (Option<Asker>, u64),
-        purpose: Purpose,
-        waiting: BTreeSet<LinkId>,
-        within: Option<Duration>,
-    ) {
-        let deadline = within.map(|within| Instant::now() + within);
-        let pending = Pending { asker, session, purpose, waiting, succeeded: 0, failure: None, deadline };
-        self.privates.pending.insert(order, pending);
-        self.conclude_if_answered(order);
-    }
-
-    /// A process says what came of an order. Who takes no part has nothing to say.
-    pub(in crate::service) fn private_state(
-        &mut self,
-        link: LinkId,
-        (order, session): (u32, u64),
-        outcome: Result<Properties, Refusal>,
-    ) {
-        let Some(private) = self.privates.spoken_of(session) else { return };
-        let Some(member) = private.members.get_mut(&link) else { return };
-        let failure = match outcome {
-            Ok(properties) => {
-                // Its configuration is ours; what a process could make us keep is bounded.
-                let config = SessionConfig::default();
-                (member.runs, member.last) = (true, Properties { config, ..properties });
-                None
-            }
-            Err(refusal) => {
-                let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
-                warning!("process {pid}, private session {:?}: {refusal}", private.config.name);
-                if !member.runs {
-                    // It never ran there: the plain name is free for another.
-                    private.is_named &= !member.is_named;
-                    private.members.remove(&link);
-                }
-                Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
-            }
-        };
-        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|it| it.session == session)
-            && pending.waiting.remove(&link)
-        {
-            pending.succeeded += usize::from(failure.is_none());
-            pending.failure = pending.failure.take().or(failure);
-        }
-        self.conclude_if_answered(order);
-    }
-
-    /// A process is gone, and with it its private sessions.
-    pub(in crate::service) fn private_left(&mut self, link: LinkId) {
-        for private in self.privates.all.values_mut() {
-            private.leave(link);
-        }
-        let mut orders = Vec::new();
-        for (order, pending) in &mut self.privates.pending {
-            if let Purpose::Stop(private) = &mut pending.purpose {
-                private.leave(link);
-            }
-            if pending.waiting.remove(&link) {
-                orders.push(*order);
-            }
-        }
-        for order in orders {
-            self.conclude_if_answered(order);
-        }
-    }
-
-    /// A controller is gone: nobody is told, and what was tied to it ends.
-    pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
-        let is_its = |it: &Pending| it.asker.is_some_and(|asker| asker.link == link);
-        // What is only waited for is forgotten; a start or stop goes on, for nobody.
-        self.privates.pending.retain(|_, it| !(is_its(it) && matches!(it.purpose, Purpose::Enable)));
-        for pending in self.privates.pending.values_mut() {
-            pending.asker = pending.asker.filter(|asker| asker.link != link);
-        }
-        for id in self.privates.tied_to(link) {
-            self.stop_private(None, id);
-        }
-    }
-
-    /// Time has passed.
-    pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
-        let is_late = |it: &Pending| it.deadline.is_some_and(|deadline| deadline <= now);
-        let late: Vec<u32> =
-            self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
-        for order in late {
-            if let Some(mut pending) = self.privates.pending.remove(&order) {
-                let why = "a process did not answer in time; what was asked for stands";
-                let late = Refusal::new(Status::ERROR_TIMEOUT, why);
-                // A session is started also where a process takes its time.
-                let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
-                pending.failure = pending.failure.take().or(late);
-                self.conclude(pending);
-            }
-        }
-    }
-
-    fn conclude_if_answered(&mut self, order: u32) {
-        if self.privates.pending.get(&order).is_some_and(|it| it.waiting.is_empty())
-            && let Some(pending) = self.privates.pending.remove(&order)
-        {
-            self.conclude(pending);
-        }
-    }
-
-    /// Tells whoever asked what came of it.
-    fn conclude(&mut self, pending: Pending) {
-        let Pending { asker, session, purpose, succeeded, failure, .. } = pending;
-        self.used = Instant::now();
-        let properties = match &purpose {
-            Purpose::Stop(private) => Some(private.properties(session)),
-            _ => self.privates.all.get(&session).map(|private| private.properties(session)),
-        };
-        let failure = match purpose {
-            // A process may refuse while others run it; where none does there is no session.
-            Purpose::Start if succeeded == 0 && failure.is_some() => {
-                self.stop_private(None, session);
-                failure
-            }
-            Purpose::Start | Purpose::Query => None,
-            Purpose::Change | Purpose::Enable | Purpose::Stop(_) => failure,
-        };
-        let Some(asker) = asker else { return };
-        match (failure, purpose, properties) {
-            (Some(refusal), ..) => self.refuse(asker, refusal),
-            (None, Purpose::Enable, _) => self.reply(asker, Message::Done),
-            (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
-            (None, _, None) => self.refuse(asker, not_running()),
-        }
     }
 }
 

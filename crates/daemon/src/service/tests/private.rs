@@ -5,6 +5,10 @@ use traceweir_format::spec::access::Rights;
 
 use super::*;
 
+use std::time::Duration;
+
+use traceweir_transport::message::Properties;
+
 const PROVIDER: Guid = Guid::from_u128(1);
 const ANN: u32 = STRANGER;
 const BOB: u32 = 1002;
@@ -255,4 +259,87 @@ fn logger_ids_of_private_sessions_are_nobody_elses() {
     ids.extend((0..4).filter_map(|n| service.sessions.known(&SessionRef::Name(format!("s{n}")))));
     let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
+}
+
+/// The order of a message to a process, and what that is for.
+fn orders(service: &mut Service) -> Vec<(LinkId, u32, u64)> {
+    let order = |effect| match effect {
+        Effect::Send { link, message: Message::PrivateStart { order, session, .. }, .. }
+        | Effect::Send { link, message: Message::PrivateControl { order, session, .. }, .. } => {
+            Some((link, order, session))
+        }
+        _ => None,
+    };
+    service.effects().into_iter().filter_map(order).collect()
+}
+
+fn state(service: &mut Service, link: LinkId, (order, session): (u32, u64), status: u32) {
+    let (reason, properties) = (String::new(), Box::new(Properties { events: 5, ..Properties::default() }));
+    let state = Message::PrivateState { order, session, status, reason, properties };
+    service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() });
+}
+
+/// Events and events lost that a controller was told.
+fn told(service: &mut Service) -> Vec<(u64, u64)> {
+    let told = |effect| match effect {
+        Effect::Send { message: Message::Properties(it), .. } => Some((it.events, it.events_lost)),
+        Effect::Send { message: refused @ Message::Refused { .. }, .. } => panic!("{refused:?}"),
+        _ => None,
+    };
+    service.effects().into_iter().filter_map(told).collect()
+}
+
+#[test]
+fn roots_session_does_not_wait_for_silent_processes_of_others_and_counts_them() {
+    let mut service = stage(ALL);
+    say(&mut service, ROOTS, private("r"));
+    let asked = orders(&mut service);
+    let session = asked[0].2;
+    assert_eq!(asked.len(), 2, "they take part");
+    state(&mut service, ANNS_PROCESS, (asked[0].1, session), 0);
+    assert_eq!(told(&mut service), [], "a moment for the other");
+    let soon = Instant::now() + Duration::from_millis(1100);
+    assert!(service.deadline().is_some_and(|at| at < soon));
+    service.tick(soon);
+    assert_eq!(told(&mut service), [(5, 0)], "started without his word");
+
+    say(&mut service, ROOTS, control("r", Control::Stop));
+    assert_eq!(orders(&mut service).len(), 2);
+    service.tick(Instant::now() + Duration::from_millis(1100));
+    assert_eq!(told(&mut service), [(5, 2)], "neither says how it ended");
+}
+
+#[test]
+fn a_process_that_refuses_to_run_a_session_shows_in_its_counts() {
+    let mut service = stage(ALL);
+    say(&mut service, ROOTS, private("r"));
+    let asked = orders(&mut service);
+    for ((link, order, session), status) in asked.into_iter().zip([0, 1450]) {
+        state(&mut service, link, (order, session), status);
+    }
+    assert_eq!(told(&mut service), [(5, 1)]);
+}
+
+#[test]
+fn processes_of_others_that_filters_name_are_waited_for_five_seconds_in_all() {
+    let mut service = stage(ALL);
+    // A process of Ann's that the system really has.
+    let (pid, link) = (std::process::id(), 12);
+    service.connected(link, Peer { pid, uid: ANN, gid: ANN }, ProcessKey::of(pid), false);
+    say(&mut service, link, hello(Role::Provider, link));
+    let register =
+        Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
+    say(&mut service, link, register);
+    service.effects();
+    let data = traceweir_format::filter::encode::pids(&[pid]);
+    let filters = vec![traceweir_transport::message::Filter { kind: 0x8000_0004, data }];
+    let Message::Start(config) = private("r") else { panic!() };
+    say(&mut service, ROOTS, Message::Start(Box::new(SessionConfig { filters, ..*config })));
+    let asked = orders(&mut service);
+    let [(12, order, session)] = asked[..] else { panic!("{asked:?}") };
+    state(&mut service, link, (order, session), 0);
+    assert_eq!(told(&mut service), [(5, 0)]);
+    say(&mut service, ROOTS, control("r", Control::Stop));
+    let within = service.deadline().unwrap() - Instant::now();
+    assert!(within <= Duration::from_secs(5) && within > Duration::from_secs(4), "{within:?}");
 }

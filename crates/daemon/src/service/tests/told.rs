@@ -199,7 +199,7 @@ impl Scene {
         say(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
             let pid = if is_own(link) { std::process::id() } else { 1 };
-            service.connected(link, Peer { pid, uid: OWN, gid: OWN }, false);
+            service.connected(link, Peer { pid, uid: OWN, gid: OWN }, ProcessKey::of(pid), false);
             say(&mut service, link, hello(Role::Provider, link));
         }
         service.effects();

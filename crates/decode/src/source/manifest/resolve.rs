@@ -52,21 +52,21 @@ fn provider(provider: &Provider, strings: &Strings, budget: &mut Budget) -> Resu
     }
     let context = Context { provider, name, tables: Tables::new(provider, strings), templates, strings };
     let events = provider.events.iter().map(|event| context.event(event, budget)).collect::<Result<_>>()?;
-    let keywords = keywords(provider, strings);
-    Ok(ProviderSchemas { id: provider.id, name: context.name, keywords, events })
+    let (keywords, levels) = (names(&provider.keywords, strings), names(&provider.levels, strings));
+    Ok(ProviderSchemas { id: provider.id, name: context.name, keywords, levels, events })
 }
 
-/// The keywords of a provider by their own name and, where it is another, by the one that people read.
-fn keywords(provider: &Provider, strings: &Strings) -> Vec<(u64, Arc<str>)> {
-    let mut keywords = Vec::with_capacity(provider.keywords.len());
-    for definition in &provider.keywords {
+/// Keywords or levels by their own name and, where it is another, by the one that people read.
+fn names(definitions: &[Definition], strings: &Strings) -> Vec<(u64, Arc<str>)> {
+    let mut names = Vec::with_capacity(definitions.len());
+    for definition in definitions {
         let (name, display) = (without_prefix(&definition.name), display_name(definition, strings));
         if *display != *name {
-            keywords.push((definition.value, name.into()));
+            names.push((definition.value, name.into()));
         }
-        keywords.push((definition.value, display));
+        names.push((definition.value, display));
     }
-    keywords
+    names
 }
 
 /// The value and bit maps; an entry whose text is not known is left out, so that the number is shown.

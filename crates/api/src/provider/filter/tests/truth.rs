@@ -1,172 +1,55 @@
-//! The whole table: levels, keywords, masks, properties and filters of one and of two sessions, against the published rules written down plainly.
+//! The whole table of who gets what, against the published rules written down plainly ([`rules`]).
 //!
-//! Events go the whole way: what counts is what lies in the memory of each session afterwards.
+//! ```text
+//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off          640 sessions without filters
+//!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging                 80
+//!   filters   ids × names × payload: absent, passing, failing                                     27
+//!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing, failing  54
+//!   classes   everything; level 1, keyword 1 and not 0          events: taken by both, kept back by level, by mask, as keyword 0
+//! ```
+//!
+//! | Sessions | What is gone through, all of it | How far |
+//! |---|---|---|
+//! | none, one | all × (filters, and others of their kinds) × events | the memory of the session |
+//! | two | all × all × levels and keywords of events | each session's decision |
+//! | two | (filters × schematized or not × classes)² × events of the classes | the memory of each |
+//! | one | filters × stacks × schematized or not × events of the classes | the memory of the session |
+//! | two | stacks² × events of the classes | the memory of each |
+//! | two | every step of one of them (enable, other filters, disable) from every state of both | the memory of each |
+//!
+//! Two sessions with all masks *and* all filters are not gone through together, as nothing in between depends on both: level and masks of a session let an
+//! event through or do not (the classes have every case, of one session beside another), and filters look at nothing but their session and
+//! the event. What two sessions share are the hot words, which are looked at for every pair of masks, and the hint that all have filters,
+//! which is looked at for every pair of filters.
+//!
+//! Which processes are meant (process ids, names of programs), and registrations that come after the enable, are a matter of daemons: `tests/provider/scopes.rs`.
 
-use std::collections::BTreeSet;
-
-use traceweir_format::Guid;
-use traceweir_format::filter::payload::{Builder, Event as Of, Field, Operand, Shape, Type};
-use traceweir_format::header::Record;
-use traceweir_format::spec::enable::PayloadOperator as Op;
-use traceweir_transport::abi::{Layout, RegionParams};
-use traceweir_transport::clock::Counter;
-use traceweir_transport::cpu;
-use traceweir_transport::ring::RegionReader;
+mod rules;
+mod table;
 
 use super::*;
-use crate::client::{Client, outlets};
-use crate::provider::registration::Handle;
+use crate::provider::deliver;
+use rules::{Asked, Ids, NAME, Names, Offered, Together};
+use table::{Table, descriptor, params};
 
 const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
-const NAME: &str = "seven";
+/// The part of all events.
+const ALL: rules::Part = (0, 0, 0);
 
-/// What a controller asks for; the rules below are about this, not about bytes.
-#[derive(Clone, Debug, Default)]
-struct Asked {
-    level: u8,
-    any: u64,
-    all: u64,
-    ignore_keyword_0: bool,
-    /// Listed ids, and whether these or all others pass.
-    ids: Option<(Vec<u16>, bool)>,
-    names: Option<Names>,
-    /// Payloads of event 7 up to this number.
-    payload_up_to: Option<u64>,
-}
-
-/// Listed names, whether these or all others pass, and the part of events that is looked at: any, all, level.
-type Names = (Vec<&'static str>, bool, (u64, u64, u8));
-
-/// An event of the test. Manifest events have id 7; the others have a name.
-#[derive(Clone, Copy, Debug)]
-struct Offered {
-    level: u8,
-    keyword: u64,
-    tracelogging: bool,
-    number: u64,
-}
-
-/// "pass = level_ok && keyword_ok", and all filters.
-fn gets(s: &Asked, e: &Offered) -> bool {
-    passes_level_and_keyword(s, e) && passes_ids(s, e) && passes_names(s, e) && passes_payload(s, e)
-}
-
-fn passes_level_and_keyword(s: &Asked, e: &Offered) -> bool {
-    let level_ok = s.level == 0 || e.level <= s.level;
-    let any = if s.any == 0 { u64::MAX } else { s.any };
-    let keyword_ok = if e.keyword == 0 {
-        !s.ignore_keyword_0
-    } else {
-        (e.keyword & any) != 0 && (e.keyword & s.all) == s.all
-    };
-    level_ok && keyword_ok
-}
-
-/// "only the listed ids; false: all but"; "ignored for TraceLogging".
-fn passes_ids(s: &Asked, e: &Offered) -> bool {
-    match &s.ids {
-        Some((ids, filter_in)) if !e.tracelogging => ids.contains(&7) == *filter_in,
-        _ => true,
-    }
-}
-
-/// "The level/keyword part limits which events the name test looks at; events outside it are not affected."
-fn passes_names(s: &Asked, e: &Offered) -> bool {
-    let Some((names, filter_in, (any, all, level))) = &s.names else { return true };
-    let level_ok = *level == 0 || e.level <= *level;
-    let keyword_ok = *any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == *all);
-    !e.tracelogging || !level_ok || !keyword_ok || names.contains(&NAME) == *filter_in
-}
-
-fn passes_payload(s: &Asked, e: &Offered) -> bool {
-    e.tracelogging || s.payload_up_to.is_none_or(|most| e.number <= most)
-}
-
-/// The enabled test "on the combined values".
-fn enabled(sessions: &[&Asked], e: &Offered) -> bool {
-    let level = sessions.iter().map(|s| if s.level == 0 { 255 } else { s.level }).max();
-    let any = sessions.iter().map(|s| if s.any == 0 { u64::MAX } else { s.any }).fold(0, |a, b| a | b);
-    let all = sessions.iter().map(|s| s.all).fold(u64::MAX, |a, b| a & b);
-    let strict = sessions.iter().all(|s| s.ignore_keyword_0);
-    level.is_some_and(|level| e.level <= level)
-        && if e.keyword == 0 { !strict } else { (e.keyword & any) != 0 && (e.keyword & all) == all }
-}
-
-/// As `enabled`, and "also looks at id filters": where every session has filters.
-fn event_enabled(sessions: &[&Asked], e: &Offered) -> bool {
-    let filtered = |s: &&Asked| s.ids.is_some() || s.names.is_some() || s.payload_up_to.is_some();
-    let by_id = sessions.iter().any(|s| passes_level_and_keyword(s, e) && passes_ids(s, e));
-    enabled(sessions, e) && (!sessions.iter().all(filtered) || e.tracelogging || by_id)
-}
-
-/// Every filter absent, passing and failing, alone and with others.
-fn with_filters(asked: &Asked) -> Vec<Asked> {
-    let ids = |ids: &[u16], filter_in| Some((ids.to_vec(), filter_in));
-    let names = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
-    let all = (0, 0, 0);
-    let plain = || asked.clone();
-    vec![
-        plain(),
-        Asked { ids: ids(&[3, 7], true), ..plain() },
-        Asked { ids: ids(&[3, 7], false), ..plain() },
-        Asked { ids: ids(&[8], true), ..plain() },
-        Asked { ids: ids(&[8], false), ..plain() },
-        Asked { names: names(&["six", NAME], true, all), ..plain() },
-        Asked { names: names(&["six", NAME], false, all), ..plain() },
-        Asked { names: names(&["eight"], true, all), ..plain() },
-        Asked { names: names(&["eight"], true, (1, 2, 4)), ..plain() },
-        Asked { names: names(&[NAME], false, (0, 2, 1)), ..plain() },
-        Asked { payload_up_to: Some(u64::MAX), ..plain() },
-        Asked { payload_up_to: Some(20), ..plain() },
-        Asked {
-            ids: ids(&[7], true),
-            names: names(&[NAME], true, all),
-            payload_up_to: Some(u64::MAX),
-            ..plain()
-        },
-        Asked {
-            ids: ids(&[7], true),
-            names: names(&[NAME], false, (4, 0, 0)),
-            payload_up_to: Some(9),
-            ..plain()
-        },
-    ]
-}
-
-fn params(asked: &Asked) -> EnableParams {
-    let mut filters = Vec::new();
-    if let Some((listed, filter_in)) = &asked.ids {
-        filters.push(ids(EVENT_FILTER_TYPE_EVENT_ID, *filter_in, listed));
-    }
-    if let Some((listed, filter_in, (any, all, level))) = &asked.names {
-        filters.push(names(EVENT_FILTER_TYPE_EVENT_NAME, gate(*any, *all, *level, *filter_in), listed));
-    }
-    if let Some(most) = asked.payload_up_to {
-        let mut of = Of::new(7, 0, false);
-        let field = of.field(Field::one(Shape::Fixed(8))).unwrap();
-        let number = Type::Integer { bytes: 8, signed: false };
-        of.predicate(field, number, Op::LE, Operand::Number(most.into())).unwrap();
-        let mut blob = Builder::new();
-        blob.add(&of, true).unwrap();
-        filters.push(Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: blob.finish().unwrap() });
-    }
-    let property = if asked.ignore_keyword_0 { EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 } else { 0 };
-    let Asked { level, any, all, .. } = *asked;
-    EnableParams { level, match_any: any, match_all: all, property, filters, ..EnableParams::default() }
-}
-
-fn offered() -> Vec<Offered> {
+/// All events.
+fn events() -> Vec<Offered> {
     let mut all = Vec::new();
     for level in LEVELS {
         for keyword in 0..8 {
             for tracelogging in [false, true] {
-                all.push(Offered { level, keyword, tracelogging, number: all.len() as u64 });
+                all.push(Offered { level, keyword, tracelogging, number: 1 + all.len() as u64 });
             }
         }
     }
     all
 }
 
+/// What sessions without filters can ask for.
 fn sessions() -> Vec<Asked> {
     let mut all = Vec::new();
     for level in LEVELS {
@@ -180,141 +63,189 @@ fn sessions() -> Vec<Asked> {
     all
 }
 
-/// Memory of a session in this process.
-struct Memory {
-    outlet: u8,
-    ticket: Ticket,
-    reader: RegionReader,
+/// Absent, passing, failing; then what passes and fails by the other way of listing.
+fn of_ids() -> [Option<Ids>; 5] {
+    [None, Some((vec![3, 7], true)), Some((vec![8], true)), Some((vec![8], false)), Some((vec![3, 7], false))]
 }
 
-impl Memory {
-    fn open(outlet: u8) -> Self {
-        let params = RegionParams {
-            layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
-            clock: Counter::best(),
-            wake_at: 1 << 16,
-            max_record: 65_535,
-        };
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let (ticket, reader) = outlets::get(outlet).open_private(&params, wake).unwrap();
-        Self { outlet, ticket, reader }
-    }
+/// The same; the last two look at a part of all events.
+fn of_names() -> [Option<Names>; 7] {
+    let listed = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
+    [
+        None,
+        listed(&["eight"], false, ALL),
+        listed(&["six", NAME], false, ALL),
+        listed(&["six", NAME], true, ALL),
+        listed(&["eight"], true, ALL),
+        listed(&["eight"], true, (1, 2, 4)),
+        listed(&[NAME], false, (0, 2, 1)),
+    ]
+}
 
-    /// The numbers of the events that arrived since the last look.
-    fn arrived(&mut self) -> BTreeSet<u64> {
-        let mut numbers = BTreeSet::new();
-        for ring in self.reader.rings() {
-            ring.look().unwrap();
-            while let Some(head) = ring.peek().unwrap() {
-                let mut bytes = vec![0; head.length];
-                ring.take(&mut bytes);
-                let record = Record::parse(&bytes, head.cpu).unwrap();
-                let payload = record.payload();
-                assert!(numbers.insert(u64::from_le_bytes(*payload.first_chunk().unwrap())), "written twice");
+fn of_payloads() -> [Option<u64>; 3] {
+    [None, Some(u64::MAX), Some(0)]
+}
+
+/// Every filter of events absent, passing and failing, with all others.
+fn filters(asked: &Asked) -> Vec<Asked> {
+    let mut all = Vec::new();
+    for ids in &of_ids()[..3] {
+        for names in &of_names()[..3] {
+            for payload_up_to in of_payloads() {
+                all.push(Asked { ids: ids.clone(), names: names.clone(), payload_up_to, ..asked.clone() });
             }
-            ring.release();
-        }
-        assert_eq!(self.reader.lost(), 0);
-        numbers
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        assert!(outlets::get(self.outlet).close());
-    }
-}
-
-/// A registration, two sessions, all events.
-struct Table {
-    handle: Handle,
-    memories: [Memory; 2],
-    offered: Vec<Offered>,
-    metadata: Vec<u8>,
-}
-
-impl Table {
-    fn new(first_outlet: u8) -> Self {
-        Client::get();
-        Self {
-            handle: Handle::claim(Guid::from_u128(7), None, None).unwrap(),
-            memories: [Memory::open(first_outlet), Memory::open(first_outlet + 1)],
-            offered: offered(),
-            metadata: metadata(NAME),
         }
     }
-
-    fn enable(&self, session: usize, asked: &Asked) {
-        let memory = &self.memories[session];
-        let change = self.handle.slot().wish(memory.outlet, memory.ticket, &params(asked));
-        assert_eq!(change.refusal(), None, "{asked:?}");
-    }
-
-    fn disable(&self, session: usize) {
-        self.handle.slot().unwish(1 << self.memories[session].outlet);
-    }
-
-    /// Offers every event, and compares what is said and what arrives with the rules.
-    fn check(&mut self, asked: [Option<&Asked>; 2]) {
-        let sessions: Vec<&Asked> = asked.into_iter().flatten().collect();
-        for e in &self.offered {
-            let id = if e.tracelogging { 0 } else { 7 };
-            let channel = if e.tracelogging { 11 } else { 0 };
-            let d = EventDescriptor { channel, ..event(id, e.level, e.keyword) };
-            let slot = self.handle.slot();
-            assert_eq!(slot.enabled(e.level, e.keyword), enabled(&sessions, e), "{sessions:?} {e:?}");
-            assert_eq!(slot.event_enabled(&d), event_enabled(&sessions, e), "{sessions:?} {e:?}");
-            let metadata = e.tracelogging.then_some(self.metadata.as_slice());
-            self.handle.write(&d, metadata, None, None, &[&e.number.to_le_bytes()]).unwrap();
-        }
-        for (memory, asked) in self.memories.iter_mut().zip(asked) {
-            let wanted = |e: &&Offered| asked.is_some_and(|asked| gets(asked, e));
-            let wanted: BTreeSet<u64> = self.offered.iter().filter(wanted).map(|e| e.number).collect();
-            assert_eq!(memory.arrived(), wanted, "{asked:?} of {sessions:?}");
-        }
-    }
+    all
 }
 
-impl Drop for Table {
-    fn drop(&mut self) {
-        self.handle.slot().unwish(u64::MAX);
-        assert!(self.handle.retire());
-        self.handle.release();
+/// Other filters of the same kinds, alone and together.
+fn other_filters(asked: &Asked) -> Vec<Asked> {
+    let mut all = Vec::new();
+    all.extend(of_ids().into_iter().skip(3).map(|ids| Asked { ids, ..asked.clone() }));
+    all.extend(of_names().into_iter().skip(3).map(|names| Asked { names, ..asked.clone() }));
+    all.push(Asked { payload_up_to: Some(20), ..asked.clone() });
+    let [.., ids, _] = of_ids();
+    let [.., names] = of_names();
+    all.push(Asked { ids, names, payload_up_to: Some(9), ..asked.clone() });
+    all
+}
+
+/// Every filter of stacks absent, passing and failing, with all others; stacks wanted or not.
+fn stacks(asked: &Asked) -> Vec<Asked> {
+    let mut all = Vec::new();
+    for stack_part in [None, Some((ALL, true)), Some((ALL, false))] {
+        for stack_ids in &of_ids()[..3] {
+            for stack_names in &of_names()[..3] {
+                for stacks in [false, true] {
+                    let (stack_ids, stack_names) = (stack_ids.clone(), stack_names.clone());
+                    all.push(Asked { stacks, stack_part, stack_ids, stack_names, ..asked.clone() });
+                }
+            }
+        }
     }
+    all
+}
+
+fn with_and_without_schematized(asked: Asked) -> [Asked; 2] {
+    [Asked { schematized: true, ..asked.clone() }, asked]
+}
+
+/// A session that takes everything, and one that takes the first event of its class only.
+fn classes() -> [Asked; 2] {
+    [Asked::default(), Asked { level: 1, any: 1, all: 1, ignore_keyword_0: true, ..Asked::default() }]
+}
+
+/// Taken by both; kept back from the second by its level, by its masks, by its keyword 0.
+fn events_of_classes() -> Vec<Offered> {
+    let mut all = Vec::new();
+    for (level, keyword) in [(1, 1), (5, 1), (1, 2), (1, 0)] {
+        for tracelogging in [false, true] {
+            all.push(Offered { level, keyword, tracelogging, number: 1 + all.len() as u64 });
+        }
+    }
+    all
 }
 
 #[test]
 fn one_session_gets_what_the_rules_say() {
-    let mut table = Table::new(40);
+    let mut table = Table::new(40, events());
     table.check([None, None]);
-    for (index, plain) in sessions().iter().enumerate() {
-        for asked in with_filters(plain) {
-            table.enable(0, &asked);
+    for plain in sessions() {
+        for asked in [filters(&plain), other_filters(&plain)].concat() {
+            table.ask(0, Some(&asked));
             table.check([Some(&asked), None]);
         }
-        if index % 16 == 0 {
-            table.disable(0);
-            table.check([None, None]);
+        table.ask(0, None);
+    }
+    table.check([None, None]);
+}
+
+#[test]
+fn two_sessions_get_what_each_would_get_alone() {
+    let (slot, sessions) = (Slot::new(), sessions());
+    let events: Vec<_> = events().into_iter().filter(|e| !e.tracelogging).collect();
+    let descriptors: Vec<_> = events.iter().map(descriptor).collect();
+    // A bit for each event.
+    let bits =
+        |gets: &dyn Fn(usize) -> bool| (0..events.len()).fold(0_u64, |b, i| b | u64::from(gets(i)) << i);
+    let alone: Vec<u64> = sessions.iter().map(|s| bits(&|i| s.gets(&events[i]))).collect();
+    let params: Vec<_> = sessions.iter().map(params).collect();
+    for (one, asked) in sessions.iter().enumerate() {
+        slot.wish(1, Ticket(1), &params[one]);
+        for (two, other) in sessions.iter().enumerate() {
+            slot.wish(2, Ticket(1), &params[two]);
+            let (first, second) = (slot.wish_of(1).unwrap(), slot.wish_of(2).unwrap());
+            let together = Together::of(&[asked, other]);
+            let mut got = [0_u64; 2];
+            for (i, (e, d)) in events.iter().zip(&descriptors).enumerate() {
+                let may = slot.enabled(e.level, e.keyword);
+                assert_eq!(may, together.enabled(e), "{asked:?} {other:?} {e:?}");
+                let event = Event::new(d, &[]);
+                got[0] |= u64::from(may && deliver::is_for(&slot, &first, &event)) << i;
+                got[1] |= u64::from(may && deliver::is_for(&slot, &second, &event)) << i;
+            }
+            assert_eq!(got, [alone[one], alone[two]], "{asked:?} {other:?}");
         }
     }
 }
 
 #[test]
-fn two_sessions_get_what_the_rules_say_of_each() {
-    let mut table = Table::new(42);
-    let sessions = sessions();
-    // Neighbours in one list meet strangers of the other: steps that have no divisor in common with the lists.
-    for step in 0..sessions.len() * 6 {
-        let one = &sessions[step * 7 % sessions.len()];
-        let two = &sessions[(step * 211 + 5) % sessions.len()];
-        let (one, two) = (with_filters(one), with_filters(two));
-        let (one, two) = (&one[step % one.len()], &two[(step / 3 + step * 5) % two.len()]);
-        table.enable(0, one);
-        table.enable(1, two);
-        table.check([Some(one), Some(two)]);
-        if step % 32 == 0 {
-            table.disable(step / 32 % 2);
-            table.check(if step / 32 % 2 == 0 { [None, Some(two)] } else { [Some(one), None] });
+fn the_filters_of_two_sessions_do_not_meet() {
+    let mut table = Table::new(42, events_of_classes());
+    let asked: Vec<Asked> =
+        classes().iter().flat_map(filters).flat_map(with_and_without_schematized).collect();
+    for one in &asked {
+        table.ask(0, Some(one));
+        for two in &asked {
+            table.ask(1, Some(two));
+            table.check([Some(one), Some(two)]);
+        }
+    }
+}
+
+#[test]
+fn stacks_are_taken_of_what_arrives_and_their_filters_keep_nothing_back() {
+    let mut table = Table::new(44, events_of_classes());
+    for asked in filters(&Asked::default()).iter().flat_map(stacks).flat_map(with_and_without_schematized) {
+        table.ask(0, Some(&asked));
+        table.check([Some(&asked), None]);
+    }
+    let asked = stacks(&Asked::default());
+    for one in &asked {
+        table.ask(0, Some(one));
+        for two in &asked {
+            table.ask(1, Some(two));
+            table.check([Some(one), Some(two)]);
+        }
+    }
+}
+
+#[test]
+fn every_step_from_every_state_of_two_sessions_leaves_what_was_asked_last() {
+    let mut table = Table::new(46, events_of_classes());
+    let mut states = vec![None];
+    for plain in classes() {
+        states.push(Some(plain.clone()));
+        for ids in of_ids().into_iter().take(3).skip(1) {
+            states.push(Some(Asked { ids, ..plain.clone() }));
+        }
+        for names in of_names().into_iter().take(3).skip(1) {
+            states.push(Some(Asked { names, ..plain.clone() }));
+        }
+    }
+    states.push(Some(Asked { schematized: true, payload_up_to: Some(0), ..Asked::default() }));
+    for one in &states {
+        for two in &states {
+            for next in &states {
+                table.ask(0, one.as_ref());
+                table.ask(1, two.as_ref());
+                table.ask(0, next.as_ref());
+                table.check([next.as_ref(), two.as_ref()]);
+                table.ask(0, one.as_ref());
+                table.ask(1, next.as_ref());
+                table.check([one.as_ref(), next.as_ref()]);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //!   CIE  u32 length │ u32 0 │ version │ augmentation text │ alignments, return register │ augmentation │ instructions
 //! ```
 
+use super::bytes::Bytes;
 use super::{Base, Rule};
 
 /// Numbers of the registers (processor supplements of the System V ABI).
@@ -23,114 +24,6 @@ mod register {
 
 /// Rows that a function may remember at a time.
 const DEPTH: usize = 4;
-
-/// Memory of an object, read from a position on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bytes {
-    start: usize,
-    end: usize,
-    at: usize,
-}
-
-impl Bytes {
-    /// # Safety
-    ///
-    /// What lies between is mapped and readable for as long as it is used, but for gaps that no table of the object points into.
-    pub(super) unsafe fn mapped(start: usize, end: usize) -> Self {
-        Self { start, end, at: start }
-    }
-
-    /// From another position on.
-    pub(super) fn at(&self, at: usize) -> Option<Self> {
-        (self.start <= at && at <= self.end).then_some(Self { at, ..*self })
-    }
-
-    /// The next bytes alone.
-    fn part(&mut self, length: usize) -> Option<Self> {
-        let end = self.at.checked_add(length).filter(|end| *end <= self.end)?;
-        let part = Self { end, ..*self };
-        self.at = end;
-        Some(part)
-    }
-
-    pub(super) fn position(&self) -> usize {
-        self.at
-    }
-
-    fn is_empty(&self) -> bool {
-        self.at >= self.end
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let at = self.part(N)?.at;
-        // SAFETY: inside the object, by the promise of `mapped`; bytes need no alignment.
-        Some(unsafe { std::ptr::with_exposed_provenance::<[u8; N]>(at).read() })
-    }
-
-    pub(super) fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(u8::from_le_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    /// An unsigned number in groups of seven bits.
-    fn uleb(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            value |= u64::from(byte & 0x7F) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    /// A signed one.
-    fn sleb(&mut self) -> Option<i64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            value |= i64::from(byte & 0x7F) << shift;
-            if byte & 0x80 == 0 {
-                let is_negative = byte & 0x40 != 0 && shift + 7 < 64;
-                return Some(if is_negative { value | -1 << (shift + 7) } else { value });
-            }
-        }
-        None
-    }
-
-    /// A pointer as an encoding says: size in the low half, from where it counts in the high one.
-    pub(super) fn pointer(&mut self, encoding: u8) -> Option<usize> {
-        let at = self.at;
-        let value = match encoding & 0x0F {
-            0x00 | 0x04 | 0x0C => self.u64()?.cast_signed(),
-            0x01 => self.uleb()?.cast_signed(),
-            0x02 => i64::from(self.u16()?),
-            0x03 => i64::from(self.u32()?),
-            0x09 => self.sleb()?,
-            0x0A => i64::from(self.u16()?.cast_signed()),
-            0x0B => i64::from(self.u32()?.cast_signed()),
-            _ => return None,
-        };
-        let base = match encoding & 0x70 {
-            0x00 => 0,
-            0x10 => at,
-            _ => return None,
-        };
-        Some(base.wrapping_add_signed(isize::try_from(value).ok()?))
-    }
-}
 
 /// What FDEs have in common.
 struct Cie {
@@ -273,96 +166,123 @@ impl Row {
     fn restore(&mut self, register: u64, initial: &Self) {
         self.set(register, if register == register::FRAME { initial.frame } else { initial.returns });
     }
+
+    /// Carries out an instruction about where a register is; false where it is about something else.
+    fn save(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie, initial: &Self) -> Option<bool> {
+        let low = u64::from(instruction & OPERAND);
+        match (instruction & !OPERAND, low) {
+            (SAVED, register) => self.set(register, Saved::At(scaled(code.uleb()?, cie)?)),
+            (RESTORED, register) => self.restore(register, initial),
+            (_, 0x05) => {
+                let register = code.uleb()?;
+                self.set(register, Saved::At(scaled(code.uleb()?, cie)?));
+            }
+            (_, 0x06) => self.restore(code.uleb()?, initial),
+            (_, 0x07) => self.set(code.uleb()?, Saved::Undefined),
+            (_, 0x08) => self.set(code.uleb()?, Saved::Same),
+            (_, 0x09 | 0x14) => {
+                self.set(code.uleb()?, Saved::Unknown);
+                code.uleb()?;
+            }
+            (_, 0x10 | 0x16) => {
+                self.set(code.uleb()?, Saved::Unknown);
+                block(code)?;
+            }
+            (_, 0x11) => {
+                let register = code.uleb()?;
+                self.set(register, Saved::At(code.sleb()?.checked_mul(cie.data_align)?));
+            }
+            (_, 0x15) => {
+                self.set(code.uleb()?, Saved::Unknown);
+                code.sleb()?;
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    }
+
+    /// Carries out an instruction about where the frame is; false where it is about something else.
+    fn define(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie) -> Option<bool> {
+        self.cfa = match (instruction, self.cfa) {
+            (0x0C, _) => Cfa::Plus(code.uleb()?, code.uleb()?.cast_signed()),
+            (0x0D, Cfa::Plus(_, offset)) => Cfa::Plus(code.uleb()?, offset),
+            (0x0E, Cfa::Plus(register, _)) => Cfa::Plus(register, code.uleb()?.cast_signed()),
+            (0x0F, _) => slot(block(code)?),
+            (0x12, _) => Cfa::Plus(code.uleb()?, code.sleb()?.checked_mul(cie.data_align)?),
+            (0x13, Cfa::Plus(register, _)) => Cfa::Plus(register, code.sleb()?.checked_mul(cie.data_align)?),
+            (0x0D | 0x0E | 0x13, _) => return None,
+            _ => return Some(false),
+        };
+        Some(true)
+    }
+}
+
+/// Instructions that have their operand in the lower bits.
+const ADVANCED: u8 = 0x40;
+const SAVED: u8 = 0x80;
+const RESTORED: u8 = 0xC0;
+const OPERAND: u8 = 0x3F;
+
+/// Rows that are to be restored.
+struct Remembered {
+    rows: [Row; DEPTH],
+    depth: usize,
+}
+
+impl Remembered {
+    fn push(&mut self, row: Row) -> Option<()> {
+        *self.rows.get_mut(self.depth)? = row;
+        self.depth += 1;
+        Some(())
+    }
+
+    fn pop(&mut self) -> Option<Row> {
+        self.depth = self.depth.checked_sub(1)?;
+        self.rows.get(self.depth).copied()
+    }
 }
 
 /// Runs instructions until they are behind the address. Every one of them takes a byte at least, so that they end.
 fn run(mut code: Bytes, cie: &Cie, row: &mut Row, initial: &Row, start: usize, pc: usize) -> Option<()> {
     let mut location = start;
-    let mut remembered = [*row; DEPTH];
-    let mut depth = 0;
+    let mut remembered = Remembered { rows: [*row; DEPTH], depth: 0 };
     while !code.is_empty() {
         let instruction = code.u8()?;
-        let low = u64::from(instruction & 0x3F);
-        let advance = match (instruction >> 6, low) {
-            (1, delta) => Some(delta),
-            (0, 0x02) => Some(u64::from(code.u8()?)),
-            (0, 0x03) => Some(u64::from(code.u16()?)),
-            (0, 0x04) => Some(u64::from(code.u32()?)),
-            _ => None,
-        };
-        if let Some(delta) = advance {
-            location = location.checked_add(usize::try_from(delta.checked_mul(cie.code_align)?).ok()?)?;
+        if let Some(next) = advance(instruction, &mut code, cie, location)? {
+            location = next;
             if location > pc {
                 return Some(());
             }
             continue;
         }
-        match (instruction >> 6, low) {
-            (2, register) => row.set(register, Saved::At(scaled(code.uleb()?, cie)?)),
-            (3, register) => row.restore(register, initial),
-            (_, 0x00 | 0x2D) => {}
-            (_, 0x01) => {
-                location = code.pointer(cie.encoding)?;
-                if location > pc {
-                    return Some(());
-                }
-            }
-            (_, 0x05) => {
-                let register = code.uleb()?;
-                row.set(register, Saved::At(scaled(code.uleb()?, cie)?));
-            }
-            (_, 0x06) => row.restore(code.uleb()?, initial),
-            (_, 0x07) => row.set(code.uleb()?, Saved::Undefined),
-            (_, 0x08) => row.set(code.uleb()?, Saved::Same),
-            (_, 0x09 | 0x14) => {
-                row.set(code.uleb()?, Saved::Unknown);
-                code.uleb()?;
-            }
-            (_, 0x15) => {
-                row.set(code.uleb()?, Saved::Unknown);
-                code.sleb()?;
-            }
-            (_, 0x0A) => {
-                *remembered.get_mut(depth)? = *row;
-                depth += 1;
-            }
-            (_, 0x0B) => {
-                depth = depth.checked_sub(1)?;
-                *row = *remembered.get(depth)?;
-            }
-            (_, 0x0C) => row.cfa = Cfa::Plus(code.uleb()?, code.uleb()?.cast_signed()),
-            (_, 0x12) => {
-                let register = code.uleb()?;
-                row.cfa = Cfa::Plus(register, code.sleb()?.checked_mul(cie.data_align)?);
-            }
-            (_, 0x0D) => {
-                let Cfa::Plus(_, offset) = row.cfa else { return None };
-                row.cfa = Cfa::Plus(code.uleb()?, offset);
-            }
-            (_, 0x0E) => {
-                let Cfa::Plus(register, _) = row.cfa else { return None };
-                row.cfa = Cfa::Plus(register, code.uleb()?.cast_signed());
-            }
-            (_, 0x13) => {
-                let Cfa::Plus(register, _) = row.cfa else { return None };
-                row.cfa = Cfa::Plus(register, code.sleb()?.checked_mul(cie.data_align)?);
-            }
-            (_, 0x0F) => row.cfa = slot(block(&mut code)?),
-            (_, 0x10 | 0x16) => {
-                row.set(code.uleb()?, Saved::Unknown);
-                block(&mut code)?;
-            }
-            (_, 0x11) => {
-                let register = code.uleb()?;
-                row.set(register, Saved::At(code.sleb()?.checked_mul(cie.data_align)?));
-            }
-            (_, 0x2E) => {
+        if row.save(instruction, &mut code, cie, initial)? || row.define(instruction, &mut code, cie)? {
+            continue;
+        }
+        match instruction {
+            0x00 | 0x2D => {}
+            0x0A => remembered.push(*row)?,
+            0x0B => *row = remembered.pop()?,
+            0x2E => {
                 code.uleb()?;
             }
             _ => return None,
         }
     }
     Some(())
+}
+
+/// The address that an instruction goes on to; `None` inside where it stays.
+fn advance(instruction: u8, code: &mut Bytes, cie: &Cie, location: usize) -> Option<Option<usize>> {
+    let delta = match instruction {
+        ADVANCED..SAVED => u64::from(instruction & OPERAND),
+        0x01 => return code.pointer(cie.encoding).map(Some),
+        0x02 => u64::from(code.u8()?),
+        0x03 => u64::from(code.u16()?),
+        0x04 => u64::from(code.u32()?),
+        _ => return Some(None),
+    };
+    let bytes = usize::try_from(delta.checked_mul(cie.code_align)?).ok()?;
+    location.checked_add(bytes).map(Some)
 }
 
 fn scaled(offset: u64, cie: &Cie) -> Option<i64> {

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The published packages of tracelogging and tracelogging_dynamic against the stand-ins: their tests are run, their example is built.
+#
+#   compat/run.sh FOLDER      works in FOLDER and leaves FOLDER/generate_events there, for whoever wants to record it
+#
+# Nothing of the packages is kept in this tree: cargo fetches them from the registry. Ends with 77 where there is no registry to be had.
+set -euo pipefail
+compat=$(cd "$(dirname "$0")" && pwd)
+folder=$1
+fetch=$folder/fetch
+mkdir -p "$fetch/src" "$folder/src"
+cd "$folder"
+
+# An empty program that depends on the two, for cargo to fetch them.
+printf '' >"$fetch/src/lib.rs"
+cat >"$fetch/Cargo.toml" <<'EOF'
+[package]
+name = "fetch"
+version = "0.0.0"
+edition = "2021"
+
+[dependencies]
+tracelogging = "=1.2.4"
+tracelogging_dynamic = "=1.2.4"
+
+[workspace]
+EOF
+if ! cargo vendor -q --manifest-path "$fetch/Cargo.toml" "$folder/packages" >"$folder/vendor.txt" 2>&1; then
+    echo "the packages cannot be fetched:" >&2
+    cat "$folder/vendor.txt" >&2
+    exit 77
+fi
+
+# A program whose tests and example are theirs, and whose dependencies are the stand-ins.
+printf '' >"$folder/src/lib.rs"
+cat >"$folder/Cargo.toml" <<EOF
+[package]
+name = "published"
+version = "0.0.0"
+edition = "2021"
+
+[dependencies]
+tracelogging = "=1.2.4"
+tracelogging_dynamic = "=1.2.4"
+
+[dev-dependencies]
+uuid = "1"
+# The last whose GUID exists on every system.
+windows = "0.48"
+
+[[test]]
+name = "tracelogging"
+path = "packages/tracelogging/tests/tests.rs"
+
+[[test]]
+name = "tracelogging_dynamic"
+path = "packages/tracelogging_dynamic/tests/tests.rs"
+
+[[example]]
+name = "generate_events"
+path = "packages/tracelogging/examples/generate_events.rs"
+
+[patch.crates-io]
+tracelogging = { path = "$compat/tracelogging" }
+tracelogging_dynamic = { path = "$compat/tracelogging_dynamic" }
+
+[workspace]
+EOF
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$folder/target}
+cargo test --tests
+cargo build --example generate_events
+cp "$CARGO_TARGET_DIR/debug/examples/generate_events" "$folder/generate_events"

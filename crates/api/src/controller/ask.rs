@@ -1,0 +1,113 @@
+//! One request and its answer, whoever the daemon is by now.
+//!
+//! ```text
+//!   ask ─▶ the link ──closed──▶ a daemon that is there now ──none──▶ start one, for what begins something; else the answer of an idle system
+//!            └─ handed over, and no question: never repeated
+//! ```
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use traceweir_transport::message::{Control, Message, Role};
+
+use super::{Controller, PATIENCE, first_of, launch, not_running, unexpected};
+use crate::error::{Error, Result};
+
+impl Controller {
+    /// Asks page by page until all entries are there, or no more come.
+    pub(super) fn pages<T>(
+        &mut self,
+        question: impl Fn(u32) -> Message,
+        page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        loop {
+            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            let answer = self.ask(&question(from), &[], PATIENCE)?;
+            let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
+            let done = entries.is_empty();
+            all.extend(entries);
+            if done || all.len() >= total as usize {
+                return Ok(all);
+            }
+        }
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> Result<Message> {
+        if !self.is_cut() {
+            let answer = self.link.ask(message, descriptors, patience);
+            match answer {
+                // A question may be put twice; anything else may have been carried out.
+                Err(Error::Transport(traceweir_transport::Error::Closed)) if is_question(message) => {}
+                other => return Ok(other?.message),
+            }
+        }
+        match first_of(&self.folders, Role::Controller)? {
+            Some(link) => self.link = link,
+            None if self.starts && begins_something(message) => {
+                self.link = launch::start(&self.folders, &launch::Search::usual())?;
+            }
+            None => return self.answer_of_nobody(message),
+        }
+        Ok(self.link.ask(message, descriptors, patience)?.message)
+    }
+
+    /// Whether the daemon has closed the connection. Late answers that lie in it are dropped on the way.
+    pub(super) fn is_cut(&self) -> bool {
+        loop {
+            match self.link.connection.receive(Duration::ZERO) {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// What an idle system says.
+    pub(super) fn answer_of_nobody(&self, message: &Message) -> Result<Message> {
+        match message {
+            Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
+                Err(not_running(session))
+            }
+            Message::QueryAll { .. } | Message::QueryEnded { .. } => {
+                Ok(Message::Sessions { total: 0, sessions: Vec::new() })
+            }
+            Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
+            _ => {
+                let socket = self.link.socket().display();
+                let reason = format!("the one at {socket} has left since this program found it");
+                Err(Error::NoDaemon { reason })
+            }
+        }
+    }
+}
+
+/// Whether a request changes nothing.
+fn is_question(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Control { control: Control::Query | Control::Outcome, .. }
+            | Message::QueryAll { .. }
+            | Message::QueryEnded { .. }
+            | Message::QueryProviders { .. }
+            | Message::CheckEnables { .. }
+            | Message::QueryAccess { .. }
+            | Message::QueryAccessLists { .. }
+    )
+}
+
+/// Whether a request changes something that needs nothing to be there already.
+fn begins_something(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Start(_)
+            | Message::CheckEnables { .. }
+            | Message::SetAccess { .. }
+            | Message::RemoveAccess { .. }
+    )
+}

@@ -1,0 +1,141 @@
+//! The published rules, written down plainly: what a session asks for, what an event is, who gets it. Nothing here knows how any of it is done.
+
+/// The id of the manifest events of the table, and the name of its TraceLogging events.
+pub(super) const ID: u16 = 7;
+pub(super) const NAME: &str = "seven";
+
+/// What a controller asks for; the rules are about this, not about bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) level: u8,
+    pub(super) any: u64,
+    pub(super) all: u64,
+    pub(super) ignore_keyword_0: bool,
+    pub(super) ids: Option<Ids>,
+    pub(super) names: Option<Names>,
+    /// Payloads up to this number.
+    pub(super) payload_up_to: Option<u64>,
+    /// For the callback; says nothing about events.
+    pub(super) schematized: bool,
+    /// Stacks are wanted, and of which events.
+    pub(super) stacks: bool,
+    pub(super) stack_ids: Option<Ids>,
+    pub(super) stack_names: Option<Names>,
+    pub(super) stack_part: Option<(Part, bool)>,
+}
+
+/// Listed ids, and whether these or all others pass.
+pub(super) type Ids = (Vec<u16>, bool);
+/// Listed names, whether these or all others pass, and the part of events that is looked at.
+pub(super) type Names = (Vec<&'static str>, bool, Part);
+/// A part of all events: any, all, level.
+pub(super) type Part = (u64, u64, u8);
+
+/// An event of the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    pub(super) level: u8,
+    pub(super) keyword: u64,
+    pub(super) tracelogging: bool,
+    /// Its payload; never 0.
+    pub(super) number: u64,
+}
+
+impl Asked {
+    /// "pass = level_ok && keyword_ok", and "all filters must pass".
+    pub(super) fn gets(&self, e: &Offered) -> bool {
+        self.takes(e)
+            && passes_ids(self.ids.as_ref(), e)
+            && passes_names(self.names.as_ref(), e)
+            && self.passes_payload(e)
+    }
+
+    /// "without it no stacks at all. With several stack filters, a stack is taken only if each passes".
+    pub(super) fn gets_stack(&self, e: &Offered) -> bool {
+        self.gets(e)
+            && self.stacks
+            && passes_ids(self.stack_ids.as_ref(), e)
+            && passes_names(self.stack_names.as_ref(), e)
+            && self.stack_part.is_none_or(|(part, filter_in)| is_in(part, e) == filter_in)
+    }
+
+    fn takes(&self, e: &Offered) -> bool {
+        let level_ok = self.level == 0 || e.level <= self.level;
+        let any = if self.any == 0 { u64::MAX } else { self.any };
+        let keyword_ok = if e.keyword == 0 {
+            !self.ignore_keyword_0
+        } else {
+            (e.keyword & any) != 0 && (e.keyword & self.all) == self.all
+        };
+        level_ok && keyword_ok
+    }
+
+    fn passes_payload(&self, e: &Offered) -> bool {
+        e.tracelogging || self.payload_up_to.is_none_or(|most| e.number <= most)
+    }
+
+    /// Filters decide about its events: those for the callback and those of stacks do not.
+    fn is_filtered(&self) -> bool {
+        self.ids.is_some() || self.names.is_some() || self.payload_up_to.is_some()
+    }
+}
+
+/// "only the listed ids; false: all but"; "ignored for TraceLogging".
+fn passes_ids(filter: Option<&Ids>, e: &Offered) -> bool {
+    match filter {
+        Some((ids, filter_in)) if !e.tracelogging => ids.contains(&ID) == *filter_in,
+        _ => true,
+    }
+}
+
+/// "The level/keyword part limits which events the name test looks at; events outside it are not affected."
+fn passes_names(filter: Option<&Names>, e: &Offered) -> bool {
+    match filter {
+        Some((names, filter_in, part)) if e.tracelogging && is_in(*part, e) => {
+            names.contains(&NAME) == *filter_in
+        }
+        _ => true,
+    }
+}
+
+/// "MatchAllKeyword is unused when MatchAnyKeyword is 0."
+fn is_in((any, all, level): Part, e: &Offered) -> bool {
+    let level_ok = level == 0 || e.level <= level;
+    level_ok && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
+}
+
+/// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is off "with IGNORE_KEYWORD_0 on every session".
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Together {
+    level: Option<u8>,
+    any: u64,
+    all: u64,
+    strict: bool,
+}
+
+impl Together {
+    pub(super) fn of(sessions: &[&Asked]) -> Self {
+        Self {
+            level: sessions.iter().map(|s| if s.level == 0 { 255 } else { s.level }).max(),
+            any: sessions.iter().fold(0, |any, s| any | if s.any == 0 { u64::MAX } else { s.any }),
+            all: sessions.iter().fold(u64::MAX, |all, s| all & s.all),
+            strict: sessions.iter().all(|s| s.ignore_keyword_0),
+        }
+    }
+
+    /// The enabled test "on the combined values".
+    pub(super) fn enabled(&self, e: &Offered) -> bool {
+        let keyword_ok = match e.keyword {
+            0 => !self.strict,
+            keyword => (keyword & self.any) != 0 && (keyword & self.all) == self.all,
+        };
+        self.level.is_some_and(|level| e.level <= level) && keyword_ok
+    }
+}
+
+/// As enabled, and "also looks at id filters": where every session has filters.
+pub(super) fn event_enabled(sessions: &[&Asked], e: &Offered) -> bool {
+    let by_id = sessions.iter().any(|s| s.takes(e) && passes_ids(s.ids.as_ref(), e));
+    let all_are_filtered = sessions.iter().all(|s| s.is_filtered());
+    Together::of(sessions).enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
+}

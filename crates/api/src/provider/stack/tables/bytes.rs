@@ -1,0 +1,109 @@
+//! Memory of an object, and the numbers that its tables are made of.
+
+/// Memory of an object, read from a position on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes {
+    start: usize,
+    end: usize,
+    at: usize,
+}
+
+impl Bytes {
+    /// # Safety
+    ///
+    /// What lies between is mapped and readable for as long as it is used, but for gaps that no table of the object points into.
+    pub(super) unsafe fn mapped(start: usize, end: usize) -> Self {
+        Self { start, end, at: start }
+    }
+
+    /// From another position on.
+    pub(super) fn at(&self, at: usize) -> Option<Self> {
+        (self.start <= at && at <= self.end).then_some(Self { at, ..*self })
+    }
+
+    /// The next bytes alone.
+    pub(super) fn part(&mut self, length: usize) -> Option<Self> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.end)?;
+        let part = Self { end, ..*self };
+        self.at = end;
+        Some(part)
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.at >= self.end
+    }
+
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let at = self.part(N)?.at;
+        // SAFETY: inside the object, by the promise of `mapped`; bytes need no alignment.
+        Some(unsafe { std::ptr::with_exposed_provenance::<[u8; N]>(at).read() })
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// An unsigned number in groups of seven bits.
+    pub(super) fn uleb(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A signed one.
+    pub(super) fn sleb(&mut self) -> Option<i64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            value |= i64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                let is_negative = byte & 0x40 != 0 && shift + 7 < 64;
+                return Some(if is_negative { value | -1 << (shift + 7) } else { value });
+            }
+        }
+        None
+    }
+
+    /// A pointer as an encoding says: size in the low half, from where it counts in the high one.
+    pub(super) fn pointer(&mut self, encoding: u8) -> Option<usize> {
+        let at = self.at;
+        let value = match encoding & 0x0F {
+            0x00 | 0x04 | 0x0C => self.u64()?.cast_signed(),
+            0x01 => self.uleb()?.cast_signed(),
+            0x02 => i64::from(self.u16()?),
+            0x03 => i64::from(self.u32()?),
+            0x09 => self.sleb()?,
+            0x0A => i64::from(self.u16()?.cast_signed()),
+            0x0B => i64::from(self.u32()?.cast_signed()),
+            _ => return None,
+        };
+        let base = match encoding & 0x70 {
+            0x00 => 0,
+            0x10 => at,
+            _ => return None,
+        };
+        Some(base.wrapping_add_signed(isize::try_from(value).ok()?))
+    }
+}

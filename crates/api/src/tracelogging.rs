@@ -1,0 +1,73 @@
+//! TraceLogging: events that carry their own description, by macros with the forms of Microsoft's `tracelogging` crate.
+//!
+//! ```text
+//!   define_provider!(SYMBOL, "Name", options…)                 a static Provider, not registered yet
+//!   write_event!(SYMBOL, "Event", options and fields…) -> u32  0 while nobody listens, else a Win32 status
+//!   provider_enabled!(SYMBOL, level, keyword) -> bool          whether such an event would be written
+//! ```
+//!
+//! | File | What it knows |
+//! |---|---|
+//! | `context` | the words that every event looks at; registering |
+//! | `provider` | the provider that `define_provider!` makes |
+//! | [`dynamic`] | providers and events that are put together at run time |
+//! | `types` | levels, opcodes, channels, in and out types |
+//! | `values` | values as bytes |
+//! | `macros` | the macros, which hand over to the crate `traceweir-macros` |
+//!
+//! ```
+//! use traceweir::{define_provider, write_event};
+//!
+//! define_provider!(LUNCH, "Example.Lunch");
+//!
+//! // Safety: the program ends before the memory of its statics does.
+//! unsafe { LUNCH.register() };
+//! let (dish, guests) = ("soup", 2_u32);
+//! write_event!(
+//!     LUNCH,
+//!     "Served",
+//!     level(Informational),
+//!     keyword(0x10),
+//!     str8("dish", dish),
+//!     u32("guests", &guests),
+//! );
+//! LUNCH.unregister();
+//! ```
+//!
+//! Values are evaluated once, and only where some session listens. An event without a keyword has keyword 1.
+
+pub mod dynamic;
+
+mod context;
+mod macros;
+mod provider;
+mod types;
+mod values;
+
+pub use context::{FilterDescriptor, ProviderEnableCallback};
+pub use provider::Provider;
+pub use types::{Channel, InType, Level, Opcode, OutType};
+pub use values::filetime_from_systemtime;
+
+pub use crate::{define_provider, provider_enabled, write_event};
+
+/// What the macros name, and what crates need that offer them as their own. Not for use by hand: it changes without notice.
+#[doc(hidden)]
+pub mod __tlg {
+    pub use crate::provider_enabled;
+    pub use traceweir_format::Guid;
+    pub use traceweir_format::spec::event::EventDescriptor;
+    pub use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
+    pub use traceweir_macros::{define_provider, write_event};
+
+    pub use super::context::{Context, EnableFunction};
+    pub use super::dynamic::{BuilderOf, OptionsOf, ProviderOf as DynamicProviderOf};
+    pub use super::macros::{checked_size, descriptor, tag};
+    pub use super::provider::{Provider, ProviderOf, provider, write};
+    pub use super::types::{Channel, InType, Level, Opcode, OutType};
+    pub use super::values::{
+        ActivityId, Packed, Plain, activity, bytes, counted, counted_size, elements,
+        filetime_from_duration_after_1970, filetime_from_duration_before_1970, filetime_from_systemtime,
+        filetime_from_time32, filetime_from_time64, sid, slice_count, until_zero,
+    };
+}

@@ -1,0 +1,303 @@
+//! What a registered provider of TraceLogging knows of its sessions: the words that every event looks at, and the registration behind them.
+//!
+//! ```text
+//!   level + 1 │ busy │ any │ all │ registration          level + 1 is 0 while nobody listens, 256 where a session wants all levels
+//! ```
+//!
+//! The words lie in the provider itself, so that an event nobody wants costs one load, one compare and one branch. They follow the enable callback. They may let through what a
+//! session does not want (the write path asks each session anyway), never keep back what one wants.
+//!
+//! `unsafe` is allowed here for the pointer by which the callback finds the words: the registration ends before they do.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::status::Status;
+
+use super::types::Level;
+use super::values::Id;
+use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
+
+/// Called when sessions enable or disable a provider, or ask for its state: source, code (0 disabled, 1 enabled, 2 capture state), combined level and masks, the address of a
+/// [`FilterDescriptor`] or 0, and the number given at the registration.
+pub type ProviderEnableCallback = EnableFunction<Guid>;
+
+/// The same for any type of ids.
+#[doc(hidden)]
+pub type EnableFunction<G> = fn(
+    source_id: &G,
+    event_control_code: u32,
+    level: Level,
+    match_any_keyword: u64,
+    match_all_keyword: u64,
+    filter_data: usize,
+    callback_context: usize,
+);
+
+/// What `filter_data` of a callback points at, until the callback returns (EVENT_FILTER_DESCRIPTOR).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FilterDescriptor {
+    /// Address of the filter's bytes.
+    pub ptr: u64,
+    /// How many.
+    pub size: u32,
+    /// Type of the filter.
+    pub kind: u32,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Context {
+    words: Words,
+    /// Somebody registers or unregisters.
+    busy: AtomicBool,
+    /// A `Handle` as a number; 0 while there is none.
+    handle: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Words {
+    level: AtomicU32,
+    any: AtomicU64,
+    all: AtomicU64,
+}
+
+impl Words {
+    /// Takes over what the sessions want together.
+    fn follow(&self, notice: &EnableNotice<'_>) {
+        // Relaxed: each word may be seen before or after the others; at worst one event at the moment of change is judged by both.
+        match notice.code {
+            0 => self.level.store(0, Ordering::Relaxed),
+            1 => {
+                let any = if notice.match_any == 0 { u64::MAX } else { notice.match_any };
+                self.any.store(any, Ordering::Relaxed);
+                self.all.store(notice.match_all, Ordering::Relaxed);
+                let level = if notice.level == 0 { 256 } else { u32::from(notice.level) + 1 };
+                self.level.store(level, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The words of a provider that is registered.
+struct Followed(*const Words);
+
+// SAFETY: words are atomics; they outlive the registration, which has this (see `Context::register`).
+unsafe impl Send for Followed {}
+// SAFETY: as above.
+unsafe impl Sync for Followed {}
+
+impl Followed {
+    fn follow(&self, notice: &EnableNotice<'_>) {
+        // SAFETY: called by the registration's callback only. `Context::register` asks that the words stay where they are until the registration ends, and that waits for a
+        // running callback or is made by it, behind this.
+        unsafe { &*self.0 }.follow(notice);
+    }
+}
+
+impl Context {
+    /// Not registered.
+    #[must_use]
+    pub const fn new() -> Self {
+        let words = Words { level: AtomicU32::new(0), any: AtomicU64::new(0), all: AtomicU64::new(0) };
+        Self { words, busy: AtomicBool::new(false), handle: AtomicU64::new(0) }
+    }
+
+    /// Whether any session may want an event of this level and keyword.
+    #[inline(always)]
+    #[must_use]
+    pub fn enabled(&self, level: Level, keyword: u64) -> bool {
+        u32::from(level.as_int()) < self.words.level.load(Ordering::Relaxed) && self.keyword_may_pass(keyword)
+    }
+
+    #[inline(always)]
+    fn keyword_may_pass(&self, keyword: u64) -> bool {
+        let all = self.words.all.load(Ordering::Relaxed);
+        keyword == 0 || (keyword & self.words.any.load(Ordering::Relaxed) != 0 && keyword & all == all)
+    }
+
+    /// Registers the provider and gives it its traits; whether those were taken is not said, as published. A Win32 status.
+    ///
+    /// # Safety
+    ///
+    /// Stays where it is in memory, and stays alive, until it is unregistered or dropped. In a library that is unloaded, both come first.
+    ///
+    /// # Panics
+    ///
+    /// Where it is registered, or being registered or unregistered by somebody else.
+    #[track_caller]
+    pub unsafe fn register(&self, id: Guid, traits: &[u8], callback: Option<EnableCallback>) -> u32 {
+        // Pairs with the release below and in `unregister`.
+        if self.busy.swap(true, Ordering::Acquire) {
+            panic!("the provider is being registered or unregistered by another thread");
+        }
+        if self.handle.load(Ordering::Relaxed) != 0 {
+            self.busy.store(false, Ordering::Release);
+            panic!("the provider is registered already");
+        }
+        let words = Followed(ptr::from_ref(&self.words));
+        let told: EnableCallback = Box::new(move |notice| {
+            words.follow(notice);
+            if let Some(callback) = &callback {
+                callback(notice);
+            }
+        });
+        let status = match Provider::register(id, Some(told)) {
+            Ok(provider) => {
+                let handle = Handle::from_provider(provider);
+                self.handle.store(handle.to_raw(), Ordering::Release);
+                let _ = handle.set_traits(traits);
+                Status::ERROR_SUCCESS
+            }
+            Err(error) => error.status(),
+        };
+        self.busy.store(false, Ordering::Release);
+        status.0
+    }
+
+    /// Ends the registration; nothing where there is none, or somebody else is at it. A Win32 status.
+    pub fn unregister(&self) -> u32 {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Status::ERROR_SUCCESS.0;
+        }
+        self.words.level.store(0, Ordering::Relaxed);
+        let handle = Handle::of_raw(self.handle.swap(0, Ordering::Relaxed));
+        let status = handle.map_or(Status::ERROR_SUCCESS, |h| status_of(h.unregister()));
+        // Once more: a notice may have come in between.
+        self.words.level.store(0, Ordering::Relaxed);
+        self.busy.store(false, Ordering::Release);
+        status.0
+    }
+
+    /// Writes an event that the words let through, or that is to be judged by its sessions alone. A Win32 status.
+    // Always inline, as all that write: the stack of an event begins where the application calls.
+    #[inline(always)]
+    pub fn write(
+        &self,
+        descriptor: &EventDescriptor,
+        metadata: &[u8],
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        data: &[&[u8]],
+    ) -> u32 {
+        match Handle::of_raw(self.handle.load(Ordering::Relaxed)) {
+            Some(handle) => {
+                status_of(handle.write_let_through(descriptor, metadata, activity, related, data)).0
+            }
+            None => WriteError::InvalidHandle.status().0,
+        }
+    }
+
+    /// Sets something about the registration (TraceLoggingSetInformation): an HRESULT. With the feature `set-info-off` it does nothing and says
+    /// HRESULT_FROM_WIN32(ERROR_NOT_SUPPORTED).
+    pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
+        if cfg!(feature = "set-info-off") {
+            return hresult(Status::ERROR_NOT_SUPPORTED);
+        }
+        hresult(set_information(self.handle(), class, Some(information)))
+    }
+
+    /// The registration as a number; 0 where there is none.
+    #[must_use]
+    pub fn handle(&self) -> u64 {
+        self.handle.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.unregister();
+    }
+}
+
+/// A function and its number as the callback of a registration.
+pub(super) fn boxed<G: Id>(callback: EnableFunction<G>, context: usize) -> EnableCallback {
+    Box::new(move |notice| {
+        let filter = notice.filter.map(|(kind, bytes)| FilterDescriptor {
+            ptr: bytes.as_ptr().addr() as u64,
+            size: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            kind,
+        });
+        let filter = filter.as_ref().map_or(0, |f| ptr::from_ref(f).expose_provenance());
+        let level = Level::from_int(notice.level);
+        callback(
+            &G::from(notice.source),
+            notice.code,
+            level,
+            notice.match_any,
+            notice.match_all,
+            filter,
+            context,
+        );
+    })
+}
+
+#[inline(always)]
+fn status_of(result: Result<(), WriteError>) -> Status {
+    match result {
+        Ok(()) => Status::ERROR_SUCCESS,
+        Err(error) => error.status(),
+    }
+}
+
+/// HRESULT_FROM_WIN32.
+const fn hresult(status: Status) -> i32 {
+    if status.0.cast_signed() <= 0 {
+        status.0.cast_signed()
+    } else {
+        (0x8007_0000 | status.0 & 0xFFFF).cast_signed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(code: u32, level: u8, match_any: u64, match_all: u64) -> EnableNotice<'static> {
+        EnableNotice { source: Guid::NULL, code, level, match_any, match_all, filter: None, own_filters: &[] }
+    }
+
+    #[test]
+    fn the_words_say_what_the_published_test_says() {
+        let context = Context::new();
+        let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
+        assert!(!passes(0, 0), "nobody listens");
+        context.words.follow(&notice(1, 3, 0x6, 0x2));
+        for (level, keyword, expected) in [
+            (3, 0x2, true),
+            (0, 0x6, true),
+            (3, 0, true),
+            (4, 0x2, false),
+            (3, 0x4, false),
+            (3, 0x8, false),
+            (3, 0xA, true),
+        ] {
+            assert_eq!(passes(level, keyword), expected, "level {level} keyword {keyword:#x}");
+        }
+        context.words.follow(&notice(1, 0, 0, 0));
+        assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 is all levels, an any-mask of 0 all keywords");
+        context.words.follow(&notice(2, 1, 1, 1));
+        assert!(passes(255, 1 << 63), "a capture of state changes nothing");
+        context.words.follow(&notice(0, 0, 0, 0));
+        assert!(!passes(0, 0));
+    }
+
+    #[test]
+    fn win32_codes_become_results() {
+        assert_eq!(hresult(Status::ERROR_SUCCESS), 0);
+        assert_eq!(hresult(Status::ERROR_NOT_SUPPORTED).cast_unsigned(), 0x8007_0032);
+        assert_eq!(hresult(Status::ERROR_INVALID_PARAMETER).cast_unsigned(), 0x8007_0057);
+        assert_eq!(hresult(Status(0xC000_0001)).cast_unsigned(), 0xC000_0001, "is one already");
+    }
+}

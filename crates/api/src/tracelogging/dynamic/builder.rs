@@ -1,0 +1,166 @@
+//! One event after the other, put together at run time.
+
+use std::marker::PhantomData;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging::{FieldMetadata, MetadataBuilder};
+
+use super::super::macros::descriptor;
+use super::super::types::{Channel, InType, Level, Opcode, OutType};
+use super::super::values::{Id, Plain, append_any, bytes, counted, counted_size, sid, until_zero};
+use super::ProviderOf;
+
+/// Puts an event together: [`reset`](Self::reset), then fields, then [`write`](Self::write).
+///
+/// What an event says of its fields and what they hold are two rows of bytes; every `add_…` adds to both. The order is the order of the fields, and a structure comes before
+/// its members.
+pub type EventBuilder = BuilderOf<Guid>;
+
+/// A builder of events whose ids have any type.
+#[derive(Debug)]
+pub struct BuilderOf<G> {
+    metadata: MetadataBuilder,
+    data: Vec<u8>,
+    descriptor: EventDescriptor,
+    ids: PhantomData<fn() -> G>,
+}
+
+impl<G: Id> BuilderOf<G> {
+    /// A builder.
+    pub fn new() -> Self {
+        Self::new_with_capacity(256, 256)
+    }
+
+    /// A builder with room for this many bytes of metadata and data; it grows where that is not enough.
+    pub fn new_with_capacity(metadata: u16, data: u16) -> Self {
+        let mut builder = MetadataBuilder::new("", 0);
+        builder.reserve(usize::from(metadata));
+        let descriptor = EventDescriptor::default();
+        let data = Vec::with_capacity(usize::from(data));
+        Self { metadata: builder, data, descriptor, ids: PhantomData }
+    }
+
+    /// Starts over with another event: channel `TraceLogging`, opcode `Info`, no id, version or task. Of the tag 28 bits count; the name is cut at its first NUL.
+    pub fn reset(&mut self, name: &str, level: Level, keyword: u64, tag: u32) -> &mut Self {
+        self.metadata.reset(name, tag);
+        self.data.clear();
+        self.descriptor = descriptor(0, 0, Channel::TraceLogging, level, Opcode::Info, 0, keyword);
+        self
+    }
+
+    /// Writes the event to the sessions that want it: a Win32 status. Metadata of more than 65,535 bytes are ERROR_ARITHMETIC_OVERFLOW; a provider that is not registered is
+    /// ERROR_INVALID_HANDLE. It may be written again, and more may be added first.
+    pub fn write(&mut self, provider: &ProviderOf<G>, activity: Option<&G>, related: Option<&G>) -> u32 {
+        let Ok(metadata) = self.metadata.finish_raw() else {
+            return Status::ERROR_ARITHMETIC_OVERFLOW.0;
+        };
+        let [activity, related] = [activity, related].map(|id| id.map(|id| (*id).into()));
+        provider.context.write(&self.descriptor, metadata, activity.as_ref(), related.as_ref(), &[&self.data])
+    }
+
+    /// The metadata as they will be written; `None` where they are more than 65,535 bytes.
+    pub fn raw_meta(&mut self) -> Option<&[u8]> {
+        self.metadata.finish_raw().ok()
+    }
+
+    /// The data as they will be written.
+    pub fn raw_data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// An id given by hand, and the version of its layout.
+    pub fn id_version(&mut self, id: u16, version: u8) -> &mut Self {
+        self.descriptor.id = id;
+        self.descriptor.version = version;
+        self
+    }
+
+    /// The channel.
+    pub fn channel(&mut self, channel: Channel) -> &mut Self {
+        self.descriptor.channel = channel.as_int();
+        self
+    }
+
+    /// The opcode.
+    pub fn opcode(&mut self, opcode: Opcode) -> &mut Self {
+        self.descriptor.opcode = opcode.as_int();
+        self
+    }
+
+    /// The task.
+    pub fn task(&mut self, task: u16) -> &mut Self {
+        self.descriptor.task = task;
+        self
+    }
+
+    /// A structure of the next `members` fields; one among them that is a structure counts once. 127 at most: bits above are dropped.
+    pub fn add_struct(&mut self, name: &str, members: u8, tag: u32) -> &mut Self {
+        let members = OutType::from_int(members & OutType::TypeMask);
+        self.raw_add_meta_scalar(name, InType::Struct, members, tag)
+    }
+
+    /// A field without its data.
+    pub fn raw_add_meta_scalar(&mut self, name: &str, of: InType, out: OutType, tag: u32) -> &mut Self {
+        self.metadata.add_raw(&FieldMetadata::scalar(name, of.as_int(), out.as_int(), tag));
+        self
+    }
+
+    /// An array without its data: a 16-bit count, then as many values.
+    pub fn raw_add_meta_vcount(&mut self, name: &str, of: InType, out: OutType, tag: u32) -> &mut Self {
+        self.metadata.add_raw(&FieldMetadata::array(name, of.as_int(), out.as_int(), tag));
+        self
+    }
+
+    /// Data without a field: the bytes of a value, and of gaps between its fields where it has any.
+    pub fn raw_add_data_value<T: Copy>(&mut self, value: &T) -> &mut Self {
+        append_any(&mut self.data, value);
+        self
+    }
+
+    /// The same of several values, without their count.
+    pub fn raw_add_data_slice<T: Copy>(&mut self, values: &[T]) -> &mut Self {
+        values.iter().for_each(|value| append_any(&mut self.data, value));
+        self
+    }
+
+    pub(super) fn put_value<T: Plain>(&mut self, value: &T) {
+        self.data.extend_from_slice(bytes(value));
+    }
+
+    pub(super) fn put_counted<T: Plain>(&mut self, values: &[T]) {
+        self.data.extend_from_slice(&counted_size(values).to_le_bytes());
+        self.data.extend_from_slice(counted(values));
+    }
+
+    pub(super) fn put_terminated<T: Plain + Default + PartialEq>(&mut self, values: &[T]) {
+        self.data.extend_from_slice(until_zero(values));
+        self.data.extend_from_slice(bytes(&T::default()));
+    }
+
+    #[track_caller]
+    pub(super) fn put_sid(&mut self, value: &[u8]) {
+        self.data.extend_from_slice(sid(value));
+    }
+
+    /// The count of values, at most 65,535, and they.
+    pub(super) fn put_all<T>(&mut self, values: impl IntoIterator<Item = T>, put: impl Fn(&mut Self, T)) {
+        let start = self.data.len();
+        self.data.extend_from_slice(&[0; 2]);
+        let mut count = 0_u16;
+        for value in values.into_iter().take(usize::from(u16::MAX)) {
+            put(self, value);
+            count += 1;
+        }
+        if let Some(at) = self.data.get_mut(start..start + 2) {
+            at.copy_from_slice(&count.to_le_bytes());
+        }
+    }
+}
+
+impl<G: Id> Default for BuilderOf<G> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

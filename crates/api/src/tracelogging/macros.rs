@@ -1,0 +1,137 @@
+//! The macros, and what they ask the compiler to work out.
+
+use traceweir_format::spec::event::EventDescriptor;
+
+use super::types::{Channel, Level, Opcode};
+
+/// Makes a static [`Provider`](crate::tracelogging::Provider) of this name: `define_provider!(SYMBOL, "Name", options…)`.
+///
+/// | Option | Meaning | Otherwise |
+/// |---|---|---|
+/// | `id("GUID")` | the provider's id | what its name hashes to |
+/// | `group_id("GUID")` | the group it belongs to | none |
+/// | `debug()` | prints the expansion while compiling | |
+///
+/// Options of `eventheader` that mean nothing here, such as `group_name("name")`, are accepted. The static is private to the module; it begins unregistered, and until
+/// [`register`](crate::tracelogging::Provider::register) its events go nowhere.
+///
+/// ```
+/// traceweir::define_provider!(PLAIN, "MyCompany.MyComponent");
+/// traceweir::define_provider!(
+///     GROUPED,
+///     "MyCompany.Grouped",
+///     id("80c257fb-c6bc-4538-a4c4-c7b863d46a8c"),
+///     group_id("f73b8292-f610-4fa7-ba62-708353d162c4"),
+/// );
+/// assert_eq!(PLAIN.id().to_string(), "ce5fa4ea-ab00-5402-8b76-9f76ac858fb5");
+/// assert_eq!(GROUPED.name(), "MyCompany.Grouped");
+/// ```
+#[macro_export]
+macro_rules! define_provider {
+    ($($arguments:tt)*) => { $crate::__tlg::define_provider!{ [$crate] $($arguments)* } };
+}
+
+/// Writes an event if any session wants it: `write_event!(SYMBOL, "Event", options and fields…)` is a Win32 status, 0 where nobody listens.
+///
+/// Options are constants, but for the ids:
+///
+/// | Option | Otherwise |
+/// |---|---|
+/// | `level(Warning)`, `level(Level::Warning)`, `level(3)` | `Verbose` |
+/// | `keyword(0x10)`, more of them are OR-ed | 1 |
+/// | `opcode(Start)` | `Info` |
+/// | `task(7)` | 0 |
+/// | `tag(0x123)`, 28 bits | 0 |
+/// | `id_version(23, 1)` | 0, 0 |
+/// | `channel(TraceLogging)` | `TraceLogging` |
+/// | `activity_id(&id)`, `related_id(&id)`: `&Guid` or `&[u8; 16]` | the thread's, none |
+/// | `debug()` prints the expansion while compiling | |
+///
+/// Fields are `type("name", value, tag(n), format(Hex))`, the value being a reference and the options optional:
+///
+/// | Type | Value |
+/// |---|---|
+/// | `u8 u16 u32 u64 i8 i16 i32 i64 usize isize f32 f64`*, and with `_hex` the integers* | as named |
+/// | `bool8`*, `bool32`* | `&bool`, `&i32` |
+/// | `char8_cp1252`*, `char16`* | `&u8`, `&u16` |
+/// | `pointer`*, `codepointer`* | `&usize` |
+/// | `guid`* | `&Guid` |
+/// | `pid tid`*, `port`*, `ipv4`* | `&u32`, `&u16`, `&[u8; 4]` |
+/// | `ipv6 ipv6c`, `socketaddress socketaddressc`, `binary binaryc` | `&[u8; 16]`, bytes |
+/// | `str8 str8_cp1252 str8_json str8_xml`, and `cstr8…` up to the first zero | `&str` or bytes |
+/// | `str16 str16_json str16_xml`, and `cstr16…` | `&[u16]` |
+/// | `errno hresult win_ntstatus`*, `win_error`* | `&i32`, `&u32` |
+/// | `systemtime`, `time32`, `time64`, `win_filetime`* | `&SystemTime`, seconds since 1970, 100 ns since 1601 |
+/// | `win_systemtime win_systemtime_utc`* | `&[u16; 8]` |
+/// | `win_sid` | bytes of a SID; panics where they are too few |
+/// | `struct("name", tag(n), { fields })` | |
+///
+/// \* also with `_slice` behind the name, for slices. What they all encode as is in the table of [`InType`](crate::tracelogging::InType). Unchecked parts, for those who know the
+/// encoding: `raw_field("name", U8, bytes)`, `raw_field_slice`, `raw_meta("name", U32)`, `raw_meta_slice`, `raw_struct("name", 2)`, `raw_struct_slice`, `raw_data(bytes)`.
+///
+/// More than 128 fields, 127 members of a structure or 128 blocks of data (one for a value of fixed size, two for others, two for the metadata) do not compile.
+///
+/// ```
+/// traceweir::define_provider!(KITCHEN, "Example.Kitchen");
+///
+/// let status = traceweir::write_event!(
+///     KITCHEN,
+///     "Order",
+///     level(Warning),
+///     str8("dish", "pie"),
+///     struct("table", { u16("number", &12), u8_slice("seats", &[1, 2, 3]) }),
+/// );
+/// assert_eq!(status, 0, "nobody listens");
+/// ```
+#[macro_export]
+macro_rules! write_event {
+    ($($arguments:tt)*) => { $crate::__tlg::write_event!{ [$crate] $($arguments)* } };
+}
+
+/// Whether [`write_event!`](crate::write_event) with this level and keyword would write: `provider_enabled!(SYMBOL, Level::Verbose, 0x10)`, both constants.
+///
+/// ```
+/// # traceweir::define_provider!(PROVIDER, "Example.Enabled");
+/// use traceweir::tracelogging::Level;
+/// assert!(!traceweir::provider_enabled!(PROVIDER, Level::Verbose, 0x10));
+/// ```
+#[macro_export]
+macro_rules! provider_enabled {
+    ($provider:path, $level:expr, $keyword:expr $(,)?) => {{
+        const __TLG_LEVEL: $crate::__tlg::Level = $level;
+        const __TLG_KEYWORD: ::core::primitive::u64 = $keyword;
+        $provider.enabled(__TLG_LEVEL, __TLG_KEYWORD)
+    }};
+}
+
+/// The descriptor of an event.
+#[must_use]
+pub const fn descriptor(
+    id: u16,
+    version: u8,
+    channel: Channel,
+    level: Level,
+    opcode: Opcode,
+    task: u16,
+    keyword: u64,
+) -> EventDescriptor {
+    let (channel, level, opcode) = (channel.as_int(), level.as_int(), opcode.as_int());
+    EventDescriptor { id, version, channel, level, opcode, task, keyword }
+}
+
+/// A tag, which does not compile with more than 28 bits.
+#[must_use]
+pub const fn tag(tag: u32) -> u32 {
+    assert!(tag <= 0x0FFF_FFFF, "a tag has 28 bits");
+    tag
+}
+
+/// The size of metadata, which does not compile with more than its size field can say.
+#[must_use]
+pub const fn checked_size(size: usize) -> usize {
+    assert!(
+        size <= 0xFFFF,
+        "the names of an event and of its fields, with their types, take up to 65,535 bytes"
+    );
+    size
+}

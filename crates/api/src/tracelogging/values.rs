@@ -1,0 +1,208 @@
+//! Values as the bytes they have in an event.
+//!
+//! ```text
+//!   scalar            its bytes
+//!   slice             u16 elements │ theirs                    65,535 elements at most, the rest is cut off
+//!   counted           u16 bytes │ they                         65,535 bytes at most
+//!   until a zero      units up to the first zero │ a zero      65,535 units at most
+//! ```
+//!
+//! `unsafe` is allowed here for one thing: looking at a value as bytes. [`Plain`] says of which types that is sound.
+#![allow(unsafe_code)]
+
+use std::time::SystemTime;
+
+use traceweir_format::Guid;
+use traceweir_format::time::{UNITS_PER_SECOND, UNIX_EPOCH};
+
+/// Counts of elements and bytes have 16 bits.
+const MAX_COUNT: usize = 0xFFFF;
+/// The last FILETIME that has a calendar date: the end of the year 30827.
+const LAST_FILETIME: i64 = 0x7FFF_35F4_F06C_7FFF;
+
+/// A value that is nothing but its bytes.
+///
+/// # Safety
+///
+/// Every byte of a value is initialised: there is no padding.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($of:ty),*) => {
+        // SAFETY: primitive types, and a structure whose fields leave no gap between them.
+        $(unsafe impl Plain for $of {})*
+    };
+}
+
+plain!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, Guid);
+
+// SAFETY: elements lie side by side.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// One value right behind another.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+pub struct Packed<A, B>(pub A, pub B);
+
+// SAFETY: packed, so there is no gap between the two.
+unsafe impl<A: Plain, B: Plain> Plain for Packed<A, B> {}
+
+/// The bytes of a value.
+#[inline(always)]
+pub fn bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: a value of as many initialised bytes (`Plain`), borrowed as long as the result.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The bytes of all values.
+#[inline(always)]
+fn all_bytes<T: Plain>(values: &[T]) -> &[u8] {
+    // SAFETY: as for one value, side by side.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+#[inline(always)]
+fn up_to<T>(values: &[T], most: usize) -> &[T] {
+    values.get(..most).unwrap_or(values)
+}
+
+/// How many elements of a slice are written.
+#[inline(always)]
+pub fn slice_count<T>(values: &[T]) -> u16 {
+    values.len().min(MAX_COUNT) as u16
+}
+
+/// The bytes of those.
+#[inline(always)]
+pub fn elements<T: Plain>(values: &[T]) -> &[u8] {
+    all_bytes(up_to(values, MAX_COUNT))
+}
+
+/// How many bytes of counted values are written: whole values only.
+#[inline(always)]
+pub fn counted_size<T>(values: &[T]) -> u16 {
+    size_of_val(up_to(values, MAX_COUNT / size_of::<T>().max(1))) as u16
+}
+
+/// Those bytes.
+#[inline(always)]
+pub fn counted<T: Plain>(values: &[T]) -> &[u8] {
+    all_bytes(up_to(values, MAX_COUNT / size_of::<T>().max(1)))
+}
+
+/// The bytes of values up to the first zero.
+#[inline]
+pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
+    let values = up_to(values, MAX_COUNT);
+    let zero = T::default();
+    let end = values.iter().position(|v| *v == zero).unwrap_or(values.len());
+    all_bytes(up_to(values, end))
+}
+
+/// The bytes of a SID: as many as its count of subauthorities says.
+///
+/// # Panics
+///
+/// Where there are fewer, as published.
+#[inline]
+#[track_caller]
+pub fn sid(value: &[u8]) -> &[u8] {
+    let size = value.get(1).map_or(usize::MAX, |&count| 8 + 4 * usize::from(count));
+    let Some(sid) = value.get(..size) else { panic!("a SID has 8 bytes and 4 for each subauthority") };
+    sid
+}
+
+/// FILETIME of a clock of seconds since 1970.
+#[inline]
+#[must_use]
+pub const fn filetime_from_time32(seconds: &i32) -> i64 {
+    filetime_from_time64(&(*seconds as i64))
+}
+
+/// The same with more bits; from 1601 to 30827, beyond which it is the first or last.
+#[inline]
+#[must_use]
+pub const fn filetime_from_time64(seconds: &i64) -> i64 {
+    in_range(*seconds as i128 * UNITS_PER_SECOND as i128)
+}
+
+/// FILETIME of a point in time, rounded down; from 1601 to 30827, beyond which it is the first or last.
+#[inline]
+#[must_use]
+pub fn filetime_from_systemtime(time: &SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => filetime_from_duration_after_1970(after),
+        Err(before) => filetime_from_duration_before_1970(before.duration()),
+    }
+}
+
+/// FILETIME of so long after 1970.
+#[must_use]
+pub const fn filetime_from_duration_after_1970(duration: std::time::Duration) -> i64 {
+    in_range((duration.as_nanos() / 100) as i128)
+}
+
+/// FILETIME of so long before 1970, rounded down.
+#[must_use]
+pub const fn filetime_from_duration_before_1970(duration: std::time::Duration) -> i64 {
+    in_range(-(duration.as_nanos().div_ceil(100) as i128))
+}
+
+/// From units of 100 ns since 1970.
+const fn in_range(units: i128) -> i64 {
+    let units = units + UNIX_EPOCH as i128;
+    if units < 0 {
+        0
+    } else if units > LAST_FILETIME as i128 {
+        LAST_FILETIME
+    } else {
+        units as i64
+    }
+}
+
+/// A type of GUIDs: this crate's own, or one of a crate that offers the macros as its own.
+pub trait Id: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static {}
+
+impl<G: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static> Id for G {}
+
+/// What may be given as an activity's id.
+pub trait ActivityId {
+    /// The id.
+    fn guid(&self) -> Guid;
+}
+
+impl ActivityId for Guid {
+    #[inline(always)]
+    fn guid(&self) -> Guid {
+        *self
+    }
+}
+
+impl ActivityId for [u8; 16] {
+    #[inline(always)]
+    fn guid(&self) -> Guid {
+        Guid::from_bytes(self)
+    }
+}
+
+impl<T: ActivityId> ActivityId for &T {
+    #[inline(always)]
+    fn guid(&self) -> Guid {
+        T::guid(self)
+    }
+}
+
+/// The id that was given.
+#[inline(always)]
+pub fn activity<T: ActivityId>(id: &T) -> Guid {
+    id.guid()
+}
+
+/// Appends a value that may have gaps between its fields; what stands in those is whatever it is.
+pub(super) fn append_any<T: Copy>(to: &mut Vec<u8>, value: &T) {
+    let start = std::ptr::from_ref(value).cast::<u8>();
+    to.extend((0..size_of::<T>()).map(|at| {
+        // SAFETY: inside the value, which is borrowed. A volatile read takes what the memory holds, also where nothing was written.
+        unsafe { start.add(at).read_volatile() }
+    }));
+}

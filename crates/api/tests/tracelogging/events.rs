@@ -1,0 +1,195 @@
+//! Options of events, structures, raw fields, and what is evaluated when.
+
+use std::cell::Cell;
+use std::pin::pin;
+
+use traceweir::tracelogging::dynamic::{EventBuilder, Provider as Dynamic};
+use traceweir::tracelogging::{Channel, Level, Opcode, OutType, Provider};
+use traceweir::{EventDescriptor, Guid, define_provider, provider_enabled, write_event};
+
+use super::{metadata, recorded};
+
+define_provider!(EVENTS, "Traceweir.Test.Events", group_id("12345678-9abc-def0-1234-56789abcdef0"));
+
+const KEYWORD: u64 = 0x20;
+const OURS: Level = Level::Error;
+
+/// Where the provider has a path.
+mod elsewhere {
+    pub(super) fn write() {
+        traceweir::write_event!(super::EVENTS, "\u{e4}\x41\\", level(LogAlways), keyword(0));
+    }
+}
+
+#[test]
+fn options_stand_in_the_descriptor_and_have_the_published_defaults() {
+    let (activity, related) = (Provider::create_activity_id(), Guid::from_u128(7));
+    let thread = Provider::create_activity_id();
+    let written = recorded(&[*EVENTS.id()], || {
+        // SAFETY: a static.
+        assert_eq!(unsafe { EVENTS.register() }, 0);
+        let before = Provider::set_current_thread_activity_id(&thread);
+        write_event!(EVENTS, "Default");
+        write_event!(
+            EVENTS,
+            "All",
+            level(Warning),
+            keyword(0x10),
+            keyword(KEYWORD),
+            opcode(Start),
+            task(9),
+            id_version(23, 2),
+            channel(TraceLogging),
+            tag(0x0FE0_0000),
+            activity_id(&activity),
+            related_id(&related.to_bytes()),
+        );
+        write_event!(
+            EVENTS,
+            "Paths",
+            level(Level::Warning),
+            opcode(Opcode::Reply),
+            channel(Channel::TraceClassic)
+        );
+        write_event!(EVENTS, "Numbers", level(3), opcode(6), channel(0),);
+        write_event!(EVENTS, "Constants", level(OURS), keyword(KEYWORD << 1));
+        elsewhere::write();
+        assert_eq!(Provider::set_current_thread_activity_id(&before), thread);
+        EVENTS.unregister();
+    });
+    let plain = EventDescriptor { channel: 11, level: 5, keyword: 1, ..EventDescriptor::default() };
+    let all =
+        EventDescriptor { id: 23, version: 2, channel: 11, level: 3, opcode: 1, task: 9, keyword: 0x30 };
+    let numbers = EventDescriptor { channel: 0, level: 3, opcode: 6, ..plain };
+    let descriptors: Vec<_> = written.iter().map(|e| e.descriptor).collect();
+    let constants = EventDescriptor { level: 2, keyword: 0x40, ..plain };
+    let always = EventDescriptor { level: 0, keyword: 0, ..plain };
+    assert_eq!(descriptors, [plain, all, numbers, numbers, constants, always]);
+    assert_eq!((written[0].activity, written[0].related), (Some(thread), None));
+    assert_eq!((written[1].activity, written[1].related), (Some(activity), Some(related)));
+    assert_eq!(written[0].metadata, metadata("Default", &[]));
+    assert_eq!(written[1].metadata, b"\x07\0\x7FAll\0");
+    assert_eq!(written[5].metadata, metadata("\u{e4}A\\", &[]));
+    let group = b"\x13\0\x01\x78\x56\x34\x12\xbc\x9a\xf0\xde\x12\x34\x56\x78\x9a\xbc\xde\xf0";
+    let traits = [&b"\x2b\0"[..], b"Traceweir.Test.Events\0", group].concat();
+    assert!(written.iter().all(|e| e.traits == traits && EVENTS.raw_meta() == traits));
+}
+
+define_provider!(PARTS, "Traceweir.Test.Parts");
+
+#[test]
+fn structures_and_raw_parts_are_written_as_published() {
+    let written = recorded(&[*PARTS.id()], || {
+        // SAFETY: a static.
+        assert_eq!(unsafe { PARTS.register() }, 0);
+        write_event!(PARTS, "S", u8("a", &1), struct("s", tag(0x0020_0000), {
+            u8("b", &2),
+            struct("t", { u16("c", &3), }),
+        }), u8("d", &4));
+        write_event!(
+            PARTS,
+            "R",
+            raw_field("a", U8, &[65], format(String), tag(0x0FE0_0000)),
+            raw_field_slice("b", U8, &[1, 0, 66]),
+            raw_meta("c", traceweir::tracelogging::InType::U32, format(Hex)),
+            raw_meta_slice("d", 4),
+            raw_data(&[1, 2, 3, 4, 0, 0]),
+            raw_struct("e", 1),
+            raw_field("f", U8, &[7]),
+            raw_struct_slice("g", 1, tag(0x0020_0000)),
+            raw_meta("h", U8),
+            raw_data(&[1, 0, 9]),
+        );
+        write_event!(PARTS, "Empty", struct("s", {}));
+        PARTS.unregister();
+    });
+    assert_eq!(written[0].metadata, metadata("S", b"a\0\x04s\0\x98\x82\x01b\0\x04t\0\x98\x01c\0\x06d\0\x04"));
+    assert_eq!(written[0].payload, [1, 2, 3, 0, 4]);
+    let raw = b"a\0\x84\x82\x7Fb\0\x44c\0\x88\x04d\0\x44e\0\x98\x01f\0\x04g\0\xD8\x81\x01h\0\x04";
+    assert_eq!(written[1].metadata, metadata("R", raw));
+    assert_eq!(written[1].payload, [65, 1, 0, 66, 1, 2, 3, 4, 0, 0, 7, 1, 0, 9]);
+    assert_eq!(written[2].metadata, metadata("Empty", b"s\0\x18"));
+}
+
+define_provider!(LAZY, "Traceweir.Test.Lazy");
+
+#[test]
+fn values_are_evaluated_once_and_only_where_somebody_listens() {
+    let count = Cell::new(0);
+    let next = || {
+        count.set(count.get() + 1);
+        count.get()
+    };
+    let text = || format!("{}", next());
+    let write = || {
+        write_event!(
+            LAZY,
+            "E",
+            level(Verbose),
+            u32("n", &next()),
+            str8("s", &text()),
+            str8("t", text().trim())
+        )
+    };
+    assert_eq!((write(), count.get()), (0, 0), "not registered");
+    let written = recorded(&[*LAZY.id()], || {
+        // SAFETY: a static.
+        assert_eq!(unsafe { LAZY.register() }, 0);
+        assert!(
+            provider_enabled!(LAZY, Level::Verbose, KEYWORD) && !LAZY.enabled(Level::from_int(6), KEYWORD)
+        );
+        assert_eq!((write(), count.get()), (0, 3));
+        assert_eq!(write_event!(LAZY, "E", level(6), u32("n", &next())), 0);
+        assert_eq!(count.get(), 3, "a level that the session does not take");
+    });
+    assert_eq!((write(), count.get()), (0, 3), "the session is gone");
+    assert!(!provider_enabled!(LAZY, Level::LogAlways, 0));
+    LAZY.unregister();
+    assert_eq!(written.len(), 1);
+    assert_eq!(written[0].payload, b"\x01\0\0\0\x01\x002\x01\x003");
+}
+
+#[test]
+fn a_builder_is_used_for_one_event_after_the_other() {
+    let mut options = Dynamic::options();
+    let provider = pin!(Dynamic::new("Traceweir.Test.Builder", options.group_id(&Guid::from_u128(1))));
+    let (activity, related) = (Guid::from_u128(2), Guid::from_u128(3));
+    let mut builder = EventBuilder::new_with_capacity(0, 0);
+    let unregistered = builder.reset("None", Level::Verbose, 1, 0).write(&provider, None, None);
+    assert_eq!(unregistered, 6, "ERROR_INVALID_HANDLE");
+    let long = "n".repeat(40_000);
+    let written = recorded(&[*provider.id()], || {
+        // SAFETY: dropped before its memory goes.
+        assert_eq!(unsafe { provider.as_ref().register() }, 0);
+        builder.reset("First", Level::Error, 0x8, 0x0020_0000);
+        builder.id_version(1, 2).channel(Channel::TraceClassic).opcode(Opcode::Stop).task(3);
+        builder.add_u8("a", 1, OutType::Default, 0);
+        assert_eq!(builder.write(&provider, Some(&activity), Some(&related)), 0);
+        assert_eq!(
+            builder.add_u8("b", 2, OutType::Default, 0).write(&provider, None, None),
+            0,
+            "more of the same"
+        );
+        builder.reset("Second", Level::Verbose, 1, 0);
+        assert_eq!(builder.write(&provider, None, None), 0);
+        builder.add_u8(&long, 1, OutType::Default, 0).add_u8(&long, 1, OutType::Default, 0);
+        assert_eq!(builder.write(&provider, None, None), 534, "metadata above 65,535 bytes");
+        assert!(builder.raw_meta().is_none());
+        builder.reset("Third", Level::Verbose, 1, 0);
+        assert_eq!(builder.write(&provider, None, None), 0);
+        provider.unregister();
+    });
+    let first = EventDescriptor { id: 1, version: 2, channel: 0, level: 2, opcode: 2, task: 3, keyword: 8 };
+    assert_eq!(
+        (written[0].descriptor, written[0].activity, written[0].related),
+        (first, Some(activity), Some(related))
+    );
+    assert_eq!(written[0].metadata, b"\x0c\0\x01First\0a\0\x04");
+    assert_eq!(
+        (&written[1].metadata[..], &written[1].payload[..]),
+        (&b"\x0f\0\x01First\0a\0\x04b\0\x04"[..], &[1, 2][..])
+    );
+    assert_eq!((written[2].metadata.clone(), written[2].descriptor.channel), (metadata("Second", &[]), 11));
+    assert_eq!((written.len(), &written[3].metadata), (4, &metadata("Third", &[])));
+    assert_eq!(written[0].traits, provider.raw_meta());
+}

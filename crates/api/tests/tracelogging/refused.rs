@@ -1,0 +1,123 @@
+//! What does not compile, and what the compiler says then. One run of cargo over a program of many parts, each with one mistake.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A part of the program, and what is said of it.
+fn cases() -> Vec<(String, &'static str)> {
+    let many = |field: &str, count: usize| {
+        (0..count).map(|n| field.replace('#', &n.to_string())).collect::<String>()
+    };
+    let event = |fields: &str| format!("fn f() {{ traceweir::write_event!(P, \"E\", {fields}); }}");
+    vec![
+        (event(&many("str8(\"#\", \"\"),", 64)), "too many blocks of data: an event has 128 at most"),
+        (event(&many("raw_meta(\"#\", U8),", 129)), "too many fields: an event has 128 at most"),
+        (
+            event(&format!("struct(\"s\", {{ {} }})", many("raw_meta(\"#\", U8),", 128))),
+            "too many members: a structure has 127 at most",
+        ),
+        (event("color(1)"), "unknown option or field type color"),
+        (event("u32x(\"a\", &1)"), "unknown option or field type u32x; did you mean u32?"),
+        (event("level(1, 2)"), "one argument too many"),
+        (event("level()"), "expected a level, such as level(Warning)"),
+        (event("level(Warning), level(Error)"), "given twice"),
+        (event("id_version(1)"), "expected a version behind the id"),
+        (event("u32(\"a\")"), "expected a reference to the field's value"),
+        (event("u32(name, &1)"), "expected the field's name as a string literal"),
+        (event("u32(\"a\\0b\", &1)"), "names end at a NUL"),
+        (event("u32(\"a\", &1, color(2))"), "unknown option color: this field takes tag(…) and format(…)"),
+        (event("struct(\"s\", format(Hex), {})"), "unknown option format: this field takes tag(…)"),
+        (event("struct(\"s\")"), "expected the members of the structure"),
+        (event("struct(\"s\", { raw_struct(\"t\", 1) })"), "a raw structure cannot stand inside another"),
+        (event("struct(\"s\", { level(1) })"), "unknown option or field type level"),
+        (event("u32"), "expected an option or a field"),
+        (event("tag(0x1000_0000)"), "a tag has 28 bits"),
+        (event("u32(\"a\", &1, tag(0x1000_0000))"), "a tag has 28 bits"),
+        (event("raw_struct(\"s\", 128)"), "no OutType is above 127"),
+        (event("u32(\"a\", &\"text\")"), "mismatched types"),
+        (event("str8(\"a\", &1)"), "AsRef<[u8]>` is not satisfied"),
+        (event("keyword(\"a\")"), "mismatched types"),
+        (event(&format!("u8(\"{}\", &1)", "n".repeat(65_530))), "take up to 65,535 bytes"),
+        ("fn f() { traceweir::write_event!(); }".into(), "expected the static that define_provider! made"),
+        ("fn f() { traceweir::write_event!(P); }".into(), "expected the event's name as a string literal"),
+        (
+            "fn f() { traceweir::write_event!(1 + 1, \"E\"); }".into(),
+            "expected the static that define_provider! made",
+        ),
+        ("traceweir::define_provider!(Q);".into(), "expected the provider's name as a string literal"),
+        ("traceweir::define_provider!(\"Q\", \"Q\");".into(), "expected the name of the static to be made"),
+        ("traceweir::define_provider!(Q, \"Q\", id(\"no\"));".into(), "expected a GUID as a string literal"),
+        (
+            "traceweir::define_provider!(Q, \"Q\", color(1));".into(),
+            "expected id(\"GUID\"), group_id(\"GUID\") or debug()",
+        ),
+        (
+            "traceweir::define_provider!(Q, \"Q\", group_name(\"Bad\"));".into(),
+            "expected a group name of lower-case",
+        ),
+    ]
+}
+
+#[test]
+fn mistakes_do_not_compile_and_are_told_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases();
+    let mut parts = String::new();
+    for (n, (source, _)) in cases.iter().enumerate() {
+        let program = format!(
+            "#![allow(dead_code)]\ntraceweir::define_provider!(P, \"P\");\n{source}\nfn main() {{}}\n"
+        );
+        std::fs::write(folder.path().join(format!("case{n}.rs")), program).unwrap();
+        writeln!(parts, "[[bin]]\nname = \"case{n}\"\npath = \"case{n}.rs\"").unwrap();
+    }
+    let errors = compiled(folder.path(), &parts);
+    for (n, (source, expected)) in cases.iter().enumerate() {
+        let file = format!("case{n}.rs:3:");
+        let source: String = source.chars().take(200).collect();
+        assert!(errors.lines().any(|l| l.starts_with(&file)), "no error in {source}:\n{errors}");
+        let said = errors.lines().any(|l| l.starts_with(&format!("case{n}.rs:")) && l.contains(expected));
+        assert!(said, "{source}: {expected}?\n{errors}");
+    }
+}
+
+#[test]
+fn the_macros_work_under_another_name_without_unsafe_and_inside_other_macros() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = r#"#![forbid(unsafe_code)]
+        #![deny(warnings)]
+        use renamed as tracing;
+        mod inner { renamed::define_provider!(P, "P", debug()); pub(crate) fn write(n: u32) -> u32 { renamed::write_event!(P, "E", u32("n", &n)) } }
+        tracing::define_provider!(Q, "Q");
+        macro_rules! count { ($provider:ident, $name:literal, $value:expr) => { tracing::write_event!($provider, $name, u32($name, &$value)) } }
+        struct Thing<T>(T);
+        impl<T: AsRef<str>> Thing<T> { fn tell(&self) -> u32 { tracing::write_event!(Q, "Thing", level(Info), str8("t", self.0.as_ref())) } }
+        #[allow(non_upper_case_globals)]
+        const Info: tracing::tracelogging::Level = tracing::tracelogging::Level::Informational;
+        fn main() { assert_eq!(inner::write(1) + count!(Q, "n", 1 + 1) + Thing("x").tell(), 0); }"#;
+    std::fs::write(folder.path().join("main.rs"), source).unwrap();
+    let errors = compiled(folder.path(), "[[bin]]\nname = \"good\"\npath = \"main.rs\"\n");
+    assert!(!errors.contains("error") && errors.contains("static P : "), "{errors}");
+}
+
+/// What `cargo check` says of a program that has `traceweir` under the names `traceweir` and `renamed`.
+fn compiled(folder: &Path, parts: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let api = env!("CARGO_MANIFEST_DIR");
+    let name = if parts.contains("case0") { "traceweir" } else { "renamed" };
+    let manifest = format!(
+        "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[dependencies]\n{name} = {{ path = {api:?}, package = \"traceweir\" }}\n[workspace]\n{parts}"
+    );
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    // The versions that the project has, so that nothing is fetched.
+    std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes");
+    let output = Command::new(env!("CARGO"))
+        .args(["check", "--offline", "--keep-going", "--message-format", "short", "--color", "never"])
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", target)
+        .env_remove("RUSTFLAGS")
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

@@ -1,0 +1,132 @@
+//! Registering, unregistering, names, ids, callbacks, and what may be set.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+
+use traceweir::tracelogging::dynamic::Provider as Dynamic;
+use traceweir::tracelogging::{Level, Provider};
+use traceweir::{Guid, define_provider};
+
+use super::recorded;
+
+define_provider!(NAMED, "MyCompany.MyComponent");
+define_provider!(
+    GIVEN,
+    "Traceweir.Test.Given",
+    id("{80C257FB-c6bc-4538-a4c4-c7b863d46a8c}"),
+    group_name("linux1"),
+    groupid("f73b8292f6104fa7ba62708353d162c4")
+);
+define_provider!(RAW, r#"a "name""#);
+
+#[test]
+fn names_hash_to_the_published_ids_and_options_replace_them() {
+    assert_eq!(NAMED.id().to_string(), "ce5fa4ea-ab00-5402-8b76-9f76ac858fb5");
+    assert_eq!(Provider::guid_from_name("myprovider").to_string(), "b3864c38-4273-58c5-545b-8b3608343471");
+    assert_eq!(
+        (GIVEN.name(), GIVEN.id().to_string().as_str()),
+        ("Traceweir.Test.Given", "80c257fb-c6bc-4538-a4c4-c7b863d46a8c")
+    );
+    assert_eq!(NAMED.raw_meta(), b"\x18\0MyCompany.MyComponent\0");
+    assert_eq!(GIVEN.raw_meta().len(), 2 + 21 + 19);
+    assert_eq!(RAW.name(), "a \"name\"");
+    let dynamic = Dynamic::new("MyCompany.MyComponent", &Dynamic::options());
+    assert_eq!((dynamic.id(), dynamic.raw_meta()), (NAMED.id(), NAMED.raw_meta()));
+    assert!(format!("{NAMED:?}").starts_with("Provider { name: \"MyCompany.MyComponent\", id: ce5fa4ea-"));
+}
+
+define_provider!(TWICE, "Traceweir.Test.Twice");
+
+#[test]
+fn registering_twice_panics_and_unregistering_is_always_fine() {
+    assert_eq!(TWICE.unregister(), 0, "never registered");
+    for _ in 0..2 {
+        // SAFETY: a static.
+        assert_eq!(unsafe { TWICE.register() }, 0);
+        // SAFETY: as above; it panics and changes nothing.
+        let again = catch_unwind(|| unsafe { TWICE.register() });
+        assert_eq!(again.unwrap_err().downcast_ref(), Some(&"the provider is registered already"));
+        assert_eq!([TWICE.unregister(), TWICE.unregister()], [0, 0]);
+    }
+}
+
+define_provider!(INFORMED, "Traceweir.Test.Informed");
+
+#[test]
+#[cfg(not(feature = "set-info-off"))]
+fn information_is_set_of_a_registered_provider_only() {
+    let hresult = |class, bytes: &[u8]| INFORMED.set_information(class, bytes).cast_unsigned();
+    assert_eq!(hresult(3, &[1]), 0x8007_0057, "not registered");
+    // SAFETY: a static.
+    assert_eq!(unsafe { INFORMED.register() }, 0);
+    assert_eq!(hresult(3, &[1]), 0);
+    assert_eq!(hresult(3, &[1, 2]), 0x8007_0057, "a byte too many");
+    assert_eq!(hresult(2, INFORMED.raw_meta()), 0x8007_0057, "traits are set once, and registering did");
+    assert_eq!(hresult(1, &[]), 0x8007_0032);
+    assert_eq!(hresult(4, &[]), 0x8007_0032);
+    INFORMED.unregister();
+    assert_eq!(hresult(3, &[1]), 0x8007_0057, "gone");
+}
+
+#[test]
+#[cfg(feature = "set-info-off")]
+fn information_is_not_supported_where_the_feature_says_so() {
+    // SAFETY: a static.
+    assert_eq!(unsafe { INFORMED.register() }, 0);
+    for class in 0..5 {
+        assert_eq!(INFORMED.set_information(class, &[1]).cast_unsigned(), 0x8007_0032);
+    }
+    INFORMED.unregister();
+}
+
+define_provider!(CALLED, "Traceweir.Test.Called");
+
+#[test]
+fn a_callback_is_told_after_the_provider_knows_itself() {
+    /// Code, level, keywords, number, and whether the provider knows itself as enabled.
+    type Told = (u32, Level, u64, usize, bool);
+    static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+    fn told(_: &Guid, code: u32, level: Level, any: u64, _all: u64, filter: usize, context: usize) {
+        assert_eq!(filter, 0);
+        TOLD.lock().unwrap().push((code, level, any, context, CALLED.enabled(Level::Verbose, 1)));
+    }
+    recorded(&[*CALLED.id()], || {
+        // SAFETY: a static.
+        assert_eq!(unsafe { CALLED.register_with_callback(told, 4711) }, 0);
+        assert_eq!(
+            *TOLD.lock().unwrap(),
+            [(1, Level::Verbose, 0, 4711, true)],
+            "before the registration returns"
+        );
+    });
+    assert_eq!(
+        TOLD.lock().unwrap().last(),
+        Some(&(0, Level::LogAlways, 0, 4711, false)),
+        "the session ended"
+    );
+    CALLED.unregister();
+}
+
+#[test]
+fn dropping_a_pinned_provider_ends_its_registration() {
+    let id = Guid::from_provider_name("Traceweir.Test.Dropped");
+    recorded(&[id], || {
+        for _ in 0..3 {
+            let provider = Box::pin(Dynamic::new("Traceweir.Test.Dropped", &Dynamic::options()));
+            // SAFETY: dropped below.
+            assert_eq!(unsafe { provider.as_ref().register() }, 0);
+            assert!(provider.enabled(Level::Verbose, 1));
+        }
+    });
+    let provider = pin!(Dynamic::new("Traceweir.Test.Dropped", &Dynamic::options()));
+    let provider: Pin<&Dynamic> = provider.as_ref();
+    // SAFETY: pinned to this frame.
+    assert_eq!(unsafe { provider.register() }, 0);
+    // SAFETY: as above; it panics and changes nothing.
+    assert!(catch_unwind(AssertUnwindSafe(|| unsafe { provider.register() })).is_err());
+    assert!(
+        catch_unwind(|| Dynamic::new(&"n".repeat(32_768), &Dynamic::options())).is_err(),
+        "a name of 32 KiB"
+    );
+}

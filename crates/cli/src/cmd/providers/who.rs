@@ -1,0 +1,62 @@
+//! One provider, for people: who has registered it, and which sessions enable it.
+//!
+//! ```text
+//!   Provider    MyCompany.App {b3864c38-…}, modern
+//!   Groups      {…}
+//!   Processes   1234  anna  /usr/bin/app
+//!   Enabled by  Live:0x1:4
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use traceweir::Guid;
+use traceweir::controller::ProviderEntry;
+use traceweir::controller::access::Sid;
+
+use super::what_of;
+use crate::cmd::access::name_of;
+use crate::export::plain;
+use crate::processes;
+use crate::sessions;
+
+/// The page of a provider; `called` is what it was asked for by.
+pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {
+    let mut text = String::new();
+    let is_called = p.name.is_empty() && Guid::from_provider_name(called) == p.provider;
+    let name = if is_called { called } else { &p.name };
+    let name = if name.is_empty() { String::new() } else { plain(name) + " " };
+    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.provider, sessions::kind(p))]);
+    if !p.groups.is_empty() {
+        lines(&mut text, "Groups", p.groups.iter().map(|group| format!("{{{group}}}")));
+    }
+    let processes = p.pids.iter().map(|pid| process(*pid));
+    let nobody = p.pids.is_empty().then(|| "none has registered it so far".to_owned());
+    lines(&mut text, "Processes", processes.chain(nobody));
+    let by = p.sessions.iter().map(|enable| {
+        let id = enable.session;
+        format!(
+            "{}:{}",
+            names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name)),
+            what_of(enable)
+        )
+    });
+    let nobody = p.sessions.is_empty().then(|| "no session".to_owned());
+    lines(&mut text, "Enabled by", by.chain(nobody));
+    text
+}
+
+/// Id, user and program of a process.
+fn process(pid: u32) -> String {
+    let user = processes::owner(pid).map(|uid| name_of(&Sid::user(uid)));
+    let user = user.as_deref().map_or("-", |user| user.trim_start_matches("user "));
+    let program = processes::program(pid).map_or_else(|| "-".to_owned(), |program| plain(&program));
+    format!("{pid}  {user}  {program}")
+}
+
+/// The values one below the other, the first behind what they are.
+fn lines(text: &mut String, what: &str, values: impl IntoIterator<Item = String>) {
+    for (index, value) in values.into_iter().enumerate() {
+        let _ = writeln!(text, "{:<11} {value}", if index == 0 { what } else { "" });
+    }
+}

@@ -1,0 +1,155 @@
+//! Payload filters as typed: which events pass by what their fields say.
+//!
+//! ```text
+//!   condition   =  event ":" comparison { "and" comparison } | event ":" comparison { "or" comparison }
+//!   event       =  ID [ "." VERSION ] | name of the event, as `weir dump` shows it, or its symbol; without a version: all of them
+//!   comparison  =  field operator value
+//!   field       =  name, without regard to case; that of a member of a structure, or STRUCTURE.MEMBER
+//!   operator    =  == != < <= > >= | % (is a multiple of) | in | not in | contains | not contains
+//!   value       =  number, GUID, LOW..HIGH for in, a word, 'text' | true, false | name in the map of the field
+//! ```
+//!
+//! Whoever writes an event knows no schema, so the filter carries the layout of the fields up to the last that is compared: it takes a manifest to
+//! make one. A field behind one whose size only a decoder finds cannot be compared. Events that no condition is about pass; of several
+//! conditions on one event, one is enough.
+
+mod condition;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use traceweir_decode::source::EventSchema;
+use traceweir_format::filter::payload::{Builder, Operand, Type};
+use traceweir_format::spec::enable::PayloadOperator as Operator;
+
+use condition::{Comparison, Condition, Sign};
+use layout::{Layout, Place};
+
+/// The filter that conditions make, with the events of a provider; what is wrong is told with the number of its condition.
+pub(super) fn encode<'t>(
+    events: &[&EventSchema],
+    conditions: impl Iterator<Item = &'t str>,
+) -> Result<Vec<u8>, (usize, String)> {
+    let mut all = Builder::new();
+    let mut last = 0;
+    for (number, text) in conditions.enumerate() {
+        last = number;
+        add(&mut all, events, text).map_err(|why| (number, why))?;
+    }
+    all.finish().map_err(|error| (last, error.to_string()))
+}
+
+fn add(to: &mut Builder, events: &[&EventSchema], text: &str) -> Result<(), String> {
+    let condition = Condition::parse(text)?;
+    let mut is_known = false;
+    for event in events.iter().filter(|event| condition.is_about(event)) {
+        is_known = true;
+        let mut layout = Layout::of(event, condition.any);
+        for comparison in &condition.comparisons {
+            let place = layout.find(&comparison.field)?;
+            let (kind, operator) = (type_of(&place)?, operator(&place, comparison.sign)?);
+            let told = |error: traceweir_format::Error| format!("{}: {error}", place.path);
+            with_operand(&place, kind, comparison, |operand| {
+                layout.event.predicate(place.at, kind, operator, operand).map_err(told)
+            })?;
+        }
+        to.add(&layout.event, false).map_err(|error| error.to_string())?;
+    }
+    if is_known { Ok(()) } else { Err(unknown(events, &condition.event)) }
+}
+
+/// What is said about an event that nobody knows.
+fn unknown(events: &[&EventSchema], name: &str) -> String {
+    const SHOWN: usize = 16;
+    if events.is_empty() {
+        return "a payload filter looks into the fields of an event: name the manifest, PE or ELF file that describes them with \
+                --manifest FILE"
+            .to_owned();
+    }
+    let told = |event: &&EventSchema| match condition::names(event).next() {
+        Some(name) => format!("{} ({name})", event.descriptor.id),
+        None => event.descriptor.id.to_string(),
+    };
+    let mut all: Vec<_> = events.iter().take(SHOWN).map(told).collect();
+    if events.len() > SHOWN {
+        all.push("…".to_owned());
+    }
+    format!("there is no event {name:?}: its manifest has {}", all.join(", "))
+}
+
+/// As what a field is compared.
+fn type_of(place: &Place<'_>) -> Result<Type, String> {
+    use traceweir_format::spec::types::InType;
+    let number = |bytes, signed| Type::Integer { bytes, signed };
+    Ok(match place.input {
+        InType::INT8 => number(1, true),
+        InType::UINT8 => number(1, false),
+        InType::INT16 => number(2, true),
+        InType::UINT16 => number(2, false),
+        InType::INT32 => number(4, true),
+        InType::UINT32 | InType::HEXINT32 | InType::BOOLEAN => number(4, false),
+        InType::INT64 => number(8, true),
+        InType::UINT64 | InType::HEXINT64 | InType::FILETIME | InType::POINTER | InType::SIZET => {
+            number(8, false)
+        }
+        InType::GUID => Type::Guid,
+        InType::UNICODESTRING | InType::COUNTEDSTRING => Type::Utf16,
+        InType::ANSISTRING | InType::COUNTEDANSISTRING => Type::Ansi,
+        _ => {
+            return Err(format!(
+                "{} is neither a number, a GUID nor text, so it cannot be compared",
+                place.path
+            ));
+        }
+    })
+}
+
+/// The published operator for what was typed, by what the field is.
+fn operator(place: &Place<'_>, sign: Sign) -> Result<Operator, String> {
+    let path = &place.path;
+    Ok(match (type_of(place)?, sign) {
+        (Type::Integer { .. }, Sign::Equal) => Operator::EQ,
+        (Type::Integer { .. }, Sign::Unequal) => Operator::NE,
+        (Type::Integer { .. }, Sign::Less) => Operator::LT,
+        (Type::Integer { .. }, Sign::AtMost) => Operator::LE,
+        (Type::Integer { .. }, Sign::More) => Operator::GT,
+        (Type::Integer { .. }, Sign::AtLeast) => Operator::GE,
+        (Type::Integer { .. }, Sign::Multiple) => Operator::MODULO,
+        (Type::Integer { .. }, Sign::In) => Operator::BETWEEN,
+        (Type::Integer { .. }, Sign::NotIn) => Operator::NOTBETWEEN,
+        (Type::Integer { .. }, _) => {
+            return Err(format!("{path} is a number: expected == != < <= > >= % in, or not in"));
+        }
+        (_, Sign::Equal) => Operator::IS,
+        (_, Sign::Unequal) => Operator::ISNOT,
+        (Type::Utf16 | Type::Ansi, Sign::Contains) => Operator::CONTAINS,
+        (Type::Utf16 | Type::Ansi, Sign::NotContains) => Operator::DOESNTCONTAIN,
+        (Type::Guid, _) => return Err(format!("{path} is a GUID: expected == or !=")),
+        _ => return Err(format!("{path} is text: expected == != contains, or not contains")),
+    })
+}
+
+/// Hands on the value as the field takes it.
+fn with_operand(
+    place: &Place<'_>,
+    kind: Type,
+    comparison: &Comparison,
+    to: impl FnOnce(Operand<'_>) -> Result<(), String>,
+) -> Result<(), String> {
+    let value = comparison.value.as_str();
+    let expected = |what: &str| format!("{value:?} is no value for {}: expected {what}", place.path);
+    match kind {
+        Type::Utf16 | Type::Ansi => to(Operand::Text(value)),
+        Type::Guid => to(Operand::Guid(value.parse().map_err(|_| expected("a GUID"))?)),
+        Type::Integer { .. } if matches!(comparison.sign, Sign::In | Sign::NotIn) => {
+            let ends =
+                value.split_once("..").and_then(|(low, high)| place.number(low).zip(place.number(high)));
+            let (low, high) = ends.ok_or_else(|| expected("a range such as 1..10"))?;
+            to(Operand::Range(low, high))
+        }
+        Type::Integer { .. } => {
+            let number = place.number(value);
+            to(Operand::Number(number.ok_or_else(|| expected("a number, or a name of its map"))?))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The fields of an event as a payload filter describes them: from the start of the payload, as far as their sizes follow from the payload.
+
+use traceweir_decode::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use traceweir_decode::source::EventSchema;
+use traceweir_format::filter::payload::{self, Shape};
+use traceweir_format::spec::types::{InType, OutType};
+
+/// Events that are filtered are those of programs that run here.
+const POINTER_SIZE: usize = 8;
+
+/// A field that can be compared.
+#[derive(Clone, Debug)]
+pub(super) struct Place<'s> {
+    /// Its name behind those of the structures that it is in.
+    pub(super) path: String,
+    /// Its number in the filter.
+    pub(super) at: u8,
+    pub(super) input: InType,
+    map: Option<&'s ValueMap>,
+    /// Its number in the schema.
+    index: usize,
+}
+
+impl Place<'_> {
+    /// A number as people write it, or by the name that the field has for it.
+    pub(super) fn number(&self, text: &str) -> Option<i128> {
+        let text = text.trim();
+        let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |digits| (digits, true));
+        let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+            Some(hex) => i128::from_str_radix(hex, 16).ok(),
+            None => digits.parse().ok(),
+        };
+        let number = number.map(|number: i128| if is_negative { number.saturating_neg() } else { number });
+        let is_truth = self.input == InType::BOOLEAN;
+        number.or(match text.to_ascii_lowercase().as_str() {
+            "true" if is_truth => Some(1),
+            "false" if is_truth => Some(0),
+            name => {
+                let mut entries = self.map.into_iter().flat_map(ValueMap::entries);
+                entries.find(|(_, known)| known.to_lowercase() == name).map(|(value, _)| i128::from(*value))
+            }
+        })
+    }
+}
+
+/// The filter of an event, with all fields that can be described.
+pub(super) struct Layout<'s> {
+    pub(super) event: payload::Event,
+    schema: &'s Schema,
+    places: Vec<Place<'s>>,
+    /// The first field that cannot be described; none behind it can.
+    end: Option<String>,
+}
+
+impl<'s> Layout<'s> {
+    pub(super) fn of(event: &'s EventSchema, any: bool) -> Self {
+        let descriptor = &event.descriptor;
+        let filter = payload::Event::new(descriptor.id, descriptor.version, any);
+        let mut layout = Self { event: filter, schema: &event.schema, places: Vec::new(), end: None };
+        layout.fields(0, event.schema.top(), "");
+        layout
+    }
+
+    /// Structures nest at most eight deep.
+    fn fields(&mut self, first: usize, fields: &'s [Field], within: &str) {
+        for (index, field) in (first..).zip(fields) {
+            if self.end.is_some() {
+                return;
+            }
+            let path = format!("{within}{}", field.name);
+            match &field.kind {
+                Kind::Struct { first, members } if field.count == Count::One => {
+                    let schema = self.schema;
+                    self.fields(usize::from(*first), schema.members(*first, *members), &format!("{path}."));
+                }
+                Kind::Struct { .. } => self.end = Some(path),
+                Kind::Value { input, output, map } => {
+                    let described = self.describe(field, *input, *output);
+                    match described.and_then(|field| self.event.field(field).ok()) {
+                        Some(at) => {
+                            self.places.push(Place { path, at, input: *input, map: map.as_deref(), index });
+                        }
+                        None => self.end = Some(path),
+                    }
+                }
+            }
+        }
+    }
+
+    fn describe(&self, field: &Field, input: InType, output: OutType) -> Option<payload::Field> {
+        let shape = match input {
+            InType::UNICODESTRING => self.sized(field.length, 2, Some(Shape::Utf16Z))?,
+            InType::ANSISTRING => self.sized(field.length, 1, Some(Shape::AnsiZ))?,
+            InType::BINARY => {
+                let natural = (output == OutType::IPV6).then_some(Shape::Fixed(16));
+                self.sized(field.length, 1, natural)?
+            }
+            InType::COUNTEDSTRING | InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Shape::Counted,
+            InType::SID => Shape::Sid,
+            other => Shape::Fixed(u16::try_from(other.size(POINTER_SIZE)?).ok()?),
+        };
+        let count = match field.count {
+            Count::One => payload::Count::Fixed(1),
+            Count::Fixed(count) => payload::Count::Fixed(count),
+            Count::Field(index) => payload::Count::Field(self.number_of(index)?),
+            Count::Prefixed | Count::ToEnd => return None,
+        };
+        Some(payload::Field { shape, count })
+    }
+
+    fn sized(&self, length: Length, unit: u16, natural: Option<Shape>) -> Option<Shape> {
+        match length {
+            Length::Natural => natural,
+            Length::Fixed(units) => units.checked_mul(unit).map(Shape::Fixed),
+            Length::Field(index) => Some(Shape::Length { field: self.number_of(index)?, unit }),
+        }
+    }
+
+    /// The number in the filter of a field of the schema.
+    fn number_of(&self, index: u16) -> Option<u8> {
+        self.places.iter().find(|place| place.index == usize::from(index)).map(|place| place.at)
+    }
+
+    /// A field by its name, or by that of its structure and its own.
+    pub(super) fn find(&self, name: &str) -> Result<Place<'s>, String> {
+        let wanted = name.to_lowercase();
+        let is_whole = |place: &&Place<'_>| place.path.to_lowercase() == wanted;
+        let is_member = |place: &&Place<'_>| {
+            place.path.rsplit_once('.').is_some_and(|(_, own)| own.to_lowercase() == wanted)
+        };
+        let found = self.places.iter().find(is_whole).or_else(|| self.places.iter().find(is_member));
+        found.cloned().ok_or_else(|| self.missing(name))
+    }
+
+    fn missing(&self, name: &str) -> String {
+        let own = name.rsplit('.').next().unwrap_or(name).to_lowercase();
+        let is_there = self.schema.fields().iter().any(|field| field.name.to_lowercase() == own);
+        if let (Some(end), true) = (&self.end, is_there) {
+            return format!(
+                "{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds"
+            );
+        }
+        let all: Vec<_> = self.places.iter().map(|place| place.path.as_str()).collect();
+        format!("there is no field {name:?}: the event has {}", all.join(", "))
+    }
+}

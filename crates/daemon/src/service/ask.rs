@@ -1,0 +1,70 @@
+//! What controllers ask for, and who answers it.
+//!
+//! ```text
+//!   Start, Control ─▶ control, or private where processes run the session      Query… ─▶ a page, at once
+//!   EnableProvider, CheckEnables ─▶ enable, or private                         …Access… ─▶ access
+//! ```
+
+use traceweir_transport::message::{Message, SessionRef};
+
+use super::private::is_private;
+use super::{Asker, Service};
+use crate::logfile::Passed;
+
+impl Service {
+    pub(super) fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
+        let outcome = match message {
+            Message::Start(config) if is_private(&config) => self.start_private(asker, *config, &passed),
+            Message::Start(config) => self.start(asker, *config, passed),
+            Message::Control { session, control } => match self.private_meant(&session) {
+                Some(private) => self.control_private(asker, private, control),
+                None => self.control(asker, &session, control, passed),
+            },
+            Message::EnableProvider { session, provider, code, params, timeout_ms } => {
+                if let Some(private) = self.private_meant(&session) {
+                    let done = self.enable_private(asker, private, provider, code, *params, timeout_ms);
+                    return done.unwrap_or_else(|refusal| self.refuse(asker, refusal));
+                }
+                self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
+            }
+            Message::CheckEnables { providers } => self.check_enables(asker, &providers),
+            Message::QueryAll { from } => {
+                let page = Message::sessions_page(&self.sessions_shown_to(asker.link), from);
+                self.reply(asker, page);
+                Ok(())
+            }
+            Message::QueryEnded { from } => {
+                let page = Message::sessions_page(&self.ended_shown_to(asker.link), from);
+                self.reply(asker, page);
+                Ok(())
+            }
+            Message::QueryProviders { after } => {
+                let mut page = Message::providers_page(self.registry.providers(after));
+                if let Message::Providers { providers, .. } = &mut page {
+                    self.hide_sessions(asker.link, providers);
+                }
+                self.reply(asker, page);
+                Ok(())
+            }
+            message @ (Message::SetAccess { .. }
+            | Message::RemoveAccess { .. }
+            | Message::QueryAccess { .. }
+            | Message::QueryAccessLists { .. }) => self.access_asked(asker, message),
+            _ => {
+                self.out_of_role(asker);
+                Ok(())
+            }
+        };
+        if let Err(refusal) = outcome {
+            self.refuse(asker, refusal);
+        }
+    }
+
+    /// The private session that is meant, by id or name; or by the GUID of its provider, where no other session has that.
+    pub(super) fn private_meant(&self, session: &SessionRef) -> Option<u64> {
+        self.privates.find(session).or_else(|| match session {
+            SessionRef::Name(name) if self.sessions.known(session).is_none() => self.privates.only_of(name),
+            _ => None,
+        })
+    }
+}

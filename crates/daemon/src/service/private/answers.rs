@@ -1,0 +1,183 @@
+//! What processes say about private sessions, put together for who asked.
+//!
+//! ```text
+//!   await_processes ─▶ Pending { waiting, others } ──the last answers, is gone, or time is up──▶ conclude ─▶ the asker
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{Message, Properties, SessionConfig};
+
+use super::{OTHERS_WITHIN, Pending, Private, Purpose};
+use crate::error::Refusal;
+use crate::log::warning;
+use crate::service::sessions::not_running;
+use crate::service::{Asker, LinkId, Service};
+
+impl Service {
+    pub(super) fn await_processes(
+        &mut self,
+        order: u32,
+        (asker, session): (Option<Asker>, u64),
+        purpose: Purpose,
+        waiting: BTreeSet<LinkId>,
+        within: Option<Duration>,
+    ) {
+        let now = Instant::now();
+        let deadline = within.map(|within| now + within);
+        let private = match &purpose {
+            Purpose::Stop(private) => Some(&**private),
+            _ => self.privates.all.get(&session),
+        };
+        let others = private.map(Private::others).filter(|others| !others.is_empty());
+        let others = others.map(|others| (now + OTHERS_WITHIN, others));
+        let (succeeded, failure) = (0, None);
+        let pending = Pending { asker, session, purpose, waiting, succeeded, failure, deadline, others };
+        self.privates.pending.insert(order, pending);
+        self.conclude_if_answered(order);
+    }
+
+    /// A process says what came of an order. Who takes no part has nothing to say.
+    pub(in crate::service) fn private_state(
+        &mut self,
+        link: LinkId,
+        (order, session): (u32, u64),
+        outcome: Result<Properties, Refusal>,
+    ) {
+        let Some(private) = self.privates.spoken_of(session) else { return };
+        let Some(member) = private.members.get_mut(&link) else { return };
+        let failure = match outcome {
+            Ok(properties) => {
+                // Its configuration is ours; what a process could make us keep is bounded.
+                let config = SessionConfig::default();
+                (member.runs, member.last) = (true, Properties { config, ..properties });
+                None
+            }
+            Err(refusal) => {
+                let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+                warning!("process {pid}, private session {:?}: {refusal}", private.config.name);
+                if !member.runs {
+                    // It never ran there: the plain name is free for another.
+                    private.is_named &= !member.is_named;
+                    private.members.remove(&link);
+                    private.turned_away = private.turned_away.saturating_add(1);
+                }
+                Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
+            }
+        };
+        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|it| it.session == session)
+            && pending.waiting.remove(&link)
+        {
+            pending.succeeded += usize::from(failure.is_none());
+            pending.failure = pending.failure.take().or(failure);
+        }
+        self.conclude_if_answered(order);
+    }
+
+    /// A process is gone, and with it its private sessions.
+    pub(in crate::service) fn private_left(&mut self, link: LinkId) {
+        for private in self.privates.all.values_mut() {
+            private.leave(link);
+        }
+        let mut orders = Vec::new();
+        for (order, pending) in &mut self.privates.pending {
+            if let Purpose::Stop(private) = &mut pending.purpose {
+                private.leave(link);
+            }
+            if pending.waiting.remove(&link) {
+                orders.push(*order);
+            }
+        }
+        for order in orders {
+            self.conclude_if_answered(order);
+        }
+    }
+
+    /// A controller is gone: nobody is told, and what was tied to it ends.
+    pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
+        let is_its = |it: &Pending| it.asker.is_some_and(|asker| asker.link == link);
+        // What is only waited for is forgotten; a start or stop goes on, for nobody.
+        self.privates.pending.retain(|_, it| !(is_its(it) && matches!(it.purpose, Purpose::Enable)));
+        for pending in self.privates.pending.values_mut() {
+            pending.asker = pending.asker.filter(|asker| asker.link != link);
+        }
+        for id in self.privates.tied_to(link) {
+            self.stop_private(None, id);
+        }
+    }
+
+    /// Goes on without those who need not be waited for.
+    pub(super) fn leave_others(&mut self, now: Instant) {
+        let mut orders = Vec::new();
+        for (order, pending) in &mut self.privates.pending {
+            let Some((_, others)) = pending.others.take_if(|(at, _)| *at <= now) else { continue };
+            orders.push(*order);
+            let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
+            if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
+                warning!(
+                    "private session {:?}: {silent} processes of other users do not say how it ended",
+                    private.config.name
+                );
+                let silent = u64::try_from(silent).unwrap_or(u64::MAX);
+                private.turned_away = private.turned_away.saturating_add(silent);
+            }
+        }
+        for order in orders {
+            self.conclude_if_answered(order);
+        }
+    }
+
+    /// Time has passed.
+    pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
+        self.leave_others(now);
+        let is_late = |it: &Pending| it.deadline.is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> =
+            self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
+        for order in late {
+            if let Some(mut pending) = self.privates.pending.remove(&order) {
+                let why = "a process did not answer in time; what was asked for stands";
+                let late = Refusal::new(Status::ERROR_TIMEOUT, why);
+                // A session is started also where a process takes its time.
+                let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
+                pending.failure = pending.failure.take().or(late);
+                self.conclude(pending);
+            }
+        }
+    }
+
+    pub(super) fn conclude_if_answered(&mut self, order: u32) {
+        if self.privates.pending.get(&order).is_some_and(|it| it.waiting.is_empty())
+            && let Some(pending) = self.privates.pending.remove(&order)
+        {
+            self.conclude(pending);
+        }
+    }
+
+    /// Tells whoever asked what came of it.
+    pub(super) fn conclude(&mut self, pending: Pending) {
+        let Pending { asker, session, purpose, succeeded, failure, .. } = pending;
+        self.used = Instant::now();
+        let properties = match &purpose {
+            Purpose::Stop(private) => Some(private.properties(session)),
+            _ => self.privates.all.get(&session).map(|private| private.properties(session)),
+        };
+        let failure = match purpose {
+            // A process may refuse while others run it; where none does there is no session.
+            Purpose::Start if succeeded == 0 && failure.is_some() => {
+                self.stop_private(None, session);
+                failure
+            }
+            Purpose::Start | Purpose::Query => None,
+            Purpose::Change | Purpose::Enable | Purpose::Stop(_) => failure,
+        };
+        let Some(asker) = asker else { return };
+        match (failure, purpose, properties) {
+            (Some(refusal), ..) => self.refuse(asker, refusal),
+            (None, Purpose::Enable, _) => self.reply(asker, Message::Done),
+            (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
+            (None, _, None) => self.refuse(asker, not_running()),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Where a walk stands in the payload, what it may still visit, and why it ended.
+
+use traceweir_format::wire::chunk;
+
+use super::{Ended, Step, TOO_MANY, Visitor, Walk};
+use crate::error::Undecoded;
+use crate::schema::Field;
+
+impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
+    #[inline]
+    pub(super) fn rest(&self) -> &'p [u8] {
+        self.payload.get(self.at..).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn skip(&mut self, n: usize) {
+        self.at = self.at.wrapping_add(n).min(self.payload.len());
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
+        let out = self.rest().get(..n).ok_or_else(|| self.short(field))?;
+        self.at = self.at.saturating_add(n);
+        Ok(out)
+    }
+
+    #[inline(always)]
+    pub(super) fn take_array<const N: usize>(&mut self, field: &Field) -> Step<&'p [u8; N]> {
+        let out = chunk(self.payload, self.at).ok_or_else(|| self.short(field))?;
+        self.at = self.at.wrapping_add(N);
+        Ok(out)
+    }
+
+    /// Pays for something that took no bytes.
+    #[cold]
+    pub(super) fn spend(&mut self, field: &Field) -> Step<()> {
+        match self.allowance.checked_sub(1) {
+            Some(left) => {
+                self.allowance = left;
+                Ok(())
+            }
+            None => Err(self.bad(field, TOO_MANY)),
+        }
+    }
+
+    #[cold]
+    pub(super) fn full(&mut self) -> Ended {
+        self.fault = Some(Box::new(Undecoded::TooLarge));
+        Ended
+    }
+
+    #[cold]
+    pub(super) fn short(&mut self, field: &Field) -> Ended {
+        let fault = Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.at };
+        self.fault = Some(Box::new(fault));
+        Ended
+    }
+
+    #[cold]
+    pub(super) fn bad(&mut self, field: &Field, why: &'static str) -> Ended {
+        let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.at, why };
+        self.fault = Some(Box::new(fault));
+        Ended
+    }
+}

@@ -1,0 +1,247 @@
+/* Activities: events that belong together, from a start to a stop. For C++17.
+ *
+ *   TraceLoggingActivity<g_provider> transfer;
+ *   TraceLoggingWriteStart(transfer, "Transfer", TraceLoggingString(path));
+ *   TraceLoggingWriteTagged(transfer, "Retry", TraceLoggingInt32(attempt));
+ *   TraceLoggingWriteStop(transfer, "Transfer", TraceLoggingHResult(hr));
+ *
+ *     created ──WriteStart──> started ──WriteStop──> stopped
+ *                                └──destructor: writes a stop event with the name of the start
+ *
+ * An activity gets its id when it starts while somebody listens to its level and keyword. TraceLoggingActivity tags what is said to belong to it;
+ * TraceLoggingThreadActivity makes its id that of the thread until it stops, so that all events of the thread belong to it: such activities are
+ * nested, each on one thread. What the macros do out of order is an error of the program, and asserted.
+ *
+ * Written from the published documentation of traceloggingactivity.h.
+ */
+#ifndef TRACEWEIR_TRACELOGGINGACTIVITY_H
+#define TRACEWEIR_TRACELOGGINGACTIVITY_H
+
+#ifndef __cplusplus
+#error "TraceLoggingActivity.h is for C++"
+#endif
+
+#include "TraceLoggingProvider.h"
+#include "winmeta.h"
+
+namespace traceweir::tlg {
+
+/* The name of a function, which is no literal, as part of metadata. */
+template <SIZE_T size>
+struct FunctionName {
+    char text[size];
+};
+
+template <SIZE_T size>
+constexpr FunctionName<size> function_name(const char (&name)[size]) {
+    FunctionName<size> copy{};
+    for (SIZE_T i = 0; i < size; i++) {
+        copy.text[i] = name[i];
+    }
+    return copy;
+}
+
+/* The stop event of the destructor: constants of the place that started the activity. */
+struct StopEvent {
+    const EVENT_DESCRIPTOR *descriptor;
+    const void *metadata;
+    ULONG size;
+};
+
+/* What both kinds of activity have. */
+template <const TraceLoggingHProvider &provider, ULONGLONG keyword, UCHAR level>
+class ActivityBase {
+  public:
+    static constexpr ULONGLONG Keyword = keyword;
+    static constexpr UCHAR Level = level;
+
+    ActivityBase(const ActivityBase &) = delete;
+    ActivityBase &operator=(const ActivityBase &) = delete;
+
+    TraceLoggingHProvider Provider() const { return provider; }
+
+    /* All zeros before the start, and where nobody listened then. */
+    const GUID *Id() const { return &id_; }
+
+    /* For the macros. */
+    const GUID *zInternalRelatedId() const { return has_related_ ? &related_ : nullptr; }
+    bool zInternalIsStarted() const { return state_ == State::started; }
+
+  protected:
+    enum class State : UCHAR { created, started, stopped };
+
+    ActivityBase() = default;
+    ActivityBase(ActivityBase &&other) noexcept
+        : related_(other.related_), has_related_(other.has_related_), stop_(other.stop_), id_(other.id_), state_(other.state_) {
+        other.id_ = GUID{};
+        other.has_related_ = false;
+        other.state_ = State::created;
+    }
+
+    void relate(const GUID &id) {
+        assert(state_ == State::created && "the related activity is set before the start");
+        related_ = id;
+        has_related_ = true;
+    }
+
+    /* Whether it has an id now. */
+    bool begin(const StopEvent &stop) {
+        assert(state_ != State::started && "the activity has been started already");
+        state_ = State::started;
+        stop_ = stop;
+        id_ = GUID{};
+        return TraceLoggingProviderEnabled(provider, level, keyword) &&
+               EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &id_) == ERROR_SUCCESS;
+    }
+
+    void end() {
+        assert(state_ == State::started && "an activity that has not been started is not stopped");
+        state_ = State::stopped;
+    }
+
+    void write_stop() const {
+        if (id_ != GUID{} && TraceLoggingProviderEnabled(provider, level, keyword)) {
+            Block data[2];
+            _tlg_transfer(provider, stop_.descriptor, stop_.metadata, stop_.size, data, 2, &id_, nullptr);
+        }
+    }
+
+    GUID related_{};
+    bool has_related_ = false;
+
+  private:
+    StopEvent stop_{};
+    GUID id_{};
+    State state_ = State::created;
+};
+
+} // namespace traceweir::tlg
+
+/* An activity with an id of its own; the thread's is left alone. It can be moved, also to another thread. */
+template <const TraceLoggingHProvider &provider, ULONGLONG keyword = 0, UCHAR level = WINEVENT_LEVEL_VERBOSE>
+class TraceLoggingActivity : public traceweir::tlg::ActivityBase<provider, keyword, level> {
+    using Base = traceweir::tlg::ActivityBase<provider, keyword, level>;
+
+  public:
+    TraceLoggingActivity() = default;
+    TraceLoggingActivity(TraceLoggingActivity &&other) noexcept = default;
+    ~TraceLoggingActivity() {
+        if (this->zInternalIsStarted()) {
+            this->write_stop();
+        }
+    }
+
+    /* What this activity comes from; before its start. */
+    template <class Other>
+    void SetRelatedActivity(const Other &activity) {
+        this->relate(*activity.Id());
+    }
+    void SetRelatedActivityId(const GUID &id) { this->relate(id); }
+    void SetRelatedActivityId(const GUID *id) { this->relate(*id); }
+
+    void zInternalStart(const traceweir::tlg::StopEvent &stop) { this->begin(stop); }
+    void zInternalStop() { this->end(); }
+};
+
+/* An activity that all events of the thread belong to, from its start to its stop. What the thread did before is what it is related to. */
+template <const TraceLoggingHProvider &provider, ULONGLONG keyword = 0, UCHAR level = WINEVENT_LEVEL_VERBOSE>
+class TraceLoggingThreadActivity : public traceweir::tlg::ActivityBase<provider, keyword, level> {
+    using Base = traceweir::tlg::ActivityBase<provider, keyword, level>;
+
+  public:
+    TraceLoggingThreadActivity() = default;
+    ~TraceLoggingThreadActivity() {
+        if (this->zInternalIsStarted()) {
+            this->write_stop();
+            restore();
+        }
+    }
+
+    void zInternalStart(const traceweir::tlg::StopEvent &stop) {
+        if (this->begin(stop)) {
+            this->related_ = *this->Id();
+            EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_SET_ID, &this->related_);
+            this->has_related_ = true;
+        }
+    }
+    void zInternalStop() {
+        this->end();
+        restore();
+    }
+
+  private:
+    void restore() {
+        if (this->has_related_) {
+            EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, &this->related_);
+            this->has_related_ = false;
+        }
+    }
+};
+
+/* Gives the thread an activity id for the life of the object. */
+class TraceLoggingThreadActivityIdSetter {
+  public:
+    explicit TraceLoggingThreadActivityIdSetter(const GUID &id) : previous_(id) {
+        EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_SET_ID, &previous_);
+    }
+    explicit TraceLoggingThreadActivityIdSetter(const GUID *id) : TraceLoggingThreadActivityIdSetter(*id) {}
+    ~TraceLoggingThreadActivityIdSetter() { EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, &previous_); }
+    TraceLoggingThreadActivityIdSetter(const TraceLoggingThreadActivityIdSetter &) = delete;
+    TraceLoggingThreadActivityIdSetter &operator=(const TraceLoggingThreadActivityIdSetter &) = delete;
+
+  private:
+    GUID previous_;
+};
+
+/* (activity, "Name", …): starts it. Level and keyword of its events are the activity's, unless they say otherwise. */
+#define TraceLoggingWriteStart(activity, ...)                                                           \
+    do {                                                                                                \
+        _TLG_STATIC_ASSERT(_TLG_IS_NAME(_TLG_FIRST(__VA_ARGS__)), "the name of an event has no NUL inside"); \
+        _TLG_START(activity, char name[sizeof(_TLG_FIRST(__VA_ARGS__))], _TLG_FIRST(__VA_ARGS__), __VA_ARGS__)  \
+    } while (0)
+
+/* (activity, "Name", …): stops it. */
+#define TraceLoggingWriteStop(activity, ...)                                                            \
+    do {                                                                                                \
+        auto &_tlg_activity = (activity);                                                               \
+        using _tlg_type = std::remove_reference_t<decltype(_tlg_activity)>;                             \
+        _TLG_EVENT(_tlg_activity.Provider(), _TLG_FIRST(__VA_ARGS__), _tlg_type::Level, _tlg_type::Keyword, \
+                   WINEVENT_OPCODE_STOP, _tlg_transfer, (_tlg_activity.Id(), nullptr), __VA_ARGS__);    \
+        _tlg_activity.zInternalStop();                                                                  \
+    } while (0)
+
+/* (activity, "Name", …): an event that belongs to it. */
+#define TraceLoggingWriteTagged(activity, ...)                                                          \
+    do {                                                                                                \
+        const auto &_tlg_activity = (activity);                                                         \
+        using _tlg_type = std::remove_cv_t<std::remove_reference_t<decltype(_tlg_activity)>>;           \
+        _TLG_EVENT(_tlg_activity.Provider(), _TLG_FIRST(__VA_ARGS__), _tlg_type::Level, _tlg_type::Keyword, 0, \
+                   _tlg_transfer, (_tlg_activity.Id(), nullptr), __VA_ARGS__);                          \
+    } while (0)
+
+/* (provider, …): a thread activity with the name of the function, from here to the end of the scope. */
+#define TraceLoggingFunction(...)                                                                       \
+    TraceLoggingThreadActivity<_TLG_FIRST(__VA_ARGS__)> _tlg_function;                                  \
+    do {                                                                                                \
+        using _tlg_name = ::traceweir::tlg::FunctionName<sizeof(__func__)>;                             \
+        _TLG_START(_tlg_function, _tlg_name name, ::traceweir::tlg::function_name(__func__), __VA_ARGS__) \
+    } while (0)
+
+/* The start event, and the constants of the stop event should the destructor need one. */
+#define _TLG_START(activity, name_member, name_value, ...)                                              \
+    auto &_tlg_activity = (activity);                                                                   \
+    using _tlg_type = std::remove_reference_t<decltype(_tlg_activity)>;                                 \
+    _TLG_CONSTANTS_NAMED(_tlg, name_member, name_value, _tlg_type::Level, _tlg_type::Keyword, WINEVENT_OPCODE_START, \
+                         __VA_ARGS__);                                                                  \
+    _TLG_CONSTANTS_NAMED(_tlg_stop, name_member, name_value, _tlg_type::Level, _tlg_type::Keyword,      \
+                         WINEVENT_OPCODE_STOP, 0);                                                      \
+    _tlg_activity.zInternalStart({&_tlg_stop_descriptor, &_tlg_stop_metadata, sizeof(_tlg_stop_metadata)}); \
+    if (__builtin_expect(TraceLoggingProviderEnabled(_tlg_activity.Provider(), _tlg_descriptor.Level,   \
+                                                     _tlg_descriptor.Keyword), 0)) {                    \
+        ::traceweir::tlg::write(                                                                        \
+            ::traceweir::tlg::_tlg_transfer(_tlg_activity.Id(), _tlg_activity.zInternalRelatedId()),    \
+            _tlg_activity.Provider(), _tlg_descriptor, &_tlg_metadata, sizeof(_tlg_metadata)            \
+                _TLG_EACH(_TLG_FILL, __VA_ARGS__));                                                     \
+    }
+
+#endif /* TRACEWEIR_TRACELOGGINGACTIVITY_H */

@@ -1,0 +1,245 @@
+/* Event metadata as a constant. Part of TraceLoggingProvider.h.
+ *
+ *   u16 size │ tags │ name, NUL │ field… │        field: name, NUL │ in │ out? │ tags? │ count? │ schema?
+ *
+ * Each argument of a write is a tuple that begins with its kind:
+ *
+ *   (_tlgFIELD,  name, tags, in, out, count, how to take the data, …)    metadata and data
+ *   (_tlgCUSTOM, name, tags, protocol, (schema), its size, how, …)       the same, with a schema
+ *   (_tlgDATA,   how, …)                                                 data only
+ *   (_tlgATTR,   level, keyword, opcode, channel, tags, id and version)  of the event: text that goes on with an expression
+ *
+ * and is looked at once for each thing to be made of it: members of a structure, their values, the number of data blocks, the blocks, the attributes.
+ *
+ * All that follows a field's name but a schema is at most eight bytes, though never known how many before the constants are: it is one bit-field in a packed structure,
+ * as wide as it must be. That keeps the whole a plain initialised constant in C as in C++, in templates and lambdas too.
+ */
+#ifndef TRACEWEIR_TLG_METADATA_H
+#define TRACEWEIR_TLG_METADATA_H
+
+#include "tlg_each.h"
+
+/* Types of fields for the packed macros, with the flags that say how many values there are. */
+enum _tlgIn {
+    TlgInNULL = 0,
+    TlgInUNICODESTRING = 1,
+    TlgInANSISTRING = 2,
+    TlgInINT8 = 3,
+    TlgInUINT8 = 4,
+    TlgInINT16 = 5,
+    TlgInUINT16 = 6,
+    TlgInINT32 = 7,
+    TlgInUINT32 = 8,
+    TlgInINT64 = 9,
+    TlgInUINT64 = 10,
+    TlgInFLOAT = 11,
+    TlgInDOUBLE = 12,
+    TlgInBOOL32 = 13,
+    TlgInBINARY = 14,
+    TlgInGUID = 15,
+    TlgInFILETIME = 17,
+    TlgInSYSTEMTIME = 18,
+    TlgInSID = 19,
+    TlgInHEXINT32 = 20,
+    TlgInHEXINT64 = 21,
+    TlgInCOUNTEDSTRING = 22,
+    TlgInCOUNTEDANSISTRING = 23,
+    _TlgInSTRUCT = 24,
+    TlgInCOUNTEDBINARY = 25,
+    TlgInINTPTR = sizeof(void *) == 8 ? TlgInINT64 : TlgInINT32,
+    TlgInUINTPTR = sizeof(void *) == 8 ? TlgInUINT64 : TlgInUINT32,
+    TlgInHEXINTPTR = sizeof(void *) == 8 ? TlgInHEXINT64 : TlgInHEXINT32,
+    TlgInLONG = sizeof(long) == 8 ? TlgInINT64 : TlgInINT32,
+    TlgInULONG = sizeof(long) == 8 ? TlgInUINT64 : TlgInUINT32,
+    TlgInHEXLONG = sizeof(long) == 8 ? TlgInHEXINT64 : TlgInHEXINT32,
+    TlgInCcount = 0x20,
+    TlgInVcount = 0x40,
+    TlgInCustom = 0x60,
+    TlgInChain = 0x80
+};
+
+/* How a field wants to be shown. */
+enum _tlgOut {
+    TlgOutNULL = 0,
+    TlgOutNOPRINT = 1,
+    TlgOutSTRING = 2,
+    TlgOutBOOLEAN = 3,
+    TlgOutHEX = 4,
+    TlgOutPID = 5,
+    TlgOutTID = 6,
+    TlgOutPORT = 7,
+    TlgOutIPV4 = 8,
+    TlgOutIPV6 = 9,
+    TlgOutSOCKETADDRESS = 10,
+    TlgOutXML = 11,
+    TlgOutJSON = 12,
+    TlgOutWIN32ERROR = 13,
+    TlgOutNTSTATUS = 14,
+    TlgOutHRESULT = 15,
+    TlgOutFILETIME = 16,
+    TlgOutSIGNED = 17,
+    TlgOutUNSIGNED = 18,
+    TlgOutUTF8 = 35,
+    TlgOutPKCS7_WITH_TYPE_INFO = 36,
+    TlgOutCODE_POINTER = 37,
+    TlgOutDATETIME_UTC = 38
+};
+
+/* 28 bits of tags take 1, 2 or 4 bytes of 7 bits, the high ones first and the shortest form that keeps all set bits. */
+#define _TLG_TAG_SIZE(t) (((t) & 0x1FFFFF) == 0 ? 1 : ((t) & 0x3FFF) == 0 ? 2 : 4)
+#define _TLG_TAG_PART(t, shift) (((unsigned long long)(t) >> (shift)) & 0x7F)
+#define _TLG_TAG_BYTES(t)                                                                                \
+    (_TLG_TAG_PART(t, 21) | (_TLG_TAG_SIZE(t) > 1 ? 0x80 | _TLG_TAG_PART(t, 14) << 8 : 0) |              \
+     (_TLG_TAG_SIZE(t) > 2 ? 0x8000 | (0x80 | _TLG_TAG_PART(t, 7)) << 16 | _TLG_TAG_PART(t, 0) << 24 : 0))
+
+/* What follows the name of a field: how many bytes, and the bytes. */
+#define _TLG_HAS_TAG(t) (((t) & 0xFFFFFFF) != 0)
+#define _TLG_HAS_OUT(out, t) ((out) != 0 || _TLG_HAS_TAG(t))
+#define _TLG_HAS_COUNT(in) (((in) & 0x60) == 0x20)
+#define _TLG_COUNT_AT(out, t) (1 + (_TLG_HAS_OUT(out, t) ? 1 : 0) + (_TLG_HAS_TAG(t) ? _TLG_TAG_SIZE(t) : 0))
+#define _TLG_TYPE_SIZE(in, out, t) (_TLG_COUNT_AT(out, t) + (_TLG_HAS_COUNT(in) ? 2 : 0))
+#define _TLG_TYPE_BYTES(in, out, t, count)                                                       \
+    (((unsigned long long)(in) & 0xFF) | (_TLG_HAS_OUT(out, t) ? 0x80 | (unsigned long long)(out) << 8 : 0) | \
+     (_TLG_HAS_TAG(t) ? 0x8000 | _TLG_TAG_BYTES(t) << 16 : 0) |                                  \
+     (_TLG_HAS_COUNT(in) ? (unsigned long long)(count) << (8 * _TLG_COUNT_AT(out, t)) : 0))
+
+/* What packed metadata may be, told by a mark on the type: no pointer, no structure, no flag but that of variable arrays, no array of binary or null. A structure
+ * of the packed macros comes without the mark. */
+#define _TLG_IN_PACKED 0x100
+#define _TLG_IN_ALLOWED(in)                                                                                  \
+    (((in) & _TLG_IN_PACKED) == 0 ||                                                                         \
+     (((in) & ~(_TLG_IN_PACKED | TlgInVcount | 0x1F)) == 0 && ((in) & 0x1F) != 16 && ((in) & 0x1F) != _TlgInSTRUCT && \
+      ((in) & 0x1F) <= TlgInCOUNTEDBINARY && ((in) & 0x5F) != (TlgInBINARY | TlgInVcount) && ((in) & 0x5F) != TlgInVcount))
+
+/* For each argument: hands the tuple to the macro of the pass and its kind. */
+#define _TLG_PASS(pass, i, arg) _TLG_PASS_(pass, i, _TLG_UNPACK arg)
+#define _TLG_PASS_(...) _TLG_PASS__(__VA_ARGS__)
+#define _TLG_PASS__(pass, i, kind, ...) _TLG_CAT(pass, kind)(i, __VA_ARGS__)
+
+/* Members of the structure. */
+#define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
+#define _TLG_MEMBER_tlgFIELD(i, name, tags, in, out, count, ...)                                  \
+    _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
+    _TLG_STATIC_ASSERT(((in) & 0x1F) != _TlgInSTRUCT || ((out) >= 1 && (out) <= 127), "a structure has 1 to 127 members"); \
+    _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type is at most 127");                 \
+    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this is no type for packed metadata");               \
+    _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
+    char _n##i[sizeof(name)];                                                                   \
+    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(in, out, tags);
+#define _TLG_MEMBER_tlgCUSTOM(i, name, tags, protocol, schema, size, ...)                         \
+    _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
+    _TLG_STATIC_ASSERT((protocol) >= 0 && (protocol) <= 31, "protocols are 0 to 31");             \
+    char _n##i[sizeof(name)];                                                                   \
+    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(0x60, 0, tags);                 \
+    UINT16 _z##i;                                                                        \
+    UINT8 _s##i[size];
+#define _TLG_MEMBER_tlgDATA(...)
+#define _TLG_MEMBER_tlgATTR(...)
+
+/* Their values. */
+#define _TLG_INIT(i, arg) _TLG_PASS(_TLG_INIT, i, arg)
+#define _TLG_INIT_tlgFIELD(i, name, tags, in, out, count, ...) , name, _TLG_TYPE_BYTES(in, out, tags, count)
+#define _TLG_INIT_tlgCUSTOM(i, name, tags, protocol, schema, size, ...) \
+    , name, _TLG_TYPE_BYTES((protocol) | 0x60, 0, tags, 0), (size), {_TLG_UNPACK schema}
+#define _TLG_INIT_tlgDATA(...)
+#define _TLG_INIT_tlgATTR(...)
+
+/* How many blocks of data there are. */
+#define _TLG_BLOCKS(i, arg) _TLG_PASS(_TLG_BLOCKS, i, arg)
+#define _TLG_BLOCKS_tlgFIELD(i, name, tags, in, out, count, data, ...) +_TLG_CAT(_TLG_BLOCKS, data)
+#define _TLG_BLOCKS_tlgCUSTOM(i, name, tags, protocol, schema, size, data, ...) +_TLG_CAT(_TLG_BLOCKS, data)
+#define _TLG_BLOCKS_tlgDATA(i, data, ...) +_TLG_CAT(_TLG_BLOCKS, data)
+#define _TLG_BLOCKS_tlgATTR(...)
+#define _TLG_BLOCKS_tlgNONE 0
+#define _TLG_BLOCKS_tlgVAL 1
+#define _TLG_BLOCKS_tlgADDRESS 1
+#define _TLG_BLOCKS_tlgCODE 1
+#define _TLG_BLOCKS_tlgCHAR16 1
+#define _TLG_BLOCKS_tlgARRAY 2
+#define _TLG_BLOCKS_tlgFIXED 1
+#define _TLG_BLOCKS_tlgSTR8 1
+#define _TLG_BLOCKS_tlgSTR16 1
+#define _TLG_BLOCKS_tlgCOUNTED8 2
+#define _TLG_BLOCKS_tlgCOUNTED16 2
+#define _TLG_BLOCKS_tlgBYTES 2
+#define _TLG_BLOCKS_tlgBUFFER 2
+#define _TLG_BLOCKS_tlgIPV6 2
+#define _TLG_BLOCKS_tlgSID 1
+#define _TLG_BLOCKS_tlgRAW 1
+#define _TLG_BLOCKS_tlgVALUE 1
+
+/* The blocks: tlg_write_c.h and tlg_write_cpp.h have a macro for each way to take data. */
+#define _TLG_FILL(i, arg) _TLG_PASS(_TLG_FILL, i, arg)
+#define _TLG_FILL_tlgFIELD(i, name, tags, in, out, count, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
+#define _TLG_FILL_tlgCUSTOM(i, name, tags, protocol, schema, size, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
+#define _TLG_FILL_tlgDATA(i, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
+#define _TLG_FILL_tlgATTR(...)
+
+/* Attributes: "5" goes on as "5*0+(n)", so the last one holds; keywords and tags are OR-ed. */
+#define TraceLoggingLevel(level) (_tlgATTR, *0 + (level), , , , , )
+#define TraceLoggingKeyword(keyword) (_tlgATTR, , | (keyword), , , , )
+#define TraceLoggingOpcode(opcode) (_tlgATTR, , , *0 + (opcode), , , )
+#define TraceLoggingChannel(channel) (_tlgATTR, , , , *0 + (channel), , )
+#define TraceLoggingEventTag(tags) (_tlgATTR, , , , , | (tags), )
+#define TraceLoggingIdVersion(id, version) (_tlgATTR, , , , , , *0 + ((id) | (version) << 16))
+/* For readers of the source; nothing of them is recorded. */
+#define TraceLoggingDescription(description) (_tlgATTR, , , , , , )
+#define TraceLoggingCustomAttribute(key, value) (_tlgATTR, , , , , , )
+
+#define _TLG_LEVEL(i, arg) _TLG_PASS(_TLG_LEVEL, i, arg)
+#define _TLG_LEVEL_tlgATTR(i, level, keyword, opcode, channel, tags, id) level
+#define _TLG_LEVEL_tlgFIELD(...)
+#define _TLG_LEVEL_tlgCUSTOM(...)
+#define _TLG_LEVEL_tlgDATA(...)
+#define _TLG_KEYWORD(i, arg) _TLG_PASS(_TLG_KEYWORD, i, arg)
+#define _TLG_KEYWORD_tlgATTR(i, level, keyword, opcode, channel, tags, id) keyword
+#define _TLG_KEYWORD_tlgFIELD(...)
+#define _TLG_KEYWORD_tlgCUSTOM(...)
+#define _TLG_KEYWORD_tlgDATA(...)
+#define _TLG_OPCODE(i, arg) _TLG_PASS(_TLG_OPCODE, i, arg)
+#define _TLG_OPCODE_tlgATTR(i, level, keyword, opcode, channel, tags, id) opcode
+#define _TLG_OPCODE_tlgFIELD(...)
+#define _TLG_OPCODE_tlgCUSTOM(...)
+#define _TLG_OPCODE_tlgDATA(...)
+#define _TLG_CHANNEL(i, arg) _TLG_PASS(_TLG_CHANNEL, i, arg)
+#define _TLG_CHANNEL_tlgATTR(i, level, keyword, opcode, channel, tags, id) channel
+#define _TLG_CHANNEL_tlgFIELD(...)
+#define _TLG_CHANNEL_tlgCUSTOM(...)
+#define _TLG_CHANNEL_tlgDATA(...)
+#define _TLG_TAGS(i, arg) _TLG_PASS(_TLG_TAGS, i, arg)
+#define _TLG_TAGS_tlgATTR(i, level, keyword, opcode, channel, tags, id) tags
+#define _TLG_TAGS_tlgFIELD(...)
+#define _TLG_TAGS_tlgCUSTOM(...)
+#define _TLG_TAGS_tlgDATA(...)
+#define _TLG_ID(i, arg) _TLG_PASS(_TLG_ID, i, arg)
+#define _TLG_ID_tlgATTR(i, level, keyword, opcode, channel, tags, id) id
+#define _TLG_ID_tlgFIELD(...)
+#define _TLG_ID_tlgCUSTOM(...)
+#define _TLG_ID_tlgDATA(...)
+
+/* The two constants of an event: its metadata and its descriptor, named after "prefix". The list begins with something passed over. */
+#define _TLG_CONSTANTS(prefix, event, level, keyword, opcode, ...)                                              \
+    _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                          \
+    _TLG_CONSTANTS_NAMED(prefix, char name[sizeof(event)], event, level, keyword, opcode, __VA_ARGS__)
+
+/* The same for any member and value that is the name. */
+#define _TLG_CONSTANTS_NAMED(prefix, name_member, name_value, level, keyword, opcode, ...)                      \
+    enum { prefix##_tags = (0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__)) & 0xFFFFFFF };                                 \
+    _TLG_CONST_DATA struct {                                                                                    \
+        UINT16 size;                                                                                            \
+        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                               \
+        name_member;                                                                                            \
+        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                     \
+    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                               \
+        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), name_value _TLG_EACH(_TLG_INIT, __VA_ARGS__)}; \
+    _TLG_STATIC_ASSERT(sizeof(prefix##_metadata) <= 0x7FFF, "names and types of an event take at most 32767 bytes"); \
+    _TLG_CONST_DATA EVENT_DESCRIPTOR prefix##_descriptor __attribute__((unused)) = {                            \
+        (USHORT)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) & 0xFFFF),                                                 \
+        (UCHAR)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) >> 16),                                                     \
+        (UCHAR)(11 _TLG_EACH(_TLG_CHANNEL, __VA_ARGS__)),                                                       \
+        (UCHAR)(level _TLG_EACH(_TLG_LEVEL, __VA_ARGS__)),                                                      \
+        (UCHAR)(opcode _TLG_EACH(_TLG_OPCODE, __VA_ARGS__)),                                                    \
+        0,                                                                                                      \
+        (ULONGLONG)(keyword _TLG_EACH(_TLG_KEYWORD, __VA_ARGS__))}
+
+#endif /* TRACEWEIR_TLG_METADATA_H */

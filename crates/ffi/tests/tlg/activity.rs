@@ -1,0 +1,34 @@
+//! `TraceLoggingActivity.h`, and C++ where macros have a hard time.
+
+use std::process::Command;
+
+use crate::compiler::{Workbench, cpp_compilers, sources};
+use crate::support::expect_success;
+
+#[test]
+fn activities_follow_the_contract() {
+    let workbench = Workbench::new();
+    for compiler in cpp_compilers() {
+        for (standard, speed) in [(compiler.standards()[0], "-O0"), (compiler.standards()[1], "-O2")] {
+            let program = workbench.build(compiler, &sources().join("activity.cpp"), &[standard, speed]);
+            assert_eq!(expect_success(&mut Command::new(program)), "all rules hold\n", "{compiler:?}");
+        }
+    }
+}
+
+#[test]
+fn what_activities_do_out_of_order_is_asserted() {
+    let workbench = Workbench::new();
+    for compiler in cpp_compilers().into_iter().take(1) {
+        let program = workbench.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
+        for (wrong, said) in [
+            ("start", "has been started already"),
+            ("stop", "has not been started"),
+            ("related", "before the start"),
+        ] {
+            let output = Command::new(&program).arg(wrong).output().expect("the program starts");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && stderr.contains(said), "{wrong}: {stderr}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Compilers, and programs that need no library.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::support::{C, CPP, STRICT, expect_success, here, skip};
+
+/// A compiler of one language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compiler {
+    pub(crate) program: &'static str,
+    pub(crate) cpp: bool,
+}
+
+pub(crate) const GCC: Compiler = Compiler { program: "gcc", cpp: false };
+
+/// What sanitizers are asked to look for.
+pub(crate) const SANITIZE: [&str; 3] =
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+impl Compiler {
+    /// The older and the newer standard that it must take.
+    pub(crate) fn standards(self) -> [&'static str; 2] {
+        if self.cpp { ["-std=c++17", "-std=c++20"] } else { ["-std=c11", "-std=c17"] }
+    }
+
+    /// The flag for a source whose name says nothing about its language.
+    pub(crate) fn language(self) -> &'static str {
+        if self.cpp { "-xc++" } else { "-xc" }
+    }
+}
+
+/// Those that are here.
+pub(crate) fn compilers() -> Vec<Compiler> {
+    let c = C.compilers().map(|program| Compiler { program, cpp: false });
+    c.chain(cpp_compilers()).collect()
+}
+
+/// Those of C++ that are here.
+pub(crate) fn cpp_compilers() -> Vec<Compiler> {
+    CPP.compilers().map(|program| Compiler { program, cpp: true }).collect()
+}
+
+/// Whether a compiler has sanitizers; says so where it has none.
+pub(crate) fn has_sanitizers(compiler: Compiler) -> bool {
+    let workbench = Workbench::new();
+    let probe = workbench.source("probe.c", "int main(void) { return 0; }\n");
+    let program = workbench.path("probe");
+    let out = program.to_str().expect("a path in UTF-8");
+    let built = workbench.compile(compiler, &probe, &[&SANITIZE[..], &["-o", out]].concat()).status.success();
+    if !built {
+        skip("sanitizers", &format!("{} has no sanitizers", compiler.program));
+    }
+    built
+}
+
+/// The folder of these tests, which has the sources.
+pub(crate) fn sources() -> PathBuf {
+    here("tests/tlg")
+}
+
+/// A folder for what is made.
+pub(crate) struct Workbench(TempDir);
+
+impl Workbench {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder for programs"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A source of this text.
+    pub(crate) fn source(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("the source can be written");
+        path
+    }
+
+    fn command(compiler: Compiler, source: &Path, flags: &[&str]) -> Command {
+        let mut command = Command::new(compiler.program);
+        command.arg("-I").arg(here("include")).arg("-I").arg(sources());
+        command.args(flags).arg(compiler.language()).arg(source).arg("-xnone");
+        command
+    }
+
+    /// The compiler's verdict on a source.
+    pub(crate) fn compile(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> Output {
+        Self::command(compiler, source, flags).output().expect("the compiler runs")
+    }
+
+    /// A program, or the compiler's complaints as the test's failure.
+    #[track_caller]
+    pub(crate) fn build(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> PathBuf {
+        let program = self.path("program");
+        let mut command = Self::command(compiler, source, &[&STRICT[..], flags].concat());
+        expect_success(command.arg("-o").arg(&program));
+        program
+    }
+
+    /// Fails unless the source compiles strictly.
+    #[track_caller]
+    pub(crate) fn accepts(&self, compiler: Compiler, source: &Path, flags: &[&str]) {
+        expect_success(&mut Self::command(
+            compiler,
+            source,
+            &[&STRICT[..], &["-fsyntax-only"], flags].concat(),
+        ));
+    }
+}

@@ -1,0 +1,97 @@
+//! The table as a C program, which is a C++ program too: it writes each event once and prints what the macros handed over.
+
+use std::fmt::Write;
+
+use crate::kinds::{KINDS, PACKED_BYTES, Sample};
+use crate::table::{Declaration, Field, What};
+
+/// Who takes the events of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// `hooks.h`, which prints them.
+    Hooks,
+    /// The library.
+    Library,
+}
+
+const HEAD: &str = r#"#include <TraceLoggingProvider.h>
+
+struct ansi_string { UINT16 Length, MaximumLength; char *Buffer; };
+struct unicode_string { UINT16 Length, MaximumLength; WCHAR *Buffer; };
+static char sample_ansi_text[] = "ansi";
+static WCHAR sample_unicode_text[] = u"uni";
+static const struct ansi_string sample_ansi = {4, 5, sample_ansi_text};
+static const struct unicode_string sample_unicode = {4, 8, sample_unicode_text};
+static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 2, 0, 0};
+"#;
+
+/// The whole program.
+pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
+    let hooks = runtime == Runtime::Hooks;
+    let mut text = if hooks { format!("#include \"hooks.h\"\n{HEAD}") } else { HEAD.to_owned() };
+    for kind in KINDS.iter().filter(|k| !k.initialisers().is_empty()) {
+        let values = kind.initialisers().join(", ");
+        let _ = writeln!(text, "static {} const sample_{}[3] = {{{values}}};", kind.c_type, kind.name);
+    }
+    let packed: Vec<String> = PACKED_BYTES.iter().map(u8::to_string).collect();
+    let _ = writeln!(text, "static const UINT8 sample_packed[] = {{{}}};", packed.join(", "));
+    text += "TRACELOGGING_DEFINE_PROVIDER(g_table, \"Table\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
+    // Functions of some events each: compilers take longer than linear time for large ones.
+    for (i, events) in table.chunks(16).enumerate() {
+        let _ = writeln!(text, "static void part{i}(void) {{");
+        for event in events {
+            text += &write(event);
+            text += if hooks { "    hook_print();\n" } else { "" };
+        }
+        text += "}\n";
+    }
+    text += "int main(void) {\n";
+    text += if hooks { "    hook.enabled_at_register = TRUE;\n" } else { "" };
+    text += "    if (TraceLoggingRegister(g_table) != S_OK) {\n        return 1;\n    }\n";
+    (0..table.len().div_ceil(16)).for_each(|i| {
+        let _ = writeln!(text, "    part{i}();");
+    });
+    text + "    TraceLoggingUnregister(g_table);\n    return 0;\n}\n"
+}
+
+fn write(event: &Declaration) -> String {
+    let mut text = format!("    TraceLoggingWrite(g_table, \"{}\"", event.name);
+    let version = event.attributes.iter().find(|(k, _)| k == "version").map_or(0, |(_, v)| *v);
+    for (key, value) in &event.attributes {
+        let _ = match key.as_str() {
+            "level" => write!(text, ", TraceLoggingLevel({value})"),
+            "keyword" => write!(text, ", TraceLoggingKeyword({value}u)"),
+            "opcode" => write!(text, ", TraceLoggingOpcode({value})"),
+            "channel" => write!(text, ", TraceLoggingChannel({value})"),
+            "tag" => write!(text, ", TraceLoggingEventTag({value})"),
+            "id" => write!(text, ", TraceLoggingIdVersion({value}, {version})"),
+            _ => Ok(()),
+        };
+    }
+    event.fields.iter().for_each(|f| text = format!("{text},\n        {}", field(f)));
+    text + ");\n"
+}
+
+fn field(field: &Field) -> String {
+    let tag = field.tag.map_or(String::new(), |t| format!(", \"what it is\", {t}"));
+    let name = format!("\"{}\"{tag}", field.name);
+    match &field.what {
+        What::Value(kind) => match kind.sample {
+            Sample::Whole(c, _) => format!("TraceLogging{}({c}, {name})", kind.name),
+            _ => format!("TraceLogging{0}(sample_{0}[0], {name})", kind.name),
+        },
+        What::Array(kind) => format!("TraceLogging{0}Array(sample_{0}, 3, {name})", kind.name),
+        What::Fixed(kind, count) => {
+            format!("TraceLogging{0}FixedArray(sample_{0}, {count}, {name})", kind.name)
+        }
+        What::Struct(members) => format!("TraceLoggingStruct({members}, {name})"),
+        What::Packed(in_type, 0) => {
+            format!("TraceLoggingPackedField(sample_packed, sizeof sample_packed, {in_type}, {name})")
+        }
+        What::Packed(in_type, out) => {
+            format!(
+                "TraceLoggingPackedFieldEx(sample_packed, sizeof sample_packed, {in_type}, {out}, {name})"
+            )
+        }
+    }
+}

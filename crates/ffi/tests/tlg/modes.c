@@ -1,0 +1,27 @@
+/* TraceLoggingSetInformation as TLG_HAVE_EVENT_SET_INFORMATION, the version of Windows and the mode of the compiler say; prints the status. */
+#ifdef WITH_OVERRIDE
+#include "hooks.h"
+#else
+#define HOOK_NOT_SET_INFORMATION
+#include "hooks.h"
+#endif
+#include <TraceLoggingProvider.h>
+
+TRACELOGGING_DEFINE_PROVIDER(g_modes, "Modes", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+
+#ifdef WITH_FUNCTION
+/* Stands for the library's. */
+EXTERN_C ULONG EventSetInformation(REGHANDLE handle, EVENT_INFO_CLASS kind, PVOID data, ULONG size) {
+    return hook_set_information(handle, kind, data, size);
+}
+#endif
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    CHECK(TraceLoggingRegister(g_modes) == 0);
+    hook.set_status = (ULONG)strtoul(argv[1], NULL, 0);
+    printf("%d sets=%u", TLG_HAVE_EVENT_SET_INFORMATION, hook.sets);
+    printf(" status=%08x", (unsigned)TraceLoggingSetInformation(g_modes, EventProviderUseDescriptorType, &hook.set_status, 1));
+    printf(" class=%d size=%u\n", (int)hook.set_class, hook.set_size);
+    return 0;
+}

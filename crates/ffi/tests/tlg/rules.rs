@@ -1,0 +1,195 @@
+//! The rules of the contract: programs that check them from the inside, modes of compilation, and what must not compile.
+
+use std::process::Command;
+
+use crate::compiler::{GCC, Workbench, compilers, sources};
+use crate::support::expect_success;
+
+#[test]
+fn the_rules_hold_in_c_and_cpp() {
+    let workbench = Workbench::new();
+    for compiler in compilers() {
+        for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
+            let program = workbench.build(compiler, &sources().join("rules.c"), &flags);
+            assert_eq!(
+                expect_success(&mut Command::new(program)),
+                "all rules hold\n",
+                "{compiler:?} {flags:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn registering_a_registered_provider_is_asserted() {
+    let workbench = Workbench::new();
+    for (flags, asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
+        let program = workbench.build(GCC, &sources().join("rules.c"), &flags);
+        let output = Command::new(program).arg("twice").output().expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr).contains("registered already");
+        assert_eq!((output.status.success(), said), (!asserted, asserted), "{flags:?}");
+    }
+}
+
+/// Flags, the status that the function gives, what the program prints.
+const MODES: &[(&[&str], &str, &str)] = &[
+    // Not at all: nothing is called, not even at registration.
+    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0"], "0", "0 sets=0 status=80070032 class=0 size=0"),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-D_KERNEL_MODE"],
+        "0",
+        "0 sets=0 status=c0000139 class=0 size=0",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-DWITH_OVERRIDE"],
+        "0",
+        "0 sets=0 status=80070032 class=0 size=0",
+    ),
+    // Called.
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
+        "0",
+        "1 sets=1 status=00000000 class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
+        "87",
+        "1 sets=1 status=80070057 class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_KERNEL_MODE"],
+        "87",
+        "1 sets=1 status=c000000d class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_ETW_KM_"],
+        "50",
+        "1 sets=1 status=c00000bb class=3 size=1",
+    ),
+    // Looked up: there as a dynamic symbol, there without one, not there.
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-rdynamic"],
+        "5",
+        "2 sets=1 status=80070005 class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION"],
+        "5",
+        "2 sets=1 status=80070005 class=3 size=1",
+    ),
+    (&["-DTLG_HAVE_EVENT_SET_INFORMATION=2"], "0", "2 sets=0 status=80070032 class=0 size=0"),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-D_KERNEL_MODE"],
+        "0",
+        "2 sets=0 status=c00000bb class=0 size=0",
+    ),
+    // Not said: the macro of the source, else what the version of Windows is known to have.
+    (&["-DWITH_OVERRIDE"], "87", "1 sets=1 status=80070057 class=3 size=1"),
+    (&["-DWITH_OVERRIDE", "-DWINVER=0x0601"], "0", "1 sets=1 status=00000000 class=3 size=1"),
+    (&["-DWITH_FUNCTION"], "0", "1 sets=1 status=00000000 class=3 size=1"),
+    (&["-DWITH_FUNCTION", "-DWINVER=0x0602"], "0", "1 sets=1 status=00000000 class=3 size=1"),
+    (&["-DWITH_FUNCTION", "-DWINVER=0x0601"], "0", "2 sets=1 status=00000000 class=3 size=1"),
+    (&["-DWINVER=0x0601"], "0", "2 sets=0 status=80070032 class=0 size=0"),
+    (
+        &["-DWITH_FUNCTION", "-D_KERNEL_MODE", "-DNTDDI_VERSION=0x0A000000"],
+        "0",
+        "1 sets=1 status=00000000 class=3 size=1",
+    ),
+    (
+        &["-DWITH_FUNCTION", "-D_KERNEL_MODE", "-DNTDDI_VERSION=0x06030000"],
+        "0",
+        "2 sets=1 status=00000000 class=3 size=1",
+    ),
+    (&["-D_KERNEL_MODE", "-DNTDDI_VERSION=0x06030000"], "0", "2 sets=0 status=c00000bb class=0 size=0"),
+];
+
+#[test]
+fn set_information_follows_its_mode() {
+    let workbench = Workbench::new();
+    for compiler in compilers() {
+        for (flags, status, expected) in MODES {
+            let flags = [*flags, &[compiler.standards()[0]]].concat();
+            let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
+            let printed = expect_success(Command::new(program).arg(status));
+            assert_eq!(printed.trim_end(), *expected, "{compiler:?} {flags:?}");
+        }
+    }
+}
+
+/// A statement that must not compile, and a part of what the compiler says about it.
+const REFUSED: &[(&str, &str)] = &[
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"n\"));", "wchar_t has 4 bytes here"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingString16(L\"x\", \"n\"));", "wchar_t has 4 bytes here"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingCountedWideString(L\"x\", 1, \"n\"));",
+        "wchar_t has 4 bytes here",
+    ),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingWChar(L'x', \"n\"));", "wchar_t has 4 bytes here"),
+    ("TraceLoggingWrite(g, \"a\\0b\");", "the name of an event has no NUL inside"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"a\\0b\"));", "the name of a field has no NUL inside"),
+    (
+        "short s[2] = {0}; TraceLoggingWrite(g, \"E\", TraceLoggingInt32Array(s, 2));",
+        "elements of another size",
+    ),
+    (
+        "short s[2] = {0}; TraceLoggingWrite(g, \"E\", TraceLoggingInt32FixedArray(s, 2));",
+        "elements of another size",
+    ),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingStruct(0, \"s\"));", "a structure has 1 to 127 members"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(128, \"s\"), TraceLoggingInt8(1));",
+        "a structure has 1 to 127 members",
+    ),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(16, \"n\"));", "no type for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(24, \"n\"));", "no type for packed metadata"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCcount, \"n\"));",
+        "no type for packed metadata",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInBINARY | TlgInVcount, \"n\"));",
+        "no type for packed metadata",
+    ),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadataEx(TlgInINT8, 128, \"n\"));", "at most 127"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 32, (1), 1));", "protocols are 0 to 31"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingUInt8FixedArray(\"x\", 65536));", "at most 65535 values"),
+    ("struct { int x; } u = {1}; TraceLoggingWrite(g, \"E\", TraceLoggingValue(u));", ""),
+];
+
+#[test]
+fn what_is_wrong_does_not_compile_and_is_said() {
+    let workbench = Workbench::new();
+    let head = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
+    let pairs: Vec<String> = (0..64).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
+    let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {});", pairs.join(", "));
+    let hundred = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
+    let long_name = format!("TraceLoggingWrite(g, \"{}\");", "x".repeat(0x8000));
+    let more = [
+        (too_many_blocks.as_str(), "at most 128 blocks"),
+        (hundred.as_str(), "more_than_99_arguments"),
+        (long_name.as_str(), "at most 32767 bytes"),
+    ];
+    for compiler in compilers() {
+        for (statement, message) in REFUSED.iter().chain(&more) {
+            let source = workbench
+                .source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
+            let verdict = workbench.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
+            let said = String::from_utf8_lossy(&verdict.stderr);
+            assert!(!verdict.status.success(), "{compiler:?} accepts {statement:.80}");
+            assert!(said.contains(message), "{compiler:?} {statement:.80}:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn wchar_t_of_two_bytes_is_accepted() {
+    let workbench = Workbench::new();
+    let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
+        void f(const wchar_t *w);\nvoid f(const wchar_t *w) { TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"a\"), \
+        TraceLoggingWideString(w), TraceLoggingCountedWideString(w, 1, \"b\"), TraceLoggingWChar(L'x', \"c\"), TraceLoggingString16(u\"x\", \"d\"), \
+        TraceLoggingValue(w, \"e\")); }\n";
+    let source = workbench.source("short.c", text);
+    for compiler in compilers() {
+        workbench.accepts(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
+    }
+}

@@ -1,0 +1,253 @@
+//! Arguments of a macro: what stands between commas, and what is wrong with it.
+
+use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
+use quote::quote_spanned;
+
+/// Everything that is wrong with a call, each at its place: people fix all of it at once.
+#[derive(Default)]
+pub(crate) struct Errors(Vec<(Span, String)>);
+
+impl Errors {
+    pub(crate) fn add(&mut self, at: Span, what: impl Into<String>) {
+        self.0.push((at, what.into()));
+    }
+
+    /// As items; `None` where nothing is wrong.
+    pub(crate) fn into_items(self) -> Option<TokenStream> {
+        let errors = self.0.into_iter().map(|(at, what)| quote_spanned!(at=> ::core::compile_error!(#what);));
+        let all: TokenStream = errors.collect();
+        (!all.is_empty()).then_some(all)
+    }
+}
+
+/// What stands between two commas.
+pub(crate) struct Argument {
+    pub(crate) tokens: TokenStream,
+    pub(crate) span: Span,
+}
+
+/// `name(…)`
+pub(crate) struct Call {
+    pub(crate) name: Ident,
+    pub(crate) arguments: Arguments,
+}
+
+/// Arguments that are taken one after the other.
+pub(crate) struct Arguments {
+    rest: std::vec::IntoIter<Argument>,
+    /// Where to complain that one is missing.
+    pub(crate) span: Span,
+}
+
+impl Arguments {
+    /// Splits at commas. One comma at the end is nothing; two in a row are an argument without tokens.
+    pub(crate) fn new(tokens: TokenStream, span: Span) -> Self {
+        let mut all = Vec::new();
+        let mut current: Vec<TokenTree> = Vec::new();
+        for token in tokens {
+            match token {
+                TokenTree::Punct(p) if p.as_char() == ',' => {
+                    all.push(Self::argument(std::mem::take(&mut current), p.span()));
+                }
+                token => current.push(token),
+            }
+        }
+        if !current.is_empty() {
+            all.push(Self::argument(current, span));
+        }
+        Self { rest: all.into_iter(), span }
+    }
+
+    fn argument(tokens: Vec<TokenTree>, otherwise: Span) -> Argument {
+        let span = tokens.first().map_or(otherwise, TokenTree::span);
+        Argument { tokens: tokens.into_iter().collect(), span }
+    }
+
+    /// The next one, or `expected` is what is wrong.
+    pub(crate) fn next(&mut self, errors: &mut Errors, expected: &str) -> Option<Argument> {
+        match self.rest.next() {
+            Some(argument) if !argument.tokens.is_empty() => Some(argument),
+            Some(empty) => {
+                errors.add(empty.span, expected);
+                None
+            }
+            None => {
+                errors.add(self.span, expected);
+                None
+            }
+        }
+    }
+
+    /// The next one as a string, and where it stands.
+    pub(crate) fn string(&mut self, errors: &mut Errors, expected: &str) -> Option<(String, Span)> {
+        let argument = self.next(errors, expected)?;
+        let text = literal(argument.tokens).and_then(|l| unquote(&l.to_string()));
+        let Some(text) = text else {
+            errors.add(argument.span, expected);
+            return None;
+        };
+        if text.contains('\0') {
+            errors.add(argument.span, "names end at a NUL, so none may stand in one");
+            return None;
+        }
+        Some((text, argument.span))
+    }
+
+    /// The rest as `name(…)`, each for itself.
+    pub(crate) fn calls(&mut self, errors: &mut Errors, expected: &str) -> Vec<Call> {
+        let mut calls = Vec::new();
+        for argument in self.rest.by_ref() {
+            match call(argument.tokens) {
+                Some(call) => calls.push(call),
+                None => errors.add(argument.span, expected),
+            }
+        }
+        calls
+    }
+
+    /// The rest, unread.
+    pub(crate) fn rest(&mut self) -> impl Iterator<Item = Argument> {
+        self.rest.by_ref()
+    }
+
+    /// Nothing else may follow.
+    pub(crate) fn end(&mut self, errors: &mut Errors) {
+        if let Some(argument) = self.rest.next() {
+            errors.add(argument.span, "one argument too many");
+        }
+    }
+}
+
+/// `name(…)` as such.
+pub(crate) fn call(tokens: TokenStream) -> Option<Call> {
+    let mut tokens = transparent(tokens).into_iter();
+    let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(group)), None) =
+        (tokens.next(), tokens.next(), tokens.next())
+    else {
+        return None;
+    };
+    (group.delimiter() == Delimiter::Parenthesis)
+        .then(|| Call { arguments: Arguments::new(group.stream(), name.span()), name })
+}
+
+/// `{ … }` as such.
+pub(crate) fn braces(tokens: &TokenStream) -> Option<Group> {
+    match transparent(tokens.clone()).into_iter().next() {
+        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => Some(group),
+        _ => None,
+    }
+}
+
+/// One literal as such.
+fn literal(tokens: TokenStream) -> Option<Literal> {
+    let mut tokens = transparent(tokens).into_iter();
+    match (tokens.next(), tokens.next()) {
+        (Some(TokenTree::Literal(literal)), None) => Some(literal),
+        _ => None,
+    }
+}
+
+/// Without the invisible brackets that a `macro_rules` puts around what it captured.
+pub(crate) fn transparent(tokens: TokenStream) -> TokenStream {
+    let mut only = tokens.clone().into_iter();
+    match (only.next(), only.next()) {
+        (Some(TokenTree::Group(group)), None) if group.delimiter() == Delimiter::None => {
+            transparent(group.stream())
+        }
+        _ => tokens,
+    }
+}
+
+/// With brackets that are seen in place of invisible ones around an operation: those do not survive a procedure, and `&$value` of `1 + 1` would be `&1 + 1`.
+pub(crate) fn bracketed(tokens: TokenStream) -> TokenStream {
+    let each = tokens.into_iter().map(|token| match token {
+        TokenTree::Group(group) => {
+            let inner = bracketed(group.stream());
+            let invisible = group.delimiter() == Delimiter::None;
+            let shown =
+                if invisible && is_operation(&inner) { Delimiter::Parenthesis } else { group.delimiter() };
+            let mut shown = Group::new(shown, inner);
+            shown.set_span(group.span());
+            TokenTree::Group(shown)
+        }
+        token => token,
+    });
+    each.collect()
+}
+
+/// Whether an operator stands behind the first token. Types have none of these there, but for those that brackets do no harm.
+fn is_operation(tokens: &TokenStream) -> bool {
+    tokens.clone().into_iter().skip(1).any(|token| match token {
+        TokenTree::Punct(p) => "+-*/%^|=".contains(p.as_char()),
+        TokenTree::Ident(ident) => ident == "as",
+        _ => false,
+    })
+}
+
+/// The text that a string literal stands for; `None` for other literals.
+fn unquote(source: &str) -> Option<String> {
+    if let Some(raw) = source.strip_prefix('r') {
+        let inner = raw.trim_start_matches('#');
+        let hashes = raw.get(..raw.len() - inner.len())?;
+        return Some(inner.strip_prefix('"')?.strip_suffix(hashes)?.strip_suffix('"')?.to_owned());
+    }
+    let mut chars = source.strip_prefix('"')?.strip_suffix('"')?.chars().peekable();
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            text.push(c);
+            continue;
+        }
+        match chars.next()? {
+            'n' => text.push('\n'),
+            'r' => text.push('\r'),
+            't' => text.push('\t'),
+            '0' => text.push('\0'),
+            'x' => {
+                let digits: String = [chars.next()?, chars.next()?].iter().collect();
+                text.push(char::from(u8::from_str_radix(&digits, 16).ok()?));
+            }
+            'u' => {
+                let digits: String =
+                    chars.by_ref().take_while(|c| *c != '}').filter(|c| !"{_".contains(*c)).collect();
+                text.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
+            }
+            '\n' => while chars.next_if(|c| c.is_whitespace()).is_some() {},
+            itself @ ('\\' | '"' | '\'') => text.push(itself),
+            _ => return None,
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_is_the_text_that_the_compiler_takes_it_for() {
+        for (source, text) in [
+            (r#""plain""#, Some("plain")),
+            (r#""a\tb\n\r\\\"\'\x41\u{1F980}\u{0_41}""#, Some("a\tb\n\r\\\"'A\u{1F980}A")),
+            ("\"one \\\n    line\"", Some("one line")),
+            ("r\"a\\b\"", Some("a\\b")),
+            ("r##\"a\"#b\"##", Some("a\"#b")),
+            ("b\"bytes\"", None),
+            ("c\"c\"", None),
+            ("1", None),
+            ("'c'", None),
+        ] {
+            assert_eq!(unquote(source).as_deref(), text, "{source}");
+        }
+    }
+
+    #[test]
+    fn arguments_stand_between_commas() {
+        let tokens = "a, f(1, 2), , {x, y}".parse().unwrap();
+        let found: Vec<String> =
+            Arguments::new(tokens, Span::call_site()).rest.map(|a| a.tokens.to_string()).collect();
+        assert_eq!(found, ["a", "f (1 , 2)", "", "{ x , y }"]);
+        assert_eq!(Arguments::new("a,".parse().unwrap(), Span::call_site()).rest.len(), 1);
+        assert_eq!(Arguments::new(TokenStream::new(), Span::call_site()).rest.len(), 0);
+    }
+}

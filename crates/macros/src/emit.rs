@@ -1,0 +1,216 @@
+//! The code of one event.
+//!
+//! ```text
+//!   {
+//!       const level, keyword;
+//!       if PROVIDER.enabled(level, keyword) {
+//!           static descriptor, metadata;
+//!           match (value, value, …) { (v0, v1, …) => write(&[block, bytes, block]) }
+//!       } else { 0 }
+//!   }
+//! ```
+//!
+//! The values stand in the head of a `match`, so that what they borrow from lives until the event is written. Values of fixed size and the counts before others that follow
+//! one another are put side by side into one block on the stack: the writer then copies a few blocks instead of many small ones.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+
+use crate::event::{Constant, Event, Field};
+use crate::fields::Kind;
+
+/// A part of the payload.
+enum Piece {
+    /// A value of fixed size.
+    Fixed(TokenStream),
+    /// Bytes that lie somewhere.
+    Bytes(TokenStream),
+}
+
+impl Event {
+    /// An expression of type `u32`.
+    pub(crate) fn emit(&self) -> TokenStream {
+        let (tlg, provider) = (&self.tlg, &self.provider);
+        let level = self.level();
+        let keyword = self.keyword();
+        let statics = self.statics();
+        let (values, names, pieces) = self.values();
+        let (blocks, data) = join(tlg, pieces);
+        let activity = optional(&self.activity, "activity");
+        let related = optional(&self.related, "related");
+        let (activity_value, activity_name) = self.id_value(&self.activity, "activity");
+        let (related_value, related_name) = self.id_value(&self.related, "related");
+        quote! {{
+            const __TLG_LEVEL: #tlg::Level = #level;
+            const __TLG_KEYWORD: ::core::primitive::u64 = #keyword;
+            if #provider.enabled(__TLG_LEVEL, __TLG_KEYWORD) {
+                #statics
+                match (#activity_value #related_value #(#values,)*) {
+                    (#activity_name #related_name #(#names,)*) => {
+                        #blocks
+                        #tlg::write(&#provider, &__TLG_EVENT, &__TLG_METADATA, #activity, #related, &[#(#data),*])
+                    }
+                }
+            } else {
+                0_u32
+            }
+        }}
+    }
+
+    fn level(&self) -> TokenStream {
+        let tlg = &self.tlg;
+        self.level.as_ref().map_or_else(|| quote!(#tlg::Level::Verbose), |level| level.tokens.clone())
+    }
+
+    /// All that were given, together; 1 where none was.
+    fn keyword(&self) -> TokenStream {
+        let each = self.keywords.iter().map(|k| number(k, "u64"));
+        if self.keywords.is_empty() { quote!(1) } else { quote!(#(#each)|*) }
+    }
+
+    fn statics(&self) -> TokenStream {
+        let (tlg, name) = (&self.tlg, &self.name);
+        let zero = || quote!(0);
+        let id = self.id.as_ref().map_or_else(zero, |c| number(c, "u16"));
+        let version = self.version.as_ref().map_or_else(zero, |c| number(c, "u8"));
+        let task = self.task.as_ref().map_or_else(zero, |c| number(c, "u16"));
+        let tag = self.tag(&self.tag);
+        let or = |c: &Option<Constant>, otherwise| c.as_ref().map_or(otherwise, |c| c.tokens.clone());
+        let channel = or(&self.channel, quote!(#tlg::Channel::TraceLogging));
+        let opcode = or(&self.opcode, quote!(#tlg::Opcode::Info));
+        let fields = self.fields.iter().filter_map(|field| self.metadata(field));
+        quote! {
+            static __TLG_EVENT: #tlg::EventDescriptor =
+                #tlg::descriptor(#id, #version, #channel, __TLG_LEVEL, #opcode, #task, __TLG_KEYWORD);
+            const __TLG_TAG: ::core::primitive::u32 = #tag;
+            const __TLG_FIELDS: &[#tlg::FieldMetadata<'static>] = &[#(#fields),*];
+            const __TLG_SIZE: ::core::primitive::usize =
+                #tlg::checked_size(#tlg::metadata_size(#name, __TLG_TAG, __TLG_FIELDS));
+            static __TLG_METADATA: [::core::primitive::u8; __TLG_SIZE] =
+                #tlg::metadata(#name, __TLG_TAG, __TLG_FIELDS);
+        }
+    }
+
+    /// The description of a field; `None` for data without one.
+    fn metadata(&self, field: &Field) -> Option<TokenStream> {
+        let (tlg, at) = (&self.tlg, field.at);
+        let name = field.name.as_ref()?;
+        let known = |kind: &str, value: &str| {
+            let (kind, value) = (Ident::new(kind, at), Ident::new(value, at));
+            quote_spanned!(at=> #tlg::#kind::#value)
+        };
+        let input = field.input.clone().unwrap_or_else(|| known("InType", field.of.input));
+        let out = field.out.clone().unwrap_or_else(|| known("OutType", field.of.out));
+        let tag = self.tag(&field.tag);
+        let shape = Ident::new(if field.of.kind.is_array() { "array" } else { "scalar" }, at);
+        Some(quote! { #tlg::FieldMetadata::#shape(#name, #input.as_int(), #out.as_int(), #tag) })
+    }
+
+    fn tag(&self, tag: &Option<Constant>) -> TokenStream {
+        let tlg = &self.tlg;
+        tag.as_ref().map_or_else(
+            || quote!(0),
+            |tag| {
+                let value = &tag.tokens;
+                quote_spanned!(tag.at=> #tlg::tag(#value))
+            },
+        )
+    }
+
+    fn id_value(&self, id: &Option<Constant>, name: &str) -> (TokenStream, TokenStream) {
+        let tlg = &self.tlg;
+        id.as_ref().map_or_else(Default::default, |id| {
+            let (value, name) = (&id.tokens, local(name));
+            (quote_spanned!(id.at=> #tlg::activity(#value),), quote!(#name,))
+        })
+    }
+
+    /// Values as they are given, the names they get, and what is written of them.
+    fn values(&self) -> (Vec<TokenStream>, Vec<Ident>, Vec<Piece>) {
+        let (mut values, mut names, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
+        for field in self.fields.iter().filter(|field| field.of.kind.blocks() != 0) {
+            let name = local(&format!("value{}", names.len()));
+            values.push(field.of.convert(&self.tlg, &field.value, field.at));
+            pieces.extend(self.pieces(field, &name));
+            names.push(name);
+        }
+        (values, names, pieces)
+    }
+
+    fn pieces(&self, field: &Field, value: &Ident) -> Vec<Piece> {
+        let tlg = &self.tlg;
+        match field.of.kind {
+            Kind::Scalar => vec![Piece::Fixed(quote!(*#value))],
+            Kind::Time(_) => vec![Piece::Fixed(quote!(#value))],
+            Kind::CountedScalar => {
+                vec![Piece::Fixed(quote!(#tlg::counted_size(#value))), Piece::Fixed(quote!(*#value))]
+            }
+            Kind::Counted => {
+                vec![
+                    Piece::Fixed(quote!(#tlg::counted_size(#value))),
+                    Piece::Bytes(quote!(#tlg::counted(#value))),
+                ]
+            }
+            Kind::Slice => {
+                vec![
+                    Piece::Fixed(quote!(#tlg::slice_count(#value))),
+                    Piece::Bytes(quote!(#tlg::elements(#value))),
+                ]
+            }
+            Kind::Terminated => {
+                let unit = field.of.value(tlg, Span::mixed_site());
+                vec![
+                    Piece::Bytes(quote!(#tlg::until_zero(#value))),
+                    Piece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),
+                ]
+            }
+            Kind::Sid => vec![Piece::Bytes(quote!(#tlg::sid(#value)))],
+            Kind::RawField { .. } | Kind::RawData => vec![Piece::Bytes(quote!(#tlg::counted(#value)))],
+            Kind::Struct | Kind::RawMeta { .. } | Kind::RawStruct { .. } => Vec::new(),
+        }
+    }
+}
+
+/// Blocks on the stack, and everything that is written, in order.
+fn join(tlg: &TokenStream, pieces: Vec<Piece>) -> (TokenStream, Vec<TokenStream>) {
+    let (mut blocks, mut data) = (TokenStream::new(), Vec::new());
+    let mut run: Vec<TokenStream> = Vec::new();
+    let mut close = |run: &mut Vec<TokenStream>, data: &mut Vec<TokenStream>| {
+        let Some(last) = run.pop() else { return };
+        let block = run.drain(..).rev().fold(last, |behind, value| quote!(#tlg::Packed(#value, #behind)));
+        let name = local(&format!("block{}", data.len()));
+        blocks.extend(quote!(let #name = #block;));
+        data.push(quote!(#tlg::bytes(&#name)));
+    };
+    for piece in pieces {
+        match piece {
+            Piece::Fixed(value) => run.push(value),
+            Piece::Bytes(bytes) => {
+                close(&mut run, &mut data);
+                data.push(bytes);
+            }
+        }
+    }
+    close(&mut run, &mut data);
+    (blocks, data)
+}
+
+/// A number of this type, complained about where its option stands.
+fn number(constant: &Constant, of: &str) -> TokenStream {
+    let (value, of) = (&constant.tokens, Ident::new(of, constant.at));
+    quote_spanned!(constant.at=> ::core::convert::identity::<::core::primitive::#of>(#value))
+}
+
+fn optional(id: &Option<Constant>, name: &str) -> TokenStream {
+    let name = local(name);
+    if id.is_some() {
+        quote!(::core::option::Option::Some(&#name))
+    } else {
+        quote!(::core::option::Option::None)
+    }
+}
+
+/// A name that no expression of the caller sees.
+fn local(name: &str) -> Ident {
+    format_ident!("{name}", span = Span::mixed_site())
+}

@@ -1,0 +1,194 @@
+//! The types that fields can have: name in the macro, type of the value, in and out type, and how the value becomes data.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+
+/// What becomes of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Its bytes.
+    Scalar,
+    /// Count of elements, then theirs.
+    Slice,
+    /// Count of bytes, then they; a slice.
+    Counted,
+    /// The same for a value of always the same size.
+    CountedScalar,
+    /// Up to its first zero, then a zero.
+    Terminated,
+    /// As many bytes as a SID says that it has.
+    Sid,
+    /// A point in time as FILETIME, by this function.
+    Time(&'static str),
+    /// Has members and no value.
+    Struct,
+    /// A type, and bytes as they are.
+    RawField { array: bool },
+    /// A type without a value.
+    RawMeta { array: bool },
+    /// A count of members.
+    RawStruct { array: bool },
+    /// Bytes without a type.
+    RawData,
+}
+
+impl Kind {
+    /// Blocks of data that the published interface counts for it.
+    pub(crate) const fn blocks(self) -> usize {
+        match self {
+            Self::Struct | Self::RawStruct { .. } | Self::RawMeta { .. } => 0,
+            Self::Scalar | Self::Sid | Self::Time(_) | Self::RawField { .. } | Self::RawData => 1,
+            Self::Slice | Self::Counted | Self::CountedScalar | Self::Terminated => 2,
+        }
+    }
+
+    pub(crate) const fn is_array(self) -> bool {
+        matches!(
+            self,
+            Self::Slice
+                | Self::RawField { array: true }
+                | Self::RawMeta { array: true }
+                | Self::RawStruct { array: true }
+        )
+    }
+}
+
+/// One type of fields.
+#[derive(Clone, Copy)]
+pub(crate) struct FieldType {
+    /// The type of a value, or of an element.
+    value: &'static str,
+    pub(crate) input: &'static str,
+    pub(crate) out: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// Types whose values may come as slices as well, with `_slice` behind the name.
+#[rustfmt::skip]
+const WITH_SLICES: &[(&str, &str, &str, &str)] = &[
+    ("u8", "u8", "U8", "Default"), ("u16", "u16", "U16", "Default"), ("u32", "u32", "U32", "Default"), ("u64", "u64", "U64", "Default"),
+    ("i8", "i8", "I8", "Default"), ("i16", "i16", "I16", "Default"), ("i32", "i32", "I32", "Default"), ("i64", "i64", "I64", "Default"),
+    ("usize", "usize", "USize", "Default"), ("isize", "isize", "ISize", "Default"),
+    ("f32", "f32", "F32", "Default"), ("f64", "f64", "F64", "Default"),
+    ("u8_hex", "u8", "U8", "Hex"), ("u16_hex", "u16", "U16", "Hex"), ("u32_hex", "u32", "Hex32", "Default"), ("u64_hex", "u64", "Hex64", "Default"),
+    ("i8_hex", "i8", "U8", "Hex"), ("i16_hex", "i16", "U16", "Hex"), ("i32_hex", "i32", "Hex32", "Default"), ("i64_hex", "i64", "Hex64", "Default"),
+    ("usize_hex", "usize", "HexSize", "Default"), ("isize_hex", "isize", "HexSize", "Default"),
+    ("bool8", "bool", "U8", "Boolean"), ("bool32", "i32", "Bool32", "Default"),
+    ("char8_cp1252", "u8", "U8", "String"), ("char16", "u16", "U16", "String"),
+    ("pointer", "usize", "HexSize", "Default"), ("codepointer", "usize", "HexSize", "CodePointer"),
+    ("guid", "Guid", "Guid", "Default"),
+    ("pid", "u32", "U32", "Pid"), ("tid", "u32", "U32", "Tid"), ("port", "u16", "U16", "Port"), ("ipv4", "[u8; 4]", "U32", "IPv4"),
+    ("errno", "i32", "I32", "Default"), ("win_error", "u32", "U32", "Win32Error"), ("hresult", "i32", "I32", "HResult"),
+    ("win_ntstatus", "i32", "Hex32", "NtStatus"), ("win_filetime", "i64", "FileTime", "Default"),
+    ("win_systemtime", "[u16; 8]", "SystemTime", "Default"), ("win_systemtime_utc", "[u16; 8]", "SystemTime", "DateTimeUtc"),
+];
+
+/// All others.
+#[rustfmt::skip]
+const OTHERS: &[(&str, &str, &str, &str, Kind)] = &[
+    ("ipv6", "[u8; 16]", "Binary", "IPv6", Kind::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", Kind::CountedScalar),
+    ("socketaddress", "u8", "Binary", "SocketAddress", Kind::Counted), ("socketaddressc", "u8", "BinaryC", "SocketAddress", Kind::Counted),
+    ("binary", "u8", "Binary", "Default", Kind::Counted), ("binaryc", "u8", "BinaryC", "Default", Kind::Counted),
+    ("str8", "u8", "Str8", "Utf8", Kind::Counted), ("str8_cp1252", "u8", "Str8", "Default", Kind::Counted),
+    ("str8_json", "u8", "Str8", "Json", Kind::Counted), ("str8_xml", "u8", "Str8", "Xml", Kind::Counted),
+    ("cstr8", "u8", "CStr8", "Utf8", Kind::Terminated), ("cstr8_cp1252", "u8", "CStr8", "Default", Kind::Terminated),
+    ("cstr8_json", "u8", "CStr8", "Json", Kind::Terminated), ("cstr8_xml", "u8", "CStr8", "Xml", Kind::Terminated),
+    ("str16", "u16", "Str16", "Default", Kind::Counted),
+    ("str16_json", "u16", "Str16", "Json", Kind::Counted), ("str16_xml", "u16", "Str16", "Xml", Kind::Counted),
+    ("cstr16", "u16", "CStr16", "Default", Kind::Terminated),
+    ("cstr16_json", "u16", "CStr16", "Json", Kind::Terminated), ("cstr16_xml", "u16", "CStr16", "Xml", Kind::Terminated),
+    ("systemtime", "i64", "FileTime", "Default", Kind::Time("filetime_from_systemtime")),
+    ("time32", "i64", "FileTime", "Default", Kind::Time("filetime_from_time32")),
+    ("time64", "i64", "FileTime", "Default", Kind::Time("filetime_from_time64")),
+    ("win_sid", "u8", "Sid", "Default", Kind::Sid),
+    ("struct", "", "Struct", "Default", Kind::Struct),
+    ("raw_field", "u8", "", "Default", Kind::RawField { array: false }), ("raw_field_slice", "u8", "", "Default", Kind::RawField { array: true }),
+    ("raw_meta", "", "", "Default", Kind::RawMeta { array: false }), ("raw_meta_slice", "", "", "Default", Kind::RawMeta { array: true }),
+    ("raw_struct", "", "Struct", "Default", Kind::RawStruct { array: false }), ("raw_struct_slice", "", "Struct", "Default", Kind::RawStruct { array: true }),
+    ("raw_data", "u8", "", "", Kind::RawData),
+];
+
+impl FieldType {
+    /// The type of this name.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        let other = OTHERS.iter().find(|o| o.0 == name);
+        if let Some(&(_, value, input, out, kind)) = other {
+            return Some(Self { value, input, out, kind });
+        }
+        let (base, kind) = match name.strip_suffix("_slice") {
+            Some(base) => (base, Kind::Slice),
+            None => (name, Kind::Scalar),
+        };
+        let &(_, value, input, out) = WITH_SLICES.iter().find(|s| s.0 == base)?;
+        Some(Self { value, input, out, kind })
+    }
+
+    /// The type of a value, or of an element of it.
+    pub(crate) fn value(&self, tlg: &TokenStream, at: Span) -> TokenStream {
+        let array =
+            self.value.strip_prefix('[').and_then(|v| v.strip_suffix(']')).and_then(|v| v.split_once("; "));
+        if let Some((element, count)) = array {
+            let element = Ident::new(element, at);
+            let count = proc_macro2::Literal::usize_unsuffixed(count.parse().unwrap_or(0));
+            return quote_spanned!(at=> [::core::primitive::#element; #count]);
+        }
+        let name = Ident::new(self.value, at);
+        if self.value == "Guid" {
+            quote_spanned!(at=> #tlg::#name)
+        } else {
+            quote_spanned!(at=> ::core::primitive::#name)
+        }
+    }
+
+    /// The value as its type, which is where a value of another type is complained about.
+    pub(crate) fn convert(&self, tlg: &TokenStream, tokens: &TokenStream, at: Span) -> TokenStream {
+        let value = if self.value.is_empty() { quote!() } else { self.value(tlg, at) };
+        match self.kind {
+            Kind::Scalar | Kind::CountedScalar => {
+                quote_spanned!(at=> ::core::convert::identity::<&#value>(#tokens))
+            }
+            Kind::Time(by) => {
+                let by = Ident::new(by, at);
+                quote_spanned!(at=> #tlg::#by(#tokens))
+            }
+            Kind::Slice
+            | Kind::Counted
+            | Kind::Terminated
+            | Kind::Sid
+            | Kind::RawField { .. }
+            | Kind::RawData => {
+                quote_spanned!(at=> ::core::convert::AsRef::<[#value]>::as_ref(#tokens))
+            }
+            Kind::Struct | Kind::RawMeta { .. } | Kind::RawStruct { .. } => quote!(),
+        }
+    }
+}
+
+/// Names near one that there is not, for who mistyped it.
+pub(crate) fn like(name: &str) -> Option<&'static str> {
+    let all = OTHERS.iter().map(|o| o.0).chain(WITH_SLICES.iter().map(|s| s.0));
+    let lower = name.to_ascii_lowercase();
+    let mut near = all.filter(|known| lower.starts_with(known) || known.starts_with(&lower));
+    near.by_ref().max_by_key(|known| known.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_found_by_its_name_and_as_a_slice_where_it_has_one() {
+        for (name, ..) in WITH_SLICES {
+            assert_eq!(FieldType::find(name).map(|t| t.kind), Some(Kind::Scalar));
+            let slice = FieldType::find(&format!("{name}_slice")).unwrap();
+            assert_eq!((slice.kind, slice.kind.is_array()), (Kind::Slice, true));
+        }
+        for (name, .., kind) in OTHERS {
+            assert_eq!(FieldType::find(name).map(|t| t.kind), Some(*kind));
+        }
+        for none in ["str8_slice", "ipv6_slice", "u8_slice_slice", "U32", "", "float"] {
+            assert!(FieldType::find(none).is_none(), "{none}");
+        }
+        assert_eq!(WITH_SLICES.len() * 2 + OTHERS.len(), 112);
+    }
+}

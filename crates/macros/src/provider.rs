@@ -1,0 +1,127 @@
+//! `define_provider!`: a provider as a static, its id and traits worked out here.
+
+use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
+use quote::quote;
+use traceweir_format::Guid;
+use traceweir_format::tracelogging::TraitsBuilder;
+
+use crate::arguments::{Arguments, Call, Errors};
+
+const EXPECTED_SYMBOL: &str = "expected the name of the static to be made, such as MY_PROVIDER";
+const EXPECTED_NAME: &str =
+    "expected the provider's name as a string literal, such as \"MyCompany.MyComponent\"";
+const EXPECTED_OPTION: &str = "expected id(\"GUID\"), group_id(\"GUID\") or debug()";
+const EXPECTED_GUID: &str =
+    "expected a GUID as a string literal, such as \"20cf46dd-3b90-476c-94e9-4e74bbc30e31\"";
+const EXPECTED_GROUP_NAME: &str = "expected a group name of lower-case ASCII letters and digits";
+/// As published: names are shorter than this.
+const NAME_LIMIT: usize = 32_768;
+
+/// What a call says.
+#[derive(Default)]
+struct Definition {
+    symbol: Option<Ident>,
+    name: String,
+    id: Option<Guid>,
+    group: Option<Guid>,
+    group_name: bool,
+    debug: bool,
+}
+
+/// The static, or what is wrong with the call.
+pub(crate) fn define(input: TokenStream) -> TokenStream {
+    let (tlg, arguments) = crate::event::caller(input);
+    let mut errors = Errors::default();
+    let definition = Definition::parse(arguments, &mut errors);
+    let traits = definition.traits(&mut errors);
+    if let Some(errors) = errors.into_items() {
+        return errors;
+    }
+    let symbol = definition.symbol;
+    let id = definition.id.unwrap_or_else(|| Guid::from_provider_name(&definition.name));
+    let id = Literal::byte_string(&id.to_bytes());
+    let traits = Literal::byte_string(&traits);
+    let tokens = quote! {
+        static #symbol: #tlg::Provider = #tlg::provider(#traits, #id);
+    };
+    if definition.debug {
+        eprintln!("{tokens}");
+    }
+    tokens
+}
+
+impl Definition {
+    fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
+        let mut definition = Self::default();
+        let mut arguments = Arguments::new(tokens, Span::call_site());
+        if let Some(argument) = arguments.next(errors, EXPECTED_SYMBOL) {
+            let mut tokens = argument.tokens.into_iter();
+            match (tokens.next(), tokens.next()) {
+                (Some(TokenTree::Ident(symbol)), None) => definition.symbol = Some(symbol),
+                _ => errors.add(argument.span, EXPECTED_SYMBOL),
+            }
+        }
+        if let Some((name, at)) = arguments.string(errors, EXPECTED_NAME) {
+            if name.len() >= NAME_LIMIT {
+                errors.add(at, "a provider's name has fewer than 32,768 bytes");
+            }
+            definition.name = name;
+        }
+        for call in arguments.calls(errors, EXPECTED_OPTION) {
+            definition.option(call, errors);
+        }
+        definition
+    }
+
+    fn option(&mut self, mut call: Call, errors: &mut Errors) {
+        let at = call.name.span();
+        let arguments = &mut call.arguments;
+        match call.name.to_string().as_str() {
+            "id" => set(&mut self.id, guid(arguments, errors), at, errors),
+            "group_id" | "groupid" => set(&mut self.group, guid(arguments, errors), at, errors),
+            "group_name" | "groupname" => {
+                // Of eventheader, where it is part of a tracepoint's name: checked, and of no use here.
+                let name = arguments.string(errors, EXPECTED_GROUP_NAME).unwrap_or((String::new(), at));
+                if !name.0.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
+                    errors.add(name.1, EXPECTED_GROUP_NAME);
+                }
+                if std::mem::replace(&mut self.group_name, true) {
+                    errors.add(at, "given twice");
+                }
+            }
+            "debug" => self.debug = true,
+            _ => {
+                errors.add(at, EXPECTED_OPTION);
+                return;
+            }
+        }
+        arguments.end(errors);
+    }
+
+    fn traits(&self, errors: &mut Errors) -> Vec<u8> {
+        let mut builder = TraitsBuilder::new(&self.name);
+        if let Some(group) = &self.group {
+            builder.group(group);
+        }
+        builder.finish().map(<[u8]>::to_vec).unwrap_or_else(|why| {
+            errors.add(Span::call_site(), why.to_string());
+            Vec::new()
+        })
+    }
+}
+
+fn set(to: &mut Option<Guid>, guid: Option<Guid>, at: Span, errors: &mut Errors) {
+    if to.is_some() {
+        errors.add(at, "given twice");
+    }
+    *to = guid;
+}
+
+fn guid(arguments: &mut Arguments, errors: &mut Errors) -> Option<Guid> {
+    let (text, at) = arguments.string(errors, EXPECTED_GUID)?;
+    let guid = text.parse().ok();
+    if guid.is_none() {
+        errors.add(at, EXPECTED_GUID);
+    }
+    guid
+}

@@ -1,0 +1,69 @@
+//! A `weir daemon` in a process of its own, which can be stopped, killed and started again in the same folder.
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Connection;
+
+use super::wait::{PATIENCE, until};
+
+/// The command. A run of tests as another user, who may not see the build, names a copy.
+pub(crate) fn weir() -> PathBuf {
+    std::env::var_os("TRACEWEIR_TEST_WEIR").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
+}
+
+/// A daemon that answers; killed on drop.
+pub(crate) struct DaemonProcess(Child);
+
+impl DaemonProcess {
+    /// Starts it in this folder; what it says about itself goes to `told`.
+    #[track_caller]
+    pub(crate) fn start(runtime: &Path, told: impl Into<Stdio>) -> Self {
+        let mut command = Command::new(weir());
+        command.args(["daemon", "--runtime-dir"]).arg(runtime);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told);
+        let mut daemon = Self(command.spawn().expect("weir daemon starts"));
+        let socket = RuntimeDir::at(runtime).control_socket();
+        until("an answer of the daemon", || {
+            let ended = daemon.has_ended();
+            assert!(ended.is_none(), "the daemon does not stay: {ended:?}");
+            Connection::connect(&socket, PATIENCE).is_ok()
+        });
+        daemon
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("the daemon is there");
+    }
+
+    /// Whether it has left, and how.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("it can be waited for")
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.0.wait().expect("the daemon ends")
+    }
+
+    /// Ends it as a service manager does, and waits for it.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+}
+
+impl Drop for DaemonProcess {
+    fn drop(&mut self) {
+        // It may have left by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

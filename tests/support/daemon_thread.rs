@@ -1,0 +1,59 @@
+//! A daemon in a thread of the test's own process.
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::thread::JoinHandle;
+
+use traceweir_daemon::{Options, Stopper, run_until};
+use traceweir_transport::socket::Connection;
+
+use super::wait::{PATIENCE, until};
+
+/// A daemon that answers; leaves on drop.
+pub(crate) struct DaemonThread {
+    stopper: Stopper,
+    thread: Option<JoinHandle<traceweir_daemon::Result<()>>>,
+}
+
+impl DaemonThread {
+    #[track_caller]
+    pub(crate) fn start(options: Options) -> Self {
+        let socket = options.runtime.control_socket();
+        let stopper = Stopper::new().unwrap();
+        let its = stopper.clone();
+        let thread = std::thread::spawn(move || run_until(options, &its));
+        let daemon = Self { stopper, thread: Some(thread) };
+        until("an answer of the daemon", || {
+            assert!(!daemon.has_left(), "the daemon does not stay");
+            Connection::connect(&socket, PATIENCE).is_ok()
+        });
+        daemon
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Has it leave, without waiting for that.
+    pub(crate) fn ask_to_leave(&self) {
+        self.stopper.stop();
+    }
+
+    /// Waits until it leaves, which it does well.
+    #[track_caller]
+    pub(crate) fn wait(mut self) {
+        until("the daemon leaves", || self.has_left());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it does not panic").expect("it ends well");
+        }
+    }
+}
+
+impl Drop for DaemonThread {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join().is_ok_and(|end| end.is_ok());
+            assert!(ended || std::thread::panicking(), "the daemon ends well");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Programs that trace by TraceLogging in Rust: the example of this tree, and the published packages of Microsoft's crates against their stand-ins.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::util::{Daemon, root, skip};
+
+/// The folder that cargo builds into.
+fn target() -> PathBuf {
+    let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+    weir.ancestors().nth(2).unwrap().to_path_buf()
+}
+
+/// Records a program and decodes what it wrote.
+fn recorded(providers: &str, program: &Path) -> Vec<Value> {
+    let daemon = Daemon::start();
+    let trace = daemon.path("trace.etl");
+    let file = trace.to_str().unwrap();
+    daemon.weir(["record", "-p", providers, "-o", file, "--", program.to_str().unwrap()]).expect(0);
+    let events = daemon.weir(["dump", "--format", "jsonl", file]).expect(0).json();
+    // Not those of the session about itself.
+    let theirs = |name: &str| providers.split(',').any(|p| p.trim_start_matches('*') == name);
+    events.into_iter().filter(|e| e["provider"].as_str().is_some_and(theirs)).collect()
+}
+
+fn find<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["event"] == name).collect()
+}
+
+#[test]
+fn the_rust_example_tells_its_orders_and_their_activities() {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "-q", "-p", "traceweir-example-rust"])
+        .current_dir(root())
+        .env("CARGO_TARGET_DIR", target())
+        .status();
+    assert!(built.unwrap().success());
+    let program = target().join("debug/traceweir-example-rust");
+    let events = recorded("*Example.Kitchen,*Example.Kitchen.Specials", &program);
+    assert_eq!(events.len(), 12, "open, three times three, specials, closed");
+    let orders = find(&events, "Order");
+    let first: Vec<_> = orders.iter().filter(|o| o["activity"] == orders[0]["activity"]).collect();
+    assert_eq!((&first[0]["opcode"], &first[0]["fields"]), (&json!(1), &json!({"number": 1, "dish": "pie"})));
+    assert_eq!((&first[1]["opcode"], &first[1]["fields"]), (&json!(2), &json!({"price": 12.5})));
+    let cooked = find(&events, "Cooked");
+    let fields = json!({"temperatures": [20], "plate": {"warm": true, "mark": 1}});
+    assert_eq!((&cooked[0]["keywords"], &cooked[0]["fields"]), (&json!("0x2"), &fields));
+    let specials = find(&events, "Specials");
+    assert_eq!(specials[0]["fields"], json!({"soup of the day": 3, "leftovers": 1}));
+    assert_eq!(find(&events, "Closed")[0]["fields"], json!({"orders": 3}));
+}
+
+/// Their tests are run by the script.
+#[test]
+fn published_packages_compile_unchanged_and_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(root().join("compat/run.sh"))
+        .arg(folder.path())
+        .env("CARGO_TARGET_DIR", target().join("published"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(77) {
+        return skip("registry", said.lines().last().unwrap_or("no registry"));
+    }
+    assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+    let events = recorded("*TestProvider", &folder.path().join("generate_events"));
+    let normal = find(&events, "MyEventName")[0];
+    for (field, value) in [
+        ("id", json!(1)),
+        ("level", json!(4)),
+        ("task", json!(6)),
+        ("keywords", json!("0x10")),
+        ("activity", json!("de2e8889-5a42-5019-1b9e-90de76e49683")),
+        ("related", json!("60ef88b3-fabb-5aaa-c9a2-de6c6ee75d7f")),
+    ] {
+        assert_eq!(normal[field], value, "{field}");
+    }
+    for (field, value) in [
+        ("bool8_field", json!(true)),
+        ("bin123", json!("010203")),
+        ("u8_as_char", json!("A")),
+        ("cstr8", json!("nul-terminated utf-8")),
+        ("cstr16_xml", json!("<xml/>")),
+        ("string", json!("Hello")),
+        ("ipv4", json!("127.0.0.1")),
+        ("ipv6", json!("102:304:506:708:900:102:304:506")),
+        ("t32_100", json!("1970-01-01T00:01:40.0000000Z")),
+        ("errno_slice", json!([1, 2])),
+        ("sid", json!("S-1-0-1")),
+        ("ft", json!("1970-01-01T00:00:00.0000000Z")),
+        ("st_utc", json!("2022-08-22T05:06:07.0080000Z")),
+    ] {
+        assert_eq!(normal["fields"][field], value, "{field}");
+    }
+    assert_eq!(normal["fields"].as_object().unwrap().len(), 32);
+    let nested = &normal["fields"]["MyStruct"]["NestedStruct"]["MoreGuids"];
+    assert_eq!(nested[0], "de2e8889-5a42-5019-1b9e-90de76e49683");
+    let raw = &find(&events, "Raw")[0]["fields"];
+    let elements = json!([{"RawChar8": "0", "RawChar8s": "ABC"}, {"RawChar8": "1", "RawChar8s": "01"}]);
+    assert_eq!(raw["RawStructSlice"], elements);
+}
