@@ -65,6 +65,8 @@ pub mod controller;
 pub mod error;
 #[cfg(feature = "tracing")]
 pub mod layer;
+#[doc(hidden)]
+pub mod manifest;
 pub mod private;
 pub mod provider;
 pub mod tracelogging;
