@@ -14,8 +14,8 @@
 //! Events of a channel get the keyword bit that the message compiler reserves for it: the highest for the
 //! first channel of the manifest, the next lower for the next.
 //!
-//! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits Observed in headers that the
-//! message compiler wrote.
+//! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits as Event Viewer shows
+//! them in the keywords of logged events (0x8000000000000000 for the first channel of most providers).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
