@@ -170,7 +170,7 @@ mod tests {
     const OTHER: Guid = Guid::from_u128(3);
 
     fn wanted(guid: Guid, property: u32) -> Wanted {
-        Wanted { guid, property, ..crate::grammar::wanted("Some.Name").expect("a name") }
+        Wanted { guid, property, ..crate::grammar::parse_provider("Some.Name").expect("a name") }
     }
 
     fn event(items: &[Item<'_>]) -> Vec<u8> {
@@ -182,7 +182,19 @@ mod tests {
 
     fn classic(class: Guid) -> Vec<u8> {
         let mut bytes = Vec::new();
-        ClassicHeader { class, ..ClassicHeader::default() }.encode(b"", &mut bytes).expect("it fits");
+        let header = ClassicHeader {
+            pointer_size: 8,
+            opcode: 1,
+            level: 4,
+            version: 0,
+            thread_id: 1,
+            process_id: 1,
+            time: 1,
+            class,
+            cpu_times: (0, 0),
+            instance: None,
+        };
+        header.encode(b"", &mut bytes).expect("it fits");
         bytes
     }
 

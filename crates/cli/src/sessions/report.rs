@@ -37,7 +37,7 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
     let in_buffers = format!("in {} {why}", counted(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { why };
     list_of(&[
-        (cause.no_room, "event", "found no room"),
+        (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
         (cause.no_region, "event", "of processes that the session had no memory or descriptors left for"),

@@ -156,7 +156,11 @@ fn what_the_callback_writes_during_a_registration_is_recorded() {
         (group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, &["-DWITH_GROUP"]),
     ] {
         let program = workshop.build("gcc", &here("tests/tlg/rundown.c"), flags, Link::Shared);
-        let session = daemon.record("rundown", &[Guid::from_u128(enabled)], &EnableParams { property, ..EnableParams::default() });
+        let session = daemon.record(
+            "rundown",
+            &[Guid::from_u128(enabled)],
+            &EnableParams { property, ..EnableParams::default() },
+        );
         expect_success(&mut daemon.command(&program));
         let mut decoder = Decoder::new();
         let events = session.stop(0, |r| recorded(&mut decoder, r));

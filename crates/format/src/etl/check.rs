@@ -76,7 +76,8 @@ pub enum Rule {
     Filler,
     /// Extended items lie inside their record.
     ExtendedItems,
-    /// Stamps do not decrease within a buffer.
+    /// Stamps do not decrease within a buffer. A provider that supplies stamps of its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE) can break
+    /// this, and no record says that it did: whoever reads in order of time must expect it of such a file all the same.
     TimeInBuffer,
     /// Stamps do not decrease from buffer to buffer of a processor.
     TimeAcrossBuffers,

@@ -145,7 +145,7 @@ pub struct Properties {
 /// Causes of lost events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostByCause {
-    /// A ring was full, or the event was larger than the session's buffers; counted by the process.
+    /// A ring was full, or the event was larger than the session's buffers or than any event may be; counted by the process, which does not tell them apart.
     pub no_room: u64,
     /// In buffers that could not be written.
     pub not_written: u64,
