@@ -27,7 +27,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("controller 2 #0x8000", D, "messages are numbered by each session", local_numbers),
     rule!("controller 2 #0x4000", D, "messages are numbered through all sessions", global_numbers),
-    rule!("controller 2 #0x4000, #0x8000", D, "without either, messages have the number 0", session_numbers_nothing),
+    rule!(
+        "controller 2 #0x4000, #0x8000",
+        D,
+        "without either, messages have the number 0",
+        session_numbers_nothing
+    ),
 ];
 
 const CLASS: Guid = Guid::from_u128(0xC1A5_5000);

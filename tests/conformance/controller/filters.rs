@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
         "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
         lists_of_names
     ),
-    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types),
+    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types_of_filters),
     rule!(
         "controller 7",
         P,
@@ -178,7 +178,7 @@ fn lists_of_names(stage: &Stage) {
     }
 }
 
-fn unknown_types(stage: &Stage) {
+fn unknown_types_of_filters(stage: &Stage) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
         assert_eq!(enable(stage, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
     }

@@ -40,7 +40,12 @@ pub(crate) const RULES: &[Rule] = &[
         "the high half of an event key is the low half of the process start key",
         keys_belong_together
     ),
-    rule!("controller 6.1 #0x200", D, "EXCLUDE_INPRIVATE drops what is written as in private", exclude_in_private),
+    rule!(
+        "controller 6.1 #0x200",
+        D,
+        "EXCLUDE_INPRIVATE drops what is written as in private",
+        exclude_in_private
+    ),
     rule!(
         "controller 6.1 #0x800",
         P,

@@ -41,7 +41,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("controller 2 #0x1000000", D, "pageable memory is accepted", paged_memory_is_accepted),
     rule!("controller 2 #0x4000000", D, "the log file is compressed", logs_are_compressed),
-    rule!("controller 2 #0x10000000", D, "one stream for all processors; events carry no processor number", one_stream),
+    rule!(
+        "controller 2 #0x10000000",
+        D,
+        "one stream for all processors; events carry no processor number",
+        one_stream
+    ),
     rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
     rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
     rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),

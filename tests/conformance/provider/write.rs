@@ -38,7 +38,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags", all_ways_are_ex),
     rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it", exclusion),
     rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting),
-    rule!("provider 4.2 #flags", D, "INPRIVATE is kept from sessions that exclude such events", written_in_private),
+    rule!(
+        "provider 4.2 #flags",
+        D,
+        "INPRIVATE is kept from sessions that exclude such events",
+        written_in_private
+    ),
     rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags),
     rule!("provider 4.2", D, "the payload is the blocks one after the other", blocks_are_joined),
     rule!("provider 4.2", D, "without an activity the thread's is taken", the_threads_activity),
@@ -46,7 +51,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.2", D, "without a related activity there is no item", no_related_item),
     rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
     rule!("provider 4.4", D, "process and thread of the writer are in the header", writers_are_named),
-    rule!("api 4", D, "a stack has 192 frames at most; those nearest to the writer are kept", write_deep_stacks),
+    rule!(
+        "api 4",
+        D,
+        "a stack has 192 frames at most; those nearest to the writer are kept",
+        write_deep_stacks
+    ),
     rule!("decision 21", P, "CPU times are not kept: they are 0", no_cpu_times),
     rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only", flags_on_disk),
     rule!(
