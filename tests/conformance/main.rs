@@ -15,6 +15,8 @@
 //!
 //! Rules that cannot hold on Linux, or that belong to the C façade, stand in the table with the reason.
 
+#[path = "../support/control_group.rs"]
+mod control_group;
 mod controller;
 #[path = "../support/daemon_process.rs"]
 mod daemon_process;
@@ -23,6 +25,8 @@ mod other;
 mod provider;
 mod random;
 mod rule;
+#[path = "../support/skip.rs"]
+mod skip;
 mod stage;
 #[path = "../support/wait.rs"]
 mod wait;
