@@ -86,7 +86,7 @@ impl<'s> Actor<'s> {
         ("start", 3, Self::start),
         ("stop", 2, Self::stop),
         ("own session", 4, Self::any_of_its_own_process),
-        ("from outside", 1, Self::from_outside),
+        ("outside", 1, Self::outside),
         ("shared", 10, Self::any_of_the_shared),
     ];
 

@@ -112,8 +112,8 @@ impl Actor<'_> {
         self.remove(&[path]);
     }
 
-    /// A session from outside, from its start to its end: in it is this process, the only one that has the provider.
-    pub(super) fn from_outside(&mut self) {
+    /// A session that is started from outside, from its start to its end: in it is this process, the only one that has the provider.
+    pub(super) fn outside(&mut self) {
         let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique()));
         let (comes_late, path) = (self.is_one_of(2), self.stage.path());
         let early = (!comes_late).then(|| Provider::register(guid, None));
@@ -127,38 +127,40 @@ impl Actor<'_> {
             buffer_size: 4,
             ..SessionConfig::default()
         };
-        let started = status(self.controller.start(&config));
-        self.expect("outside start", started, &[0]);
-        let again = status(self.controller.start(&config));
-        self.expect("outside start again", again, &[183]);
+        for want in [0, 183] {
+            let told = status(self.controller.start(&config));
+            self.expect("outside start", told, &[want]);
+        }
         let enabled = self.controller.enable(&session, guid, EnableCode::Enable, &wants(4, 1, 0), 10_000);
         self.expect("outside enable", status(enabled), &[0]);
-        let provider = early.unwrap_or_else(|| Provider::register(guid, None));
-        let mut ledger = Ledger::default();
-        match provider {
-            Ok(provider) => {
-                for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
-                    let bytes = u64::to_le_bytes(number);
-                    let written = provider.write(&event(1, level, keyword), &[&bytes]).is_ok();
-                    let is_due = level <= 4 && (keyword == 0 || keyword & 1 != 0);
-                    let list = if written { &mut ledger.due } else { &mut ledger.maybe };
-                    list.extend(is_due.then_some(number));
-                }
-                let next = status(self.controller.increment(&session));
-                let live = status(self.controller.convert_to_real_time(&session));
-                self.expect("outside increment", next, &[1]);
-                self.expect("outside convert", live, &[1]);
-                match self.controller.stop(&session) {
-                    Ok(end) => {
-                        self.check_log(&[path.clone()], &ledger, Keeps::All, end.events_lost);
-                    }
-                    Err(e) => self.diverges(format!("outside stop: {e}")),
-                }
+        let ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
+            Ok(provider) => written_for(4, 1, &provider),
+            Err(e) => return self.diverges(format!("outside register: {e}")),
+        };
+        let next = status(self.controller.increment(&session));
+        let live = status(self.controller.convert_to_real_time(&session));
+        self.expect("outside increment", next, &[1]);
+        self.expect("outside convert", live, &[1]);
+        match self.controller.stop(&session) {
+            Ok(end) => {
+                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::All, end.events_lost);
             }
-            Err(e) => self.diverges(format!("outside register: {e}")),
+            Err(e) => self.diverges(format!("outside stop: {e}")),
         }
         let gone = status(self.controller.query(&session));
         self.expect("outside query", gone, &[4201]);
         self.remove(&[path]);
     }
+}
+
+/// Writes events of several levels and keywords; those that are due where a level and any of some keywords are asked for.
+fn written_for(most: u8, any: u64, provider: &Provider) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
+        let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
+        let is_due = level <= most && (keyword == 0 || keyword & any != 0);
+        let list = if is_written { &mut ledger.due } else { &mut ledger.maybe };
+        list.extend(is_due.then_some(number));
+    }
+    ledger
 }

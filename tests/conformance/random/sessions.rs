@@ -154,7 +154,7 @@ impl Actor<'_> {
 
     /// The log of a session that has ended.
     fn check_end(&mut self, mut model: Running, end: &Properties) {
-        self.end_file(&mut model, end.events_lost, true);
+        self.end_file(&mut model, end.events_lost);
         if model.is_all_in_files && end.events_lost == 0 && model.found != end.events {
             let text = format!("{} events, and {} in its files: {:?}", end.events, model.found, end.config);
             self.done.broken_logs.push(text);
@@ -162,15 +162,16 @@ impl Actor<'_> {
     }
 
     /// A session is done with its file, or with its row of files. One that was appended to may be gone on with.
-    fn end_file(&mut self, model: &mut Running, lost: u64, keep: bool) {
+    fn end_file(&mut self, model: &mut Running, lost: u64) {
         let (files, keeps) = (model.files(), model.keeps());
         let ledger = std::mem::take(&mut model.listener.ledger);
         let is_recorder = model.has(BUFFERING);
-        if !(is_recorder && files.iter().all(|path| is_empty(path))) && !files.is_empty() {
+        let has_nothing = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
+        if !has_nothing {
             model.found += self.check_log(&files, &ledger, keeps, lost);
         }
         match &model.config.log_file {
-            Some(path) if keep && model.has(APPEND) && lost == 0 && self.appended.is_none() => {
+            Some(path) if model.has(APPEND) && lost == 0 && self.appended.is_none() => {
                 self.appended = Some((path.clone(), ledger));
             }
             _ => self.remove(&files),
@@ -205,17 +206,17 @@ impl Actor<'_> {
         let name = self.pick(NAMES);
         let (seconds, buffers) = (self.below(4) as u32, self.below(3) as u32 * 30);
         let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
+        let goes_on = self.is_one_of(8);
+        let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
-            let reference = self.reference(name);
             let told = status(self.controller.update(&reference, &Update::default()));
             return self.expect("update", told, &[4201]);
         };
         let has_file = model.config.log_file.is_some();
         let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
         let is_allowed = !switches || has_file && !model.has(BUFFERING | APPEND);
-        let mode = model.config.log_file_mode;
-        let log_file =
-            (is_allowed && has_file && !model.has(BUFFERING) && self.is_one_of(8)).then(|| self.path(mode));
+        let goes_on = goes_on && is_allowed && has_file && !model.has(BUFFERING);
+        let log_file = goes_on.then(|| self.path(model.config.log_file_mode));
         let update = Update {
             flush_timer: Some(seconds),
             maximum_buffers: Some(buffers),
@@ -223,15 +224,11 @@ impl Actor<'_> {
             log_file: log_file.clone(),
             ..Update::default()
         };
-        self.running[name] = Some(model);
-        let reference = self.reference(name);
         let told = self.controller.update(&reference, &update);
-        let Some(found) = self.running[name].take() else { return };
-        model = found;
         if let Ok(it) = &told {
             model.update(seconds, buffers, real_time);
             if let Some(new) = log_file {
-                self.end_file(&mut model, it.events_lost, true);
+                self.end_file(&mut model, it.events_lost);
                 model.goes_on_in(new);
             }
         }
@@ -295,7 +292,7 @@ impl Actor<'_> {
         };
         let is_allowed = model.config.log_file.is_some() && !model.has(BUFFERING);
         if let (true, Ok(it)) = (is_allowed, &told) {
-            self.end_file(&mut model, it.events_lost, true);
+            self.end_file(&mut model, it.events_lost);
             model.convert();
         }
         self.running[name] = Some(model);

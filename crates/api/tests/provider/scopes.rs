@@ -85,6 +85,9 @@ const CALLBACK: usize = 11;
 const NOTHING: Asked = [Absent; 12];
 const NAME: &str = "seven";
 
+/// A filter as it passes, and as it fails.
+type Both = (Vec<u8>, Vec<u8>);
+
 /// "All filters must pass"; those of ids and payloads are for manifest events, those of names for the others.
 fn gets(asked: Option<Asked>, tracelogging: bool) -> bool {
     let fails = |asked: Asked, places: &[usize]| places.iter().any(|place| asked[*place] == Fails);
@@ -120,7 +123,7 @@ fn filters(asked: Asked) -> Vec<Filter> {
     };
     let by_level = |filter_in| encode::level_keyword(Gate::default(), filter_in);
     let schematized = || encode::schematized(1, 0, b"data");
-    let made: [(u32, (Vec<u8>, Vec<u8>)); 12] = [
+    let made: [(u32, Both); 12] = [
         (EVENT_FILTER_TYPE_PID, (encode::pids(&[1, std::process::id()]), encode::pids(&[1]))),
         (EVENT_FILTER_TYPE_EXECUTABLE_NAME, scope(&program)),
         (EVENT_FILTER_TYPE_PACKAGE_ID, scope(control_group::PACKAGE)),
@@ -343,7 +346,7 @@ const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 /// Level, masks and IGNORE_KEYWORD_0 of a row of the 640.
 fn masks(row: u64) -> EnableParams {
     let (match_any, match_all) = (row % 8, row / 8 % 8);
-    let property = if row / 64 % 2 != 0 { EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 } else { 0 };
+    let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][row as usize / 64 % 2];
     let level = LEVELS[row as usize / 128];
     EnableParams { level, match_any, match_all, property, ..EnableParams::default() }
 }
