@@ -1,6 +1,6 @@
 //! Providers of its own: enabled alone and by their group, with filters and without; registered, and writing numbered events.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use traceweir::Provider;
 use traceweir::controller::{EnableCode, EnableParams, Filter};
@@ -16,6 +16,8 @@ use crate::stage::{event, status, wants};
 /// A type of filter that only providers understand.
 const OF_THE_PROVIDER: u32 = 0x1234;
 const FOR_A_WHILE: u32 = 10_000;
+/// A registration waits for a daemon for a second; one that took less has its answer.
+const PROMPT: Duration = Duration::from_millis(900);
 
 /// What is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,12 +179,15 @@ impl Actor<'_> {
         }
         let callback = self.is_one_of(2).then(|| -> EnableCallback { Box::new(|_| {}) });
         let guid = self.provider(provider);
+        let begun = Instant::now();
         let made = match provider {
             MEMBER => Provider::register_with_traits(guid, &traits(self), callback),
             _ => Provider::register(guid, callback),
         };
         match made {
-            Ok(it) => self.registered[provider].push(it),
+            Ok(it) if begun.elapsed() < PROMPT => self.registered[provider].push(it),
+            // It did not wait any longer for the daemon, and may hear of its sessions at any time.
+            Ok(_) => self.unregistered[provider] = Some(Instant::now()),
             Err(e) => self.diverges(format!("register: {e}")),
         }
         self.write_all(provider);
