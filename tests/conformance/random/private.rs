@@ -3,6 +3,7 @@
 //! All actors live in one process, which has three of its own at most: there may be no room for one more, and no other reason to refuse one.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::private::PrivateSession;
@@ -12,6 +13,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 
 use super::actor::{Actor, PROVIDERS};
 use super::model::{Keeps, Ledger, Listener, Running};
+use super::providers::PROMPT;
 use crate::stage::{event, status, unique, wants};
 
 const SEQUENTIAL: u32 = 0x1;
@@ -133,10 +135,14 @@ impl Actor<'_> {
         }
         let enabled = self.controller.enable(&session, guid, EnableCode::Enable, &wants(4, 1, 0), 10_000);
         self.expect("outside enable", status(enabled), &[0]);
-        let ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
+        let begun = Instant::now();
+        let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
             Ok(provider) => written_for(4, 1, &provider),
             Err(e) => return self.diverges(format!("outside register: {e}")),
         };
+        if begun.elapsed() >= PROMPT {
+            ledger.maybe.append(&mut ledger.due);
+        }
         let next = status(self.controller.increment(&session));
         let live = status(self.controller.convert_to_real_time(&session));
         self.expect("outside increment", next, &[1]);

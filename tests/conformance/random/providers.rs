@@ -17,7 +17,7 @@ use crate::stage::{event, status, wants};
 const OF_THE_PROVIDER: u32 = 0x1234;
 const FOR_A_WHILE: u32 = 10_000;
 /// A registration waits for a daemon for a second; one that took less has its answer.
-const PROMPT: Duration = Duration::from_millis(900);
+pub(super) const PROMPT: Duration = Duration::from_millis(900);
 
 /// What is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
