@@ -88,6 +88,31 @@ impl<'t> Scanner<'t> {
         Piece { text, at: start..self.at }
     }
 
+    /// Everything up to a quote or one of these, blanks too, but for those at its end.
+    pub(super) fn words(&mut self, ends: &[char]) -> Piece {
+        let start = self.at;
+        let rest = self.rest();
+        let end = rest.find(|c: char| c == '"' || ends.contains(&c)).unwrap_or(rest.len());
+        let text = rest.get(..end).unwrap_or_default().trim_end().to_owned();
+        self.at = start.saturating_add(text.len());
+        Piece { text, at: start..self.at }
+    }
+
+    /// A name of several words, where a colon right behind it says that it is one: columns have no colons, but for levels like win:Error.
+    pub(super) fn name_before_colon(&mut self, ends: &[char]) -> Option<Piece> {
+        let start = self.at;
+        let name = self.words(ends);
+        let last = name.text.rsplit(char::is_whitespace).next().unwrap_or_default();
+        let is_one = name.text.contains(char::is_whitespace)
+            && self.peek() == Some(':')
+            && !last.eq_ignore_ascii_case("win")
+            && !last.starts_with(|c: char| c.is_ascii_digit() || c == '(');
+        if !is_one {
+            self.at = start;
+        }
+        is_one.then_some(name)
+    }
+
     /// Everything up to and with this character.
     pub(super) fn through(&mut self, last: char) -> Piece {
         let start = self.at;

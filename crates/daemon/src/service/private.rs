@@ -24,6 +24,7 @@
 mod act;
 mod answers;
 mod owner;
+mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -87,12 +88,20 @@ struct Private {
     members: BTreeMap<LinkId, Member>,
     /// The file's plain name is taken.
     is_named: bool,
-    enables: BTreeMap<Guid, EnableParams>,
+    enables: BTreeMap<Guid, Enabled>,
     tied_to: Option<LinkId>,
     /// What processes that are gone had to say.
     gone: Properties,
     /// Processes that would not run it, or said nothing at its end.
     turned_away: u64,
+}
+
+/// What it wants of a provider.
+#[derive(Debug)]
+struct Enabled {
+    params: EnableParams,
+    /// What the provider was called by who asked.
+    name: String,
 }
 
 /// A process that takes part.

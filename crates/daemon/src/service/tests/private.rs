@@ -70,7 +70,7 @@ fn control(name: &str, control: Control) -> Message {
 
 fn enable(name: &str, code: EnableCode) -> Message {
     let (session, params) = (SessionRef::Name(name.into()), Box::default());
-    Message::EnableProvider { session, provider: PROVIDER, code, params, timeout_ms: 0 }
+    Message::EnableProvider { session, provider: PROVIDER, code, params, name: String::new(), timeout_ms: 0 }
 }
 
 /// Answers all orders that processes got; which processes they were, and for whom they were asked. Other messages are still to be heard.
