@@ -37,7 +37,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
-use super::sessions::name_is_taken;
+use super::sessions::{is_same_name, name_is_taken};
 use super::{Asker, LinkId};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
@@ -147,8 +147,7 @@ impl Privates {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let folded = name.to_lowercase();
-                let is_meant = |it: &Private| it.config.name.to_lowercase() == folded;
+                let is_meant = |it: &Private| is_same_name(&it.config.name, name);
                 self.all.iter().find(|(_, it)| is_meant(it)).map(|(id, _)| *id)
             }
         }
