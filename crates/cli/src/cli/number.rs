@@ -70,6 +70,6 @@ mod tests {
             assert_eq!(buffer_size(Some(asked)), kib, "{asked}");
         }
         assert_eq!(buffer_size(None), 0);
-        assert!(super::kib("-1").is_err() && super::kib("many").is_err());
+        assert!(kib("-1").is_err() && kib("many").is_err());
     }
 }

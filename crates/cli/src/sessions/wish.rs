@@ -92,7 +92,7 @@ impl Value {
 
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-=/ ".contains(c));
+        let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-:/".contains(c));
         let are_plain = self.values.iter().all(|it| !matches!(it, Value::Text(text) if !is_plain(text)));
         let values = self.values.iter().map(|value| match value {
             Value::Number(number) => number.to_string(),
