@@ -153,6 +153,26 @@ fn a_session_is_its_starters_and_nothing_of_what_another_guest_asks_for_reaches_
 }
 
 #[test]
+fn what_a_private_session_enables_is_told_to_those_who_may_control_it() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    answer(&mut service);
+    say(&mut service, ANNS, enable("a", EnableCode::Enable));
+    answer(&mut service);
+    service.effects();
+    for (link, sees_it) in [(OWNS, true), (ANNS, true), (BOBS, false), (ROOTS, true)] {
+        say(&mut service, link, Message::QueryProviders { after: None });
+        let effects = service.effects();
+        let [Effect::Send { message: Message::Providers { providers, .. }, .. }] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!((providers.len(), providers[0].sessions.len()), (1, 0));
+        let traced: Vec<u32> = providers[0].privates.iter().map(|it| it.traced).collect();
+        assert_eq!(traced, if sees_it { vec![1] } else { vec![] }, "{link}");
+    }
+}
+
+#[test]
 fn the_daemons_user_may_control_what_is_anothers_but_names_no_file_and_root_may_all() {
     let mut service = stage(ALL);
     say(&mut service, ANNS, private("a"));
