@@ -82,6 +82,7 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
   MyCompany.App               by name; the id is that of a manifest, else the hash of the name
   *MyCompany.App              the hash, as EventSource and TraceLogging make it
   {b3864c38-…}, #b3864c38-…   by id
+  \"My App\", My App:0x10       a name with blanks stands in quotes, or a colon follows it
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
   MyCompany.App:Net|Disk      keywords by name, with --manifest FILE
   MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, or critical, error,

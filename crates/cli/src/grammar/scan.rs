@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use traceweir::Guid;
+
 use super::mistake::Mistake;
 
 /// What stands between providers.
@@ -102,11 +104,16 @@ impl<'t> Scanner<'t> {
     pub(super) fn name_before_colon(&mut self, ends: &[char]) -> Option<Piece> {
         let start = self.at;
         let name = self.words(ends);
-        let last = name.text.rsplit(char::is_whitespace).next().unwrap_or_default();
-        let is_one = name.text.contains(char::is_whitespace)
+        let mut words = name.text.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        let last = words.next_back().unwrap_or(first);
+        let is_column =
+            |word: &str| word.eq_ignore_ascii_case("win") || word.starts_with(|c: char| c.is_ascii_digit());
+        let is_one = first.len() < name.text.len()
             && self.peek() == Some(':')
-            && !last.eq_ignore_ascii_case("win")
-            && !last.starts_with(|c: char| c.is_ascii_digit() || c == '(');
+            && first.parse::<Guid>().is_err()
+            && !is_column(last)
+            && !name.text.contains(['|', '(', ')', '=']);
         if !is_one {
             self.at = start;
         }

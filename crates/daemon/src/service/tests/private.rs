@@ -277,7 +277,7 @@ fn logger_ids_of_private_sessions_are_nobody_elses() {
     say(&mut service, ROOTS, private("last"));
     let mut ids = service.privates.ids();
     ids.extend((0..4).filter_map(|n| service.sessions.known(&SessionRef::Name(format!("s{n}")))));
-    let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
+    let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
 
