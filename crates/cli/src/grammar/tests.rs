@@ -51,7 +51,8 @@ fn a_name_of_several_words_ends_at_a_colon_and_a_name_may_follow_an_id() {
 fn what_a_session_enables_by_a_name_is_meant_by_it() {
     let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
     let enabled = vec![("Shop".to_owned(), one), ("Bar".to_owned(), one), ("Bar".to_owned(), two)];
-    let known = Known { enabled, ..Known::default() };
+    let mut known = Known::default();
+    known.enabled = enabled;
     let resolve = |text: &str| spelling::providers(text).unwrap()[0].resolve(&known);
     assert_eq!(resolve("shop").unwrap().guid, one);
     assert_eq!(resolve("*shop").unwrap().guid, Guid::from_provider_name("shop"));
