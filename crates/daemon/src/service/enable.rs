@@ -12,7 +12,7 @@ use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
-use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
+use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
 
 use super::access::rights_to_run;
 use super::wait::Purpose;
@@ -26,18 +26,42 @@ const FOR_EVER: u32 = u32::MAX;
 /// Enable calls of one controller that may be waiting for processes.
 const MAX_WAITS: usize = 64;
 
+/// What a controller asks of a provider.
+#[derive(Debug)]
+pub(super) struct EnableCall {
+    pub(super) provider: Guid,
+    pub(super) code: EnableCode,
+    pub(super) params: EnableParams,
+    /// What the controller calls the provider.
+    pub(super) name: String,
+    pub(super) timeout_ms: u32,
+}
+
+impl EnableCall {
+    /// Refuses a name that is too long, or would do something to the terminal of who reads it.
+    pub(super) fn check_name(&self) -> Result<(), Refusal> {
+        let is_long = self.name.encode_utf16().count() > MAX_PROVIDER_NAME;
+        if is_long || self.name.contains(char::is_control) {
+            let why = format!(
+                "the name of a provider has {MAX_PROVIDER_NAME} characters at most, none of them a control character"
+            );
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        Ok(())
+    }
+}
+
 impl Service {
     /// Enables, disables or asks for state.
     pub(super) fn enable_provider(
         &mut self,
         asker: Asker,
         session: &SessionRef,
-        provider: Guid,
-        code: EnableCode,
-        params: EnableParams,
-        timeout_ms: u32,
+        call: EnableCall,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
+        call.check_name()?;
+        let EnableCall { provider, code, params, name, timeout_ms } = call;
         let (session, running) = self.sessions.find_running(session)?;
         let config = running.properties().config;
         if provider.is_null() {
@@ -52,7 +76,7 @@ impl Service {
         let target = Target::of_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let targets = self.select(target, session, code, &params, scope)?;
+        let targets = self.select(target, (session, &name), code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
@@ -99,14 +123,14 @@ impl Service {
     fn select(
         &mut self,
         target: Target,
-        session: u64,
+        (session, name): (u64, &str),
         code: EnableCode,
         params: &EnableParams,
         scope: Scope,
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
         Ok(match code {
             EnableCode::Enable => {
-                self.registry.enable(target, session, params.clone(), scope)?;
+                self.registry.enable(target, session, params.clone(), scope, name)?;
                 self.targets(target, |_, _| true)
             }
             EnableCode::Disable if self.registry.disable(target, session) => {

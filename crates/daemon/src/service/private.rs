@@ -24,6 +24,7 @@
 mod act;
 mod answers;
 mod owner;
+mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -36,7 +37,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
-use super::sessions::name_is_taken;
+use super::sessions::{is_same_name, name_is_taken};
 use super::{Asker, LinkId};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
@@ -87,12 +88,20 @@ struct Private {
     members: BTreeMap<LinkId, Member>,
     /// The file's plain name is taken.
     is_named: bool,
-    enables: BTreeMap<Guid, EnableParams>,
+    enables: BTreeMap<Guid, Enabled>,
     tied_to: Option<LinkId>,
     /// What processes that are gone had to say.
     gone: Properties,
     /// Processes that would not run it, or said nothing at its end.
     turned_away: u64,
+}
+
+/// What it wants of a provider.
+#[derive(Debug)]
+struct Enabled {
+    params: EnableParams,
+    /// What the provider was called by who asked.
+    name: String,
 }
 
 /// A process that takes part.
@@ -138,8 +147,7 @@ impl Privates {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let folded = name.to_lowercase();
-                let is_meant = |it: &Private| it.config.name.to_lowercase() == folded;
+                let is_meant = |it: &Private| is_same_name(&it.config.name, name);
                 self.all.iter().find(|(_, it)| is_meant(it)).map(|(id, _)| *id)
             }
         }

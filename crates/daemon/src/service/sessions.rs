@@ -105,10 +105,12 @@ impl Sessions {
 
     /// Whether a session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
-        if self.named(name).is_some() {
+        // A name that is the GUID of another would be two sessions to whoever stops one by it.
+        if self.known(&SessionRef::Name(name.to_owned())).is_some() {
             return Err(name_is_taken(name));
         }
-        if self.all.values().any(|entry| entry.guid == *guid) {
+        let is_taken = |entry: &Entry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
+        if self.all.values().any(is_taken) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
         Ok(())
@@ -184,7 +186,7 @@ impl Sessions {
     fn remembered(&self, reference: &SessionRef) -> Option<&Properties> {
         let is_meant = |outcome: &&Properties| match reference {
             SessionRef::Id(id) => outcome.id == *id,
-            SessionRef::Name(name) => outcome.config.name.to_lowercase() == name.to_lowercase(),
+            SessionRef::Name(name) => is_same_name(&outcome.config.name, name),
         };
         self.outcomes.iter().find(is_meant)
     }
@@ -253,8 +255,7 @@ impl Sessions {
     }
 
     fn named(&self, name: &str) -> Option<u64> {
-        let folded = name.to_lowercase();
-        self.all.iter().find(|(_, entry)| entry.name.to_lowercase() == folded).map(|(id, _)| *id)
+        self.all.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
     }
 
     /// How all are, by id.
@@ -287,6 +288,12 @@ impl Sessions {
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
+}
+
+/// Whether two names are one: case does not count, and neither do the braces of a GUID.
+pub(super) fn is_same_name(a: &str, b: &str) -> bool {
+    let guid = |name: &str| name.parse::<Guid>().ok();
+    a.to_lowercase() == b.to_lowercase() || guid(a).is_some_and(|a| guid(b) == Some(a))
 }
 
 /// The refusal for a name that a session has.
@@ -330,6 +337,12 @@ mod tests {
         assert_eq!(status("ÅNGSTRÖM", 2), 183);
         assert_eq!(status("other", 1), 183);
         assert_eq!(status("other", 2), 0);
+        let (bare, braced) = (Guid::from_u128(1).to_string(), format!("{{{}}}", Guid::from_u128(1)));
+        assert_eq!(
+            (status(&bare, 2), status(&braced, 2)),
+            (183, 183),
+            "the GUID of a session is a name of it"
+        );
         let id = sessions.next_id();
         sessions.insert(id, entry("b", 2));
         assert_eq!(sessions.check_room().unwrap_err().status.0, 1450);
@@ -338,6 +351,19 @@ mod tests {
             assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
             assert_eq!(sessions.outcome(&nothing).unwrap_err().status.0, 87);
         }
+    }
+
+    #[test]
+    fn both_spellings_of_a_guid_name_one_session() {
+        let mut sessions = Sessions::new(4);
+        let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
+        let id = sessions.next_id();
+        sessions.insert(id, entry(&braced, 1));
+        for name in [&bare, &braced, &bare.to_uppercase()] {
+            assert_eq!(sessions.known(&SessionRef::Name(name.clone())), Some(id), "{name}");
+            assert_eq!(sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status.0, 183, "{name}");
+        }
+        assert_eq!(sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status.0, 183);
     }
 
     #[test]

@@ -116,7 +116,14 @@ fn each_operation_of_a_controller_needs_its_right() {
         else {
             unreachable!()
         };
-        Message::EnableProvider { session: SessionRef::Name("s".into()), provider, code, params, timeout_ms }
+        Message::EnableProvider {
+            session: SessionRef::Name("s".into()),
+            provider,
+            code,
+            params,
+            name: String::new(),
+            timeout_ms,
+        }
     });
     assert_eq!(at_the_door(&daemon, BOB, Role::Controller), DENIED, "what Ann was granted is not Bob's");
 

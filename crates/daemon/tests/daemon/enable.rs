@@ -6,7 +6,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_EXECUTABLE_NAME as EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID as PID,
 };
-use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message};
+use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, SessionRef};
 
 use crate::util::*;
 
@@ -52,6 +52,32 @@ fn a_registration_hears_what_was_enabled_ahead_of_it() {
     assert_eq!(provider.hear_enable().1, 8, "the region is there already");
     assert_eq!(provider.hear(), Message::Registered { registration: 8 });
     provider.register_quietly(9, Guid::from_u128(1));
+}
+
+#[test]
+fn what_a_provider_is_called_is_remembered_with_its_enable_and_kept_fit_to_print() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let called = |name: &str| {
+        let (session, code) = (SessionRef::Id(session), EnableCode::Enable);
+        let (params, name) = (Box::default(), name.to_owned());
+        Message::EnableProvider { session, provider: PROVIDER, code, params, name, timeout_ms: 0 }
+    };
+    let mut name_of = |message: Message, status: u32| {
+        assert_eq!(controller.status(message), status);
+        let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None })
+        else {
+            panic!("another answer")
+        };
+        providers.first().map(|it| it.sessions[0].name.clone()).unwrap_or_default()
+    };
+    assert_eq!(name_of(called("\u{1b}[2J"), 87), "", "nothing that a terminal obeys");
+    assert_eq!(name_of(called(&"n".repeat(256)), 87), "");
+    assert_eq!(name_of(called("My Provider"), 0), "My Provider");
+    assert_eq!(name_of(called(""), 0), "My Provider", "who gives none changes none");
+    let long = "é".repeat(255);
+    assert_eq!(name_of(called(&long), 0), long);
 }
 
 #[test]

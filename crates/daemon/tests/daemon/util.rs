@@ -274,7 +274,14 @@ pub(crate) fn enable_with(
     timeout_ms: u32,
 ) -> Message {
     let params = Box::new(params);
-    Message::EnableProvider { session: SessionRef::Id(session), provider, code, params, timeout_ms }
+    Message::EnableProvider {
+        session: SessionRef::Id(session),
+        provider,
+        code,
+        params,
+        name: String::new(),
+        timeout_ms,
+    }
 }
 
 pub(crate) fn status(message: &Message) -> u32 {

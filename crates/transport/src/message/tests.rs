@@ -114,19 +114,20 @@ prop_compose! {
 
 prop_compose! {
     fn enable_entry()(
-        session: u64, level: u8, any: u64, all: u64, property: u32, filters in vec(any::<u32>(), 0..=MAX_FILTERS),
+        session: u64, level: u8, any: u64, all: u64, property: u32, filters in filters(), name in text(),
+        traced: u32,
     ) -> EnableEntry {
-        EnableEntry { session, level, any, all, property, filters }
+        EnableEntry { session, level, any, all, property, filters, name, traced }
     }
 }
 
 prop_compose! {
     fn provider()(
         provider in guid(), name in text(), pids in vec(any::<u32>(), 0..20),
-        sessions in vec(enable_entry(), 0..8), groups in vec(guid(), 0..4), kinds: (bool, bool),
+        sessions in vec(enable_entry(), 0..4), privates in vec(enable_entry(), 0..2), groups in vec(guid(), 0..4), kinds: (bool, bool),
     ) -> ProviderEntry {
         let (is_group, is_classic) = kinds;
-        ProviderEntry { provider, name, pids, sessions, groups, is_group, is_classic }
+        ProviderEntry { provider, name, pids, sessions, privates, groups, is_group, is_classic }
     }
 }
 
@@ -203,9 +204,9 @@ fn of_controllers() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|from| Message::QueryEnded { from }),
         (any::<u32>(), vec(properties(), 0..5))
             .prop_map(|(total, sessions)| Message::Sessions { total, sessions }),
-        (session(), guid(), code(), params(), any::<u32>()).prop_map(
-            |(session, provider, code, params, timeout_ms)| {
-                Message::EnableProvider { session, provider, code, params, timeout_ms }
+        (session(), guid(), code(), params(), text(), any::<u32>()).prop_map(
+            |(session, provider, code, params, name, timeout_ms)| {
+                Message::EnableProvider { session, provider, code, params, name, timeout_ms }
             }
         ),
         vec(guid(), 0..5).prop_map(|providers| Message::CheckEnables { providers }),
@@ -437,11 +438,14 @@ fn pages_of_long_lists_hold_every_entry_once() {
 
 #[test]
 fn an_entry_larger_than_a_message_is_cut_to_one() {
+    let filters = vec![Filter { kind: 7, data: vec![0; 4000] }; 50];
+    let enable = EnableEntry { filters, name: "é".repeat(3000), ..EnableEntry::default() };
     let entry = ProviderEntry {
         provider: Guid::NULL,
         name: "n\0".repeat(5000),
         pids: (0..100_000).collect(),
-        sessions: vec![EnableEntry { filters: vec![0; 50], ..EnableEntry::default() }; 10_000],
+        sessions: vec![enable.clone(); 50],
+        privates: vec![enable; 10_000],
         groups: vec![Guid::NULL; 10_000],
         ..ProviderEntry::default()
     };
@@ -450,6 +454,10 @@ fn an_entry_larger_than_a_message_is_cut_to_one() {
         panic!("another message")
     };
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
+    let filters = |enable: &EnableEntry| enable.filters.iter().map(|it| it.data.len()).collect::<Vec<_>>();
+    let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
+    assert_eq!(filters(first)[..2], [4000, 0], "as many as there is room for");
+    assert_eq!((filters(last), last.filters[12].kind), (vec![0; 13], 7), "the types are told in any case");
 }
 
 #[test]

@@ -16,14 +16,14 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{ANSWER_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Private, Purpose, who_takes_part};
+use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, MAX_PRIVATES, Member, Private, Purpose, who_takes_part};
 use crate::error::Refusal;
 use crate::filter;
 use crate::log::{enabled, info};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
-use crate::service::enable::verb;
+use crate::service::enable::{EnableCall, verb};
 use crate::service::sessions::name_is_taken;
 use crate::service::{Asker, LinkId, Service};
 
@@ -105,7 +105,7 @@ impl Service {
         private.members.insert(link, Member { is_named, is_anothers, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
-        let enables: Vec<_> = private.enables.iter().map(|(guid, params)| (*guid, params.clone())).collect();
+        let enables: Vec<_> = private.enables.iter().map(|(guid, it)| (*guid, it.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
@@ -219,12 +219,11 @@ impl Service {
         &mut self,
         asker: Asker,
         id: u64,
-        provider: Guid,
-        code: EnableCode,
-        params: EnableParams,
-        timeout_ms: u32,
+        call: EnableCall,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
+        call.check_name()?;
+        let EnableCall { provider, code, params, name: called, timeout_ms } = call;
         self.check_owner(asker, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
@@ -246,7 +245,10 @@ impl Service {
                     let why = format!("a private session enables at most {MAX_ENABLES} providers");
                     return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
                 }
-                private.enables.insert(provider, params.clone());
+                let before =
+                    private.enables.remove(&provider).map(|it| it.name).filter(|_| called.is_empty());
+                let name = before.unwrap_or(called);
+                private.enables.insert(provider, Enabled { params: params.clone(), name });
             }
             EnableCode::Disable => drop(private.enables.remove(&provider)),
             EnableCode::CaptureState => {}

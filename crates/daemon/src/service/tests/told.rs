@@ -309,7 +309,14 @@ impl Scene {
         say(
             &mut self.service,
             1,
-            Message::EnableProvider { session: session_ref, provider: guid, code, params, timeout_ms: 0 },
+            Message::EnableProvider {
+                session: session_ref,
+                provider: guid,
+                code,
+                params,
+                name: String::new(),
+                timeout_ms: 0,
+            },
         );
         self.hear();
         let is_fine = match code {
