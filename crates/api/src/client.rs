@@ -107,39 +107,45 @@ pub fn link_state() -> Vec<String> {
     lines
 }
 
-/// Registers a provider and waits until every daemon that answers knows it.
+/// Registers a provider and waits until every daemon that answers knows it; `known` is told its handle before the callback is called.
 pub(crate) fn register(
     provider: Guid,
     traits: Option<&[u8]>,
     callback: Option<EnableCallback>,
     origin: usize,
+    known: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
     let decoding = traits.and_then(|traits| Decoding::by(traits, provider));
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
-    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?)
+    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?, known)
 }
 
-/// Registers a classic provider; `claimed` is told its handle before the callback is called.
+/// Registers a classic provider; `known` is told its handle before the callback is called.
 pub(crate) fn register_classic(
     provider: Guid,
     classes: &[Guid],
     callback: EnableCallback,
-    claimed: impl FnOnce(Handle),
+    known: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let classes = Some(Client::get().lock().interned.classes(classes));
     let new = New { provider, traits: None, decoding: None, classes, callback: Some(callback), origin: 0 };
-    let handle = Handle::claim_for(new)?;
-    claimed(handle);
-    enter(handle)
+    enter(Handle::claim_for(new)?, known)
 }
 
-/// Announces a registration, and tells its callback what is enabled already.
-fn enter(handle: Handle) -> Result<Handle> {
-    match Client::get().announce(handle) {
-        Ok(filter) => {
+/// Announces a registration, hands it to its owner, and only then tells the callback what is enabled already: it may write events, and they need the handle.
+fn enter(handle: Handle, known: impl FnOnce(Handle)) -> Result<Handle> {
+    let client = Client::get();
+    let verdict = client.announce(handle);
+    if verdict.is_ok() {
+        known(handle);
+    }
+    // After `known`, which may set traits: sessions that come by them bring filters too.
+    let filter = client.lock().take_filter(handle.number());
+    match verdict {
+        Ok(()) => {
             handle.slot().registered(filter.as_ref());
             Ok(handle)
         }
@@ -229,7 +235,7 @@ impl Client {
     }
 
     /// Announces a registration and waits for the daemons. The filter that came along for its callback. An error: it is forbidden.
-    fn announce(&'static self, handle: Handle) -> Result<Option<Filter>> {
+    fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
         let mut shared = self.lock();
         shared.apply_private(handle);
@@ -242,9 +248,7 @@ impl Client {
                 shared = self.await_registered(shared, number);
             }
         }
-        let found = shared.filters.iter().position(|(n, _)| *n == number);
-        let filter = found.map(|at| shared.filters.swap_remove(at).1);
-        shared.verdict(number).map(|()| filter)
+        shared.verdict(number)
     }
 
     fn await_registered<'s>(

@@ -145,6 +145,26 @@ fn a_program_linked_statically_records_the_same() {
     table.iter().zip(&events).for_each(|(event, got)| drop(check(event, got)));
 }
 
+#[test]
+fn what_the_callback_writes_during_a_registration_is_recorded() {
+    let (workshop, daemon) = (Workshop::new(), Daemon::new());
+    let (own, group) = (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
+    for (enabled, flags) in [(own, &[][..]), (own, &["-DWITH_GROUP"]), (group, &["-DWITH_GROUP"])] {
+        let program = workshop.build("gcc", &here("tests/tlg/rundown.c"), flags, Link::Shared);
+        let session = daemon.record("rundown", &[Guid::from_u128(enabled)], &EnableParams::default());
+        expect_success(&mut daemon.command(&program));
+        let mut decoder = Decoder::new();
+        let events = session.stop(0, |r| recorded(&mut decoder, r));
+        let lines: Vec<_> = events.iter().map(|e| e.decoded.clone().expect("it decodes")).collect();
+        let line = |name: &str, values: &str| (name.to_owned(), values.to_owned());
+        let wanted = ["turn=1", "turn=2"].map(|turn| [line("State", "code=1"), line("After", turn)]);
+        assert_eq!(lines, wanted.concat(), "{flags:?}");
+        assert!(
+            events.iter().all(|e| e.traits == events[0].traits && e.traits[2..].starts_with(b"Rundown\0"))
+        );
+    }
+}
+
 /// The lines of an example's trace.
 fn example(compiler: Compiler, source: &str, provider: &str) -> String {
     let events = record(
