@@ -15,6 +15,7 @@
 //! | `shared` | what the threads of the process share under one lock |
 //! | `outlets` | which session is written to through which outlet |
 //! | `private` | sessions that a daemon has this process run by itself |
+//! | `rights` | for whom files are opened, and who is believed |
 //! | `fork` | whether this is still the process that made all this |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
@@ -34,6 +35,7 @@ pub(crate) mod outlets;
 mod private;
 pub(crate) mod process;
 pub(crate) mod promise;
+mod rights;
 mod shared;
 mod traits;
 

@@ -1,6 +1,6 @@
 //! The folders in which this process and the daemons find each other, and the connections that came of it.
 //!
-//! A daemon is believed when it runs as root, as this user, or as the owner of the folder; nobody else can make this process write its events, nor
+//! A daemon is believed when it runs as root, as this user, or as the owner of the folder (`rights`); nobody else can make this process write its events, nor
 //! hold it up: connections of others are closed by a janitor, and what is believed may send descriptors only from then on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use traceweir_transport::message::Message;
-use traceweir_transport::runtime::{RuntimeDir, Scope};
+use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
-use super::process;
+use super::{process, rights};
 
 /// The longest that connecting to a daemon may take.
 const CONNECT: Duration = Duration::from_millis(500);
@@ -79,9 +79,8 @@ impl Link {
         let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
-        let believed =
-            uid == 0 || uid == rustix::process::geteuid().as_raw() || owner.is_ok_and(|o| o == uid);
-        if believed {
+        // The owner is root or this user, of whom the folder was chosen.
+        if rights::believes(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;
             Ok(connection)
