@@ -173,7 +173,8 @@ mod tests {
     #[ignore = "a part of another test"]
     fn speak_as_a_child() {
         let me = geteuid().as_raw();
-        let mut groups: Vec<u32> = std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|it| it.parse().unwrap()).collect();
+        let mut groups: Vec<u32> =
+            std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|it| it.parse().unwrap()).collect();
         groups.sort_unstable();
         let outcome = |uid| Voice { uid, groups: groups.clone() }.check(me).is_ok();
         println!("outcome {} {} {}", outcome(me), outcome(0), believes(me));
@@ -199,7 +200,13 @@ mod tests {
             command.env("GROUPS_OF_USER", USER.to_string()).uid(USER).gid(USER).current_dir(dir.path());
             let output = command.output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text.split("outcome ").nth(1).unwrap_or_else(|| panic!("{text}")).lines().next().unwrap().to_owned()
+            text.split("outcome ")
+                .nth(1)
+                .unwrap_or_else(|| panic!("{text}"))
+                .lines()
+                .next()
+                .unwrap()
+                .to_owned()
         };
         assert_eq!(run(0o755, USER), "true true true", "a plain program");
         if !is_on_nosuid(dir.path()) {

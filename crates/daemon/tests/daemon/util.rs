@@ -197,10 +197,11 @@ impl Client {
         self.connection.send(0, &Message::Ack { order }, &[], PATIENCE).unwrap();
     }
 
-    /// An `Enable` comes: order, registration, session, code, parameters.
+    /// An `Enable` of one registration comes: order, registration, session, code, parameters.
     pub(crate) fn hear_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
         match self.hear() {
-            Message::Enable { order, registration, session, code, params } => {
+            Message::Enable { order, registrations, session, code, params } => {
+                let [registration] = registrations[..] else { panic!("of several: {registrations:?}") };
                 (order, registration, session, code, *params)
             }
             other => panic!("no enable: {other:?}"),
