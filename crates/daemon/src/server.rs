@@ -27,6 +27,7 @@ mod inbox;
 mod link;
 mod parting;
 mod startup;
+mod sweep;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,6 +138,7 @@ struct Server {
     resting_until: Option<Instant>,
     idle_exit: Option<Duration>,
     turns: turns::Turns,
+    _sweeper: sweep::Sweeper,
 }
 
 impl Server {
@@ -182,6 +184,7 @@ impl Server {
             resting_until: None,
             idle_exit,
             turns: turns::Turns::default(),
+            _sweeper: sweep::Sweeper::start(runtime),
         })
     }
 

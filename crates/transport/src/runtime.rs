@@ -25,6 +25,8 @@
 //! 5. The variable wins, where it is set and may be believed, for daemons, controllers and providers alike: nothing but the folder it
 //!    names is used, whatever scope is asked for.
 
+mod sweep;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};

@@ -44,13 +44,18 @@ impl Link {
         };
         let (listener, socket) = bound.ok().unzip();
         let link = Self { dir, listener, socket, janitor: Janitor::new() };
-        let connected = Connection::connect_warily(&link.dir.control_socket(), CONNECT);
-        let found = connected.and_then(|c| link.check(c));
+        let found = link.connect();
         match &found {
             Ok(_) => state.push_str(", connected to its daemon"),
             Err(e) => state.push_str(&format!(", no daemon ({e})")),
         }
         (link, found.ok(), state)
+    }
+
+    /// Connects to the daemon of the folder, where there is one that may be believed.
+    pub(super) fn connect(&self) -> Result<Connection> {
+        let connected = Connection::connect_warily(&self.dir.control_socket(), CONNECT);
+        connected.and_then(|connection| self.check(connection))
     }
 
     fn listen(dir: &RuntimeDir) -> Result<(Listener, PathBuf)> {
@@ -114,6 +119,8 @@ pub(super) struct Peer {
     /// Number of the connection, never used again.
     pub(super) id: u64,
     pub(super) connection: Connection,
+    /// The folder by which it came.
+    pub(super) link: usize,
     /// We connected, and a registration waits for the answer.
     pub(super) ours: bool,
     /// The daemon has said welcome.
@@ -127,11 +134,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(id: u64, connection: Connection, ours: bool) -> Self {
+    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: bool) -> Self {
         process::remember(connection.as_fd());
         Self {
             id,
             connection,
+            link,
             ours,
             ready: false,
             announced: HashSet::new(),

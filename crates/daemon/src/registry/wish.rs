@@ -81,8 +81,10 @@ impl Registry {
                 alike.entry((it.provider, it.group, it.classic)).or_default().push(*number);
             }
         }
+        let mut alike: Vec<Vec<u32>> = alike.into_values().collect();
+        alike.sort_unstable();
         let mut wishes: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
-        for numbers in alike.into_values() {
+        for numbers in alike {
             let wish = numbers.first().and_then(|first| self.wish(link, *first, session));
             match wishes.last_mut() {
                 Some((last, others)) if *last == wish => others.extend(numbers),

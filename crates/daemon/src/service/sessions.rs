@@ -332,6 +332,24 @@ mod tests {
     }
 
     #[test]
+    fn guests_cannot_take_the_last_sessions_nor_one_of_them_all() {
+        let mut sessions = Sessions::new(64);
+        let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
+        let mut start_all = |who: Claimant| {
+            let mut started = 0;
+            while sessions.check_room(who).is_ok() {
+                let id = sessions.next_id();
+                sessions.insert(id, Entry { owner: who, pool_bytes: 0, ..entry("s", id.into()) });
+                started += 1;
+            }
+            assert_eq!(sessions.check_room(who).unwrap_err().status.0, 1450);
+            started
+        };
+        assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
+        assert_eq!(Sessions::new(64).pool_left(true) / 3, Sessions::new(64).pool_left(false) / 4);
+    }
+
+    #[test]
     fn names_are_taken_without_regard_to_case_and_so_are_guids() {
         let mut sessions = Sessions::new(2);
         let id = sessions.next_id();
