@@ -177,8 +177,8 @@ fn what_is_no_provider_socket_is_swept_out_and_what_is_one_stays() {
     fs::write(dir.new_provider_socket(8), "no socket").unwrap();
     fs::create_dir_all(dir.providers().join("a/b")).unwrap();
     fs::write(dir.providers().join("a/b/c"), [0; 4096]).unwrap();
-    std::os::unix::fs::symlink(&outside, dir.providers().join("link")).unwrap();
-    std::os::unix::fs::symlink(&outside, dir.providers().join("a/link")).unwrap();
+    symlink(&outside, dir.providers().join("link")).unwrap();
+    symlink(&outside, dir.providers().join("a/link")).unwrap();
     assert!(dir.sweep_providers(9).unwrap() >= 6);
     assert_eq!(fs::read_dir(dir.providers()).unwrap().count(), 1);
     assert!(socket.exists() && outside.join("file").exists(), "links are removed, not followed");
