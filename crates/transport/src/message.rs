@@ -256,12 +256,12 @@ pub enum Message {
         /// How to use it.
         params: RegionParams,
     },
-    /// Daemon: a session wants, or no longer wants, a registration.
+    /// Daemon: a session wants, or no longer wants, some registrations: all that are to be told the same, so that large filters are said once.
     Enable {
         /// To be acknowledged; 0: not.
         order: u32,
-        /// Number in the process.
-        registration: u32,
+        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        registrations: Vec<u32>,
         /// Session id.
         session: u64,
         /// What.

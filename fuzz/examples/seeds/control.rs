@@ -91,7 +91,7 @@ fn of_providers() -> Vec<(&'static str, Message)> {
             "enable",
             Message::Enable {
                 order: 1,
-                registration: 1,
+                registrations: vec![1, 2],
                 session: 0x1_0001,
                 code: EnableCode::Enable,
                 params: params(),

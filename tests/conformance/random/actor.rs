@@ -252,7 +252,7 @@ impl<'s> Actor<'s> {
             };
             let mut want: Vec<_> = self.running.iter().flatten().filter_map(wish).collect();
             let told = entry.iter().flat_map(|it| &it.sessions).map(|it| {
-                let mut kinds = it.filters.clone();
+                let mut kinds: Vec<_> = it.filters.iter().map(|filter| filter.kind).collect();
                 kinds.sort_unstable();
                 (it.session, (it.level, it.any, it.all, it.property, kinds))
             });

@@ -178,13 +178,13 @@ impl Service {
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for number in numbers {
+        for (wish, numbers) in self.registry.wishes(link, numbers, session) {
             let said = self.effects.len();
             let order = match (wait, self.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            self.instruct_one(link, *number, session, code, params, order)?;
+            self.instruct_alike(link, numbers, session, (code, params, wish), order)?;
             if self.effects.len() > said {
                 last_order = Some(order);
             }
@@ -199,31 +199,31 @@ impl Service {
         })
     }
 
-    fn instruct_one(
+    /// Tells registrations of which the session wants the same.
+    fn instruct_alike(
         &mut self,
         link: LinkId,
-        number: u32,
+        numbers: Vec<u32>,
         session: u64,
-        code: EnableCode,
-        params: &EnableParams,
+        (code, params, wish): (EnableCode, &EnableParams, Option<EnableParams>),
         order: u32,
     ) -> Result<(), Refusal> {
-        match (code, self.registry.wish(link, number, session)) {
+        match (code, wish) {
             (EnableCode::CaptureState, wish) => {
                 // The provider is asked at the level and with the masks that the session has set before.
                 let mut asked = params.clone();
                 if let Some(EnableParams { level, match_any, match_all, .. }) = wish {
                     (asked.level, asked.match_any, asked.match_all) = (level, match_any, match_all);
                 }
-                self.tell(link, number, session, code, asked, order);
+                self.tell(link, numbers, session, code, asked, order);
                 Ok(())
             }
             (EnableCode::Enable | EnableCode::Disable, Some(wish)) => {
                 let wish = EnableParams { source: params.source, ..wish };
-                self.switch_on(link, number, session, wish, order)
+                self.switch_on(link, &numbers, session, wish, order)
             }
             (EnableCode::Enable | EnableCode::Disable, None) => {
-                self.switch_off(link, number, session, params.clone(), order);
+                self.switch_off(link, numbers, session, params.clone(), order);
                 Ok(())
             }
         }

@@ -17,7 +17,7 @@ use traceweir_transport::message::{Properties, SessionRef};
 
 use super::{Asker, LinkId, Who};
 use crate::error::Refusal;
-use crate::limits;
+use crate::limits::{self, Claimant};
 use crate::logfile::Claim;
 
 /// How far a session has come.
@@ -56,6 +56,8 @@ pub(super) struct Entry {
     pub(super) changes: usize,
     /// Who started it.
     pub(super) starter: Who,
+    /// The same, for what he may use up.
+    pub(super) owner: Claimant,
     /// The connection whose end is its end.
     pub(super) tied_to: Option<LinkId>,
     /// How far it is.
@@ -116,19 +118,28 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether there may be another session.
-    pub(super) fn check_room(&self) -> Result<(), Refusal> {
+    /// Whether somebody may have another session.
+    pub(super) fn check_room(&self, who: Claimant) -> Result<(), Refusal> {
+        let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         if self.all.len() >= self.most {
-            let why = format!("{} sessions are running, which is the limit", self.most);
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            return full(format!("{} sessions are running, which is the limit", self.most));
+        }
+        let (of_guest, of_guests) =
+            (limits::sessions_of_guest(self.most), limits::sessions_of_guests(self.most));
+        if !who.has_room(self.all.values().map(|entry| entry.owner), of_guest, of_guests) {
+            return full(format!(
+                "of {} sessions users other than root and the daemon's own may run {of_guests}, and each of them {of_guest}: stop some",
+                self.most
+            ));
         }
         Ok(())
     }
 
     /// Bytes that the buffers of another session may take.
-    pub(super) fn pool_left(&self) -> u64 {
+    pub(super) fn pool_left(&self, is_guest: bool) -> u64 {
         let taken: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
-        self.pool_budget.saturating_sub(taken)
+        let budget = if is_guest { limits::pool_of_guests(self.pool_budget) } else { self.pool_budget };
+        budget.saturating_sub(taken)
     }
 
     /// An id for a session to come. [`check_room`](Self::check_room) has said that there is room.
@@ -322,8 +333,27 @@ mod tests {
             changes: 0,
             tied_to: None,
             starter: Who(None),
+            owner: Claimant { uid: 0, is_guest: false },
             state,
         }
+    }
+
+    #[test]
+    fn guests_cannot_take_the_last_sessions_nor_one_of_them_all() {
+        let mut sessions = Sessions::new(64);
+        let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
+        let mut start_all = |who: Claimant| {
+            let mut started = 0;
+            while sessions.check_room(who).is_ok() {
+                let id = sessions.next_id();
+                sessions.insert(id, Entry { owner: who, pool_bytes: 0, ..entry("s", id.into()) });
+                started += 1;
+            }
+            assert_eq!(sessions.check_room(who).unwrap_err().status.0, 1450);
+            started
+        };
+        assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
+        assert_eq!(Sessions::new(64).pool_left(true) / 3, Sessions::new(64).pool_left(false) / 4);
     }
 
     #[test]
@@ -345,7 +375,8 @@ mod tests {
         );
         let id = sessions.next_id();
         sessions.insert(id, entry("b", 2));
-        assert_eq!(sessions.check_room().unwrap_err().status.0, 1450);
+        let root = Claimant { uid: 0, is_guest: false };
+        assert_eq!(sessions.check_room(root).unwrap_err().status.0, 1450);
         assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
         for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
             assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);

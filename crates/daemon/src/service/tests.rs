@@ -423,7 +423,7 @@ fn all_sessions_together_take_a_bounded_part_of_the_memory() {
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
     let updated = service.sessions.properties(second).unwrap().config.maximum_buffers;
     assert_eq!(updated, 2 * least + 7);
-    assert_eq!(service.sessions.pool_left(), 0);
+    assert_eq!(service.sessions.pool_left(false), 0);
 }
 
 #[test]

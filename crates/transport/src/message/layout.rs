@@ -118,7 +118,7 @@ messages! {
     0x12 Ack { order },
     0x13 Registered { registration },
     0x14 Region { session, params },
-    0x15 Enable { order, registration, session, code, params },
+    0x15 Enable { order, registrations, session, code, params },
     0x16 CloseSession { order, session },
     0x17 Failed { order, registration, session, status, reason },
     0x18 SetTraits { registration, traits },

@@ -9,6 +9,7 @@ use super::wire::HEAD_BYTES;
 use super::*;
 use crate::abi::Layout;
 use crate::clock::Counter;
+use traceweir_format::spec::enable::MAX_EVENT_FILTER_PAYLOAD_SIZE;
 
 fn text() -> impl Strategy<Value = String> {
     vec(any::<char>().prop_filter("no NUL", |c| *c != '\0'), 0..40).prop_map(String::from_iter)
@@ -160,9 +161,9 @@ fn of_providers() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|order| Message::Ack { order }),
         any::<u32>().prop_map(|registration| Message::Registered { registration }),
         (any::<u64>(), region()).prop_map(|(session, params)| Message::Region { session, params }),
-        (any::<(u32, u32, u64)>(), code(), params()).prop_map(
-            |((order, registration, session), code, params)| {
-                Message::Enable { order, registration, session, code, params }
+        (any::<(u32, u64)>(), vec(any::<u32>(), 0..9), code(), params()).prop_map(
+            |((order, session), registrations, code, params)| {
+                Message::Enable { order, registrations, session, code, params }
             }
         ),
         any::<(u32, u64)>().prop_map(|(order, session)| Message::CloseSession { order, session }),
@@ -388,10 +389,21 @@ fn texts_for_people_are_cut_instead_of_refused() {
 }
 
 #[test]
+fn the_largest_filters_for_all_registrations_of_a_process_are_one_message() {
+    let data = vec![1; MAX_EVENT_FILTER_PAYLOAD_SIZE];
+    let filters = (0..MAX_FILTERS).map(|kind| Filter { kind: kind as u32, data: data.clone() }).collect();
+    let params = Box::new(EnableParams { filters, ..EnableParams::default() });
+    let registrations = (0..MAX_REGISTRATIONS as u32).collect();
+    let enable = Message::Enable { order: 1, registrations, session: 1, code: EnableCode::Enable, params };
+    assert_eq!(Message::decode(&bytes_of(&enable)).unwrap().1, enable);
+}
+
+#[test]
 fn more_filters_than_allowed_are_refused() {
     let filters = vec![Filter { kind: 0, data: Vec::new() }; MAX_FILTERS + 1];
     let params = Box::new(EnableParams { filters, ..EnableParams::default() });
-    let enable = Message::Enable { order: 0, registration: 0, session: 0, code: EnableCode::Enable, params };
+    let enable =
+        Message::Enable { order: 0, registrations: vec![0], session: 0, code: EnableCode::Enable, params };
     assert!(enable.encode(0, &mut Vec::new()).is_err());
 }
 

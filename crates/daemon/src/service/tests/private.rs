@@ -363,3 +363,35 @@ fn processes_of_others_that_filters_name_are_waited_for_five_seconds_in_all() {
     let within = service.deadline().unwrap() - Instant::now();
     assert!(within <= Duration::from_secs(5) && within > Duration::from_secs(4), "{within:?}");
 }
+
+#[test]
+fn one_guests_requests_take_nobodys_place_and_a_stop_that_is_refused_has_stopped_nothing() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    say(&mut service, BOBS, private("b"));
+    answer(&mut service);
+    heard(&mut service);
+    let timer = |name| control(name, Control::Update(Update { flush_timer: Some(1), ..Update::default() }));
+    for _ in 0..300 {
+        say(&mut service, ANNS, timer("a"));
+    }
+    let refused = heard(&mut service).iter().filter(|it| *it == "2 refused 170").count();
+    assert_eq!(refused, 300 - crate::limits::MAX_PENDING_OF_GUEST, "nothing was answered by her process");
+    // Nor does she get more by coming anew.
+    service.disconnected(ANNS);
+    connect(&mut service, ANNS, ANN);
+    say(&mut service, ANNS, hello(Role::Controller, 99));
+    heard(&mut service);
+    let before = service.privates.ids().len();
+    say(&mut service, ANNS, control("a", Control::Stop));
+    say(&mut service, ANNS, private("c"));
+    assert_eq!(heard(&mut service), ["2 refused 170"; 2]);
+    assert_eq!(service.privates.ids().len(), before, "the session is still there");
+    for link in [BOBS, ROOTS] {
+        say(&mut service, link, timer("b"));
+        assert_eq!(answer(&mut service).len(), 1, "{link} is passed on");
+        heard(&mut service);
+    }
+    say(&mut service, ROOTS, control("a", Control::Stop));
+    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(0))]);
+}
