@@ -120,7 +120,7 @@ fn say(registry: &mut Registry, session: u64, asked: Option<&(EnableParams, Scop
     let target = Target::Provider(PROVIDER);
     match asked {
         Some((params, scope)) => {
-            registry.enable(target, session, params.clone(), scope.clone()).unwrap();
+            registry.enable(target, session, params.clone(), scope.clone(), "").unwrap();
         }
         None => {
             registry.disable(target, session);
