@@ -78,7 +78,7 @@ static void write_paced(job *j)
 
 static void *work(void *argument)
 {
-    job *j = argument;
+    job *j = (job *)argument; // A cast, as C++ wants it.
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(j->thread % sysconf(_SC_NPROCESSORS_ONLN), &only);

@@ -18,10 +18,12 @@ mod activity;
 mod checked;
 mod compiler;
 mod generate;
+mod generate_rust;
 mod kinds;
 mod metadata;
 mod recorded;
 mod rules;
+mod rust;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
