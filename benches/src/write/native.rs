@@ -15,6 +15,8 @@ use crate::peer::this_program;
 use crate::process::{self, failed};
 use crate::write::program::Program;
 
+const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/ffi/include");
+
 /// A language whose macros are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
@@ -85,8 +87,7 @@ impl Native {
     }
 
     fn make(folder: &Path, language: Language, library: &Path) -> Result<Self> {
-        let headers = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/ffi/include");
-        let options: Vec<&str> = language.options().into_iter().chain([headers]).collect();
+        let options: Vec<&str> = language.options().into_iter().chain([HEADERS]).collect();
         let at = library.display();
         let libraries = ["-xnone".to_owned(), format!("-L{at}"), format!("-Wl,-rpath,{at},--disable-new-dtags")];
         let libraries: Vec<&str> =
@@ -113,4 +114,29 @@ fn find_library() -> Result<PathBuf> {
     }
     let why = "is not there; make it with: cargo build --profile c -p traceweir-ffi".to_owned();
     Err(Error::Program { program: folder.join("libtraceweir.so").display().to_string(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::program::write_sources;
+
+    #[test]
+    fn the_programs_compile_strictly_in_both_languages() {
+        let _alone = process::alone();
+        let folder = tempfile::tempdir().unwrap();
+        write_sources(folder.path()).unwrap();
+        for language in Language::ALL {
+            for source in ["tracelogging.c", "disabled.c"] {
+                let mut command = Command::new(language.compiler());
+                command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", HEADERS]);
+                command.args(language.options()).arg(source).current_dir(folder.path());
+                let Ok(ended) = process::run(&mut command, Stdio::null()) else {
+                    crate::skip::skip("peers", &format!("there is no {}", language.compiler()));
+                    continue;
+                };
+                assert!(ended.success, "{language:?} {source}: {}", ended.stderr);
+            }
+        }
+    }
 }

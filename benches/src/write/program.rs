@@ -17,6 +17,15 @@ const SOURCES: [(&str, &str); 6] = [
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
 
+/// Puts all of them into a folder.
+pub(crate) fn write_sources(folder: &Path) -> Result<()> {
+    for (file, text) in SOURCES {
+        let path = folder.join(file);
+        std::fs::write(&path, text).map_err(Error::file(&path))?;
+    }
+    Ok(())
+}
+
 /// A compiled peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -37,10 +46,7 @@ impl Program {
         options: &[&str],
         libraries: &[&str],
     ) -> Result<Self> {
-        for (file, text) in SOURCES {
-            let path = folder.join(file);
-            std::fs::write(&path, text).map_err(Error::file(&path))?;
-        }
+        write_sources(folder)?;
         let path = folder.join(format!("{name}-{compiler}"));
         let mut command = Command::new(compiler);
         command.current_dir(folder).args(options).arg("-I.").arg("-o").arg(&path).arg(format!("{name}.c"));

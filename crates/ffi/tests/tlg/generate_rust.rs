@@ -200,7 +200,7 @@ fn macro_field<'a>(rest: &mut impl Iterator<Item = &'a Field>) -> Option<String>
         What::Packed(in_type, out) => {
             let slice = if in_type & 64 != 0 { "_slice" } else { "" };
             let format = if *out == 0 { String::new() } else { format!(", format({out})") };
-            format!("raw_field{slice}(\"{name}\", {}, &{PACKED_BYTES:?}{tag}{format})", in_type & 31)
+            format!("raw_field{slice}(\"{name}\", {}, &{}{tag}{format})", in_type & 31, octets(PACKED_BYTES))
         }
         What::Value(kind) | What::Array(kind) | What::Fixed(kind, _) => {
             let &(_, form, format) = FORMS.iter().find(|f| f.0 == kind.name).expect("a form in Rust");
@@ -255,7 +255,8 @@ fn by_builder(event: &Declaration) -> String {
                 write!(
                     text,
                     "\n        .raw_add_meta_{kind}(\"{name}\", InType::from_int({in_type}), OutType::from_int({out}), {tag})\
-                     .raw_add_data_slice(&{PACKED_BYTES:?})"
+                     .raw_add_data_slice(&{})",
+                    octets(PACKED_BYTES)
                 )
             }
             What::Value(kind) | What::Array(kind) | What::Fixed(kind, _) => {
@@ -280,20 +281,28 @@ fn values(kind: &Kind, of: &str, slice: bool) -> String {
 
 /// A value whose bytes in the event are these.
 fn value(of: &str, bytes: &[u8]) -> String {
-    let words = |bytes: &[u8]| {
-        let words: Vec<_> = bytes.chunks(2).map(|w| u16::from_le_bytes([w[0], w[1]]).to_string()).collect();
-        format!("[{}]", words.join(", "))
-    };
     let end = bytes.len();
     match of {
         "bool" => (bytes[0] != 0).to_string(),
-        "guid" => format!("id({bytes:?})"),
-        "bytes" | "[u8; 4]" => format!("{bytes:?}"),
-        "counted8" => format!("{:?}", &bytes[2..]),
-        "terminated8" => format!("{:?}", &bytes[..end - 1]),
+        "guid" => format!("id({})", octets(bytes)),
+        "bytes" | "[u8; 4]" => octets(bytes),
+        "counted8" => octets(&bytes[2..]),
+        "terminated8" => octets(&bytes[..end - 1]),
         "[u16; 8]" => words(bytes),
         "counted16" => words(&bytes[2..]),
         "terminated16" => words(&bytes[..end - 2]),
         number => format!("{number}::from_le_bytes({bytes:?})"),
     }
+}
+
+/// Bytes, whose type nothing else says.
+fn octets(bytes: &[u8]) -> String {
+    let each: Vec<_> = bytes.iter().map(|byte| format!("{byte}_u8")).collect();
+    format!("[{}]", each.join(", "))
+}
+
+fn words(bytes: &[u8]) -> String {
+    let word = |pair: &[u8]| format!("{}_u16", u16::from_le_bytes([pair[0], pair[1]]));
+    let each: Vec<_> = bytes.chunks(2).map(word).collect();
+    format!("[{}]", each.join(", "))
 }
