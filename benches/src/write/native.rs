@@ -89,7 +89,8 @@ impl Native {
     fn make(folder: &Path, language: Language, library: &Path) -> Result<Self> {
         let options: Vec<&str> = language.options().into_iter().chain([HEADERS]).collect();
         let at = library.display();
-        let libraries = ["-xnone".to_owned(), format!("-L{at}"), format!("-Wl,-rpath,{at},--disable-new-dtags")];
+        let libraries =
+            ["-xnone".to_owned(), format!("-L{at}"), format!("-Wl,-rpath,{at},--disable-new-dtags")];
         let libraries: Vec<&str> =
             libraries.iter().map(String::as_str).chain(["-ltraceweir", "-lpthread"]).collect();
         let compile = |source| Program::compile_by(language.compiler(), folder, source, &options, &libraries);

@@ -169,7 +169,8 @@ pub(crate) fn program(table: &[Declaration], crates: Crates) -> String {
 
 fn by_macro(event: &Declaration) -> String {
     let Declaration { name, fields, .. } = event;
-    let mut text = format!("    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})", event.all("keyword"));
+    let mut text =
+        format!("    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})", event.all("keyword"));
     for option in ["level", "opcode", "channel"] {
         if let Some(value) = event.given(option) {
             let _ = write!(text, ", {option}({value})");
@@ -251,7 +252,8 @@ fn by_builder(event: &Declaration) -> String {
         let _ = match what {
             What::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),
             What::Packed(in_type, out) => {
-                let (kind, in_type) = if in_type & 64 != 0 { ("vcount", in_type & 31) } else { ("scalar", *in_type) };
+                let (kind, in_type) =
+                    if in_type & 64 != 0 { ("vcount", in_type & 31) } else { ("scalar", *in_type) };
                 write!(
                     text,
                     "\n        .raw_add_meta_{kind}(\"{name}\", InType::from_int({in_type}), OutType::from_int({out}), {tag})\
@@ -263,10 +265,14 @@ fn by_builder(event: &Declaration) -> String {
                 let (add, of) = adder(kind.in_type);
                 let slice = matches!(what, What::Array(_));
                 let by_reference = slice || !matches!(of.as_bytes(), [b'i' | b'u' | b'f', ..]);
-                let (suffix, and) = (if slice { "_sequence" } else { "" }, if by_reference { "&" } else { "" });
+                let (suffix, and) =
+                    (if slice { "_sequence" } else { "" }, if by_reference { "&" } else { "" });
                 let value = values(kind, of, slice);
                 let out = kind.out;
-                write!(text, "\n        .add_{add}{suffix}(\"{name}\", {and}{value}, OutType::from_int({out}), {tag})")
+                write!(
+                    text,
+                    "\n        .add_{add}{suffix}(\"{name}\", {and}{value}, OutType::from_int({out}), {tag})"
+                )
             }
         };
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   declarations.txt ─▶ table ─┬─▶ generate: a C program ─▶ compiler ─▶ what the macros hand over ─┐
+//!                              ├─▶ generate_rust: a Rust program ─▶ cargo ─▶ what a session records ┤
 //!                              └─▶ the metadata builder of traceweir-format ──────────────────────┴─▶ equal, byte for byte
 //! ```
 //!

@@ -89,9 +89,12 @@ fn record(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<
 }
 
 /// What a session records of a program.
+///
+/// All levels and keywords are asked for by name: the published crates for Rust take the zeros that stand for them as they are.
 pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<Recorded> {
     let daemon = Daemon::new();
-    let session = daemon.record("table", &[provider], &EnableParams::default());
+    let params = EnableParams { level: u8::MAX, match_any: u64::MAX, ..EnableParams::default() };
+    let session = daemon.record("table", &[provider], &params);
     expect_success(&mut daemon.command(program));
     let mut decoder = Decoder::new();
     session.stop(0, |r| recorded(&mut decoder, r))
