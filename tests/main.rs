@@ -4,6 +4,7 @@ mod baseline;
 mod commands;
 mod golden;
 mod live;
+mod manifests;
 mod samples;
 mod tracelogging;
 mod util;

@@ -1,14 +1,27 @@
-//! Manifests in XML, given as a file and sent in chunks.
+//! Manifests in XML, given as a file, sent in chunks, and compiled.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::source::{Known, manifest};
+use traceweir_decode::source::messages::MessageTable;
+use traceweir_decode::source::{Known, manifest, wevt};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::{Guid, Record};
 use traceweir_fuzz::{Decoding, Render};
 
+/// What can be compiled is read back, all of it.
+fn compile(data: &[u8]) {
+    let Ok(definitions) = manifest::definitions(data, "en-US") else { return };
+    let Ok(compiled) = wevt::compile(&definitions) else { return };
+    let messages = MessageTable::parse(&compiled.messages).expect("our own table");
+    // A manifest may be within its bounds and its compiled form not within those of a reader.
+    let Ok(read) = wevt::providers(&compiled.template, &messages) else { return };
+    let events = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
+    assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == events(n)));
+}
+
 fuzz_target!(|data: &[u8]| {
+    compile(data);
     let Ok(providers) = manifest::parse(data) else { return };
     let mut render = Render::default();
     for provider in &providers {

@@ -12,6 +12,7 @@
 //! | [`classic`] | a program written for the older provider interface |
 //! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
 //! | [`consumer`] | who reads: files and live sessions, in the order of time |
+//! | `layer` (feature `tracing`) | a program that says it with the macros of `tracing` or `log` |
 //! | [`private`] | a program that records itself, without a daemon |
 //!
 //! A program that records itself and reads the result:
@@ -62,6 +63,10 @@ pub mod classic;
 pub mod consumer;
 pub mod controller;
 pub mod error;
+#[cfg(feature = "tracing")]
+pub mod layer;
+#[doc(hidden)]
+pub mod manifest;
 pub mod private;
 pub mod provider;
 pub mod tracelogging;

@@ -2,6 +2,7 @@
 
 mod access;
 mod autologger;
+mod mc;
 mod number;
 mod providers;
 mod sessions;
@@ -14,6 +15,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
+pub(crate) use mc::Mc;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
@@ -101,6 +103,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Finalise a file that a crash left behind
     Repair(Repair),
+    /// Compile an instrumentation manifest: a C header, a Rust module, and what makes its events readable
+    Mc(Mc),
     /// Record a sample program in other processes and show its events, live and from the file
     Demo(Demo),
     /// Sessions that run from the daemon's start on: add, remove, list, show
@@ -131,6 +135,10 @@ pub(crate) struct Schemas {
     /// Message formats of WPP events: a PDB file
     #[arg(long, value_name = "FILE")]
     pub(crate) pdb: Vec<PathBuf>,
+    /// Do not look into programs that the trace names: they are opened where they are plain files, and believed where they are
+    /// the very ones that were traced
+    #[arg(long)]
+    pub(crate) no_binaries: bool,
 }
 
 /// Which events are of interest.
@@ -243,7 +251,7 @@ pub(crate) struct Dump {
 impl Dump {
     /// Everything that is read and so must not be written.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
-        let Schemas { manifest, tmf, pdb } = &self.schemas;
+        let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb)
     }
 }

@@ -19,6 +19,7 @@ use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
 use traceweir_format::time::FileTime;
 
+use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, Flow, Place, describe};
 use crate::output::Output;
@@ -51,6 +52,10 @@ pub(crate) fn read(
         };
         // The session's own header is no event of anybody's.
         if event.record.provider() == class::EVENT_TRACE {
+            decoder.observe(event.record);
+            if decoder.has_tracked() && !schemas.no_binaries {
+                binaries::load(&mut decoder);
+            }
             return ControlFlow::Continue(());
         }
         if !wanted(event.record, event.time) {

@@ -4,7 +4,7 @@
 //!   traces ──each in time order──▶ merged by wall time ──▶ schema? who? ──▶ Event
 //!                                                     │
 //!                 survey: one pass ahead over all traces for the schemas and the
-//!                 processes and threads they hold
+//!                 processes and threads they hold, and the programs they name
 //! ```
 //!
 //! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed: at once for short traces and those with
@@ -17,11 +17,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
+use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl::{Events, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::time::FileTime;
 
+use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, Flow, Place, describe};
 use crate::exit::Outcome;
@@ -43,6 +45,8 @@ pub(crate) struct Traces {
     /// The images of each trace; none where nobody asks for them.
     images: Vec<Images>,
     surveyed: bool,
+    /// Whether programs that the traces name are looked into.
+    binaries: bool,
     /// Whether data goes to the terminal, where a bar would be in the way.
     data_on_terminal: bool,
 }
@@ -61,7 +65,8 @@ impl Traces {
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
-        Ok(Self { inputs, decoder, actors, images: Vec::new(), surveyed: false, data_on_terminal })
+        let binaries = !schemas.no_binaries;
+        Ok(Self { inputs, decoder, actors, images: Vec::new(), surveyed: false, binaries, data_on_terminal })
     }
 
     /// Has the look ahead also gather where images were loaded.
@@ -86,12 +91,15 @@ impl Traces {
     ) -> Result<Reading> {
         let start = self.start();
         let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
-        let Self { inputs, decoder, actors, images, surveyed, data_on_terminal } = self;
+        let Self { inputs, decoder, actors, images, surveyed, binaries, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
         if !*surveyed && (survey_pays(&traces, total) || !images.is_empty()) {
             *surveyed = true;
             survey(&traces, decoder, actors, images, *data_on_terminal)?;
+            if *binaries {
+                binaries::load(decoder);
+            }
         }
         let mut progress = Progress::new(total, "reading", *data_on_terminal);
         while let Some(file) = earliest(&mut streams, &traces) {
@@ -110,6 +118,9 @@ impl Traces {
             if !*surveyed && needs_survey(&record) {
                 *surveyed = true;
                 survey(&traces, decoder, actors, images, *data_on_terminal)?;
+                if *binaries {
+                    binaries::load(decoder);
+                }
             }
             let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
             let place = Place { file, clock, time, start, images: images.get(file) };
@@ -165,7 +176,8 @@ fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
         Family::Event => record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none(),
         Family::Message | Family::Other(_) => false,
-        Family::Full | Family::Instance => true,
+        // Where a program is matters to events that do not describe themselves, and to those alone.
+        Family::Full | Family::Instance => !BinaryPath::is_in(record),
         Family::System | Family::Compact | Family::PerfInfo => record.provider() != class::EVENT_TRACE,
     }
 }

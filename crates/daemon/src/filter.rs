@@ -15,6 +15,8 @@
 //! same id is not meant. What a process is asked for is looked up once ([`Facts`]).
 
 mod facts;
+#[cfg(test)]
+mod truth;
 
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EXECUTABLE_NAME,

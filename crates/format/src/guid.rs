@@ -156,6 +156,19 @@ impl fmt::Debug for Guid {
 #[error("not a GUID: expected 8-4-4-4-12 hexadecimal digits")]
 pub struct ParseGuidError;
 
+impl From<u128> for Guid {
+    /// As [`Guid::from_u128`].
+    fn from(v: u128) -> Self {
+        Self::from_u128(v)
+    }
+}
+
+impl From<&Guid> for Guid {
+    fn from(guid: &Guid) -> Self {
+        *guid
+    }
+}
+
 impl FromStr for Guid {
     type Err = ParseGuidError;
 

@@ -10,6 +10,7 @@ mod dump;
 mod enable;
 mod info;
 mod list;
+mod mc;
 mod providers;
 mod record;
 mod repair;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Stats(options) => stats::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
+        Command::Mc(options) => mc::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoShop(options) => demo::serve(&options),
         Command::Autologger(options) => autologger::run(&options.verb),

@@ -5,13 +5,14 @@
 //!                              type 11              ▸ name 1 ▸ English, or any   the message table
 //!
 //!   ELF   section .etw_manifest
-//!         CRIM … as long as its size field says │ padding to 4 bytes │ message table, if there is one
+//!         CRIM … as long as its size field says │ padding to 4 bytes │ message table, if there is one │ padding │ CRIM …
 //! ```
 //!
 //! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The PE form is
 //! what the message compiler makes; language files (`.mui`) use the same resource ids. The ELF form is this
 //! project's own: the bytes of the two PE resources, one behind the other, little-endian on every machine. A
-//! message table that begins with a zero is an empty one, so padding at the end of the section does no harm.
+//! message table that begins with a zero is an empty one, so padding at the end of the section does no harm. A
+//! program made of several parts with manifests has their sections one behind the other, as linkers put them.
 //!
 //! Files are only looked at, never loaded or run. The containers are read by the `object` crate; what is
 //! found in them is as hostile as any other input.
@@ -19,11 +20,13 @@
 //! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the section's
 //! layout is defined here.
 
+use std::io::{Read, Seek};
+
 use object::read::elf::{ElfFile32, ElfFile64};
 use object::read::pe::{
     ImageNtHeaders, PeFile, PeFile32, PeFile64, ResourceDirectory, ResourceDirectoryTable, ResourceNameOrId,
 };
-use object::{Endianness, LittleEndian as LE, Object, ObjectSection};
+use object::{Endianness, LittleEndian as LE, Object, ObjectSection, ReadCache, ReadRef};
 
 use super::messages::MessageTable;
 use super::provider::ProviderSchemas;
@@ -86,6 +89,41 @@ pub fn load(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
     }
 }
 
+/// The largest section with manifests that is read from a file which a trace names.
+const MAX_SECTION: u64 = 64 << 20;
+
+/// The providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal digits.
+///
+/// Only headers, the note and the section are read, however large the file is.
+pub fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
+    let cache = ReadCache::new(file);
+    let head = (&cache).read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))?;
+    match head {
+        [0x7F, b'E', b'L', b'F', object::elf::ELFCLASS32, ..] => {
+            identified(&ElfFile32::<Endianness, _>::parse(&cache).map_err(unreadable)?, build_id)
+        }
+        [0x7F, b'E', b'L', b'F', ..] => {
+            identified(&ElfFile64::<Endianness, _>::parse(&cache).map_err(unreadable)?, build_id)
+        }
+        _ => Err(Error::Binary("no ELF file".into())),
+    }
+}
+
+fn identified<'data>(file: &impl Object<'data>, build_id: &str) -> Result<Vec<ProviderSchemas>> {
+    let section = file.section_by_name(ELF_SECTION);
+    let section =
+        section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
+    let own = file.build_id().map_err(unreadable)?.unwrap_or_default();
+    let digits: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
+    if own.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
+        return Err(Error::Binary("it is not the file that was traced: its build id is another".into()));
+    }
+    if section.size() > MAX_SECTION {
+        return Err(Error::Binary(format!("section {ELF_SECTION} is larger than 64 MiB")));
+    }
+    section_providers(section.data().map_err(unreadable)?)
+}
+
 fn unreadable(error: object::Error) -> Error {
     Error::Binary(error.to_string())
 }
@@ -94,11 +132,41 @@ fn elf<'data>(file: &impl Object<'data>) -> Result<Vec<ProviderSchemas>> {
     let section = file.section_by_name(ELF_SECTION);
     let section =
         section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
-    let bytes = section.data().map_err(unreadable)?;
-    let blob = wevt::bounded(bytes)?;
-    let messages = bytes.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
-    let messages = if messages.is_empty() { MessageTable::default() } else { MessageTable::parse(messages)? };
-    wevt::providers(blob, &messages)
+    section_providers(section.data().map_err(unreadable)?)
+}
+
+/// What section [`ELF_SECTION`] holds for a compiled manifest.
+#[must_use]
+pub fn section(compiled: &wevt::Compiled) -> Vec<u8> {
+    let mut section = compiled.template.clone();
+    for part in [&compiled.messages[..], &[]] {
+        section.resize(section.len().next_multiple_of(4), 0);
+        section.extend_from_slice(part);
+    }
+    section
+}
+
+/// The providers of all manifests in a section.
+pub(in crate::source) fn section_providers(section: &[u8]) -> Result<Vec<ProviderSchemas>> {
+    let mut providers = Vec::new();
+    let mut rest = section;
+    loop {
+        let blob = wevt::bounded(rest)?;
+        rest = rest.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
+        let messages = match rest {
+            [] | [b'C', b'R', b'I', b'M', ..] => MessageTable::default(),
+            table => MessageTable::parse(table)?,
+        };
+        rest = rest.get(messages.extent().next_multiple_of(4)..).unwrap_or_default();
+        providers.extend(wevt::providers(blob, &messages)?);
+        while let [0, 0, 0, 0, padded @ ..] = rest {
+            rest = padded;
+        }
+        // A tail that is no manifest is padding of another kind.
+        if !rest.starts_with(b"CRIM") {
+            return Ok(providers);
+        }
+    }
 }
 
 fn pe<'data, Pe: ImageNtHeaders>(
@@ -161,4 +229,4 @@ fn is_named(id: ResourceNameOrId, directory: ResourceDirectory<'_>, name: &str) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::source) mod tests;

@@ -19,6 +19,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use traceweir_format::Guid;
+use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
 use traceweir_format::spec::event::class;
@@ -81,7 +82,7 @@ impl InTrace {
     }
 
     /// Takes fields and bytes of text from the budget, if they are left.
-    fn pay(&mut self, fields: usize, text: usize) -> bool {
+    pub(super) fn pay(&mut self, fields: usize, text: usize) -> bool {
         let kept = self.kept.saturating_add(fields).saturating_add(text / TEXT_PER_FIELD).saturating_add(1);
         let affordable = kept <= MAX_KEPT_FIELDS;
         if affordable {
@@ -139,6 +140,10 @@ impl Decoder {
             }
             Family::Full if record.provider() == class::EVENT_METADATA => {
                 self.observe_metadata(record.descriptor().opcode, record.payload());
+                true
+            }
+            Family::Full if BinaryPath::is_in(record) => {
+                self.observe_binary_path(record);
                 true
             }
             _ => false,

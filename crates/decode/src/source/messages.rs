@@ -30,7 +30,7 @@ use crate::Result;
 pub const NO_MESSAGE: u32 = u32::MAX;
 
 /// The entry holds UTF-16 text.
-const MESSAGE_RESOURCE_UNICODE: u16 = 1;
+pub(super) const MESSAGE_RESOURCE_UNICODE: u16 = 1;
 
 /// Bytes of an entry before its text.
 const ENTRY_HEADER: usize = 4;
@@ -39,6 +39,8 @@ const ENTRY_HEADER: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct MessageTable {
     texts: HashMap<u32, Arc<str>>,
+    /// Where the last entry ends.
+    end: usize,
 }
 
 impl MessageTable {
@@ -47,7 +49,8 @@ impl MessageTable {
         let mut blocks = Cursor::new("message table", resource);
         let mut table = Self::default();
         let mut budget = resource.len();
-        for _ in 0..blocks.u32()? {
+        let count = blocks.u32()?;
+        for _ in 0..count {
             let (low, high, offset) = (blocks.u32()?, blocks.u32()?, blocks.u32()?);
             let mut entries = Cursor::new("message table entry", resource);
             entries.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
@@ -55,7 +58,9 @@ impl MessageTable {
                 let taken = table.read_entry(id, &mut entries)?;
                 budget = budget.checked_sub(taken).ok_or_else(|| blocks.invalid("blocks overlap"))?;
             }
+            table.end = table.end.max(entries.position());
         }
+        table.end = table.end.max(blocks.position());
         Ok(table)
     }
 
@@ -80,6 +85,12 @@ impl MessageTable {
     #[must_use]
     pub fn get(&self, id: u32) -> Option<&Arc<str>> {
         self.texts.get(&id).filter(|_| id != NO_MESSAGE)
+    }
+
+    /// How many bytes of its resource the table takes.
+    #[must_use]
+    pub const fn extent(&self) -> usize {
+        self.end
     }
 
     /// How many messages there are.

@@ -3,7 +3,7 @@
 //! ```text
 //!   EVENT with metadata ──────────────▶ tracelogging   (cache by the metadata's bytes)
 //!   EVENT 0xFFFE ─────────────────────▶ a manifest chunk; complete manifests are taken in
-//!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that merging embedded ▸ manifests given by the user
+//!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that merging embedded ▸ program that the trace names ▸ manifests given by the user
 //!   SYSTEM · COMPACT · PERFINFO ──────▶ kernel tables by (class, type, version)
 //!   FULL · INSTANCE (class, type) ────▶ kernel tables ▸ schema that merging embedded
 //!   MESSAGE (guid, number) ───────────▶ wpp
@@ -24,6 +24,7 @@ pub mod messages;
 mod provider;
 mod self_described;
 pub mod tracelogging;
+mod tracked;
 pub mod wevt;
 pub mod wpp;
 
@@ -46,6 +47,8 @@ use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
 use in_trace::InTrace;
 use self_described::SelfDescribed;
+pub use tracked::MAX_TRACKED;
+use tracked::Tracked;
 
 /// The most schema fields that a trace's own manifests and embedded schemas may take.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
@@ -58,6 +61,7 @@ const MAX_DERIVED_BYTES: usize = 256 << 20;
 enum Rank {
     InTrace,
     Embedded,
+    Tracked,
     Given,
 }
 
@@ -124,6 +128,7 @@ pub struct Decoder {
     messages: HashMap<(Guid, u16), u32>,
     names: HashMap<Guid, Arc<str>>,
     in_trace: InTrace,
+    tracked: Tracked,
     builtin: builtin::Builtin,
     derived_bytes: usize,
 }

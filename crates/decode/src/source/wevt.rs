@@ -13,6 +13,7 @@
 //!                                                    PRVA                       provider name
 //!                                                    MAPS TTBL                  maps, layouts (`template`)
 //!                                                    EVNT │ u32 0 │ events      48 bytes each, below
+//!                                                    SYMB                       { u16 id │ u8 version │ u8 0 │ u32 → symbol }
 //!
 //!   event: EVENT_DESCRIPTOR │ u32 message │ u32 → TEMP │ u32 → OPCO │ u32 → LEVL │ u32 → TASK
 //!          │ u32 keywords │ u32 → (u32 → KEYW)[] │ u32 → CHAN
@@ -26,10 +27,16 @@
 //! record spends from a budget that a sound blob does not use up (`Reader::spend`), and so do the fields of
 //! events.
 //!
+//! SYMB is this project's own: the message compiler keeps symbols in the header it writes, and without them an
+//! event that has no task has no name. Other readers pass over an element that they do not know.
+//!
 //! An event without a template has no fields. The XML shape of templates (BinXML) is not read: items alone
 //! describe the payload.
 //!
-//! Source: Observed on the CLR's event resources (version 5.1); version 3.1 from public descriptions.
+//! [`compile`] is the other direction.
+//!
+//! Source: Observed on the CLR's event resources (version 5.1); version 3.1 from public descriptions; SYMB is defined
+//! here.
 
 #[cfg(test)]
 pub(in crate::source) mod build;
@@ -39,6 +46,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 pub(in crate::source) mod texts;
+mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,6 +61,7 @@ use crate::source::provider::{EventSchema, ProviderSchemas};
 use crate::{Error, Result};
 use names::Tables;
 use texts::Texts;
+pub use write::{Compiled, compile};
 
 /// The attribute of PRVA that holds the provider's name.
 const PROVIDER_NAME: u32 = 0x1000_0001;
@@ -148,13 +157,14 @@ impl<'a> Reader<'a> {
         let (_size, message, count) = (block.u32()?, block.u32()?, block.u32()?);
         let mut name = self.messages.get(message).cloned();
         let mut tables = Tables::default();
-        let mut event_lists = Vec::new();
+        let (mut event_lists, mut symbols) = (Vec::new(), HashMap::new());
         for _ in 0..count {
             let (_type, offset) = (block.u32()?, block.u32()?);
             self.spend(8)?;
             let mut element = self.at(offset)?;
             match element.array::<4>()? {
                 b"EVNT" => event_lists.push(offset),
+                b"SYMB" => self.symbols(element, &mut symbols)?,
                 b"PRVA" => name = self.provider_name(element)?.or(name),
                 signature => self.name_table(signature, element, &mut tables)?,
             }
@@ -164,7 +174,22 @@ impl<'a> Reader<'a> {
         for offset in event_lists {
             self.events(offset, &tables, &mut provider)?;
         }
+        for event in &mut provider.events {
+            let identity = (event.descriptor.id, event.descriptor.version);
+            event.schema.names.event = symbols.get(&identity).cloned();
+        }
         Ok(provider)
+    }
+
+    /// The symbols of events; the cursor stands behind the signature.
+    fn symbols(&mut self, mut element: Cursor<'_>, symbols: &mut HashMap<(u16, u8), Arc<str>>) -> Result<()> {
+        let (_size, count) = (element.u32()?, element.u32()?);
+        for _ in 0..count {
+            let (id, version, _zero, name) = (element.u16()?, element.u8()?, element.u8()?, element.u32()?);
+            self.spend(8)?;
+            symbols.insert((id, version), self.texts.record(name)?);
+        }
+        Ok(())
     }
 
     /// The name among the provider's attributes; the cursor stands behind the signature.

@@ -91,11 +91,22 @@ fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
 
 /// An ELF file, 64 or 32 bits wide, with one section of a name besides its string table.
 fn elf_file(wide: bool, name: &str, body: &[u8]) -> Vec<u8> {
+    elf_sections(wide, &[(name, 1, body)])
+}
+
+/// An ELF file with sections: name, type, content.
+pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut strings = vec![0];
-    strings.put_ansi_z(name).put_ansi_z(".shstrtab");
+    let mut names: Vec<usize> = Vec::new();
+    for name in sections.iter().map(|s| s.0).chain([".shstrtab"]) {
+        names.push(strings.len());
+        strings.put_ansi_z(name);
+    }
     let (header, entry) = if wide { (64, 64) } else { (52, 40) };
-    let (body_at, strings_at) = (header, header + body.len());
-    let table_at = (strings_at + strings.len()).next_multiple_of(8);
+    let mut contents: Vec<(u32, Vec<u8>)> = sections.iter().map(|s| (s.1, s.2.to_vec())).collect();
+    contents.push((3, strings));
+    let size: usize = contents.iter().map(|c| c.1.len().next_multiple_of(8)).sum();
+    let table_at = (header + size).next_multiple_of(8);
     let word = |out: &mut Vec<u8>, v: usize| {
         if wide {
             out.put_u64(v as u64)
@@ -109,20 +120,24 @@ fn elf_file(wide: bool, name: &str, body: &[u8]) -> Vec<u8> {
     word(&mut out, 0);
     word(&mut out, 0);
     word(&mut out, table_at);
-    out.put_u32(0).put_u16(header as u16).put_u16(0).put_u16(0).put_u16(entry as u16).put_u16(3).put_u16(2);
+    out.put_u32(0).put_u16(header as u16).put_u16(0).put_u16(0).put_u16(entry as u16);
+    out.put_u16(contents.len() as u16 + 1).put_u16(contents.len() as u16);
     assert_eq!(out.len(), header);
-    out.put(body).put(&strings);
+    let mut places = Vec::new();
+    for (_, body) in &contents {
+        places.push(out.len());
+        out.put(body);
+        out.resize(header + (out.len() - header).next_multiple_of(8), 0);
+    }
     out.resize(table_at + entry, 0);
-    for (name, kind, at, size) in
-        [(1, 1, body_at, body.len()), (2 + name.len(), 3, strings_at, strings.len())]
-    {
-        out.put_u32(name as u32).put_u32(kind);
+    for (((kind, body), at), name) in contents.iter().zip(places).zip(names) {
+        out.put_u32(name as u32).put_u32(*kind);
         word(&mut out, 0);
         word(&mut out, 0);
         word(&mut out, at);
-        word(&mut out, size);
+        word(&mut out, body.len());
         out.put_u64(0);
-        word(&mut out, 1);
+        word(&mut out, 4);
         word(&mut out, 0);
     }
     out

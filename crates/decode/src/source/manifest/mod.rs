@@ -32,12 +32,13 @@
 //! - a name that is used and not defined is an error with its place, except a map, without which the number is
 //!   shown.
 //!
-//! Not here: the reserved keyword bits that the message compiler adds for channels, message files (`$(mc.…)`
-//! resolves to nothing), pattern maps, filters, the XML shape of `UserData`, the event GUIDs of tasks.
+//! [`definitions`] reads the same for a compiler, which needs more and forgives less. Not here: message files (`$(mc.…)`
+//! resolves to nothing), pattern maps, filters, the XML shape of `UserData`.
 //!
 //! Source: Documented ("EventManifest Schema"); the text of EventSource Observed in traces of .NET Framework
 //! programs.
 
+mod definitions;
 mod encoding;
 mod layout;
 mod raw;
@@ -48,6 +49,7 @@ mod tag;
 mod tests;
 mod winmeta;
 
+pub use self::definitions::{EventDefinition, MapDefinition, Mistake, Name, ProviderDefinition, definitions};
 use self::encoding::{Document, as_offset};
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};

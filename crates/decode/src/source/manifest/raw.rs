@@ -16,8 +16,10 @@ pub(super) struct Manifest {
 
 #[derive(Default)]
 pub(super) struct Provider {
+    pub(super) offset: u64,
     pub(super) id: Guid,
     pub(super) name: Option<String>,
+    pub(super) symbol: Option<String>,
     pub(super) levels: Vec<Definition>,
     pub(super) opcodes: Vec<Definition>,
     pub(super) keywords: Vec<Definition>,
@@ -30,21 +32,28 @@ pub(super) struct Provider {
 
 /// A level, opcode, task or keyword: a name for a number.
 pub(super) struct Definition {
+    pub(super) offset: u64,
     pub(super) name: String,
     pub(super) value: u64,
     pub(super) message: Option<String>,
+    pub(super) symbol: Option<String>,
 }
 
 pub(super) struct Task {
     pub(super) definition: Definition,
+    /// The class that events of the task had before manifests.
+    pub(super) class: Option<String>,
     pub(super) opcodes: Vec<Definition>,
 }
 
 pub(super) struct Channel {
+    pub(super) offset: u64,
     /// How events refer to it; without one they use the name.
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) value: Option<u8>,
+    pub(super) message: Option<String>,
+    pub(super) symbol: Option<String>,
     pub(super) imported: bool,
 }
 
@@ -52,7 +61,15 @@ pub(super) struct Map {
     pub(super) offset: u64,
     pub(super) name: String,
     pub(super) bits: bool,
-    pub(super) entries: Vec<(u64, String)>,
+    pub(super) symbol: Option<String>,
+    pub(super) entries: Vec<MapEntry>,
+}
+
+pub(super) struct MapEntry {
+    pub(super) offset: u64,
+    pub(super) value: u64,
+    pub(super) message: String,
+    pub(super) symbol: Option<String>,
 }
 
 pub(super) struct Template {
@@ -109,6 +126,12 @@ impl Strings {
         if replace {
             self.texts.insert(id, (preferred, text.into()));
         }
+    }
+
+    /// Whether a message attribute refers to a text that no table has.
+    pub(super) fn lacks(&self, message: &str) -> bool {
+        let id = message.trim().strip_prefix("$(string.").map(|id| id.strip_suffix(')').unwrap_or(id));
+        id.is_some_and(|id| !self.texts.contains_key(id))
     }
 
     /// The text of a message attribute: that of `$(string.id)`, or the attribute itself when it is not a

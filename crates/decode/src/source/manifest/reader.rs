@@ -11,7 +11,7 @@ use super::encoding::as_offset;
 use super::invalid;
 use super::raw::{self, Field, Manifest, Provider, Shape, Template};
 use super::tag::Tag;
-use crate::Result;
+use crate::{Error, Result};
 
 /// The namespace of manifests, for those that use it with a prefix.
 const EVENTS: &str = "http://schemas.microsoft.com/win/2004/08/events";
@@ -24,6 +24,9 @@ const MAX_DEFINITIONS: usize = 1 << 19;
 
 /// The most providers of a manifest; each brings tables of predefined names with it while it is resolved.
 const MAX_PROVIDERS: usize = 4096;
+
+/// The most mistakes that are listed; what is wrong so often is wrong as a whole.
+pub(super) const MAX_MISTAKES: usize = 100;
 
 /// What an open element is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,12 +52,23 @@ enum Place {
     Ignored,
 }
 
-/// Reads the definitions of a manifest's text.
+/// Reads the definitions of a manifest's text; the first mistake ends it.
 pub(super) fn read(text: &str) -> Result<Manifest> {
+    read_into(text, Collector::default())
+}
+
+/// The same for a compiler: texts of `culture` are preferred, and definitions that are wrong are left out and
+/// listed, as far as the XML itself can be followed.
+pub(super) fn read_all(text: &str, culture: &str, mistakes: &mut Vec<Error>) -> Result<Manifest> {
+    let collector =
+        Collector { culture: Some(culture.to_owned()), mistakes: Some(mistakes), ..Collector::default() };
+    read_into(text, collector)
+}
+
+fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
     let mut reader = NsReader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
     reader.resolver_mut().set_max_namespace_bindings(MAX_NAMESPACES);
-    let mut collector = Collector::default();
     loop {
         let offset = reader.buffer_position();
         match reader.read_event().map_err(|e| invalid(reader.error_position(), reason(&e)))? {
@@ -95,21 +109,39 @@ fn is_foreign(resolver: &NamespaceResolver, name: QName<'_>) -> bool {
 }
 
 #[derive(Default)]
-struct Collector {
+struct Collector<'m> {
     manifest: Manifest,
+    /// The culture whose texts are preferred, where it is not the usual one.
+    culture: Option<String>,
+    /// Where mistakes go that do not end the reading.
+    mistakes: Option<&'m mut Vec<Error>>,
     places: Vec<Place>,
     /// Structures whose end has not been seen, the outermost first.
     structs: Vec<Field>,
     definitions: usize,
 }
 
-impl Collector {
+impl Collector<'_> {
     fn start(&mut self, start: &quick_xml::events::BytesStart<'_>, offset: u64) -> Result<()> {
         let place = match self.places.last().copied().unwrap_or(Place::Outside) {
             Place::Ignored => Place::Ignored,
-            parent => self.enter(parent, Tag::new(start, offset)?)?,
+            parent => match Tag::new(start, offset).and_then(|tag| self.enter(parent, tag)) {
+                Ok(place) => place,
+                Err(error) => self.forgive(error)?,
+            },
         };
         self.open(place, offset)
+    }
+
+    /// Notes a mistake where there is a list for them, and goes on without the element.
+    fn forgive(&mut self, error: Error) -> Result<Place> {
+        match &mut self.mistakes {
+            Some(mistakes) if mistakes.len() < MAX_MISTAKES && self.definitions <= MAX_DEFINITIONS => {
+                mistakes.push(error);
+                Ok(Place::Ignored)
+            }
+            _ => Err(error),
+        }
     }
 
     fn open(&mut self, place: Place, offset: u64) -> Result<()> {
@@ -159,7 +191,9 @@ impl Collector {
                 _ => Place::Ignored,
             },
             (Place::Task, "opcodes") => Place::TaskOpcodes,
-            (Place::Localization, "resources") => Place::Resources { preferred: tag.is("culture", "en-US") },
+            (Place::Localization, "resources") => {
+                Place::Resources { preferred: tag.is("culture", self.culture.as_deref().unwrap_or("en-US")) }
+            }
             (Place::Resources { preferred }, "stringTable") => Place::StringTable { preferred },
             (Place::Outside | Place::Task | Place::Localization | Place::Resources { .. }, _) => {
                 Place::Ignored
@@ -202,7 +236,8 @@ impl Collector {
             (Place::Channels, "channel" | "importChannel") => provider.channels.push(tag.channel()?),
             (Place::Tasks, "task") => {
                 let definition = tag.definition("value", WORD)?;
-                provider.tasks.push(raw::Task { definition, opcodes: Vec::new() });
+                let class = tag.text("eventGUID");
+                provider.tasks.push(raw::Task { definition, class, opcodes: Vec::new() });
                 return Ok(Place::Task);
             }
             (Place::TaskOpcodes, "opcode") => {
@@ -225,8 +260,7 @@ impl Collector {
                 return Ok(Place::Map);
             }
             (Place::Map, "map") => {
-                let entry =
-                    (tag.required_number("value", u64::MAX)?, tag.text("message").unwrap_or_default());
+                let entry = tag.map_entry()?;
                 if let Some(map) = provider.maps.last_mut() {
                     map.entries.push(entry);
                 }
@@ -267,7 +301,8 @@ impl Collector {
         }
         let guid = tag.required("guid")?;
         let id = guid.parse().map_err(|_| invalid(tag.offset, format!("{guid} is not a GUID")))?;
-        self.manifest.providers.push(Provider { id, name: tag.text("name"), ..Provider::default() });
+        let (offset, name, symbol) = (tag.offset, tag.text("name"), tag.text("symbol"));
+        self.manifest.providers.push(Provider { offset, id, name, symbol, ..Provider::default() });
         Ok(Place::Provider)
     }
 

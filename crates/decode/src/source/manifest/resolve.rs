@@ -21,17 +21,24 @@ const MAX_FIELDS: usize = 1 << 20;
 ///
 /// A template of many fields in many events, or a long text in many map entries, takes few bytes of XML each. What a
 /// manifest becomes stays within a small multiple of its size.
-struct Budget {
+pub(super) struct Budget {
     fields: usize,
     map_bytes: usize,
 }
 
+impl Budget {
+    /// What a manifest of `size` bytes may become.
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            fields: size.saturating_add(16 << 10).min(MAX_FIELDS),
+            map_bytes: size.saturating_mul(4).saturating_add(16 << 10),
+        }
+    }
+}
+
 /// The schemas of all providers of a manifest of `size` bytes.
 pub(super) fn providers(manifest: &Manifest, size: usize) -> Result<Vec<ProviderSchemas>> {
-    let mut budget = Budget {
-        fields: size.saturating_add(16 << 10).min(MAX_FIELDS),
-        map_bytes: size.saturating_mul(4).saturating_add(16 << 10),
-    };
+    let mut budget = Budget::new(size);
     manifest.providers.iter().map(|p| provider(p, &manifest.strings, &mut budget)).collect()
 }
 
@@ -63,17 +70,17 @@ fn names(definitions: &[Definition], strings: &Strings) -> Vec<(u64, Arc<str>)> 
 }
 
 /// The value and bit maps; an entry whose text is not known is left out, so that the number is shown.
-fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut Budget) -> Result<Maps<'m>> {
+pub(super) fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut Budget) -> Result<Maps<'m>> {
     let mut maps = Maps::new();
     for map in &provider.maps {
         let mut entries = Vec::with_capacity(map.entries.len());
-        for (value, message) in &map.entries {
-            let Some(text) = strings.resolve(message) else { continue };
+        for entry in &map.entries {
+            let Some(text) = strings.resolve(&entry.message) else { continue };
             budget.map_bytes = budget
                 .map_bytes
                 .checked_sub(text.len())
                 .ok_or_else(|| invalid(map.offset, "texts of maps are repeated too often"))?;
-            entries.push((*value, text.as_ref().to_owned()));
+            entries.push((entry.value, text.as_ref().to_owned()));
         }
         maps.entry(map.name.as_str())
             .or_insert_with(|| Arc::new(ValueMap::new(&map.name, map.bits, entries)));
@@ -82,7 +89,7 @@ fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut Budget) -> R
 }
 
 /// Numbers and display names by the names that events use.
-struct Table<'m> {
+pub(super) struct Table<'m> {
     /// What the table holds, for errors.
     what: &'static str,
     entries: HashMap<&'m str, (u64, Arc<str>)>,
@@ -107,7 +114,7 @@ impl<'m> Table<'m> {
     }
 
     /// The number of a name and the name to show. A number is its own name and shows none.
-    fn find(&self, name: &str, offset: u64) -> Result<(u64, Option<Arc<str>>)> {
+    pub(super) fn find(&self, name: &str, offset: u64) -> Result<(u64, Option<Arc<str>>)> {
         let name = name.trim();
         if let Some((value, display)) = self.entries.get(name) {
             return Ok((*value, Some(display.clone())));
@@ -138,23 +145,23 @@ fn display_name(definition: &Definition, strings: &Strings) -> Arc<str> {
 }
 
 /// A predefined name as people know it.
-fn without_prefix(name: &str) -> &str {
+pub(super) fn without_prefix(name: &str) -> &str {
     let name = name.trim();
     name.strip_prefix("win:").unwrap_or(name)
 }
 
-struct Tables<'m> {
+pub(super) struct Tables<'m> {
     levels: Table<'m>,
     opcodes: Table<'m>,
     tasks: Table<'m>,
     keywords: Table<'m>,
-    channels: Table<'m>,
+    pub(super) channels: Table<'m>,
     /// The opcodes of tasks that have their own, by task.
     task_opcodes: HashMap<&'m str, Table<'m>>,
 }
 
 impl<'m> Tables<'m> {
-    fn new(provider: &'m Provider, strings: &Strings) -> Self {
+    pub(super) fn new(provider: &'m Provider, strings: &Strings) -> Self {
         let mut task_opcodes = HashMap::new();
         for task in provider.tasks.iter().filter(|task| !task.opcodes.is_empty()) {
             task_opcodes
@@ -206,16 +213,16 @@ fn channels(channels: &[Channel]) -> Table<'_> {
 }
 
 /// What the events of a provider refer to.
-struct Context<'m> {
-    provider: &'m Provider,
-    name: Option<Arc<str>>,
-    tables: Tables<'m>,
-    templates: HashMap<&'m str, Layout>,
-    strings: &'m Strings,
+pub(super) struct Context<'m> {
+    pub(super) provider: &'m Provider,
+    pub(super) name: Option<Arc<str>>,
+    pub(super) tables: Tables<'m>,
+    pub(super) templates: HashMap<&'m str, Layout>,
+    pub(super) strings: &'m Strings,
 }
 
 impl Context<'_> {
-    fn event(&self, event: &Event, budget: &mut Budget) -> Result<EventSchema> {
+    pub(super) fn event(&self, event: &Event, budget: &mut Budget) -> Result<EventSchema> {
         let (descriptor, names) = self.describe(event)?;
         let mut schema = Schema::default();
         schema.origin = Origin::Manifest;

@@ -6,7 +6,7 @@ use quick_xml::XmlVersion;
 use quick_xml::events::BytesStart;
 
 use super::invalid;
-use super::raw::{Channel, Definition, Event, Field, Map, Shape, Size};
+use super::raw::{Channel, Definition, Event, Field, Map, MapEntry, Shape, Size};
 use super::winmeta;
 use crate::Result;
 
@@ -85,17 +85,46 @@ impl<'t> Tag<'t> {
     /// A name for a number, which stands in attribute `value`.
     pub(super) fn definition(&mut self, value: &str, most: u64) -> Result<Definition> {
         let value = self.required_number(value, most)?;
-        Ok(Definition { name: self.required("name")?, value, message: self.text("message") })
+        Ok(Definition {
+            offset: self.offset,
+            name: self.required("name")?,
+            value,
+            message: self.text("message"),
+            symbol: self.text("symbol"),
+        })
     }
 
     pub(super) fn channel(&mut self) -> Result<Channel> {
         let (value, imported) = (self.byte("value")?, self.name == "importChannel");
-        Ok(Channel { id: self.text("chid"), name: self.required("name")?, value, imported })
+        Ok(Channel {
+            offset: self.offset,
+            id: self.text("chid"),
+            name: self.required("name")?,
+            value,
+            message: self.text("message"),
+            symbol: self.text("symbol"),
+            imported,
+        })
     }
 
     pub(super) fn map(&mut self) -> Result<Map> {
         let (offset, bits) = (self.offset, self.name == "bitMap");
-        Ok(Map { offset, name: self.required("name")?, bits, entries: Vec::new() })
+        Ok(Map {
+            offset,
+            name: self.required("name")?,
+            bits,
+            symbol: self.text("symbol"),
+            entries: Vec::new(),
+        })
+    }
+
+    pub(super) fn map_entry(&mut self) -> Result<MapEntry> {
+        Ok(MapEntry {
+            offset: self.offset,
+            value: self.required_number("value", u64::MAX)?,
+            message: self.text("message").unwrap_or_default(),
+            symbol: self.text("symbol"),
+        })
     }
 
     pub(super) fn data(&mut self) -> Result<Field> {

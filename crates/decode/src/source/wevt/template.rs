@@ -33,11 +33,11 @@ use crate::{Error, Result};
 
 const ITEM_SIZE: usize = 20;
 
-const STRUCT: u32 = 0x01;
-const FIXED_LENGTH: u32 = 0x02;
-const LENGTH_IN_ITEM: u32 = 0x04;
-const FIXED_COUNT: u32 = 0x08;
-const COUNT_IN_ITEM: u32 = 0x10;
+pub(super) const STRUCT: u32 = 0x01;
+pub(super) const FIXED_LENGTH: u32 = 0x02;
+pub(super) const LENGTH_IN_ITEM: u32 = 0x04;
+pub(super) const FIXED_COUNT: u32 = 0x08;
+pub(super) const COUNT_IN_ITEM: u32 = 0x10;
 
 impl Reader<'_> {
     /// The fields of the template at an offset, as a schema without names; none at offset 0.

@@ -1,0 +1,217 @@
+//! A layer for `tracing-subscriber`: events and spans of a program as TraceLogging events.
+//!
+//! ```text
+//!   info!(user, "logged in")       event named as the callsite, opcode 0, in the activity of the span around it
+//!   info_span!("request", id)      start event (opcode 1): a new activity, in relation to that of the parent
+//!     span.record("status", 200)     kept
+//!     span.follows_from(&other)      event (opcode 240, receive): this activity, in relation to the other one
+//!   …the last handle is dropped    stop event (opcode 2): all fields with their last values
+//!   log::warn!("…")                an event like any other, through `tracing_log::LogTracer`
+//! ```
+//!
+//! | In `tracing` | In ETW |
+//! |---|---|
+//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6, as `tracing-etw` has them; a session that says level 5 gets no TRACE |
+//! | target | the layer's provider and default keyword, unless the builder named others for it |
+//! | name of the callsite | name of the event: `event src/main.rs:12` unless the program says `name:` |
+//! | integers, floats, `bool` | int64, uint64, double, bool32 |
+//! | `i128`, `u128`, `&[u8]` | binary; numbers with their lowest byte first |
+//! | `&str`, errors, `?debug`, `%display`, the message | counted UTF-8 text |
+//! | a field without a value | is left out |
+//!
+//! A span is an activity from its creation to the end of its last handle; entering and leaving it any number of times, on any thread, writes nothing. Where it has no parent,
+//! its start relates to the thread's activity ([`activity`]), if it has one. A span that began before a session wanted it
+//! stays unknown to the session: events in it carry the activity of the closest span around it that is known, or the thread's.
+//!
+//! | File | What it knows |
+//! |---|---|
+//! | `builder` | what can be set |
+//! | `routes` | targets, providers, keywords, levels |
+//! | `naming` | providers of targets that come up at run time |
+//! | `interest` | what callsites are told, and when |
+//! | `values`, `describe` | one event as payload and metadata |
+//! | `span` | what is remembered of a span |
+//!
+//! ```
+//! use tracing_subscriber::prelude::*;
+//! use traceweir::controller::{EnableParams, SessionConfig};
+//! use traceweir::layer::LayerBuilder;
+//! use traceweir::private::PrivateSession;
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("app.etl");
+//! let layer = LayerBuilder::new("Example.Kitchen");
+//! let provider = layer.get_provider_id();
+//! tracing_subscriber::registry().with(layer.build()?).init();
+//!
+//! // Usually somebody else's session, of a daemon: `weir record -p Example.Kitchen`.
+//! let session = PrivateSession::start(&SessionConfig {
+//!     name: "kitchen".to_owned(),
+//!     log_file_mode: 1, // EVENT_TRACE_FILE_MODE_SEQUENTIAL
+//!     log_file: Some(file),
+//!     ..SessionConfig::default()
+//! })?;
+//! session.enable(provider, &EnableParams { level: 4, ..EnableParams::default() })?;
+//!
+//! let order = tracing::info_span!("order", table = 7);
+//! order.in_scope(|| tracing::info!(dish = "soup", "served"));
+//! drop(order);
+//! tracing::debug!("nobody listens at this level");
+//! assert_eq!(session.stop()?.events, 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![deny(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
+
+mod builder;
+mod describe;
+mod interest;
+mod naming;
+mod routes;
+mod span;
+mod values;
+
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor};
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Dispatch, Event, Metadata, Subscriber};
+use tracing_log::NormalizeEvent;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::provider::activity;
+pub use builder::{BuiltLayer, LayerBuilder};
+use describe::{Known, Scratch};
+pub use interest::EtwFilter;
+use interest::Home;
+pub use routes::MAX_TARGETS;
+use routes::{Route, Routes, etw_level};
+use values::Values;
+
+// Opcodes as winmeta.h names them.
+const INFO: u8 = 0;
+const START: u8 = 1;
+const STOP: u8 = 2;
+const RECEIVE: u8 = 240;
+
+/// Writes events and spans; made by [`LayerBuilder`], which puts its filter around it.
+#[derive(Debug)]
+pub struct EtwLayer {
+    routes: Arc<Routes>,
+    home: Arc<Home>,
+    /// Which layer of the process it is.
+    number: u64,
+}
+
+/// What an event has beside its values.
+struct Head<'a> {
+    route: Route<'a>,
+    callsite: &'static Metadata<'static>,
+    opcode: u8,
+    activity: Option<Guid>,
+    related: Option<Guid>,
+}
+
+impl Head<'_> {
+    /// Writes the event. A session that cannot take it counts it.
+    fn write(&self, values: &Values, known: &mut Known) {
+        let Some(metadata) = known.metadata(self.callsite, values.shape()) else { return };
+        let descriptor = EventDescriptor {
+            channel: CHANNEL_TRACELOGGING,
+            level: etw_level(*self.callsite.level()),
+            opcode: self.opcode,
+            keyword: self.route.keyword,
+            ..EventDescriptor::default()
+        };
+        let (activity, related) = (self.activity.as_ref(), self.related.as_ref());
+        let _ = self.route.provider.write_self_described(
+            &descriptor,
+            metadata,
+            activity,
+            related,
+            &[values.payload()],
+        );
+    }
+}
+
+impl EtwLayer {
+    /// Where a target's events go, if anybody wants those of this level.
+    fn wanted(&self, callsite: &Metadata<'_>) -> Option<Route<'_>> {
+        self.routes.find(callsite.target()).filter(|route| route.enabled(*callsite.level()))
+    }
+}
+
+impl<S> Layer<S> for EtwLayer
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        self.home.found(dispatch);
+    }
+
+    fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
+        let callsite = event.metadata();
+        let of_log = event.normalized_metadata();
+        let Some(route) = self.wanted(of_log.as_ref().unwrap_or(callsite)) else { return };
+        let span = ctx.event_span(event);
+        let activity = span.and_then(|span| span::activity_around(&span, self.number));
+        Scratch::with(|scratch| {
+            event.record(&mut scratch.values);
+            let head = Head { route, callsite, opcode: INFO, activity, related: None };
+            head.write(&scratch.values, &mut scratch.known);
+        });
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, ctx: Context<'_, S>) {
+        let callsite = attributes.metadata();
+        let (Some(span), Some(route)) = (ctx.span(id), self.wanted(callsite)) else { return };
+        let around = span.parent().and_then(|parent| span::activity_around(&parent, self.number));
+        let related = around.or_else(|| Some(activity::current()).filter(|id| !id.is_null()));
+        Scratch::with(|scratch| {
+            attributes.record(&mut scratch.values);
+            let activity = Some(span::begin(&span, self.number, related, scratch.values.to_kept()));
+            Head { route, callsite, opcode: START, activity, related }
+                .write(&scratch.values, &mut scratch.known);
+        });
+    }
+
+    fn on_record(&self, id: &Id, record: &Record<'_>, ctx: Context<'_, S>) {
+        let Some(span) = ctx.span(id) else { return };
+        Scratch::with(|scratch| {
+            record.record(&mut scratch.values);
+            span::record(&span, self.number, &scratch.values);
+        });
+    }
+
+    fn on_follows_from(&self, id: &Id, follows: &Id, ctx: Context<'_, S>) {
+        let (Some(span), Some(other)) = (ctx.span(id), ctx.span(follows)) else { return };
+        let activity = span::activity_of(&span, self.number);
+        let related = span::activity_of(&other, self.number);
+        let callsite = span.metadata();
+        let Some(route) = self.wanted(callsite).filter(|_| activity.is_some() && related.is_some()) else {
+            return;
+        };
+        Scratch::with(|scratch| {
+            Head { route, callsite, opcode: RECEIVE, activity, related }
+                .write(&scratch.values, &mut scratch.known);
+        });
+    }
+
+    fn on_close(&self, id: Id, ctx: Context<'_, S>) {
+        let Some(span) = ctx.span(&id) else { return };
+        let Some(state) = span::end(&span, self.number) else { return };
+        let callsite = span.metadata();
+        let Some(route) = self.wanted(callsite) else { return };
+        let head =
+            Head { route, callsite, opcode: STOP, activity: Some(state.activity), related: state.related };
+        Scratch::with(|scratch| head.write(&state.values, &mut scratch.known));
+    }
+}

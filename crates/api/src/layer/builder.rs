@@ -1,0 +1,204 @@
+//! How a layer is put together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_format::tracelogging::TraitsBuilder;
+use tracing_core::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Filtered;
+use tracing_subscriber::registry::LookupSpan;
+
+use super::EtwLayer;
+use super::interest::{EtwFilter, Home};
+use super::naming::{Named, Rule};
+use super::routes::{ByTarget, MAX_TARGETS, Routes};
+use crate::Provider;
+use crate::error::{Error, Result};
+use crate::provider::EnableNotice;
+
+/// A layer with its filter, as a subscriber takes it; further filters may be put around it.
+pub type BuiltLayer<S> = Filtered<EtwLayer, EtwFilter, S>;
+
+/// Builds a layer that writes events and spans of `tracing` as events of one provider, or of one provider for each target that is named.
+///
+/// ```
+/// # use tracing_subscriber::prelude::*;
+/// use traceweir::layer::LayerBuilder;
+///
+/// let layer = LayerBuilder::new("Example.App")
+///     .with_default_keyword(0x1)
+///     .with_target_keyword("app::net", 0x2)
+///     .with_target_provider("app::db", "Example.App.Database")
+///     .build()?;
+/// let subscriber = tracing_subscriber::registry().with(layer);
+/// # tracing::subscriber::with_default(subscriber, || tracing::info!(target: "app::net", bytes = 12, "sent"));
+/// # Ok::<(), traceweir::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct LayerBuilder {
+    name: String,
+    id: Guid,
+    group: Option<Guid>,
+    default_keyword: u64,
+    keywords: ByTarget<u64>,
+    /// Names of providers.
+    providers: ByTarget<String>,
+    rule: Option<Rule>,
+    only: ByTarget<()>,
+}
+
+impl LayerBuilder {
+    /// A layer whose provider has this name, the id that the name gives it, and the keyword 1 for all events.
+    pub fn new(provider_name: &str) -> Self {
+        Self {
+            name: provider_name.to_owned(),
+            id: Guid::from_provider_name(provider_name),
+            group: None,
+            default_keyword: 1,
+            keywords: ByTarget::default(),
+            providers: ByTarget::default(),
+            rule: None,
+            only: ByTarget::default(),
+        }
+    }
+
+    /// Another id than that which the name gives.
+    pub fn with_provider_id(mut self, id: impl Into<Guid>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// The id that the provider will have.
+    #[must_use]
+    pub fn get_provider_id(&self) -> Guid {
+        self.id
+    }
+
+    /// The group that the provider, and those of targets, belong to.
+    pub fn with_provider_group(mut self, group: impl Into<Guid>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// The keyword of events and spans whose target has none of its own. With 0, events reach every session whatever its keywords.
+    pub fn with_default_keyword(mut self, keyword: u64) -> Self {
+        self.default_keyword = keyword;
+        self
+    }
+
+    /// The keyword of a target and the modules in it. Where several targets fit, the longest counts.
+    pub fn with_target_keyword(mut self, target: &str, keyword: u64) -> Self {
+        self.keywords.set(target, keyword);
+        self
+    }
+
+    /// A provider of its own for a target and the modules in it, with the id that its name gives. Targets may share one.
+    pub fn with_target_provider(mut self, target: &str, provider_name: &str) -> Self {
+        self.providers.set(target, provider_name.to_owned());
+        self
+    }
+
+    /// A provider of its own for every target that `name` has one for, beside those named one by one. The id is that which the name gives.
+    ///
+    /// The rule is asked once for each target, when the first event or span of it is about to be written, which then waits for the registration. After
+    /// [`MAX_TARGETS`] targets, and where `name` says `None` or a registration is refused, it is the layer's own provider.
+    ///
+    /// ```
+    /// # use traceweir::layer::LayerBuilder;
+    /// // One provider for each crate: App.hyper, App.tokio, …
+    /// let layer = LayerBuilder::new("App")
+    ///     .with_target_providers(|target| Some(format!("App.{}", target.split("::").next()?)));
+    /// ```
+    pub fn with_target_providers(
+        mut self,
+        name: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.rule = Some(Rule(Arc::new(name)));
+        self
+    }
+
+    /// Registers the providers and makes the layer.
+    ///
+    /// ERROR_INVALID_PARAMETER for names that are empty or have a NUL in them, a group without a GUID, or more than [`MAX_TARGETS`] targets; and all that
+    /// [`Provider::register_with_traits`] may say.
+    pub fn build<S>(self) -> Result<BuiltLayer<S>>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        self.check()?;
+        let home = Arc::new(Home::default());
+        let (group, of_named) = (self.group, Arc::clone(&home));
+        let by_rule = Box::new(move |name: &str| {
+            register(name, Guid::from_provider_name(name), group.as_ref(), &of_named)
+        });
+        let routes = Arc::new(Routes {
+            provider: register(&self.name, self.id, self.group.as_ref(), &home)?,
+            others: self.register_others(&home)?,
+            named: self.rule.map(|rule| Named::new(rule, by_rule)),
+            default_keyword: self.default_keyword,
+            keywords: self.keywords,
+            only: self.only,
+        });
+        static LAYERS: AtomicU64 = AtomicU64::new(0);
+        let number = LAYERS.fetch_add(1, Ordering::Relaxed);
+        let layer = EtwLayer { routes: Arc::clone(&routes), home: Arc::clone(&home), number };
+        Ok(layer.with_filter(EtwFilter { routes, home }))
+    }
+
+    /// As [`build`](Self::build), for a layer that writes nothing but this target, and the target named like the provider.
+    pub fn build_with_target<S>(mut self, target: &str) -> Result<BuiltLayer<S>>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        self.only.set(target, ());
+        self.only.set(&self.name, ());
+        self.build()
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |why: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let names = self.providers.iter().map(|(_, name)| name).chain([&self.name]);
+        if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains('\0')) {
+            return wrong(format!(
+                "{name:?} is no name of a provider: it needs characters, and no NUL among them"
+            ));
+        }
+        if self.group.is_some_and(|group| group.is_null()) {
+            return wrong("the group of a provider needs a GUID that is not null".to_owned());
+        }
+        if self.providers.len() > MAX_TARGETS || self.keywords.len() > MAX_TARGETS {
+            return wrong(format!("a layer names {MAX_TARGETS} targets at most"));
+        }
+        Ok(())
+    }
+
+    /// One registration for each name.
+    fn register_others(&self, home: &Arc<Home>) -> Result<ByTarget<Arc<Provider>>> {
+        let mut registered: Vec<(&str, Arc<Provider>)> = Vec::new();
+        let mut others = ByTarget::default();
+        for (target, name) in self.providers.iter() {
+            let known = registered.iter().find(|(known, _)| known == name).map(|(_, p)| Arc::clone(p));
+            let provider = match known {
+                Some(provider) => provider,
+                None => Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), home)?),
+            };
+            registered.push((name, Arc::clone(&provider)));
+            others.set(target, provider);
+        }
+        Ok(others)
+    }
+}
+
+fn register(name: &str, id: Guid, group: Option<&Guid>, home: &Arc<Home>) -> Result<Provider> {
+    let mut traits = TraitsBuilder::new(name);
+    if let Some(group) = group {
+        traits.group(group);
+    }
+    let home = Arc::clone(home);
+    let changed = Box::new(move |_: &EnableNotice<'_>| home.rebuild());
+    Provider::register_with_traits(id, traits.finish()?, Some(changed))
+}

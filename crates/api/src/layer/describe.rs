@@ -1,0 +1,103 @@
+//! What a thread needs to put an event together: room for the values, and the metadata of the events that it wrote last.
+//!
+//! ```text
+//!   callsite + shape ──hash──▶ one of 64 places of this thread ──▶ the same callsite and shape? its metadata : made anew, in that place
+//! ```
+//!
+//! Metadata is the name of the callsite and the names and types of the fields that have a value; at most callsites these are always the same. Each thread has
+//! its own places: no lock, no word that threads share, and a bound (a callsite that comes to a taken place takes it over).
+//!
+//! A `Debug` that writes an event itself finds the thread's memory in use, and gets memory of its own for that event.
+
+use std::cell::Cell;
+
+use traceweir_format::tracelogging::MetadataBuilder;
+use tracing_core::Metadata;
+
+use super::values::{Described, Values};
+
+/// Places for metadata; a power of two.
+const PLACES: usize = 64;
+const PLACE_BITS: u32 = PLACES.trailing_zeros();
+
+/// The memory of one thread.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) values: Values,
+    pub(super) known: Known,
+}
+
+impl Scratch {
+    /// Lends the thread's memory, with no values in it.
+    pub(super) fn with<R>(f: impl FnOnce(&mut Self) -> R) -> R {
+        thread_local! {
+            static SPARE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+        }
+        // Gone at the end of a thread, when destructors of others may still write.
+        let mut scratch = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        scratch.values.clear();
+        let result = f(&mut scratch);
+        let _ = SPARE.try_with(|spare| spare.set(Some(scratch)));
+        result
+    }
+}
+
+/// Metadata that was made before.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Empty until the first event.
+    places: Vec<Place>,
+}
+
+/// One callsite with one shape.
+struct Place {
+    /// Where the callsite's description lies, which stays for ever; 0 for none.
+    callsite: usize,
+    shape: Vec<Described>,
+    blob: MetadataBuilder,
+}
+
+impl Known {
+    /// The metadata of an event or span with values of this shape; `None` where names are longer than metadata may be.
+    pub(super) fn metadata(
+        &mut self,
+        callsite: &'static Metadata<'static>,
+        shape: &[Described],
+    ) -> Option<&[u8]> {
+        let address = std::ptr::from_ref(callsite).addr();
+        if self.places.is_empty() {
+            self.places.resize_with(PLACES, || Place {
+                callsite: 0,
+                shape: Vec::new(),
+                blob: MetadataBuilder::new("", 0),
+            });
+        }
+        let place = self.places.get_mut(place_of(address, shape))?;
+        if place.callsite != address || place.shape != shape {
+            place.become_of(callsite, shape);
+            place.callsite = address;
+        }
+        place.blob.finish().ok()
+    }
+}
+
+impl Place {
+    fn become_of(&mut self, callsite: &Metadata<'_>, shape: &[Described]) {
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        self.blob.reset(callsite.name(), 0);
+        for described in shape {
+            let (input, out) = described.types();
+            let field = callsite.fields().iter().nth(described.index());
+            self.blob.add_field(field.as_ref().map_or("", |f| f.name()), input, out, 0);
+        }
+    }
+}
+
+fn place_of(address: usize, shape: &[Described]) -> usize {
+    const FACTOR: usize = 0x9E37_79B9_7F4A_7C15_u64 as usize;
+    let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, described| {
+        (hash.rotate_left(5) ^ usize::from(described.word())).wrapping_mul(FACTOR)
+    });
+    mixed >> (usize::BITS.saturating_sub(PLACE_BITS))
+}

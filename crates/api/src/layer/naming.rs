@@ -1,0 +1,141 @@
+//! Providers of targets that become known only when the program runs.
+//!
+//! ```text
+//!   a target that is new ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a place of its own, for ever
+//!   a target that is known ──▶ its place; no lock
+//! ```
+//!
+//! Invariants
+//!
+//! 1. Targets are looked at one after the other and places are filled in that order, so the first empty one ends the search.
+//! 2. There are [`MAX_TARGETS`] places. Targets beyond, those without a name, and those whose provider cannot be registered, use the layer's own provider.
+//! 3. Registering waits for the daemons and the thread that runs callbacks. It happens when an event or span is about to be written and never while `tracing`
+//!    asks about callsites, which it does under a lock.
+//! 4. While a thread names and registers, its callbacks rebuild nothing: callsites of a target that is not known yet ask each time.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::routes::MAX_TARGETS;
+use crate::{Provider, Result};
+
+thread_local! {
+    static NAMING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is about to register a provider in the middle of an event.
+pub(super) fn is_naming() -> bool {
+    NAMING.try_with(Cell::get).unwrap_or(true)
+}
+
+type NameOf = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// Says which provider a target has.
+#[derive(Clone)]
+pub(super) struct Rule(pub(super) Arc<NameOf>);
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rule")
+    }
+}
+
+type Register = Box<dyn Fn(&str) -> Result<Provider> + Send + Sync>;
+
+/// Targets that were named so far.
+pub(super) struct Named {
+    rule: Rule,
+    register: Register,
+    places: Vec<OnceLock<Place>>,
+    /// Held while a place is filled.
+    adding: Mutex<()>,
+}
+
+struct Place {
+    target: String,
+    /// Its name and itself; `None` for the layer's own.
+    provider: Option<(String, Arc<Provider>)>,
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.filled().map(|place| (&place.target, &place.provider))).finish()
+    }
+}
+
+impl Named {
+    pub(super) fn new(rule: Rule, register: Register) -> Self {
+        let places = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
+        Self { rule, register, places, adding: Mutex::new(()) }
+    }
+
+    fn filled(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().map_while(OnceLock::get)
+    }
+
+    fn place_of(&self, target: &str) -> Option<&Place> {
+        self.filled().find(|place| place.target == target)
+    }
+
+    /// Whether no more targets become known.
+    pub(super) fn is_full(&self) -> bool {
+        self.places.last().is_none_or(|place| place.get().is_some())
+    }
+
+    /// Whether the provider of a target will stay what it is.
+    pub(super) fn knows(&self, target: &str) -> bool {
+        self.place_of(target).is_some() || self.is_full()
+    }
+
+    /// All providers so far.
+    pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
+        self.filled().filter_map(|place| place.provider.as_ref()).map(|(_, provider)| &**provider)
+    }
+
+    /// The provider of a target, registered if that is new; `None` for the layer's own.
+    pub(super) fn provider_of(&self, target: &str) -> Option<&Provider> {
+        let place = self.place_of(target).or_else(|| self.add(target))?;
+        place.provider.as_ref().map(|(_, provider)| &**provider)
+    }
+
+    #[cold]
+    fn add(&self, target: &str) -> Option<&Place> {
+        // A rule that writes events would be asked about their targets, and so on.
+        if self.is_full() || is_naming() {
+            return None;
+        }
+        let _turn = Turn::begin();
+        let name = self.rule.0(target).filter(|name| !name.is_empty() && !name.contains('\0'));
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = self.place_of(target) {
+            return Some(place);
+        }
+        let provider = name.and_then(|name| {
+            let known = self.filled().filter_map(|place| place.provider.as_ref()).find(|(n, _)| *n == name);
+            let provider = match known {
+                Some((_, provider)) => Arc::clone(provider),
+                None => Arc::new((self.register)(&name).ok()?),
+            };
+            Some((name, provider))
+        });
+        let place = self.places.iter().find(|place| place.get().is_none())?;
+        Some(place.get_or_init(|| Place { target: target.to_owned(), provider }))
+    }
+}
+
+/// Ends with the naming, also where the rule panics.
+struct Turn;
+
+impl Turn {
+    fn begin() -> Self {
+        let _ = NAMING.try_with(|naming| naming.set(true));
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let _ = NAMING.try_with(|naming| naming.set(false));
+    }
+}

@@ -1,0 +1,153 @@
+//! Which provider and keyword the events of a target have.
+//!
+//! ```text
+//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one, or by the rule, or the layer's own
+//!                                             └──▶ keyword:  of the closest target that has one, or the default
+//! ```
+//!
+//! A target that was named holds the modules in it: `app` is closest to `app::net` unless that one was named itself, and has nothing to do with `application`.
+
+use std::sync::Arc;
+
+use tracing_core::Level;
+
+use super::naming::Named;
+use crate::Provider;
+
+/// Targets that one layer may name.
+pub const MAX_TARGETS: usize = 256;
+
+/// Levels of `tracing` from the rarest to the most frequent, with their levels in ETW.
+pub(super) const LEVELS: [(Level, u8); 5] =
+    [(Level::ERROR, 2), (Level::WARN, 3), (Level::INFO, 4), (Level::DEBUG, 5), (Level::TRACE, 6)];
+
+/// The level in ETW: 2 error, 3 warning, 4 information, 5 verbose for DEBUG, and 6 for TRACE, as `tracing-etw` has it.
+pub(super) fn etw_level(level: Level) -> u8 {
+    LEVELS.iter().find(|(known, _)| *known == level).map_or(6, |(_, etw)| *etw)
+}
+
+/// How the events of one target are written.
+#[derive(Clone, Copy)]
+pub(super) struct Route<'a> {
+    pub(super) provider: &'a Provider,
+    pub(super) keyword: u64,
+}
+
+impl Route<'_> {
+    pub(super) fn enabled(&self, level: Level) -> bool {
+        self.provider.enabled(etw_level(level), self.keyword)
+    }
+}
+
+/// What was said about targets: a target and what it stands for, the longest first, so that the first that fits is the closest.
+#[derive(Clone, Debug)]
+pub(super) struct ByTarget<T>(Vec<(String, T)>);
+
+impl<T> Default for ByTarget<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> ByTarget<T> {
+    /// Says something about a target, in place of what was said before.
+    pub(super) fn set(&mut self, target: &str, value: T) {
+        self.0.retain(|(named, _)| named != target);
+        self.0.push((target.to_owned(), value));
+        self.0.sort_by_key(|(named, _)| std::cmp::Reverse(named.len()));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(named, value)| (named.as_str(), value))
+    }
+
+    fn find(&self, target: &str) -> Option<&T> {
+        self.0.iter().find(|(named, _)| is_within(target, named)).map(|(_, value)| value)
+    }
+}
+
+/// All routes of a layer.
+#[derive(Debug)]
+pub(super) struct Routes {
+    /// The layer's own provider.
+    pub(super) provider: Provider,
+    /// The providers of targets.
+    pub(super) others: ByTarget<Arc<Provider>>,
+    /// The same, by a rule.
+    pub(super) named: Option<Named>,
+    pub(super) default_keyword: u64,
+    pub(super) keywords: ByTarget<u64>,
+    /// Where it has any, other targets go nowhere.
+    pub(super) only: ByTarget<()>,
+}
+
+impl Routes {
+    /// Where the events of a target go; `None` for nowhere.
+    pub(super) fn find(&self, target: &str) -> Option<Route<'_>> {
+        if self.only.len() != 0 && self.only.find(target).is_none() {
+            return None;
+        }
+        let other = self.others.find(target).map(|other| &**other);
+        let other = other.or_else(|| self.named.as_ref()?.provider_of(target));
+        let provider = other.unwrap_or(&self.provider);
+        Some(Route { provider, keyword: self.keywords.find(target).copied().unwrap_or(self.default_keyword) })
+    }
+
+    /// Whether the route of a target will stay what it is.
+    pub(super) fn knows(&self, target: &str) -> bool {
+        self.named.as_ref().is_none_or(|named| self.others.find(target).is_some() || named.knows(target))
+    }
+
+    /// The most frequent level that any session may want of any target.
+    pub(super) fn most_frequent(&self) -> Option<Level> {
+        if self.named.as_ref().is_some_and(|named| !named.is_full()) {
+            return Some(Level::TRACE);
+        }
+        let wanted = |level: &Level| self.all().any(|route| route.enabled(*level));
+        LEVELS.iter().rev().map(|(level, _)| *level).find(wanted)
+    }
+
+    /// Every provider with every keyword: more than there are, and none that there is not among them.
+    fn all(&self) -> impl Iterator<Item = Route<'_>> {
+        let others = self.others.iter().map(|(_, other)| &**other);
+        let keywords = || self.keywords.iter().map(|(_, keyword)| *keyword).chain([self.default_keyword]);
+        others
+            .chain(self.named.iter().flat_map(Named::providers))
+            .chain([&self.provider])
+            .flat_map(move |provider| keywords().map(move |keyword| Route { provider, keyword }))
+    }
+}
+
+/// Whether a target is the named one or a module in it.
+fn is_within(target: &str, named: &str) -> bool {
+    target
+        .strip_prefix(named)
+        .is_some_and(|rest| rest.is_empty() || named.is_empty() || rest.starts_with("::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_holds_its_modules_and_no_name_that_merely_begins_like_it() {
+        for (target, named, within) in [
+            ("app", "app", true),
+            ("app::net", "app", true),
+            ("application", "app", false),
+            ("app", "app::net", false),
+            ("anything", "", true),
+        ] {
+            assert_eq!(is_within(target, named), within, "{target} in {named}");
+        }
+    }
+
+    #[test]
+    fn levels_are_those_of_etw_in_their_order() {
+        assert_eq!(LEVELS.map(|(level, _)| etw_level(level)), [2, 3, 4, 5, 6]);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a layer remembers of a span, in the span's extensions.
+//!
+//! Every layer that wrote the start of a span has its own entry, but they agree on the activity id: a span is one activity, whoever writes about it.
+//!
+//! The lock of the extensions is never held while somebody's `Debug` runs, which may write events in the same span.
+
+use traceweir_format::Guid;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
+
+use super::values::Values;
+use crate::provider::activity;
+
+/// What one layer remembers.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Which layer.
+    layer: u64,
+    pub(super) activity: Guid,
+    /// The activity that the span began in.
+    pub(super) related: Option<Guid>,
+    /// The last value of each field.
+    pub(super) values: Values,
+}
+
+/// All layers' entries: one, but for programs with several layers.
+#[derive(Debug, Default)]
+struct States(Vec<State>);
+
+/// Remembers a span that begins. Returns its activity.
+pub(super) fn begin<S>(span: &SpanRef<'_, S>, layer: u64, related: Option<Guid>, values: Values) -> Guid
+where
+    S: for<'a> LookupSpan<'a>,
+{
+    let mut extensions = span.extensions_mut();
+    let others = extensions.get_mut::<States>();
+    let activity =
+        others.as_ref().and_then(|states| states.0.first()).map_or_else(activity::create, |s| s.activity);
+    let state = State { layer, activity, related, values };
+    match others {
+        Some(states) => states.0.push(state),
+        None => extensions.insert(States(vec![state])),
+    }
+    activity
+}
+
+/// Keeps values that came later.
+pub(super) fn record<S>(span: &SpanRef<'_, S>, layer: u64, newer: &Values)
+where
+    S: for<'a> LookupSpan<'a>,
+{
+    if let Some(states) = span.extensions_mut().get_mut::<States>()
+        && let Some(state) = states.0.iter_mut().find(|state| state.layer == layer)
+    {
+        state.values.take_newer(newer);
+    }
+}
+
+/// Forgets a span that ends.
+pub(super) fn end<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<State>
+where
+    S: for<'a> LookupSpan<'a>,
+{
+    let mut extensions = span.extensions_mut();
+    let states = extensions.get_mut::<States>()?;
+    let at = states.0.iter().position(|state| state.layer == layer)?;
+    Some(states.0.swap_remove(at))
+}
+
+/// The activity of a span, if this layer wrote its start.
+pub(super) fn activity_of<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
+where
+    S: for<'a> LookupSpan<'a>,
+{
+    let extensions = span.extensions();
+    let states = extensions.get::<States>()?;
+    states.0.iter().find(|state| state.layer == layer).map(|state| state.activity)
+}
+
+/// The activity of a span or else of the closest one around it that has one.
+pub(super) fn activity_around<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
+where
+    S: for<'a> LookupSpan<'a>,
+{
+    span.scope().find_map(|span| activity_of(&span, layer))
+}

@@ -1,0 +1,320 @@
+//! The values of one event or span as they stand in a payload.
+//!
+//! ```text
+//!   shape     one word for each value: number of its field << 3 │ kind          what the metadata is made of
+//!   payload   the values one after the other                                    what is written
+//!
+//!   kind      in the payload                              TraceLogging type
+//!   I64, U64  8 bytes                                     int64, uint64
+//!   F64       8 bytes                                     double
+//!   Bool      4 bytes                                     bool32
+//!   Text      u16 count, UTF-8                            counted string, shown as UTF-8
+//!   Binary    u16 count, bytes                            binary; also the 16 bytes of numbers of 128 bits, lowest first
+//! ```
+//!
+//! A field without a value has no word in the shape. Texts and bytes share what an event has room for: what goes beyond is cut, at the border of a
+//! character, and a `Debug` that would go on is stopped there. Room is kept for the numbers behind them.
+
+use std::error::Error;
+use std::fmt::{self, Debug, Write};
+
+use traceweir_format::spec::types::{InType, OutType};
+use tracing_core::field::{Field, Visit};
+
+/// Bytes that the values of one event have. A record has 64 KiB; the rest is for its header, the traits and the metadata.
+const MAX_PAYLOAD: usize = 62_000;
+/// Where texts and bytes end: behind it, there is room for numbers and counts.
+const MAX_TEXTS: usize = 60_000;
+/// Bytes that a thread has for its next event, at first and at most.
+const KEPT: (usize, usize) = (512, 16 << 10);
+
+const KIND_BITS: u32 = 3;
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+enum Kind {
+    I64,
+    U64,
+    F64,
+    Bool,
+    Text,
+    Binary,
+}
+
+/// A field's number and the kind of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Described(u16);
+
+impl Described {
+    /// `None` for a field beyond the 8192nd.
+    fn new(field: &Field, kind: Kind) -> Option<Self> {
+        let index = u16::try_from(field.index()).ok()?;
+        let shifted = index << KIND_BITS;
+        (shifted >> KIND_BITS == index).then_some(Self(shifted | kind as u16))
+    }
+
+    /// The field's number at its callsite.
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0 >> KIND_BITS)
+    }
+
+    fn kind(self) -> Kind {
+        match self.0 & ((1 << KIND_BITS) - 1) {
+            0 => Kind::I64,
+            1 => Kind::U64,
+            2 => Kind::F64,
+            3 => Kind::Bool,
+            4 => Kind::Text,
+            _ => Kind::Binary,
+        }
+    }
+
+    /// The number itself, for a hash.
+    pub(super) fn word(self) -> u16 {
+        self.0
+    }
+
+    /// In type and out byte of its metadata.
+    #[allow(clippy::cast_possible_truncation)] // All of these have a byte in TraceLogging.
+    pub(super) fn types(self) -> (u8, u8) {
+        let (input, out) = match self.kind() {
+            Kind::I64 => (InType::INT64, OutType::NULL),
+            Kind::U64 => (InType::UINT64, OutType::NULL),
+            Kind::F64 => (InType::DOUBLE, OutType::NULL),
+            Kind::Bool => (InType::BOOLEAN, OutType::NULL),
+            Kind::Text => (InType::COUNTEDANSISTRING, OutType::UTF8),
+            Kind::Binary => (InType::BINARY, OutType::NULL),
+        };
+        (input.0 as u8, out.0 as u8)
+    }
+
+    /// Splits the value off the front of a payload.
+    fn split(self, payload: &[u8]) -> Option<(&[u8], &[u8])> {
+        let size = match self.kind() {
+            Kind::I64 | Kind::U64 | Kind::F64 => 8,
+            Kind::Bool => 4,
+            Kind::Text | Kind::Binary => {
+                let count = u16::from_le_bytes(*payload.first_chunk()?);
+                usize::from(count).saturating_add(2)
+            }
+        };
+        payload.split_at_checked(size)
+    }
+}
+
+/// Values in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    shape: Vec<Described>,
+    payload: Vec<u8>,
+}
+
+impl Values {
+    pub(super) fn shape(&self) -> &[Described] {
+        &self.shape
+    }
+
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Forgets the values, and has memory for an event of the usual size.
+    pub(super) fn clear(&mut self) {
+        self.shape.clear();
+        self.payload.clear();
+        self.payload.shrink_to(KEPT.1);
+        self.payload.reserve(KEPT.0);
+    }
+
+    /// A copy that takes no more memory than it needs.
+    pub(super) fn to_kept(&self) -> Self {
+        Self { shape: self.shape.as_slice().to_vec(), payload: self.payload.as_slice().to_vec() }
+    }
+
+    /// Each value with its bytes.
+    fn entries(&self) -> impl Iterator<Item = (Described, &[u8])> {
+        let mut rest = self.payload.as_slice();
+        self.shape.iter().map_while(move |described| {
+            let (value, behind) = described.split(rest)?;
+            rest = behind;
+            Some((*described, value))
+        })
+    }
+
+    /// Takes newer values: in place of older ones of the same field, or beside them, in the order of the fields. What an event has no room for is left out.
+    pub(super) fn take_newer(&mut self, newer: &Self) {
+        let replaced = |index| newer.shape.iter().any(|described| described.index() == index);
+        let kept = self.entries().filter(|(described, _)| !replaced(described.index()));
+        let mut all: Vec<_> = kept.chain(newer.entries()).collect();
+        all.sort_by_key(|(described, _)| described.index());
+        let mut merged = Self::default();
+        for (described, bytes) in all {
+            if merged.has_room_for(bytes.len()) {
+                merged.shape.push(described);
+                merged.payload.extend_from_slice(bytes);
+            }
+        }
+        *self = merged;
+    }
+
+    /// Bytes of text that the payload may still take.
+    fn room(&self) -> usize {
+        MAX_TEXTS.saturating_sub(self.payload.len())
+    }
+
+    /// Whether this many bytes fit that cannot be cut.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.payload.len().saturating_add(bytes) <= MAX_PAYLOAD
+    }
+
+    fn put(&mut self, field: &Field, kind: Kind, bytes: &[u8]) {
+        if let Some(described) = Described::new(field, kind)
+            && self.has_room_for(bytes.len())
+        {
+            self.shape.push(described);
+            self.payload.extend_from_slice(bytes);
+        }
+    }
+
+    /// A value behind its count, which is filled in when `fill` has appended it.
+    fn put_counted(&mut self, field: &Field, kind: Kind, fill: impl FnOnce(&mut Self)) {
+        let Some(described) = Described::new(field, kind) else { return };
+        if !self.has_room_for(2) {
+            return;
+        }
+        let at = self.payload.len();
+        self.payload.extend_from_slice(&[0; 2]);
+        let start = self.payload.len();
+        fill(self);
+        // Below `MAX_PAYLOAD`, so that a word holds it.
+        let count = u16::try_from(self.payload.len().saturating_sub(start)).unwrap_or(0);
+        if let Some(place) = self.payload.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *place = count.to_le_bytes();
+        }
+        self.shape.push(described);
+    }
+
+    /// The bytes of a number, behind their count.
+    fn put_wide(&mut self, field: &Field, number: [u8; 16]) {
+        let mut bytes = [0; 18];
+        let (count, value) = bytes.split_at_mut(2);
+        count.copy_from_slice(&16_u16.to_le_bytes());
+        value.copy_from_slice(&number);
+        self.put(field, Kind::Binary, &bytes);
+    }
+
+    fn put_display(&mut self, field: &Field, text: fmt::Arguments<'_>) {
+        self.put_counted(field, Kind::Text, |values| {
+            // A text that ends early, by its own fault or for want of room, is written as far as it came.
+            let _ = Appended(values).write_fmt(text);
+        });
+    }
+}
+
+/// Text that is appended to a payload, as far as there is room.
+struct Appended<'a>(&'a mut Values);
+
+impl Write for Appended<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fitting = prefix(text, self.0.room());
+        self.0.payload.extend_from_slice(fitting.as_bytes());
+        // An error ends the formatting: what came behind the cut would stand as if nothing were missing.
+        if fitting.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// As many whole characters as these bytes hold.
+fn prefix(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    // A character has four bytes at most.
+    (0..4).find_map(|less| text.get(..bytes.checked_sub(less)?)).unwrap_or_default()
+}
+
+impl Visit for Values {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, Kind::F64, &value.to_le_bytes());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Kind::I64, &value.to_le_bytes());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, Kind::U64, &value.to_le_bytes());
+    }
+
+    fn record_i128(&mut self, field: &Field, value: i128) {
+        self.put_wide(field, value.to_le_bytes());
+    }
+
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        self.put_wide(field, value.to_le_bytes());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, Kind::Bool, &u32::from(value).to_le_bytes());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put_counted(field, Kind::Text, |values| {
+            let _ = Appended(values).write_str(value);
+        });
+    }
+
+    fn record_bytes(&mut self, field: &Field, value: &[u8]) {
+        self.put_counted(field, Kind::Binary, |values| {
+            let fitting = value.get(..values.room()).unwrap_or(value);
+            values.payload.extend_from_slice(fitting);
+        });
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.put_display(field, format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.put_display(field, format_args!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for (bytes, expected) in
+            [(0, ""), (1, "a"), (2, "a"), (3, "aä"), (6, "aä"), (7, "aä🚰"), (99, "aä🚰")]
+        {
+            assert_eq!(prefix("aä🚰", bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn newer_values_take_the_place_of_older_ones_and_never_more_than_an_event_has() {
+        let values = |list: &[(u16, &str)]| {
+            let mut values = Values::default();
+            for (index, text) in list {
+                values.shape.push(Described(index << KIND_BITS | Kind::Text as u16));
+                values.payload.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+                values.payload.extend_from_slice(text.as_bytes());
+            }
+            values
+        };
+        let told = |values: &Values| -> Vec<(usize, String)> {
+            values.entries().map(|(d, b)| (d.index(), String::from_utf8(b[2..].to_vec()).unwrap())).collect()
+        };
+        let mut kept = values(&[(0, "a"), (2, "c")]);
+        kept.take_newer(&values(&[(1, "b"), (2, "d")]));
+        assert_eq!(told(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
+        let long = "x".repeat(40_000);
+        kept.take_newer(&values(&[(3, &long)]));
+        kept.take_newer(&values(&[(4, &long), (5, "e")]));
+        let indices: Vec<usize> = told(&kept).iter().map(|(index, _)| *index).collect();
+        assert_eq!(indices, [0, 1, 2, 3, 5], "what has no room is left out");
+        assert!(kept.payload.len() <= MAX_PAYLOAD);
+    }
+}

@@ -1,0 +1,216 @@
+//! Events: names, levels, fields of all kinds, records of `log`.
+
+use std::fmt;
+
+use traceweir::Guid;
+use traceweir::layer::LayerBuilder;
+use tracing::{debug, error, event, info, trace, warn};
+use tracing_subscriber::prelude::*;
+
+use crate::{NAME, Recording, alone, install, provider, recorded};
+
+#[test]
+fn fields_of_all_kinds_arrive_with_their_types() {
+    alone("events::fields_of_all_kinds_arrive_with_their_types", |folder| {
+        let seen = recorded(folder, || {
+            let broken = std::io::Error::other("out of paper");
+            let broken: &(dyn std::error::Error + 'static) = &broken;
+            let (none, some) = (None::<u32>, Some(5_u32));
+            info!(
+                name: "kinds",
+                i = -7_i64, u = u64::MAX, small = 3_u8, f = 2.5_f64, yes = true, no = false,
+                text = "grün", bytes = &b"\x00\xff"[..], error = broken,
+                wide = -2_i128, wider = 1_u128 << 100,
+                debug = ?[1, 2], display = %Guid::from_u128(1), none, some, empty = "",
+                "message {}", 1
+            );
+        });
+        let [event] = &seen[..] else { panic!("{seen:#?}") };
+        assert_eq!((event.name.as_str(), event.level, event.opcode, event.keyword), ("kinds", 4, 0, 1));
+        assert_eq!((event.provider, event.provider_name.as_str()), (provider(), NAME));
+        assert_eq!((event.activity, event.related), (Guid::NULL, None));
+        let minus_two = format!("Bytes({:?})", (-2_i128).to_le_bytes());
+        let power = format!("Bytes({:?})", (1_u128 << 100).to_le_bytes());
+        let mut expected = vec![
+            ("message", "\"message 1\""),
+            ("i", "I64(-7)"),
+            ("u", "U64(18446744073709551615)"),
+            ("small", "U64(3)"),
+            ("f", "F64(2.5)"),
+            ("yes", "Bool(true)"),
+            ("no", "Bool(false)"),
+            ("text", "\"grün\""),
+            ("bytes", "Bytes([0, 255])"),
+            ("error", "\"out of paper\""),
+            ("wide", &minus_two),
+            ("wider", &power),
+            ("debug", "\"[1, 2]\""),
+            ("display", "\"00000000-0000-0000-0000-000000000001\""),
+            ("some", "U64(5)"),
+            ("empty", "\"\""),
+        ];
+        let mut fields = event.fields();
+        // Where the message stands is the macro's business.
+        fields.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(fields, expected);
+    });
+}
+
+#[test]
+fn levels_and_names_are_those_of_tracing_etw() {
+    alone("events::levels_and_names_are_those_of_tracing_etw", |folder| {
+        let seen = recorded(folder, || {
+            error!("e");
+            warn!("w");
+            info!("i");
+            debug!("d");
+            trace!("t");
+        });
+        assert_eq!(seen.iter().map(|e| e.level).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+        assert!(
+            seen.iter().all(|e| e.name.starts_with("event ") && e.name.contains("events.rs:")),
+            "{seen:#?}"
+        );
+    });
+}
+
+#[test]
+fn one_callsite_may_have_other_types_each_time_and_two_fields_of_one_name() {
+    alone("events::one_callsite_may_have_other_types_each_time_and_two_fields_of_one_name", |folder| {
+        let seen = recorded(folder, || {
+            let values: [&dyn tracing::Value; 3] = [&1_i64, &"one", &true];
+            for _ in 0..3 {
+                for value in values {
+                    info!(name: "v", value, twice = 1, twice = "again");
+                }
+            }
+        });
+        let expected = ["I64(1)", "\"one\"", "Bool(true)"].repeat(3);
+        assert_eq!(seen.len(), expected.len());
+        for (event, value) in seen.iter().zip(expected) {
+            assert_eq!(event.fields(), [("value", value), ("twice", "I64(1)"), ("twice", "\"again\"")]);
+        }
+    });
+}
+
+/// Writes events while it is written.
+struct Talkative;
+
+impl fmt::Debug for Talkative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        info!(name: "inner", n = 1, "while formatting");
+        f.write_str("talkative")
+    }
+}
+
+/// Goes on for as long as anybody listens.
+struct Endless;
+
+impl fmt::Debug for Endless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        loop {
+            f.write_str("äöü")?;
+        }
+    }
+}
+
+#[test]
+fn what_a_debug_does_cannot_hurt() {
+    alone("events::what_a_debug_does_cannot_hurt", |folder| {
+        let seen = recorded(folder, || {
+            let span = tracing::info_span!("s", late = tracing::field::Empty);
+            span.in_scope(|| {
+                info!(name: "outer", talk = ?Talkative, after = 2);
+                span.record("late", tracing::field::debug(Talkative));
+                info!(name: "endless", endless = ?Endless, after = 3, wide = 4_u128, text = "behind");
+            });
+            drop(span);
+            let panicked = std::panic::catch_unwind(|| info!(name: "never", p = ?Panics));
+            assert!(panicked.is_err());
+            info!(name: "goes on", n = 4);
+        });
+        let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names, ["s", "inner", "outer", "inner", "endless", "s", "goes on"]);
+        assert_eq!(seen[2].fields(), [("talk", "\"talkative\""), ("after", "I64(2)")]);
+        let endless = seen[4].field("endless").unwrap();
+        assert!(endless.len() > 50_000 && endless.trim_matches('"').starts_with("äöüäöü"));
+        let wide = format!("Bytes({:?})", 4_u128.to_le_bytes());
+        assert_eq!(seen[4].fields()[1..], [("after", "I64(3)"), ("wide", &wide), ("text", "\"\"")]);
+        assert_eq!(seen[5].fields(), [("late", "\"talkative\"")]);
+        assert_eq!(seen[6].fields(), [("n", "I64(4)")]);
+    });
+}
+
+struct Panics;
+
+impl fmt::Debug for Panics {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("a value that cannot be shown")
+    }
+}
+
+#[test]
+fn records_of_log_are_routed_by_their_own_target() {
+    alone("events::records_of_log_are_routed_by_their_own_target", |folder| {
+        let other = "Traceweir.Test.Layer.Db";
+        install(LayerBuilder::new(NAME).with_target_provider("db", other).with_target_keyword("net", 0x40));
+        tracing_log::LogTracer::init().unwrap();
+        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(other)]);
+        log::warn!("plain {}", 1);
+        log::info!(target: "db::pool", "to the other");
+        log::debug!(target: "net", "with a keyword");
+        let line = line!() - 3;
+        let seen = recording.events();
+        assert_eq!(seen.len(), 3);
+        assert!(seen.iter().all(|e| e.name == "log event"), "{seen:#?}");
+        let told: Vec<_> = seen
+            .iter()
+            .map(|e| (e.provider_name.as_str(), e.level, e.keyword, e.field("log.target").unwrap()))
+            .collect();
+        assert_eq!(
+            told,
+            [(NAME, 3, 1, "\"layer::events\""), (other, 4, 1, "\"db::pool\""), (NAME, 5, 0x40, "\"net\"")]
+        );
+        assert_eq!(seen[0].field("message"), Some("\"plain 1\""));
+        assert_eq!(seen[0].field("log.line"), Some(format!("U64({line})").as_str()));
+        assert!(seen[0].field("log.file").unwrap().contains("events.rs"));
+        assert_eq!(seen[0].field("log.module_path"), Some("\"layer::events\""));
+    });
+}
+
+#[test]
+fn other_layers_see_what_no_session_wants() {
+    alone("events::other_layers_see_what_no_session_wants", |folder| {
+        let (told, hears) = std::sync::mpsc::channel();
+        let layer = LayerBuilder::new(NAME).build().unwrap();
+        let strict = LayerBuilder::new("Traceweir.Test.Layer.Strict").build().unwrap();
+        let errors_only = tracing_subscriber::filter::LevelFilter::ERROR;
+        tracing_subscriber::registry()
+            .with(Telling(told))
+            .with(layer)
+            .with(strict.with_filter(errors_only))
+            .init();
+        event!(tracing::Level::INFO, "before any session");
+        let recording =
+            Recording::of(folder, &[provider(), Guid::from_provider_name("Traceweir.Test.Layer.Strict")]);
+        info!("during");
+        error!("for both");
+        let seen = recording.events();
+        info!("after");
+        assert_eq!(hears.try_iter().count(), 4);
+        let names: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.level)).collect();
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [(NAME, 2), (NAME, 4), ("Traceweir.Test.Layer.Strict", 2)]);
+    });
+}
+
+/// A layer that tells of every event.
+struct Telling(std::sync::mpsc::Sender<()>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Telling {
+    fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        self.0.send(()).unwrap();
+    }
+}

@@ -1,0 +1,166 @@
+//! The layer for `tracing`, seen from the other end: what programs say with its macros is recorded by a real session, decoded and compared.
+//!
+//! A process has one subscriber for all threads and one logger, so every test runs in a process of its own.
+
+mod enabling;
+mod events;
+mod memory;
+mod spans;
+mod targets;
+
+use std::path::{Path, PathBuf};
+
+use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::layer::LayerBuilder;
+use traceweir::{Guid, PrivateSession};
+use traceweir_decode::schema::Field;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::etl;
+use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
+use tracing_subscriber::prelude::*;
+
+#[path = "../consumer_support/mod.rs"]
+mod support;
+#[path = "../consumer_support/daemon.rs"]
+mod support_daemon;
+use support_daemon::{alone, be_a_daemon};
+
+#[test]
+#[ignore = "the part of a process of its own"]
+fn daemon_role() {
+    be_a_daemon();
+}
+
+/// The provider of most tests.
+const NAME: &str = "Traceweir.Test.Layer";
+
+fn provider() -> Guid {
+    Guid::from_provider_name(NAME)
+}
+
+/// Makes a layer the whole process's subscriber.
+fn install(layer: LayerBuilder) {
+    tracing_subscriber::registry().with(layer.build().unwrap()).init();
+}
+
+fn params(level: u8, any: u64) -> EnableParams {
+    EnableParams { level, match_any: any, ..EnableParams::default() }
+}
+
+fn config(file: PathBuf) -> SessionConfig {
+    SessionConfig {
+        name: "layer".to_owned(),
+        log_file_mode: 1,
+        log_file: Some(file),
+        maximum_buffers: 400,
+        ring_bytes: 4 << 20,
+        ..SessionConfig::default()
+    }
+}
+
+/// A session in this process.
+struct Recording {
+    session: PrivateSession,
+    file: PathBuf,
+}
+
+impl Recording {
+    /// Of these providers, everything.
+    fn of(folder: &Path, providers: &[Guid]) -> Self {
+        let file = folder.join("layer.etl");
+        let session = PrivateSession::start(&config(file.clone())).unwrap();
+        for provider in providers {
+            session.enable(*provider, &params(0, 0)).unwrap();
+        }
+        Self { session, file }
+    }
+
+    /// Ends it: what it has, none of it lost.
+    fn events(self) -> Vec<Seen> {
+        assert_eq!(self.session.stop().unwrap().events_lost, 0);
+        read(&self.file)
+    }
+}
+
+/// Records what `program` does under a layer with the defaults.
+fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<Seen> {
+    install(LayerBuilder::new(NAME));
+    let recording = Recording::of(folder, &[provider()]);
+    program();
+    recording.events()
+}
+
+/// One event, decoded.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    provider: Guid,
+    provider_name: String,
+    name: String,
+    level: u8,
+    opcode: u8,
+    keyword: u64,
+    thread: u32,
+    activity: Guid,
+    related: Option<Guid>,
+    /// Names and values, as Rust prints these.
+    fields: Vec<(String, String)>,
+}
+
+impl Seen {
+    fn fields(&self) -> Vec<(&str, &str)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+}
+
+#[derive(Default)]
+struct Fields(Vec<(String, String)>);
+
+impl<'p> Visitor<'p> for Fields {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        let value = match value {
+            Value::Text8(text) => format!("{:?}", std::str::from_utf8(text).unwrap()),
+            other => format!("{other:?}"),
+        };
+        self.0.push((field.name.to_string(), value));
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+/// The events of a file that no rule finds fault with, in the order of time.
+fn read(path: &Path) -> Vec<Seen> {
+    let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
+    assert!(trace.is_finalised() && trace.defects().is_empty(), "{:?}", trace.defects());
+    let mut decoder = traceweir_decode::Decoder::new();
+    let (mut seen, mut events) = (Vec::new(), trace.events());
+    while let Some(record) = events.next().unwrap() {
+        if record.descriptor().channel != CHANNEL_TRACELOGGING {
+            continue;
+        }
+        let found = decoder.find(&record).unwrap();
+        let mut fields = Fields::default();
+        let rest = Walker::default().walk(&found.known.schema, found.payload, 8, &mut fields).unwrap();
+        assert!(rest.is_empty(), "bytes that no field claims: {rest:?}");
+        let descriptor = record.descriptor();
+        seen.push(Seen {
+            provider: record.provider(),
+            provider_name: found.known.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
+            name: found.known.event_name.as_deref().unwrap_or_default().to_owned(),
+            level: descriptor.level,
+            opcode: descriptor.opcode,
+            keyword: descriptor.keyword,
+            thread: record.thread_id(),
+            activity: record.activity().unwrap_or(Guid::NULL),
+            related: record.items().related_activity(),
+            fields: fields.0,
+        });
+    }
+    seen
+}

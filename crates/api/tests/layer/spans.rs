@@ -1,0 +1,219 @@
+//! Spans as activities.
+
+use traceweir::Guid;
+use traceweir::layer::LayerBuilder;
+use traceweir::provider::activity;
+use tracing::{Instrument, field, info, info_span, warn_span};
+
+use crate::{NAME, Recording, Seen, alone, provider, recorded};
+
+const START: u8 = 1;
+const STOP: u8 = 2;
+
+fn one<'a>(seen: &'a [Seen], name: &str, opcode: u8) -> &'a Seen {
+    let mut fitting = seen.iter().filter(|e| e.name == name && e.opcode == opcode);
+    let found = fitting.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
+    assert!(fitting.next().is_none(), "{name} with opcode {opcode} twice in {seen:#?}");
+    found
+}
+
+#[test]
+fn nested_spans_are_activities_that_relate_to_each_other() {
+    alone("spans::nested_spans_are_activities_that_relate_to_each_other", |folder| {
+        let seen = recorded(folder, || {
+            info!(name: "outside", x = 1);
+            let outer = warn_span!("outer", a = 1, late = field::Empty);
+            let entered = outer.enter();
+            info!(name: "in outer", x = 2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let inner = info_span!(parent: &outer, "inner", b = "x");
+                    inner.in_scope(|| info!(name: "in inner", x = 3));
+                    drop(inner);
+                    info!(name: "beside", x = 4);
+                });
+            });
+            outer.record("late", 9_i64);
+            outer.record("a", "changed");
+            drop(entered);
+        });
+        let order: Vec<_> = seen.iter().map(|e| (e.name.as_str(), e.opcode)).collect();
+        let expected = [
+            ("outside", 0),
+            ("outer", START),
+            ("in outer", 0),
+            ("inner", START),
+            ("in inner", 0),
+            ("inner", STOP),
+            ("beside", 0),
+            ("outer", STOP),
+        ];
+        assert_eq!(order, expected);
+        let (outer, inner) = (seen[1].activity, seen[3].activity);
+        assert!(!outer.is_null() && !inner.is_null() && outer != inner);
+        let ids: Vec<_> = seen.iter().map(|e| (e.activity, e.related)).collect();
+        let nobody = Guid::NULL;
+        assert_eq!(
+            ids,
+            [
+                (nobody, None),
+                (outer, None),
+                (outer, None),
+                (inner, Some(outer)),
+                (inner, None),
+                (inner, Some(outer)),
+                (nobody, None),
+                (outer, None),
+            ]
+        );
+        assert_eq!(seen[1].fields(), [("a", "I64(1)")]);
+        assert_eq!(seen[7].fields(), [("a", "\"changed\""), ("late", "I64(9)")], "last values");
+        assert_eq!((seen[1].level, seen[7].level), (3, 3));
+        assert_ne!(seen[3].thread, seen[1].thread);
+    });
+}
+
+#[test]
+fn entering_and_leaving_writes_nothing_and_keeps_the_activity() {
+    alone("spans::entering_and_leaving_writes_nothing_and_keeps_the_activity", |folder| {
+        let seen = recorded(folder, || {
+            let task = info_span!("task", id = 1);
+            // As an executor does it: polled again and again, on whatever thread.
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let task = task.clone();
+                    scope.spawn(move || {
+                        for step in 0..10 {
+                            task.in_scope(|| info!(name: "step", thread, step));
+                        }
+                    });
+                }
+            });
+        });
+        let activity = one(&seen, "task", START).activity;
+        assert_eq!(one(&seen, "task", STOP).activity, activity);
+        let steps: Vec<_> = seen.iter().filter(|e| e.name == "step").collect();
+        assert_eq!((steps.len(), seen.len()), (30, 32));
+        assert!(steps.iter().all(|e| e.activity == activity));
+        assert_eq!(seen.last().unwrap().opcode, STOP);
+    });
+}
+
+/// Pending a few times before it is ready.
+async fn several_polls() {
+    for n in 0..3 {
+        info!(name: "poll", n);
+        let mut first = true;
+        std::future::poll_fn(move |_| {
+            if std::mem::take(&mut first) { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+        })
+        .await;
+    }
+}
+
+#[test]
+fn futures_that_alternate_keep_their_activities_apart() {
+    alone("spans::futures_that_alternate_keep_their_activities_apart", |folder| {
+        let seen = recorded(folder, || {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let mut tasks = [
+                Some(Box::pin(several_polls().instrument(info_span!("first")))),
+                Some(Box::pin(several_polls().instrument(info_span!("second")))),
+            ];
+            while tasks.iter().any(Option::is_some) {
+                for task in &mut tasks {
+                    if let Some(future) = task
+                        && future.as_mut().poll(&mut context).is_ready()
+                    {
+                        *task = None;
+                    }
+                }
+            }
+        });
+        let (first, second) = (one(&seen, "first", START).activity, one(&seen, "second", START).activity);
+        one(&seen, "first", STOP);
+        one(&seen, "second", STOP);
+        for activity in [first, second] {
+            let numbers: Vec<_> = seen
+                .iter()
+                .filter(|e| e.name == "poll" && e.activity == activity)
+                .map(|e| e.fields())
+                .collect();
+            assert_eq!(numbers, [[("n", "I64(0)")], [("n", "I64(1)")], [("n", "I64(2)")]]);
+        }
+    });
+}
+
+#[test]
+fn what_follows_from_another_span_says_so() {
+    alone("spans::what_follows_from_another_span_says_so", |folder| {
+        let seen = recorded(folder, || {
+            let (cause, effect) = (info_span!("cause"), info_span!("effect", n = 1));
+            effect.follows_from(&cause);
+        });
+        let transfer = one(&seen, "effect", 240);
+        assert_eq!(transfer.activity, one(&seen, "effect", START).activity);
+        assert_eq!(transfer.related, Some(one(&seen, "cause", START).activity));
+        assert_eq!(transfer.fields(), []);
+    });
+}
+
+#[test]
+fn a_span_without_parent_relates_to_the_activity_of_its_thread() {
+    alone("spans::a_span_without_parent_relates_to_the_activity_of_its_thread", |folder| {
+        let id = activity::create();
+        let seen = recorded(folder, || {
+            activity::set(id);
+            info!(name: "before", n = 1);
+            info_span!("root").in_scope(|| info!(name: "within", n = 2));
+            activity::set(Guid::NULL);
+        });
+        assert_eq!(one(&seen, "before", 0).activity, id);
+        assert_eq!(one(&seen, "root", START).related, Some(id));
+        assert_eq!(one(&seen, "within", 0).activity, one(&seen, "root", START).activity);
+    });
+}
+
+#[test]
+fn a_span_that_nobody_wanted_leaves_its_events_to_the_one_around_it() {
+    alone("spans::a_span_that_nobody_wanted_leaves_its_events_to_the_one_around_it", |folder| {
+        crate::install(LayerBuilder::new(NAME));
+        let early = info_span!("early");
+        let recording = Recording::of(folder, &[]);
+        recording.session.enable(provider(), &crate::params(4, 0)).unwrap();
+        let outer = info_span!("outer");
+        outer.in_scope(|| {
+            tracing::debug_span!("unwanted").in_scope(|| info!(name: "in outer", n = 1));
+            early.in_scope(|| info!(name: "in both", n = 2));
+        });
+        early.in_scope(|| info!(name: "in early", n = 3));
+        drop((outer, early));
+        let seen = recording.events();
+        assert_eq!(one(&seen, "in outer", 0).activity, one(&seen, "outer", START).activity);
+        assert_eq!(one(&seen, "in both", 0).activity, one(&seen, "outer", START).activity);
+        assert_eq!(one(&seen, "in early", 0).activity, Guid::NULL);
+        assert_eq!(seen.len(), 5, "{seen:#?}");
+    });
+}
+
+#[test]
+fn two_layers_agree_on_the_activity_of_a_span() {
+    alone("spans::two_layers_agree_on_the_activity_of_a_span", |folder| {
+        use tracing_subscriber::prelude::*;
+        let other = "Traceweir.Test.Layer.Other";
+        tracing_subscriber::registry()
+            .with(LayerBuilder::new(NAME).build().unwrap())
+            .with(LayerBuilder::new(other).build().unwrap())
+            .init();
+        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(other)]);
+        info_span!("both", n = 1).record("n", 2_i64);
+        let seen = recording.events();
+        assert_eq!(seen.len(), 4, "{seen:#?}");
+        assert!(seen.iter().all(|e| e.activity == seen[0].activity && !e.activity.is_null()));
+        for name in [NAME, other] {
+            let of_one: Vec<_> = seen.iter().filter(|e| e.provider_name == name).cloned().collect();
+            assert_eq!(one(&of_one, "both", START).fields(), [("n", "I64(1)")]);
+            assert_eq!(one(&of_one, "both", STOP).fields(), [("n", "I64(2)")]);
+        }
+    });
+}

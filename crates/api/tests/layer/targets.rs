@@ -1,0 +1,176 @@
+//! Targets as providers and as keywords; what a builder refuses.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use traceweir::layer::{LayerBuilder, MAX_TARGETS};
+use traceweir::{Guid, Status};
+use traceweir_format::tracelogging::Traits;
+
+use tracing::info;
+use tracing_subscriber::Registry;
+use tracing_subscriber::prelude::*;
+
+use crate::{NAME, Recording, alone, install, params, provider, read};
+
+#[test]
+fn the_closest_target_decides_about_provider_and_keyword() {
+    alone("targets::the_closest_target_decides_about_provider_and_keyword", |folder| {
+        let (db, pool) = ("Traceweir.Test.Layer.Db", "Traceweir.Test.Layer.Pool");
+        install(
+            LayerBuilder::new(NAME)
+                .with_default_keyword(0x10)
+                .with_target_provider("app::db", db)
+                .with_target_provider("app::db::pool", pool)
+                .with_target_provider("sql", db)
+                .with_target_keyword("app", 0x1)
+                .with_target_keyword("app::db::pool::wait", 0x2),
+        );
+        let recording = Recording::of(
+            folder,
+            &[provider(), Guid::from_provider_name(db), Guid::from_provider_name(pool)],
+        );
+        info!(target: "app", n = 0);
+        info!(target: "application", n = 1);
+        info!(target: "app::db", n = 2);
+        info!(target: "app::db::pool", n = 3);
+        info!(target: "app::db::pool::wait", n = 4);
+        info!(target: "sql::parse", n = 5);
+        info!(target: "else", n = 6);
+        let seen = recording.events();
+        let told: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.keyword)).collect();
+        let expected = [(NAME, 1), (NAME, 0x10), (db, 1), (pool, 1), (pool, 2), (db, 0x10), (NAME, 0x10)];
+        assert_eq!(told, expected);
+        assert!(seen.iter().all(|e| e.provider == Guid::from_provider_name(&e.provider_name)));
+    });
+}
+
+#[test]
+fn every_target_may_have_a_provider_by_rule() {
+    alone("targets::every_target_may_have_a_provider_by_rule", |folder| {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let of_crate = |target: &str| {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            info!(target: "rule", n = 0, "asked about {target}");
+            let name = target.split("::").next().filter(|name| *name != "nameless")?;
+            Some(format!("{NAME}.{name}"))
+        };
+        install(LayerBuilder::new(NAME).with_target_provider("own", NAME).with_target_providers(of_crate));
+        let names = ["a", "b"].map(|name| format!("{NAME}.{name}"));
+        let ids = names.each_ref().map(|name| Guid::from_provider_name(name));
+        let recording = Recording::of(folder, &[provider(), ids[0]]);
+        let say = |n: u32| {
+            info!(target: "a", n);
+            info!(target: "a::inner", n);
+            info!(target: "b", n);
+            log::info!(target: "a::of_log", "{n}");
+            info!(target: "nameless", n);
+            info!(target: "own::inner", n);
+        };
+        tracing_log::LogTracer::init().unwrap();
+        say(1);
+        recording.session.enable(ids[1], &params(4, 0)).unwrap();
+        say(2);
+        recording.session.disable(ids[0]).unwrap();
+        say(3);
+        assert_eq!(ASKED.load(Ordering::Relaxed), 5, "once for each target");
+        let seen = recording.events();
+        let count = |name: &str| seen.iter().filter(|e| e.provider_name == name).count();
+        // The rule's own events, which it cannot be asked about, are among those of the layer's provider.
+        assert_eq!((count(&names[0]), count(&names[1]), count(NAME)), (6, 2, 6 + 5), "{seen:#?}");
+    });
+}
+
+#[test]
+fn targets_beyond_the_bound_go_to_the_own_provider() {
+    alone("targets::targets_beyond_the_bound_go_to_the_own_provider", |folder| {
+        let many = format!("{NAME}.Many");
+        let name = many.clone();
+        install(LayerBuilder::new(NAME).with_target_providers(move |_| Some(name.clone())));
+        tracing_log::LogTracer::init().unwrap();
+        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(&many)]);
+        for n in 0..MAX_TARGETS + 44 {
+            log::info!(target: &format!("target {n}"), "{n}");
+        }
+        let seen = recording.events();
+        let (first, rest) = seen.split_at(MAX_TARGETS);
+        assert!(first.iter().all(|e| e.provider_name == many));
+        assert!(rest.len() == 44 && rest.iter().all(|e| e.provider_name == NAME));
+    });
+}
+
+#[test]
+fn a_session_picks_targets_by_their_keywords() {
+    alone("targets::a_session_picks_targets_by_their_keywords", |folder| {
+        install(LayerBuilder::new(NAME).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4));
+        let recording = Recording::of(folder, &[]);
+        recording.session.enable(provider(), &params(0, 0x6)).unwrap();
+        info!(name: "net", target: "net", n = 1);
+        info!(name: "disk", target: "disk", n = 1);
+        info!(name: "other", n = 1);
+        recording.session.enable(provider(), &params(0, 0x2)).unwrap();
+        info!(name: "net", target: "net", n = 2);
+        info!(name: "disk", target: "disk", n = 2);
+        let seen = recording.events();
+        assert_eq!(seen.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["net", "disk", "net"]);
+    });
+}
+
+#[test]
+fn a_layer_for_one_target_writes_no_other() {
+    alone("targets::a_layer_for_one_target_writes_no_other", |folder| {
+        let layer = LayerBuilder::new(NAME).build_with_target("mine").unwrap();
+        tracing_subscriber::registry().with(layer).init();
+        let recording = Recording::of(folder, &[provider()]);
+        for _ in 0..2 {
+            info!(name: "mine", target: "mine::inner", n = 1);
+            info!(name: "other", target: "other", n = 1);
+            info!(name: "named like the provider", target: NAME, n = 1);
+        }
+        let seen = recording.events();
+        assert_eq!(seen.len(), 4, "{seen:#?}");
+        assert!(seen.iter().all(|e| e.name != "other"));
+    });
+}
+
+#[test]
+fn id_and_group_are_those_that_the_builder_was_given() {
+    alone("targets::id_and_group_are_those_that_the_builder_was_given", |folder| {
+        let (id, group) =
+            (Guid::from_u128(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954), Guid::from_u128(0x7777));
+        let builder = LayerBuilder::new(NAME);
+        assert_eq!(builder.get_provider_id(), provider());
+        let builder = builder.with_provider_id(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954_u128);
+        assert_eq!(builder.get_provider_id(), id);
+        install(builder.with_provider_group(group));
+        let recording = Recording::of(folder, &[id]);
+        info!("grouped");
+        let file = recording.file.clone();
+        assert_eq!(recording.events()[0].provider, id);
+        assert_eq!(read(&file)[0].provider_name, NAME);
+        let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
+        let mut events = trace.events();
+        let mut found = None;
+        while let Some(record) = events.next().unwrap() {
+            let traits = record.items().data_of(traceweir_format::spec::event::ExtType::PROV_TRAITS);
+            found = found.or(traits.and_then(|traits| Traits::parse(traits).unwrap().group()));
+        }
+        assert_eq!(found, Some(group));
+    });
+}
+
+#[test]
+fn a_builder_refuses_what_cannot_be() {
+    alone("targets::a_builder_refuses_what_cannot_be", |_| {
+        let refused = |builder: LayerBuilder| builder.build::<Registry>().err().map(|e| e.status());
+        let wrong = Some(Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(refused(LayerBuilder::new("")), wrong);
+        assert_eq!(refused(LayerBuilder::new("a\0b")), wrong);
+        assert_eq!(refused(LayerBuilder::new(NAME).with_provider_group(Guid::NULL)), wrong);
+        assert_eq!(refused(LayerBuilder::new(NAME).with_target_provider("t", "")), wrong);
+        let many = |n: usize| {
+            (0..n).fold(LayerBuilder::new(NAME), |b, i| b.with_target_keyword(&format!("t{i}"), 1))
+        };
+        assert_eq!(refused(many(MAX_TARGETS + 1)), wrong);
+        assert_eq!(refused(many(MAX_TARGETS)), None);
+        assert!(refused(LayerBuilder::new(&"n".repeat(70_000))).is_some(), "traits have 64 KiB");
+    });
+}

@@ -1,0 +1,90 @@
+#include <evntprov.h>
+
+#ifndef TRACEWEIR_MC_COMMON
+#define TRACEWEIR_MC_COMMON
+
+/* What sessions want of a provider; changed by its callback, read without a lock. */
+typedef struct _MCGEN_TRACE_CONTEXT {
+    REGHANDLE RegistrationHandle;
+    ULONGLONG MatchAnyKeyword;
+    ULONGLONG MatchAllKeyword;
+    UCHAR Level;
+    UCHAR IsEnabled;
+} MCGEN_TRACE_CONTEXT, *PMCGEN_TRACE_CONTEXT;
+
+static inline void NTAPI McGenControlCallbackV2(LPCGUID SourceId, ULONG ControlCode, UCHAR Level, ULONGLONG MatchAnyKeyword,
+                                                ULONGLONG MatchAllKeyword, PEVENT_FILTER_DESCRIPTOR FilterData,
+                                                PVOID CallbackContext) {
+    PMCGEN_TRACE_CONTEXT Context = (PMCGEN_TRACE_CONTEXT)CallbackContext;
+    (void)SourceId;
+    (void)FilterData;
+    if (ControlCode > 1) {
+        return; /* A request for the state changes nothing. */
+    }
+    __atomic_store_n(&Context->Level, Level, __ATOMIC_RELAXED);
+    __atomic_store_n(&Context->MatchAnyKeyword, MatchAnyKeyword, __ATOMIC_RELAXED);
+    __atomic_store_n(&Context->MatchAllKeyword, MatchAllKeyword, __ATOMIC_RELAXED);
+    __atomic_store_n(&Context->IsEnabled, (UCHAR)ControlCode, __ATOMIC_RELEASE);
+}
+
+static inline ULONG McGenEventRegister(LPCGUID ProviderId, PMCGEN_TRACE_CONTEXT Context) {
+    ULONG Status;
+    if (Context->RegistrationHandle != 0) {
+        return 0; /* Registered already. */
+    }
+    Status = EventRegister(ProviderId, McGenControlCallbackV2, Context, &Context->RegistrationHandle);
+    if (Status == 0) {
+        /* Sessions are told which file the compiled manifest is in. Without that traces are only harder to read. */
+        (void)EventSetInformation(Context->RegistrationHandle, EventProviderBinaryTrackInfo, NULL, 0);
+    }
+    return Status;
+}
+
+static inline ULONG McGenEventUnregister(PMCGEN_TRACE_CONTEXT Context) {
+    REGHANDLE Handle = Context->RegistrationHandle;
+    if (Handle == 0) {
+        return 0;
+    }
+    Context->RegistrationHandle = 0;
+    __atomic_store_n(&Context->IsEnabled, (UCHAR)0, __ATOMIC_RELAXED);
+    return EventUnregister(Handle);
+}
+
+/* Whether any session may want an event of this level and keyword; sessions that do not are sorted out by EventWrite. */
+static inline BOOL McGenLevelKeywordEnabled(const MCGEN_TRACE_CONTEXT *Context, UCHAR Level, ULONGLONG Keyword) {
+    UCHAR Most;
+    ULONGLONG Any, All;
+    if (__builtin_expect(__atomic_load_n(&Context->IsEnabled, __ATOMIC_ACQUIRE) == 0, 1)) {
+        return 0;
+    }
+    Most = __atomic_load_n(&Context->Level, __ATOMIC_RELAXED);
+    Any = __atomic_load_n(&Context->MatchAnyKeyword, __ATOMIC_RELAXED);
+    All = __atomic_load_n(&Context->MatchAllKeyword, __ATOMIC_RELAXED);
+    return (Level <= Most || Most == 0) &&
+           (Keyword == 0 || ((Any == 0 || (Keyword & Any) != 0) && (Keyword & All) == All));
+}
+
+/* A text with its NUL; none is written as NULL. */
+static inline void McGenText8(PEVENT_DATA_DESCRIPTOR Block, PCSTR Text) {
+    ULONG Length = 0;
+    if (Text == NULL) {
+        Text = "NULL";
+    }
+    while (Text[Length] != 0) {
+        Length++;
+    }
+    EventDataDescCreate(Block, Text, Length + 1);
+}
+
+static inline void McGenText16(PEVENT_DATA_DESCRIPTOR Block, PCWSTR Text) {
+    ULONG Length = 0;
+    if (Text == NULL) {
+        Text = u"NULL";
+    }
+    while (Text[Length] != 0) {
+        Length++;
+    }
+    EventDataDescCreate(Block, Text, (Length + 1) * 2);
+}
+
+#endif /* TRACEWEIR_MC_COMMON */

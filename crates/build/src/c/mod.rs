@@ -1,0 +1,144 @@
+//! C and C++ headers, in the manner of the message compiler: constants, descriptors, and macros that write events.
+//!
+//! ```text
+//!   EventRegisterExample_Workshop()      EventUnregisterExample_Workshop()
+//!   EventEnabledMapped()                 one load and a test while nobody listens
+//!   EventWriteMapped(Tool, Guards)       arguments are not evaluated while nobody listens
+//!   EventWriteMapped_AssumeEnabled(…)    for those who asked already
+//!   EventWriteMapped_Activity(ActivityId, RelatedActivityId, …)
+//! ```
+//!
+//! Everything stands on the documented functions of `evntprov.h`. Arguments are the fields of the template in their order: counts and
+//! lengths are given by the caller, arrays as pointers. What has no size that other fields tell (structures, arrays of texts, counted
+//! texts) takes two arguments, first the number of bytes.
+
+mod event;
+
+use std::fmt::Write;
+
+use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition};
+use traceweir_format::Guid;
+
+use crate::code::{Code, comment};
+use crate::ident::{Taken, c_name, constant};
+use crate::manifest::{COptions, Manifest};
+use crate::plan;
+
+/// What all headers of a program share.
+const COMMON: &str = include_str!("common.h");
+
+/// The text of the header.
+pub(crate) fn header(manifest: &Manifest, options: &COptions) -> String {
+    let mut code = Code::default();
+    let guard = format!("TRACEWEIR_MC_{}_H", constant(&manifest.stem()));
+    code.line(format!(
+        "/* Made from {} by the manifest compiler of Traceweir. Do not edit. */",
+        comment(&manifest.file_name())
+    ));
+    code.line(format!("#ifndef {guard}"));
+    code.line(format!("#define {guard}"));
+    code.line("");
+    COMMON.lines().for_each(|line| code.line(line));
+    let mut taken = Taken::default();
+    for provider in manifest.providers() {
+        let name = taken.unique(c_name(provider.name.as_deref().unwrap_or_default()));
+        write_provider(&mut code, provider, &name, options);
+    }
+    code.line("");
+    code.line(format!("#endif /* {guard} */"));
+    code.finish()
+}
+
+/// The text of the file with the resource.
+pub(crate) fn resource(manifest: &Manifest, bytes: &[u8]) -> String {
+    let mut code = Code::default();
+    code.line(format!(
+        "/* The compiled manifest of {}. Compile it into the program: readers of traces find it there. */",
+        comment(&manifest.file_name())
+    ));
+    code.line("#if defined(__has_attribute)");
+    code.line("#if __has_attribute(retain)");
+    code.line("#define TRACEWEIR_MC_KEEP __attribute__((used, retain))");
+    code.line("#endif");
+    code.line("#endif");
+    code.line("#ifndef TRACEWEIR_MC_KEEP");
+    code.line("#define TRACEWEIR_MC_KEEP __attribute__((used))");
+    code.line("#endif");
+    let name = format!("{}_etw_manifest", c_name(&manifest.stem()));
+    code.line(format!("extern const unsigned char {name}[{}];", bytes.len()));
+    code.line("TRACEWEIR_MC_KEEP");
+    let section = traceweir_decode::source::binary::ELF_SECTION;
+    code.line(format!("__attribute__((section(\"{section}\"), aligned(4)))"));
+    code.block(format!("const unsigned char {name}[{}] = {{", bytes.len()), "};", |code| {
+        for row in bytes.chunks(24) {
+            let mut line = String::new();
+            for byte in row {
+                let _ = write!(line, "{byte},");
+            }
+            code.line(line);
+        }
+    });
+    code.finish()
+}
+
+fn write_provider(code: &mut Code, provider: &ProviderDefinition, name: &str, options: &COptions) {
+    let symbol = provider.symbol.clone().unwrap_or_else(|| format!("{name}_ProviderId"));
+    code.line("");
+    code.line(format!(
+        "/* Provider {} {{{}}} */",
+        comment(provider.name.as_deref().unwrap_or_default()),
+        provider.id
+    ));
+    code.line(format!("static const GUID {symbol} __attribute__((unused)) = {};", guid(&provider.id)));
+    let prefix = constant(name);
+    for (what, names) in plan::tables(provider) {
+        write_constants(code, what, names, &prefix);
+    }
+    write_maps(code, &provider.maps, &prefix);
+    let context = format!("{name}_Context");
+    code.line("");
+    code.line(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
+    code.line(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
+    code.line(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
+    code.line(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
+    for event in plan::events(provider) {
+        event::write(code, &event, &context, &options.prefix);
+    }
+}
+
+fn guid(id: &Guid) -> String {
+    let b = id.to_bytes();
+    let [b0, b1, b2, b3, b4, b5, b6, b7, rest @ ..] = b;
+    let rest = rest.map(|byte| format!("{byte:#04x}")).join(", ");
+    format!(
+        "{{{:#010x}, {:#06x}, {:#06x}, {{{rest}}}}}",
+        u32::from_le_bytes([b0, b1, b2, b3]),
+        u16::from_le_bytes([b4, b5]),
+        u16::from_le_bytes([b6, b7])
+    )
+}
+
+fn write_constants(code: &mut Code, what: &str, names: &[Name], prefix: &str) {
+    let mut taken = Taken::default();
+    for name in names {
+        let symbol = name.symbol.clone();
+        let symbol =
+            symbol.unwrap_or_else(|| format!("{prefix}_{}_{}", constant(what), constant(&name.name)));
+        let ending = if what == "keyword" { "ull" } else { "" };
+        let text = comment(name.display());
+        code.line(format!("#define {} {:#x}{ending} /* {text} */", taken.unique(symbol), name.value));
+    }
+}
+
+fn write_maps(code: &mut Code, maps: &[MapDefinition], prefix: &str) {
+    for map in maps {
+        let map_name = map.symbol.clone().unwrap_or_else(|| format!("{prefix}_{}", constant(&map.map.name)));
+        code.line(format!("/* Map {} */", comment(&map.map.name)));
+        let mut taken = Taken::default();
+        for (value, text, symbol) in &map.entries {
+            let own = || text.as_deref().map_or_else(|| format!("VALUE_{value}"), constant);
+            let symbol = symbol.clone().unwrap_or_else(|| format!("{map_name}_{}", own()));
+            code.line(format!("#define {} {value:#x}u", taken.unique(symbol)));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Text of programs: lines with their depth, and literals and comments that no name can leave.
+
+use std::fmt::Write;
+
+/// A program text that grows line by line.
+#[derive(Default)]
+pub(crate) struct Code {
+    text: String,
+    depth: usize,
+}
+
+impl Code {
+    /// Adds a line; an empty one stays empty.
+    pub(crate) fn line(&mut self, line: impl AsRef<str>) {
+        let line = line.as_ref();
+        if !line.is_empty() {
+            self.text.extend(std::iter::repeat_n("    ", self.depth));
+            self.text.push_str(line);
+        }
+        self.text.push('\n');
+    }
+
+    /// Adds a line and what is inside it.
+    pub(crate) fn block(&mut self, head: impl AsRef<str>, end: &str, inside: impl FnOnce(&mut Self)) {
+        self.line(head);
+        self.depth = self.depth.saturating_add(1);
+        inside(self);
+        self.depth = self.depth.saturating_sub(1);
+        self.line(end);
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// A name or message for a comment of one line, in either language and at any place of it.
+pub(crate) fn comment(text: &str) -> String {
+    const MOST: usize = 160;
+    let mut out = String::new();
+    for c in text.chars().take(MOST) {
+        match c {
+            '\\' => out.push('/'),
+            '*' => out.push('·'),
+            '?' if out.ends_with('?') => out.push(' '),
+            c if c.is_control()
+                || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200E}' | '\u{200F}' | '\u{061C}') =>
+            {
+                out.push(' ')
+            }
+            // Characters that change the direction of text could make code read otherwise than it is.
+            '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => out.push(' '),
+            '[' | ']' | '<' | '>' | '`' => out.push('\''),
+            c => out.push(c),
+        }
+    }
+    out.trim_end().to_owned()
+}
+
+/// A literal of both languages for a text.
+pub(crate) fn literal(text: &str, escape: impl Fn(u32) -> String) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            ' ' | '!' | '#'..='>' | '@'..='[' | ']'..='~' => out.push(c),
+            other => {
+                let _ = write!(out, "{}", escape(other.into()));
+            }
+        }
+    }
+    out.push('"');
+    out
+}

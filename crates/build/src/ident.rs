@@ -1,0 +1,144 @@
+//! Identifiers from names that were not made to be any.
+//!
+//! | Name | C macro or constant | Rust constant | Rust function or argument | Rust type |
+//! |---|---|---|---|---|
+//! | `ut:LowVolume` | `LOW_VOLUME` behind a prefix | `LOW_VOLUME` | `low_volume` | `LowVolume` |
+//! | `Microsoft-Quic` | `Microsoft_Quic` | `MICROSOFT_QUIC` | `microsoft_quic` | `MicrosoftQuic` |
+//! | `1st type` | `_1st_type` | `_1ST_TYPE` | `_1st_type` | `_1stType` |
+//!
+//! Words of the languages get an underscore behind them, and what would be the same twice in one place gets a number.
+
+use std::collections::HashSet;
+
+/// Words that C and C++ keep for themselves, and macros that any header may define.
+const C_WORDS: &str = " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t \
+    char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype \
+    default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int \
+    linux long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register \
+    reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct switch \
+    template this thread_local throw true try typedef typeid typename typeof union unix unsigned using virtual void volatile \
+    wchar_t while xor xor_eq NULL TRUE FALSE EOF errno stdin stdout stderr assert IN OUT INOUT OPTIONAL VOID BOOL BYTE \
+    WORD DWORD GUID SID CONST ";
+
+/// Words that Rust keeps for itself.
+const RUST_WORDS: &str = " abstract as async await become box break const continue crate do dyn else enum extern false final fn \
+    for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
+    true try type typeof union unsafe unsized use virtual where while yield ";
+
+/// Longer names are cut: no tool shows more.
+const MAX: usize = 200;
+
+/// Names that are taken in one place.
+#[derive(Default)]
+pub(crate) struct Taken(HashSet<String>);
+
+impl Taken {
+    /// Gives the name, with a number behind it where it is taken already.
+    pub(crate) fn unique(&mut self, name: String) -> String {
+        let mut candidate = name.clone();
+        let mut number = 1_u32;
+        while !self.0.insert(candidate.clone()) {
+            number = number.saturating_add(1);
+            candidate = format!("{name}_{number}");
+        }
+        candidate
+    }
+}
+
+/// The words that a name is made of: letters and digits of one run, humps apart.
+fn words(name: &str) -> Vec<String> {
+    let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
+    let chars: Vec<char> = name.chars().take(MAX).collect();
+    let mut words: Vec<String> = Vec::new();
+    let mut inside = false;
+    for (at, &c) in chars.iter().enumerate() {
+        if !c.is_ascii_alphanumeric() {
+            inside = false;
+            continue;
+        }
+        let before = at.checked_sub(1).and_then(|i| chars.get(i)).copied().unwrap_or(' ');
+        let behind = chars.get(at.saturating_add(1)).copied().unwrap_or(' ');
+        let hump = c.is_ascii_uppercase()
+            && (before.is_ascii_lowercase()
+                || before.is_ascii_digit()
+                || (before.is_ascii_uppercase() && behind.is_ascii_lowercase()));
+        match words.last_mut() {
+            Some(word) if inside && !hump => word.push(c),
+            _ => words.push(c.to_string()),
+        }
+        inside = true;
+    }
+    words
+}
+
+/// An identifier that starts as one must.
+fn started(identifier: String) -> String {
+    match identifier.chars().next() {
+        Some(c) if c.is_ascii_digit() => format!("_{identifier}"),
+        Some(_) => identifier,
+        None => "unnamed".to_owned(),
+    }
+}
+
+fn avoiding(list: &str, identifier: String) -> String {
+    if list.contains(&format!(" {identifier} ")) { format!("{identifier}_") } else { identifier }
+}
+
+/// `LOW_VOLUME`
+pub(crate) fn constant(name: &str) -> String {
+    started(words(name).join("_").to_ascii_uppercase())
+}
+
+/// `low_volume`
+pub(crate) fn snake(name: &str) -> String {
+    avoiding(RUST_WORDS, started(words(name).join("_").to_ascii_lowercase()))
+}
+
+/// `LowVolume`
+pub(crate) fn camel(name: &str) -> String {
+    let mut out = String::new();
+    for word in words(name) {
+        let mut chars = word.chars();
+        out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
+        out.push_str(chars.as_str());
+    }
+    avoiding(RUST_WORDS, started(out))
+}
+
+/// The name itself, with underscores for what C does not take.
+pub(crate) fn c_name(name: &str) -> String {
+    let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
+    let cleaned = name.chars().take(MAX).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    avoiding(C_WORDS, started(cleaned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_what_each_language_expects() {
+        for (name, expected) in [
+            ("ut:LowVolume", ["LOW_VOLUME", "low_volume", "LowVolume", "LowVolume"]),
+            ("Microsoft-Quic", ["MICROSOFT_QUIC", "microsoft_quic", "MicrosoftQuic", "Microsoft_Quic"]),
+            ("1st type", ["_1ST_TYPE", "_1st_type", "_1stType", "_1st_type"]),
+            ("type", ["TYPE", "type_", "Type", "type"]),
+            ("int", ["INT", "int", "Int", "int_"]),
+            ("é", ["UNNAMED", "unnamed", "unnamed", "_"]),
+            ("QUICConnID", ["QUIC_CONN_ID", "quic_conn_id", "QUICConnID", "QUICConnID"]),
+            ("", ["UNNAMED", "unnamed", "unnamed", "unnamed"]),
+        ] {
+            assert_eq!(
+                [constant(name).replace("unnamed", "UNNAMED"), snake(name), camel(name), c_name(name)],
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn names_that_are_taken_get_a_number() {
+        let mut taken = Taken::default();
+        let names = ["a", "a", "a_2", "a"].map(|name| taken.unique(name.to_owned()));
+        assert_eq!(names, ["a", "a_2", "a_2_2", "a_3"]);
+    }
+}

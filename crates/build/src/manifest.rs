@@ -1,0 +1,128 @@
+//! A manifest that was read, and what can be made of it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use traceweir_decode::source::manifest::{self, ProviderDefinition};
+use traceweir_decode::source::{binary, wevt};
+
+use crate::ident;
+use crate::{Error, Result, c, rust};
+
+/// The culture whose texts are taken unless another is asked for.
+const CULTURE: &str = "en-US";
+
+/// The largest file that is read; the reader of manifests takes no more.
+const MAX_FILE: u64 = (64 << 20) + 1;
+
+/// How a C header is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct COptions {
+    /// What the names of write macros begin with.
+    pub prefix: String,
+}
+
+impl Default for COptions {
+    fn default() -> Self {
+        Self { prefix: "EventWrite".to_owned() }
+    }
+}
+
+/// A manifest without mistakes.
+#[derive(Debug)]
+pub struct Manifest {
+    name: String,
+    providers: Vec<ProviderDefinition>,
+}
+
+impl Manifest {
+    /// Reads a manifest from a file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_in(path, CULTURE)
+    }
+
+    /// Reads a manifest from a file, with the texts of a culture such as `de-DE`; what it lacks is taken from others.
+    pub fn open_in(path: impl AsRef<Path>, culture: &str) -> Result<Self> {
+        let path = path.as_ref();
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
+        read.map_err(|source| Error::File { path: path.to_owned(), source })?;
+        Self::parse(&path.to_string_lossy(), &bytes, culture)
+    }
+
+    /// Reads a manifest from its bytes; `name` is what mistakes are reported under, and the last part of it without its ending names what is made.
+    pub fn parse(name: &str, bytes: &[u8], culture: &str) -> Result<Self> {
+        let providers = manifest::definitions(bytes, culture)
+            .map_err(|mistakes| Error::Manifest { name: name.to_owned(), mistakes })?;
+        Ok(Self { name: name.to_owned(), providers })
+    }
+
+    /// What files that are made of it are called, without ending.
+    #[must_use]
+    pub fn stem(&self) -> String {
+        let stem = Path::new(&self.name).file_stem().unwrap_or_default().to_string_lossy();
+        ident::c_name(&stem)
+    }
+
+    /// Its file without folders, for comments.
+    pub(crate) fn file_name(&self) -> String {
+        Path::new(&self.name).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// What it defines.
+    #[must_use]
+    pub fn providers(&self) -> &[ProviderDefinition] {
+        &self.providers
+    }
+
+    /// The decoding resource: what section `.etw_manifest` of a program holds.
+    pub fn resource(&self) -> Result<Vec<u8>> {
+        let compiled = wevt::compile(&self.providers)
+            .map_err(|source| Error::Compile { name: self.name.clone(), source })?;
+        Ok(binary::section(&compiled))
+    }
+
+    /// A Rust module for each provider, which include the resource from the file of this name beside them.
+    pub fn rust_module(&self, resource_file: &str) -> Result<String> {
+        Ok(rust::module(self, resource_file, self.resource()?.len()))
+    }
+
+    /// A C and C++ header.
+    #[must_use]
+    pub fn c_header(&self, options: &COptions) -> String {
+        c::header(self, options)
+    }
+
+    /// A C file with the resource, to be compiled into the program.
+    pub fn c_resource(&self) -> Result<String> {
+        Ok(c::resource(self, &self.resource()?))
+    }
+
+    /// Writes `STEM.rs` and the resource it includes, `STEM.etw`, into a folder; returns both.
+    pub fn write_rust(&self, folder: impl AsRef<Path>) -> Result<[PathBuf; 2]> {
+        let stem = self.stem();
+        let resource = format!("{stem}.etw");
+        let module = self.rust_module(&resource)?;
+        let folder = folder.as_ref();
+        Ok([
+            write(folder.join(format!("{stem}.rs")), module.as_bytes())?,
+            write(folder.join(resource), &self.resource()?)?,
+        ])
+    }
+
+    /// Writes `STEM.h` and `STEM_etw.c`, which holds the resource, into a folder; returns both.
+    pub fn write_c(&self, folder: impl AsRef<Path>, options: &COptions) -> Result<[PathBuf; 2]> {
+        let (folder, stem) = (folder.as_ref(), self.stem());
+        Ok([
+            write(folder.join(format!("{stem}.h")), self.c_header(options).as_bytes())?,
+            write(folder.join(format!("{stem}_etw.c")), self.c_resource()?.as_bytes())?,
+        ])
+    }
+}
+
+fn write(path: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
+    match std::fs::write(&path, bytes) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(Error::File { path, source }),
+    }
+}

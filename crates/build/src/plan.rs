@@ -1,0 +1,119 @@
+//! What both languages have to know about the definitions of a manifest: names for code, and what kind of value a field is.
+
+use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
+use traceweir_decode::source::manifest::{EventDefinition, Name, ProviderDefinition};
+use traceweir_format::spec::types::InType;
+
+use crate::ident::Taken;
+
+/// An event and the symbol that code has for it.
+pub(crate) struct Event<'m> {
+    pub(crate) definition: &'m EventDefinition,
+    pub(crate) symbol: String,
+}
+
+impl Event<'_> {
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.definition.event.schema
+    }
+}
+
+/// The events of a provider; those without a symbol are called by their numbers.
+pub(crate) fn events(provider: &ProviderDefinition) -> Vec<Event<'_>> {
+    let mut taken = Taken::default();
+    let symbol = |definition: &EventDefinition| {
+        let descriptor = &definition.event.descriptor;
+        definition.event.schema.names.event.as_deref().map_or_else(
+            || match descriptor.version {
+                0 => format!("Event{}", descriptor.id),
+                version => format!("Event{}_V{version}", descriptor.id),
+            },
+            str::to_owned,
+        )
+    };
+    let named = provider.events.iter().map(|definition| (definition, symbol(definition)));
+    named.map(|(definition, symbol)| Event { definition, symbol: taken.unique(symbol) }).collect()
+}
+
+/// The tables of names that become constants: what they are called, their entries.
+pub(crate) fn tables(provider: &ProviderDefinition) -> [(&'static str, &[Name]); 5] {
+    [
+        ("channel", &provider.channels),
+        ("level", &provider.levels),
+        ("task", &provider.tasks),
+        ("opcode", &provider.opcodes),
+        ("keyword", &provider.keywords),
+    ]
+}
+
+/// What a value is, apart from how often it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A number: its type in Rust and in C.
+    Number(&'static str, &'static str),
+    /// 32 bits of which any makes it true.
+    Boolean,
+    /// As wide as an address.
+    Pointer,
+    Guid,
+    FileTime,
+    SystemTime,
+    Text16,
+    Text8,
+    Bytes,
+    /// A text behind its size in bytes.
+    Counted16,
+    /// Bytes or a text of 8-bit characters behind their number.
+    Counted8,
+    Sid,
+}
+
+pub(crate) fn form(input: InType) -> Form {
+    match input {
+        InType::UNICODESTRING => Form::Text16,
+        InType::ANSISTRING => Form::Text8,
+        InType::INT8 => Form::Number("i8", "signed char"),
+        InType::INT16 => Form::Number("i16", "SHORT"),
+        InType::UINT16 => Form::Number("u16", "USHORT"),
+        InType::INT32 => Form::Number("i32", "INT"),
+        InType::UINT32 | InType::HEXINT32 => Form::Number("u32", "ULONG"),
+        InType::INT64 => Form::Number("i64", "LONGLONG"),
+        InType::UINT64 | InType::HEXINT64 => Form::Number("u64", "ULONGLONG"),
+        InType::FLOAT => Form::Number("f32", "float"),
+        InType::DOUBLE => Form::Number("f64", "double"),
+        InType::BOOLEAN => Form::Boolean,
+        InType::BINARY => Form::Bytes,
+        InType::GUID => Form::Guid,
+        InType::POINTER => Form::Pointer,
+        InType::FILETIME => Form::FileTime,
+        InType::SYSTEMTIME => Form::SystemTime,
+        InType::SID => Form::Sid,
+        InType::COUNTEDSTRING => Form::Counted16,
+        InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Form::Counted8,
+        // The definitions let no other type through.
+        _ => Form::Number("u8", "UCHAR"),
+    }
+}
+
+/// The form of a field that is no structure.
+pub(crate) fn form_of(field: &Field) -> Option<Form> {
+    match field.kind {
+        Kind::Value { input, .. } => Some(form(input)),
+        Kind::Struct { .. } => None,
+    }
+}
+
+/// Which field of the same place says how large a counting field is, so that nobody has to give it: the first array
+/// that it counts, or the first single value whose length it is.
+pub(crate) fn measured_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
+    let counts = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
+    let measures = |field: &Field| {
+        field.count == Count::One && Length::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.length
+    };
+    let own = fields.get(index.checked_sub(first)?)?;
+    if own.count != Count::One {
+        return None;
+    }
+    let place = fields.iter().position(|field| counts(field) || measures(field))?;
+    first.checked_add(place)
+}

@@ -1,0 +1,25 @@
+//! `weir mc`: compiles instrumentation manifests.
+
+use anstream::println;
+use anyhow::Result;
+use traceweir_build::{COptions, Manifest};
+
+use crate::cli::Mc;
+use crate::exit::Outcome;
+
+/// Runs the command.
+pub(super) fn run(options: &Mc) -> Result<Outcome> {
+    let manifest = Manifest::open_in(&options.file, &options.culture)?;
+    let all = !options.c && !options.rust;
+    let mut made = Vec::new();
+    if options.c || all {
+        made.extend(manifest.write_c(&options.out, &COptions { prefix: options.prefix.clone() })?);
+    }
+    if options.rust || all {
+        made.extend(manifest.write_rust(&options.out)?);
+    }
+    for path in made {
+        println!("{}", path.display());
+    }
+    Ok(Outcome::Fine)
+}

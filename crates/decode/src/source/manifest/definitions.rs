@@ -1,0 +1,439 @@
+//! A manifest for a compiler: besides the schemas everything that has a name, with its symbol, and all
+//! mistakes at once.
+//!
+//! ```text
+//!   text ──reader──▶ raw definitions ──┬─ resolve ─▶ schemas of events      (what a decoder needs)
+//!                          │           └─ here ────▶ tables of names, maps  (what a compiler needs besides)
+//!                          └─ mistakes: line, column, why
+//! ```
+//!
+//! A decoder reads what it can; a compiler must refuse what would make events that nobody can read. So this is
+//! stricter than [`parse`](super::parse): texts and maps that are referred to must exist, ids and symbols are
+//! given once, symbols are identifiers, types are those of manifests, bytes have a length.
+//!
+//! Events of a channel get the keyword bit that the message compiler reserves for it: the highest for the
+//! first channel of the manifest, the next lower for the next.
+//!
+//! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits as Event Viewer shows
+//! them in the keywords of logged events (0x8000000000000000 for the first channel of most providers).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::types::{InType, OutType};
+
+use super::encoding::Document;
+use super::layout::{Layout, lay_out};
+use super::raw::{self, Manifest, Provider, Shape, Strings};
+use super::reader::MAX_MISTAKES;
+use super::resolve::{Budget, Context, Tables, maps, without_prefix};
+use super::{MAX_BYTES, invalid, reader};
+use crate::Error;
+use crate::schema::ValueMap;
+use crate::source::provider::EventSchema;
+
+/// The most channels of a provider: each takes one of the bits that are reserved for them.
+const MAX_CHANNELS: usize = 8;
+
+/// What is wrong with a manifest, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {why}")]
+pub struct Mistake {
+    /// 1-based line.
+    pub line: usize,
+    /// 1-based column, in characters.
+    pub column: usize,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// A provider with all that its manifest defines.
+#[derive(Clone, Debug, Default)]
+pub struct ProviderDefinition {
+    /// Its id.
+    pub id: Guid,
+    /// Its name.
+    pub name: Option<Arc<str>>,
+    /// The identifier that generated code has for it.
+    pub symbol: Option<String>,
+    /// Levels of its own.
+    pub levels: Vec<Name>,
+    /// Tasks of its own.
+    pub tasks: Vec<Name>,
+    /// Opcodes of its own, those of tasks among them.
+    pub opcodes: Vec<Name>,
+    /// Keywords of its own.
+    pub keywords: Vec<Name>,
+    /// Channels, imported ones among them.
+    pub channels: Vec<Name>,
+    /// Maps in the order of the manifest.
+    pub maps: Vec<MapDefinition>,
+    /// Events in the order of the manifest.
+    pub events: Vec<EventDefinition>,
+}
+
+/// A name for a number of the descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// The name as the manifest has it, with its prefix.
+    pub name: String,
+    /// The identifier that generated code has for it.
+    pub symbol: Option<String>,
+    /// What people read instead of the name.
+    pub text: Option<Arc<str>>,
+    /// The number.
+    pub value: u64,
+    /// Of an opcode: the task it belongs to, 0 where it belongs to all.
+    pub task: u16,
+    /// Of a task: the class that its events had before manifests, or null.
+    pub class: Guid,
+}
+
+impl Name {
+    /// What people read.
+    #[must_use]
+    pub fn display(&self) -> &str {
+        let text = self.text.as_deref().filter(|text| !text.trim().is_empty());
+        text.unwrap_or_else(|| without_prefix(&self.name))
+    }
+}
+
+/// A map with the identifiers of its entries.
+#[derive(Clone, Debug, Default)]
+pub struct MapDefinition {
+    /// The identifier that generated code has for it.
+    pub symbol: Option<String>,
+    /// Its name and texts.
+    pub map: Arc<ValueMap>,
+    /// Value, text and identifier of each entry in the order of the manifest.
+    pub entries: Vec<(u32, Option<Arc<str>>, Option<String>)>,
+}
+
+/// An event.
+#[derive(Clone, Debug)]
+pub struct EventDefinition {
+    /// Its descriptor, names, message and fields.
+    pub event: EventSchema,
+    /// The id of its template.
+    pub template: Option<String>,
+}
+
+/// Reads a manifest for a compiler, with texts of `culture` where it has them, or says all that is wrong with it.
+pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>, Vec<Mistake>> {
+    let in_bytes =
+        |error: Error| vec![place(error, |offset| String::from_utf8_lossy(before(xml, offset)).into_owned())];
+    if xml.len() > MAX_BYTES {
+        return Err(in_bytes(invalid(0, "the manifest is larger than 64 MiB")));
+    }
+    let document = Document::decode(xml).map_err(in_bytes)?;
+    let mut mistakes = Vec::new();
+    let providers = match reader::read_all(&document.text, culture, &mut mistakes) {
+        Ok(manifest) => define(&manifest, xml.len(), &mut mistakes),
+        Err(error) => {
+            mistakes.push(error);
+            Vec::new()
+        }
+    };
+    if mistakes.is_empty() {
+        return Ok(providers);
+    }
+    let in_text = |offset| String::from_utf8_lossy(before(document.text.as_bytes(), offset)).into_owned();
+    let mut mistakes: Vec<_> = mistakes.into_iter().map(|error| place(error, in_text)).collect();
+    mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+    Err(mistakes)
+}
+
+fn before(bytes: &[u8], offset: u64) -> &[u8] {
+    usize::try_from(offset).ok().and_then(|end| bytes.get(..end)).unwrap_or(bytes)
+}
+
+/// An error with its line and column; `text_before` gives what stands before an offset.
+fn place(error: Error, text_before: impl Fn(u64) -> String) -> Mistake {
+    let Error::Xml { offset, why } = error else {
+        return Mistake { line: 1, column: 1, why: error.to_string() };
+    };
+    let text = text_before(offset);
+    let line_start = text.rfind('\n').map_or(0, |at| at.saturating_add(1));
+    let column = text.get(line_start..).map_or(0, |line| line.chars().count()).saturating_add(1);
+    Mistake { line: text.matches('\n').count().saturating_add(1), column, why }
+}
+
+fn define(manifest: &Manifest, size: usize, mistakes: &mut Vec<Error>) -> Vec<ProviderDefinition> {
+    let mut budget = Budget::new(size);
+    let mut definer = Definer { strings: &manifest.strings, mistakes };
+    manifest.providers.iter().map(|provider| definer.provider(provider, &mut budget)).collect()
+}
+
+struct Definer<'m> {
+    strings: &'m Strings,
+    mistakes: &'m mut Vec<Error>,
+}
+
+impl Definer<'_> {
+    fn wrong(&mut self, offset: u64, why: impl AsRef<str>) {
+        self.note(invalid(offset, why));
+    }
+
+    fn note(&mut self, error: Error) {
+        if self.mistakes.len() < MAX_MISTAKES {
+            self.mistakes.push(error);
+        }
+    }
+
+    fn provider(&mut self, provider: &Provider, budget: &mut Budget) -> ProviderDefinition {
+        let mut known_maps = HashMap::new();
+        match maps(provider, self.strings, budget) {
+            Ok(maps) => known_maps = maps,
+            Err(error) => self.note(error),
+        }
+        let mut templates: HashMap<&str, Layout> = HashMap::new();
+        for template in &provider.templates {
+            self.fields(&template.fields, &known_maps);
+            let layout = lay_out(template, &known_maps).unwrap_or_else(|error| {
+                self.note(error);
+                Layout { fields: Vec::new(), top: 0 }
+            });
+            if templates.insert(&template.id, layout).is_some() {
+                self.wrong(template.offset, format!("template {} is defined twice", template.id));
+            }
+        }
+        if provider.name.is_none() {
+            self.wrong(provider.offset, "element provider has no attribute name");
+        }
+        self.symbol(provider.offset, provider.symbol.as_deref());
+        let name = provider.name.as_deref().map(Arc::from);
+        let tables = Tables::new(provider, self.strings);
+        let channels = self.channels(provider, &tables);
+        let context = Context { provider, name, tables, templates, strings: self.strings };
+        ProviderDefinition {
+            id: provider.id,
+            symbol: provider.symbol.clone(),
+            levels: self.names(provider.levels.iter()),
+            tasks: self.tasks(&provider.tasks),
+            opcodes: self.opcodes(provider),
+            keywords: self.names(provider.keywords.iter()),
+            maps: self.maps(provider, &known_maps),
+            events: self.events(&context, &channels, budget),
+            channels,
+            name: context.name,
+        }
+    }
+
+    fn events(
+        &mut self,
+        context: &Context<'_>,
+        channels: &[Name],
+        budget: &mut Budget,
+    ) -> Vec<EventDefinition> {
+        let (mut ids, mut symbols) = (HashSet::new(), HashSet::new());
+        let mut events = Vec::with_capacity(context.provider.events.len());
+        for raw in &context.provider.events {
+            if !ids.insert((raw.id, raw.version)) {
+                self.wrong(raw.offset, format!("event {} version {} is defined twice", raw.id, raw.version));
+            }
+            self.symbol(raw.offset, raw.symbol.as_deref());
+            if let Some(symbol) = raw.symbol.as_deref().filter(|symbol| !symbols.insert(*symbol)) {
+                self.wrong(raw.offset, format!("symbol {symbol} names two events"));
+            }
+            self.message(raw.offset, raw.message.as_deref());
+            match context.event(raw, budget) {
+                Ok(mut event) => {
+                    let channel = event.schema.names.channel.as_deref();
+                    let place = channels.iter().position(|c| Some(c.name.trim()) == channel);
+                    event.descriptor.keyword |= place.map_or(0, channel_bit);
+                    events.push(EventDefinition { event, template: raw.template.clone() });
+                }
+                Err(error) => self.note(error),
+            }
+        }
+        events
+    }
+
+    fn names<'d>(&mut self, definitions: impl Iterator<Item = &'d raw::Definition>) -> Vec<Name> {
+        let mut seen = HashSet::new();
+        let mut names = Vec::new();
+        for definition in definitions {
+            if !seen.insert(definition.name.trim()) {
+                self.wrong(definition.offset, format!("{} is defined twice", definition.name));
+            }
+            names.push(self.name(definition));
+        }
+        names
+    }
+
+    fn name(&mut self, definition: &raw::Definition) -> Name {
+        self.symbol(definition.offset, definition.symbol.as_deref());
+        self.message(definition.offset, definition.message.as_deref());
+        Name {
+            name: definition.name.trim().to_owned(),
+            symbol: definition.symbol.clone(),
+            text: definition.message.as_deref().and_then(|message| self.strings.resolve(message)),
+            value: definition.value,
+            ..Name::default()
+        }
+    }
+
+    fn tasks(&mut self, tasks: &[raw::Task]) -> Vec<Name> {
+        let mut names = self.names(tasks.iter().map(|task| &task.definition));
+        for (name, task) in names.iter_mut().zip(tasks) {
+            let Some(class) = &task.class else { continue };
+            match class.trim().parse() {
+                Ok(class) => name.class = class,
+                Err(_) => self.wrong(task.definition.offset, format!("{class} is not a GUID")),
+            }
+        }
+        names
+    }
+
+    fn opcodes(&mut self, provider: &Provider) -> Vec<Name> {
+        let mut names = self.names(provider.opcodes.iter());
+        for task in &provider.tasks {
+            let of_task = self.names(task.opcodes.iter());
+            let task = u16::try_from(task.definition.value).unwrap_or_default();
+            names.extend(of_task.into_iter().map(|name| Name { task, ..name }));
+        }
+        names
+    }
+
+    fn channels(&mut self, provider: &Provider, tables: &Tables<'_>) -> Vec<Name> {
+        let mut names = Vec::new();
+        for channel in &provider.channels {
+            if names.len() == MAX_CHANNELS {
+                self.wrong(channel.offset, "a provider has at most eight channels");
+            }
+            self.symbol(channel.offset, channel.symbol.as_deref());
+            self.message(channel.offset, channel.message.as_deref());
+            let value = tables.channels.find(&channel.name, channel.offset).map_or(0, |found| found.0);
+            names.push(Name {
+                name: channel.name.trim().to_owned(),
+                symbol: channel.symbol.clone(),
+                text: channel.message.as_deref().and_then(|message| self.strings.resolve(message)),
+                value,
+                ..Name::default()
+            });
+        }
+        names
+    }
+
+    fn maps(&mut self, provider: &Provider, known: &HashMap<&str, Arc<ValueMap>>) -> Vec<MapDefinition> {
+        let mut seen = HashSet::new();
+        let mut maps = Vec::new();
+        for raw in &provider.maps {
+            if !seen.insert(raw.name.as_str()) {
+                self.wrong(raw.offset, format!("map {} is defined twice", raw.name));
+            }
+            self.symbol(raw.offset, raw.symbol.as_deref());
+            let mut entries = Vec::with_capacity(raw.entries.len());
+            for entry in &raw.entries {
+                self.symbol(entry.offset, entry.symbol.as_deref());
+                self.message(entry.offset, Some(&entry.message));
+                let Ok(value) = u32::try_from(entry.value) else {
+                    self.wrong(entry.offset, "the value of a map has 32 bits");
+                    continue;
+                };
+                entries.push((value, self.strings.resolve(&entry.message), entry.symbol.clone()));
+            }
+            let map = known.get(raw.name.as_str()).cloned().unwrap_or_default();
+            maps.push(MapDefinition { symbol: raw.symbol.clone(), map, entries });
+        }
+        maps
+    }
+
+    /// Looks at fields for what a decoder forgives. Nesting is bounded by the reader.
+    fn fields(&mut self, fields: &[raw::Field], maps: &HashMap<&str, Arc<ValueMap>>) {
+        for field in fields {
+            match &field.shape {
+                Shape::Struct(members) => self.fields(members, maps),
+                Shape::Value { input, map, output } => {
+                    if let Some(map) = map.as_deref().filter(|map| !maps.contains_key(*map)) {
+                        self.wrong(field.offset, format!("map {map} is not defined"));
+                    }
+                    if input.0 > u16::from(u8::MAX) {
+                        let why = format!("field {}: its inType belongs to classic events", field.name);
+                        self.wrong(field.offset, why);
+                    }
+                    let sized = field.length.is_some() || *output == OutType::IPV6;
+                    if *input == InType::BINARY && !sized {
+                        self.wrong(field.offset, format!("field {}: win:Binary needs a length", field.name));
+                    }
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, offset: u64, message: Option<&str>) {
+        if let Some(message) = message.filter(|message| self.strings.lacks(message)) {
+            self.wrong(offset, format!("{} is in no string table", message.trim()));
+        }
+    }
+
+    fn symbol(&mut self, offset: u64, symbol: Option<&str>) {
+        if let Some(symbol) = symbol.filter(|symbol| !is_identifier(symbol)) {
+            self.wrong(offset, format!("symbol {symbol} is not an identifier"));
+        }
+    }
+}
+
+/// The keyword bit of the channel that stands at a place of the list.
+fn channel_bit(place: usize) -> u64 {
+    u32::try_from(place).ok().and_then(|place| (1_u64 << 63).checked_shr(place)).unwrap_or(0)
+}
+
+fn is_identifier(symbol: &str) -> bool {
+    symbol.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && symbol.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(inside: &str) -> Vec<(usize, String)> {
+        let xml = format!(
+            "<instrumentationManifest>\n<provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">\n{inside}\n</provider></instrumentationManifest>"
+        );
+        let mistakes = definitions(xml.as_bytes(), "en-US").unwrap_err();
+        mistakes.into_iter().map(|m| (m.line, m.why)).collect()
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_with_their_lines() {
+        let found = mistakes(
+            "<keywords><keyword name=\"K\" mask=\"x\"/></keywords>
+            <maps><valueMap name=\"M\"><map value=\"0x100000000\" message=\"$(string.no)\"/></valueMap></maps>
+            <templates><template tid=\"T\">
+              <data name=\"a\" inType=\"win:Nothing\"/>
+              <data name=\"b\" inType=\"win:Binary\"/>
+              <data name=\"c\" inType=\"win:SizeT\" map=\"Q\"/>
+              <data name=\"d\" inType=\"win:UInt8\" count=\"z\"/>
+            </template></templates><events>
+            <event value=\"1\" symbol=\"1st\" level=\"loud\" template=\"T\"/>
+            <event value=\"1\" symbol=\"Two\" template=\"U\"/>
+            <event value=\"2\" symbol=\"Two\"/></events>",
+        );
+        let lines: Vec<usize> = found.iter().map(|m| m.0).collect();
+        assert_eq!(lines, [3, 4, 4, 6, 7, 8, 8, 9, 11, 11, 12, 12, 13], "{found:#?}");
+        for (part, line) in
+            [("mask x", 3), ("32 bits", 4), ("no string table", 4), ("Nothing", 6), ("length", 7)]
+        {
+            assert!(found.iter().any(|m| m.0 == line && m.1.contains(part)), "{part}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_have_a_bound_and_broken_xml_a_line() {
+        assert!(
+            mistakes(&"<events><event/></events>\n".repeat(5000)).len() <= MAX_MISTAKES.saturating_add(1)
+        );
+        assert_eq!(mistakes("\n<a>\n</b>")[0].0, 5);
+        let utf16: Vec<u8> =
+            [0xFF, 0xFE].into_iter().chain("<a>\n\n</b>".encode_utf16().flat_map(u16::to_le_bytes)).collect();
+        assert_eq!(definitions(&utf16, "en-US").unwrap_err()[0].line, 3);
+    }
+
+    #[test]
+    fn channels_take_the_highest_bits_in_their_order() {
+        assert_eq!((channel_bit(0), channel_bit(1)), (1 << 63, 1 << 62));
+    }
+}

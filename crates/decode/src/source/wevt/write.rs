@@ -1,0 +1,238 @@
+//! Writes compiled manifests: the other direction of the reader, from what a compiler knows about a manifest.
+//!
+//! ```text
+//!   definitions ──▶ CRIM │ WEVT: MAPS TTBL PRVA OPCO LEVL TASK KEYW CHAN EVNT SYMB │ …
+//!               └─▶ texts ──▶ message table
+//! ```
+//!
+//! Elements stand in the order of the message compiler. Entries of names are those that the manifest defines and
+//! the predefined ones that its events use. What [`super::providers`] reads from the result are the schemas that
+//! the definitions have.
+//!
+//! Source: as the reader; the order of elements Observed on the CLR's event resources.
+
+mod messages;
+mod table;
+mod template;
+
+use std::collections::HashMap;
+
+use traceweir_format::wire::Put;
+
+use super::{EVENT_SIZE, PROVIDER_NAME};
+use crate::source::manifest::{EventDefinition, ProviderDefinition};
+use crate::{Error, Result};
+use messages::{Kind, Messages};
+use table::Tables;
+
+/// What a manifest is compiled to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// The resource WEVT_TEMPLATE.
+    pub template: Vec<u8>,
+    /// The message table that it refers to.
+    pub messages: Vec<u8>,
+}
+
+/// The version of the structure that is written.
+const VERSION: (u16, u16) = (5, 1);
+
+/// The numbers that elements have in the list of a provider's block.
+mod element {
+    pub(super) const LEVL: u32 = 0;
+    pub(super) const TASK: u32 = 1;
+    pub(super) const OPCO: u32 = 2;
+    pub(super) const KEYW: u32 = 3;
+    pub(super) const EVNT: u32 = 4;
+    pub(super) const CHAN: u32 = 5;
+    pub(super) const MAPS: u32 = 6;
+    pub(super) const TTBL: u32 = 7;
+    pub(super) const PRVA: u32 = 13;
+    /// This project's own, far from what others use.
+    pub(super) const SYMB: u32 = 0x5457_0001;
+}
+
+/// Compiles the definitions of a manifest.
+pub fn compile(providers: &[ProviderDefinition]) -> Result<Compiled> {
+    let mut messages = Messages::default();
+    let mut blob = Blob::default();
+    blob.bytes.put(b"CRIM");
+    let size = blob.hole();
+    blob.bytes.put_u16(VERSION.0).put_u16(VERSION.1);
+    blob.count(providers.len())?;
+    let mut blocks = Vec::with_capacity(providers.len());
+    for provider in providers {
+        blob.bytes.put_guid(&provider.id);
+        blocks.push(blob.hole());
+    }
+    for (provider, block) in providers.iter().zip(blocks) {
+        blob.land(block)?;
+        write_provider(&mut blob, &mut messages, provider)?;
+    }
+    blob.land(size)?;
+    Ok(Compiled { template: blob.bytes, messages: messages.table()? })
+}
+
+fn write_provider(blob: &mut Blob, messages: &mut Messages, provider: &ProviderDefinition) -> Result<()> {
+    use element::{CHAN, EVNT, KEYW, LEVL, MAPS, OPCO, PRVA, SYMB, TASK, TTBL};
+    let start = blob.begin(b"WEVT");
+    blob.bytes.put_u32(u32::MAX);
+    let kinds = [MAPS, TTBL, PRVA, OPCO, LEVL, TASK, KEYW, CHAN, EVNT, SYMB];
+    blob.count(kinds.len())?;
+    let holes = kinds.map(|kind| {
+        blob.bytes.put_u32(kind);
+        blob.hole()
+    });
+    let [maps, ttbl, prva, opco, levl, task, keyw, chan, evnt, symb] = holes;
+    blob.land(maps)?;
+    let maps = template::write_maps(blob, messages, &provider.maps)?;
+    blob.land(ttbl)?;
+    let templates = template::write_templates(blob, &provider.events, &maps)?;
+    blob.land(prva)?;
+    write_attributes(blob, provider)?;
+    let mut tables = Tables::new(provider);
+    for (hole, signature) in
+        [(opco, b"OPCO"), (levl, b"LEVL"), (task, b"TASK"), (keyw, b"KEYW"), (chan, b"CHAN")]
+    {
+        blob.land(hole)?;
+        tables.write(blob, messages, signature)?;
+    }
+    let mut events: Vec<&EventDefinition> = provider.events.iter().collect();
+    events.sort_by_key(|e| (e.event.descriptor.id, e.event.descriptor.version));
+    blob.land(evnt)?;
+    write_events(blob, messages, &events, &tables, &templates)?;
+    blob.land(symb)?;
+    write_symbols(blob, &events)?;
+    blob.end(start)
+}
+
+/// The provider's name.
+fn write_attributes(blob: &mut Blob, provider: &ProviderDefinition) -> Result<()> {
+    let start = blob.begin(b"PRVA");
+    blob.bytes.put_u32(1).put_u32(PROVIDER_NAME);
+    let name = blob.hole();
+    blob.land(name)?;
+    blob.bytes.put_wide_z(provider.name.as_deref().unwrap_or_default());
+    blob.pad();
+    blob.end(start)
+}
+
+fn write_events(
+    blob: &mut Blob,
+    messages: &mut Messages,
+    events: &[&EventDefinition],
+    tables: &Tables,
+    templates: &HashMap<&str, u32>,
+) -> Result<()> {
+    let start = blob.begin(b"EVNT");
+    blob.count(events.len())?;
+    blob.bytes.put_u32(0);
+    let mut arrays = Vec::with_capacity(events.len());
+    for event in events {
+        let (descriptor, schema) = (&event.event.descriptor, &event.event.schema);
+        let entry = blob.bytes.len();
+        let template = event.template.as_deref().and_then(|id| templates.get(id)).copied().unwrap_or(0);
+        blob.bytes.put(&descriptor.to_bytes()).put_u32(messages.id(Kind::Event, schema.message.as_deref())?);
+        let used = tables.used_by(&event.event);
+        blob.bytes.put_u32(template).put_u32(used.opcode).put_u32(used.level).put_u32(used.task);
+        blob.count(used.keywords.len())?;
+        arrays.push((blob.hole(), used.keywords));
+        blob.bytes.put_u32(used.channel);
+        debug_assert_eq!(blob.bytes.len().saturating_sub(entry), EVENT_SIZE);
+    }
+    for (hole, keywords) in arrays.into_iter().filter(|(_, keywords)| !keywords.is_empty()) {
+        blob.land(hole)?;
+        for keyword in keywords {
+            blob.bytes.put_u32(keyword);
+        }
+    }
+    blob.end(start)
+}
+
+/// The symbols of events, which the message compiler leaves to the header and people want to read.
+fn write_symbols(blob: &mut Blob, events: &[&EventDefinition]) -> Result<()> {
+    let named =
+        || events.iter().filter_map(|e| Some((&e.event.descriptor, e.event.schema.names.event.as_deref()?)));
+    let start = blob.begin(b"SYMB");
+    blob.count(named().count())?;
+    let mut names = Vec::new();
+    for (descriptor, name) in named() {
+        blob.bytes.put_u16(descriptor.id).put_u8(descriptor.version).put_u8(0);
+        names.push((blob.hole(), name));
+    }
+    blob.records(names)?;
+    blob.end(start)
+}
+
+/// Bytes with numbers that are filled in when they are known.
+#[derive(Default)]
+struct Blob {
+    bytes: Vec<u8>,
+}
+
+impl Blob {
+    fn here(&self) -> Result<u32> {
+        u32::try_from(self.bytes.len())
+            .map_err(|_| Error::Schema("the compiled manifest is larger than 4 GiB"))
+    }
+
+    /// Leaves room for a number and says where.
+    fn hole(&mut self) -> usize {
+        let at = self.bytes.len();
+        self.bytes.put_u32(0);
+        at
+    }
+
+    fn fill(&mut self, hole: usize, value: u32) {
+        if let Some(bytes) = self.bytes.get_mut(hole..hole.saturating_add(4)) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    /// Fills a hole with the current offset.
+    fn land(&mut self, hole: usize) -> Result<()> {
+        self.fill(hole, self.here()?);
+        Ok(())
+    }
+
+    fn count(&mut self, n: usize) -> Result<()> {
+        self.bytes.put_u32(u32::try_from(n).map_err(|_| Error::Schema("too many entries"))?);
+        Ok(())
+    }
+
+    /// Begins a structure with signature and size; returns where it starts.
+    fn begin(&mut self, signature: &[u8; 4]) -> usize {
+        let start = self.bytes.len();
+        self.bytes.put(signature).put_u32(0);
+        start
+    }
+
+    /// Ends a structure: its size is known now.
+    fn end(&mut self, start: usize) -> Result<()> {
+        let size = self.here()?.saturating_sub(u32::try_from(start).unwrap_or(u32::MAX));
+        self.fill(start.saturating_add(4), size);
+        Ok(())
+    }
+
+    /// Everything begins at a multiple of 4.
+    fn pad(&mut self) {
+        let padded = self.bytes.len().next_multiple_of(4);
+        self.bytes.resize(padded, 0);
+    }
+
+    /// Writes text records for holes that want them.
+    fn records<'n>(&mut self, names: impl IntoIterator<Item = (usize, &'n str)>) -> Result<()> {
+        for (hole, name) in names {
+            self.land(hole)?;
+            let start = self.bytes.len();
+            let size = self.hole();
+            self.bytes.put_wide_z(name);
+            self.pad();
+            self.fill(size, self.here()?.saturating_sub(u32::try_from(start).unwrap_or(u32::MAX)));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Templates and maps of a compiled manifest, and the XML shape of events.
+//!
+//! ```text
+//!   0F 01 01 00                                                        fragment
+//!   01 FFFF size EventData 02                                          <EventData>
+//!     41 FFFF size Data attributes 06 Name 05 01 text 02 0D index type 04   <Data Name="text">%index</Data>
+//!   04 00                                                              </EventData>
+//! ```
+//!
+//! Names stand inline: hash, length, UTF-16, NUL. Structures are substituted as a whole.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::wire::Put;
+
+use super::super::template::{COUNT_IN_ITEM, FIXED_COUNT, FIXED_LENGTH, LENGTH_IN_ITEM, STRUCT};
+use super::Blob;
+use super::messages::{Kind as MessageKind, Messages};
+use crate::schema::{Count, Field, Kind, Length, Schema};
+use crate::source::manifest::{EventDefinition, MapDefinition};
+use crate::{Error, Result};
+
+/// A template of the shape `EventData`.
+const EVENT_DATA: u32 = 1;
+
+/// Writes MAPS; gives the offset of each map by name.
+pub(super) fn write_maps(
+    blob: &mut Blob,
+    messages: &mut Messages,
+    maps: &[MapDefinition],
+) -> Result<HashMap<Arc<str>, u32>> {
+    let mut sorted: Vec<&MapDefinition> = maps.iter().collect();
+    sorted.sort_by(|a, b| a.map.name.cmp(&b.map.name));
+    let start = blob.begin(b"MAPS");
+    blob.count(sorted.len())?;
+    let holes: Vec<_> = sorted.iter().map(|_| blob.hole()).collect();
+    let mut offsets = HashMap::with_capacity(sorted.len());
+    let mut names = Vec::with_capacity(sorted.len());
+    for (map, hole) in sorted.iter().zip(holes) {
+        offsets.insert(map.map.name.clone(), blob.here()?);
+        blob.land(hole)?;
+        let start = blob.begin(if map.map.bits { b"BMAP" } else { b"VMAP" });
+        names.push((blob.hole(), &*map.map.name));
+        blob.bytes.put_u32(u32::from(map.map.bits));
+        blob.count(map.entries.len())?;
+        let kind = if map.map.bits { MessageKind::BitMap } else { MessageKind::ValueMap };
+        for (value, text, _) in &map.entries {
+            blob.bytes.put_u32(*value).put_u32(messages.id(kind, text.as_deref())?);
+        }
+        blob.end(start)?;
+    }
+    blob.records(names)?;
+    blob.end(start)?;
+    Ok(offsets)
+}
+
+/// Writes TTBL: each template that an event uses, once; gives their offsets.
+pub(super) fn write_templates<'e>(
+    blob: &mut Blob,
+    events: &'e [EventDefinition],
+    maps: &HashMap<Arc<str>, u32>,
+) -> Result<HashMap<&'e str, u32>> {
+    let start = blob.begin(b"TTBL");
+    let count = blob.hole();
+    let mut offsets = HashMap::new();
+    for event in events {
+        let Some(id) = event.template.as_deref() else { continue };
+        if event.event.schema.fields().is_empty() || offsets.contains_key(id) {
+            continue;
+        }
+        offsets.insert(id, blob.here()?);
+        write_template(blob, id, &event.event.schema, maps)?;
+    }
+    blob.fill(count, u32::try_from(offsets.len()).unwrap_or(u32::MAX));
+    blob.end(start)?;
+    Ok(offsets)
+}
+
+fn write_template(blob: &mut Blob, id: &str, schema: &Schema, maps: &HashMap<Arc<str>, u32>) -> Result<()> {
+    let start = blob.begin(b"TEMP");
+    blob.count(schema.top().len())?;
+    blob.count(schema.fields().len())?;
+    let items = blob.hole();
+    blob.bytes.put_u32(EVENT_DATA).put_guid(&Guid::from_provider_name(id));
+    write_fragment(blob, schema.top())?;
+    blob.pad();
+    blob.land(items)?;
+    let mut names = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        names.push((write_item(blob, field, maps)?, &*field.name));
+    }
+    blob.records(names)?;
+    blob.end(start)
+}
+
+/// Writes an item and gives the place for the offset of its name.
+fn write_item(blob: &mut Blob, field: &Field, maps: &HashMap<Arc<str>, u32>) -> Result<usize> {
+    let (count_flag, count) = match field.count {
+        Count::One => (0, 0),
+        Count::Fixed(n) => (FIXED_COUNT, n),
+        Count::Field(index) => (COUNT_IN_ITEM, index),
+        Count::Prefixed | Count::ToEnd => return Err(Error::Schema("a count that manifests do not have")),
+    };
+    let (length_flag, length) = match field.length {
+        Length::Natural => (0, 0),
+        Length::Fixed(n) => (FIXED_LENGTH, n),
+        Length::Field(index) => (LENGTH_IN_ITEM, index),
+    };
+    let flags = count_flag | length_flag;
+    match &field.kind {
+        Kind::Struct { first, members } => {
+            blob.bytes.put_u32(flags | STRUCT).put_u16(*first).put_u16(*members).put_u32(0);
+        }
+        Kind::Value { input, output, map } => {
+            let byte =
+                |n: u16| u8::try_from(n).map_err(|_| Error::Schema("a type that manifests do not have"));
+            let map = map.as_ref().and_then(|map| maps.get(&map.name)).copied().unwrap_or(0);
+            blob.bytes.put_u32(flags).put_u8(byte(input.0)?).put_u8(byte(output.0)?).put_u16(0).put_u32(map);
+        }
+    }
+    blob.bytes.put_u16(count).put_u16(length);
+    Ok(blob.hole())
+}
+
+fn write_fragment(blob: &mut Blob, fields: &[Field]) -> Result<()> {
+    blob.bytes.put(&[0x0F, 1, 1, 0, 0x01]).put_u16(u16::MAX);
+    let outer = blob.hole();
+    write_name(blob, "EventData");
+    blob.bytes.put_u8(0x02);
+    for (index, field) in (0_u16..).zip(fields) {
+        blob.bytes.put_u8(0x41).put_u16(u16::MAX);
+        let element = blob.hole();
+        write_name(blob, "Data");
+        let attributes = blob.hole();
+        blob.bytes.put_u8(0x06);
+        write_name(blob, "Name");
+        let name: Vec<u16> = field.name.encode_utf16().take(usize::from(u16::MAX)).collect();
+        blob.bytes.put_u8(0x05).put_u8(1).put_u16(u16::try_from(name.len()).unwrap_or(u16::MAX));
+        for unit in name {
+            blob.bytes.put_u16(unit);
+        }
+        fill_size(blob, attributes)?;
+        let kind = match &field.kind {
+            Kind::Value { input, .. } => u8::try_from(input.0).unwrap_or(0),
+            Kind::Struct { .. } => 0,
+        };
+        blob.bytes.put_u8(0x02).put_u8(0x0D).put_u16(index).put_u8(kind).put_u8(0x04);
+        fill_size(blob, element)?;
+    }
+    blob.bytes.put_u8(0x04);
+    fill_size(blob, outer)?;
+    blob.bytes.put_u8(0x00);
+    Ok(())
+}
+
+/// Fills in a size that counts from behind itself.
+fn fill_size(blob: &mut Blob, hole: usize) -> Result<()> {
+    let size = blob.here()?.saturating_sub(u32::try_from(hole).unwrap_or(u32::MAX)).saturating_sub(4);
+    blob.fill(hole, size);
+    Ok(())
+}
+
+fn write_name(blob: &mut Blob, name: &str) {
+    let hash = name.encode_utf16().fold(0_u32, |h, unit| h.wrapping_mul(65599).wrapping_add(unit.into()));
+    let [low, high, ..] = hash.to_le_bytes();
+    let length = u16::try_from(name.encode_utf16().count()).unwrap_or(u16::MAX);
+    blob.bytes.put(&[low, high]).put_u16(length).put_wide_z(name);
+}

@@ -1,0 +1,240 @@
+use std::fmt::Write;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::schema::Names;
+use crate::source::binary;
+use crate::source::manifest::definitions;
+use crate::source::messages::MessageTable;
+use crate::source::provider::{EventSchema, ProviderSchemas};
+use crate::source::wevt::build::hostile;
+use crate::source::wevt::providers;
+
+const WORKSHOP: &[u8] = include_bytes!("../../../../../../fixtures/manifests/workshop.man");
+
+fn read(compiled: &Compiled) -> Vec<ProviderSchemas> {
+    providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
+}
+
+/// What a reader must give back. Names that the manifest does not give may be filled in by number.
+fn assert_same(written: &EventSchema, read: &EventSchema) {
+    assert_eq!(written.descriptor, read.descriptor);
+    let cut =
+        |text: &Option<Arc<str>>| text.as_deref().map(|t| t.trim_end().to_owned()).filter(|t| !t.is_empty());
+    let (w, r) = (&written.schema, &read.schema);
+    assert_eq!(w.fields(), r.fields());
+    assert_eq!(w.top().len(), r.top().len());
+    assert_eq!(cut(&w.message), cut(&r.message));
+    let names = |n: &Names| [&n.provider, &n.event, &n.task, &n.opcode, &n.level, &n.channel].map(cut);
+    for (written, read) in names(&w.names).into_iter().zip(names(&r.names)) {
+        assert!(written.is_none() || written == read, "{written:?} became {read:?}");
+    }
+    assert_eq!(w.names.keywords, r.names.keywords);
+}
+
+fn round_trip(xml: &[u8]) {
+    let written = definitions(xml, "en-US").unwrap();
+    let compiled = compile(&written).unwrap();
+    let read = read(&compiled);
+    assert_eq!(written.len(), read.len());
+    for (written, read) in written.iter().zip(&read) {
+        assert_eq!((written.id, &written.name), (read.id, &read.name));
+        let mut events: Vec<_> = written.events.iter().map(|e| &e.event).collect();
+        events.sort_by_key(|e| (e.descriptor.id, e.descriptor.version));
+        assert_eq!(events.len(), read.events.len());
+        for (written, read) in events.into_iter().zip(&read.events) {
+            assert_same(written, read);
+        }
+        for keyword in &written.keywords {
+            assert!(
+                read.keywords
+                    .iter()
+                    .any(|(mask, name)| *mask == keyword.value && **name == *keyword.display())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_manifest_with_everything_is_read_back_as_it_was() {
+    round_trip(WORKSHOP);
+}
+
+#[test]
+fn the_decoder_s_own_reading_of_the_text_has_the_same_events() {
+    let parsed = crate::source::manifest::parse(WORKSHOP).unwrap();
+    let read = read(&compile(&definitions(WORKSHOP, "en-US").unwrap()).unwrap());
+    for (mut parsed, mut read) in parsed.into_iter().zip(read) {
+        parsed.events.iter_mut().for_each(|e| e.descriptor.keyword &= !(3 << 62));
+        read.events.iter_mut().for_each(|e| e.descriptor.keyword &= !(3 << 62));
+        assert_eq!(parsed.events.len(), read.events.len());
+        parsed.events.iter().zip(&read.events).for_each(|(parsed, read)| assert_same(parsed, read));
+    }
+}
+
+#[test]
+fn texts_are_those_of_the_culture_that_was_asked_for() {
+    let message =
+        |culture: &str| definitions(WORKSHOP, culture).unwrap()[1].events[0].event.schema.message.clone();
+    assert_eq!(message("en-US").as_deref(), Some("Invoice %1 is paid"));
+    assert_eq!(message("de-de").as_deref(), Some("Rechnung %1 bezahlt"));
+}
+
+#[test]
+fn sections_of_several_parts_are_read_one_behind_the_other() {
+    let compiled = compile(&definitions(WORKSHOP, "en-US").unwrap()).unwrap();
+    let one = binary::section(&compiled);
+    let alone = binary::section_providers(&one).unwrap();
+    let mut silent = compiled.clone();
+    silent.messages.clear();
+    let section = [&one[..], &[0; 12], &binary::section(&silent), &one, &[0; 4]].concat();
+    let all = binary::section_providers(&section).unwrap();
+    assert_eq!(all.len(), alone.len() * 3);
+    assert_eq!(all[0].events[0].schema, all[alone.len() * 2].events[0].schema);
+    assert!(all[alone.len()].events.iter().all(|e| e.schema.message.is_none()));
+}
+
+#[test]
+fn damage_to_what_is_written_never_panics() {
+    let small = r#"<instrumentationManifest><instrumentation><events>
+        <provider name="P" guid="{11223344-5566-7788-99aa-bbccddeeff00}">
+        <maps><bitMap name="M"><map value="1" message="one"/></bitMap></maps>
+        <templates><template tid="T"><data name="N" inType="win:UInt8" map="M"/>
+        <struct name="S" count="N"><data name="B" inType="win:Binary" length="N"/></struct></template></templates>
+        <events><event value="1" symbol="One" level="win:Error" template="T" message="%1"/></events>
+        </provider></events></instrumentation></instrumentationManifest>"#;
+    let section = binary::section(&compile(&definitions(small.as_bytes(), "en-US").unwrap()).unwrap());
+    hostile(&section, |bytes| {
+        let _ = binary::section_providers(bytes);
+    });
+}
+
+#[test]
+fn a_message_that_no_table_can_hold_is_refused() {
+    let xml = format!(
+        r#"<instrumentationManifest><provider name="P" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}">
+        <events><event value="1" message="{}"/></events></provider></instrumentationManifest>"#,
+        "x".repeat(40_000)
+    );
+    assert!(compile(&definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
+}
+
+/// One field: type, out type, how its count and length are given.
+type Shape = (usize, usize, u8, u8);
+
+const IN_TYPES: [&str; 20] = [
+    "UnicodeString",
+    "AnsiString",
+    "Int8",
+    "UInt8",
+    "Int16",
+    "UInt16",
+    "Int32",
+    "UInt32",
+    "Int64",
+    "UInt64",
+    "Float",
+    "Double",
+    "Boolean",
+    "GUID",
+    "Pointer",
+    "FILETIME",
+    "SYSTEMTIME",
+    "SID",
+    "HexInt32",
+    "CountedUnicodeString",
+];
+const OUT_TYPES: [&str; 6] = ["", "xs:string", "win:HexInt8", "win:HResult", "win:PID", "win:Json"];
+
+fn field(xml: &mut String, index: usize, (input, output, count, length): Shape) {
+    let _ = write!(xml, r#"<data name="F{index}" inType="win:{}""#, IN_TYPES[input]);
+    if !OUT_TYPES[output].is_empty() {
+        let _ = write!(xml, r#" outType="{}""#, OUT_TYPES[output]);
+    }
+    let _ = match count {
+        0 => write!(xml, r#" count="3""#),
+        1 => write!(xml, r#" count="N""#),
+        2 => write!(xml, r#" map="M""#),
+        _ => Ok(()),
+    };
+    let _ = match length {
+        0 if input < 2 => write!(xml, r#" length="12""#),
+        1 if input < 2 => write!(xml, r#" length="N""#),
+        _ => Ok(()),
+    };
+    xml.push_str("/>");
+}
+
+fn manifest(
+    templates: &[(Vec<Shape>, Vec<Shape>)],
+    events: &[(u16, u8, usize, u8)],
+    texts: &[String],
+) -> String {
+    let text = |i: usize| quick_xml::escape::escape(texts[i % texts.len()].as_str()).into_owned();
+    let mut xml = format!(
+        r#"<instrumentationManifest><provider name="{}" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}">
+        <levels><level name="L" value="17" message="{}"/></levels>
+        <tasks><task name="T" value="5"><opcodes><opcode name="O" value="12" message="{}"/></opcodes></task></tasks>
+        <opcodes><opcode name="P" value="12"/></opcodes>
+        <keywords><keyword name="K" mask="0x4"/><keyword name="Q" mask="0x80000000" message="{}"/></keywords>
+        <channels><channel name="P/C" chid="C" type="Debug"/></channels>
+        <maps><valueMap name="M"><map value="7" message="{}"/><map value="0" message="zero"/></valueMap></maps><templates>"#,
+        text(0),
+        text(1),
+        text(2),
+        text(3),
+        text(4)
+    );
+    for (at, (fields, members)) in templates.iter().enumerate() {
+        let _ = write!(xml, r#"<template tid="T{at}"><data name="N" inType="win:UInt16"/>"#);
+        fields.iter().enumerate().for_each(|(i, shape)| field(&mut xml, i, *shape));
+        if !members.is_empty() {
+            xml.push_str(r#"<struct name="S" count="N">"#);
+            members.iter().enumerate().for_each(|(i, shape)| field(&mut xml, i, *shape));
+            xml.push_str("</struct>");
+        }
+        xml.push_str("</template>");
+    }
+    xml.push_str("</templates><events>");
+    let mut seen = std::collections::HashSet::new();
+    for (at, (id, version, template, flags)) in events.iter().enumerate() {
+        if !seen.insert((id, version)) {
+            continue;
+        }
+        let _ = write!(xml, r#"<event value="{id}" version="{version}" message="{}""#, text(at));
+        for (bit, attribute) in
+            [r#" level="L""#, r#" task="T" opcode="O""#, r#" keywords="K Q win:SQM""#, r#" channel="C""#]
+                .iter()
+                .enumerate()
+        {
+            if flags & (1 << bit) != 0 {
+                xml.push_str(attribute);
+            }
+        }
+        match flags & 0x30 {
+            0x10 => xml.push_str(r#" symbol="S"#),
+            _ => xml.push_str(r#" symbol="E"#),
+        }
+        let _ = write!(xml, r#"{at}""#);
+        if *template < templates.len() {
+            let _ = write!(xml, r#" template="T{template}""#);
+        }
+        xml.push_str("/>");
+    }
+    xml.push_str("</events></provider></instrumentationManifest>");
+    xml
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_manifest_says_is_read_back(
+        templates in prop::collection::vec((prop::collection::vec((0..20_usize, 0..6_usize, 0..5_u8, 0..3_u8), 0..9),
+            prop::collection::vec((0..20_usize, 0..6_usize, 0..5_u8, 0..3_u8), 0..5)), 0..5),
+        events in prop::collection::vec((any::<u16>(), 0..3_u8, 0..6_usize, any::<u8>()), 0..20),
+        texts in prop::collection::vec("[a-zA-Z0-9 %äö𝄞<&\"]{1,20}x", 5..9),
+    ) {
+        round_trip(manifest(&templates, &events, &texts).as_bytes());
+    }
+}

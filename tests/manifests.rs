@@ -1,0 +1,347 @@
+//! Manifests from end to end: compiled, called, recorded, and decoded by what the program itself carries.
+//!
+//! ```text
+//!   .man ──weir mc──▶ code ──compiler──▶ program ──weir record──▶ .etl ──▶ its path and build id ──▶ .etw_manifest of the program ──▶ names, fields
+//! ```
+//!
+//! Each event of each manifest is written with usual, smallest and largest values. Payloads must have the bytes that `values` expects, and schemas that
+//! come from the program must be those of the manifest.
+
+mod values;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use traceweir_build::Manifest;
+use traceweir_decode::Decoder;
+use traceweir_decode::source::manifest::EventDefinition;
+use traceweir_format::Guid;
+use traceweir_format::etl;
+use values::{Variant, call, provider_module};
+
+use crate::util::{Daemon, eventually, root, sample, weir};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn workshop() -> PathBuf {
+    root().join("fixtures/manifests/workshop.man")
+}
+
+/// The manifests that are at hand: our own, and a large one from elsewhere.
+fn manifests() -> Vec<PathBuf> {
+    [Some(workshop()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
+}
+
+/// Where cargo builds, so that what is built already need not be built again.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{}", said.lines().take(60).collect::<Vec<_>>().join("\n"));
+}
+
+/// The symbol of an event as generated code has it.
+fn symbol(event: &EventDefinition) -> String {
+    let d = &event.event.descriptor;
+    event.event.schema.names.event.as_deref().map_or(format!("Event{}_V{}", d.id, d.version), str::to_owned)
+}
+
+type Expected = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
+
+/// Records the program, and compares what its events say with what they were given.
+fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &Expected) {
+    let file = daemon.path("events.etl");
+    let mut arguments = vec!["record".to_owned(), "-o".to_owned(), text(&file).to_owned()];
+    for provider in manifests.iter().flat_map(Manifest::providers) {
+        arguments.extend(["-p".to_owned(), provider.id.to_string()]);
+    }
+    arguments.extend(["--".to_owned(), text(program).to_owned()]);
+    daemon.weir(arguments).expect(0);
+
+    let dump = weir(["dump", "--format", "jsonl", text(&file)]).expect(0);
+    let named = dump.json().iter().filter(|event| event.get("event").is_some()).count();
+    let total: usize = expected.values().map(Vec::len).sum();
+    assert!(
+        named >= total,
+        "{named} of {total} events have names: {}",
+        dump.text().lines().nth(3).unwrap_or_default()
+    );
+    let blind = weir(["dump", "--no-binaries", "--format", "jsonl", text(&file)]).expect(0);
+    assert!(blind.text().contains("no schema for this event"), "without the program nothing is known");
+
+    let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut decoder = Decoder::new();
+    let mut seen: Expected = HashMap::new();
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        decoder.observe(&record);
+        for told in decoder.take_tracked() {
+            assert_eq!(Path::new(&told.path), program.canonicalize().unwrap());
+            assert!(decoder.add_tracked(&told, std::fs::File::open(&told.path).unwrap()).unwrap() > 0);
+        }
+        let d = record.descriptor();
+        let key = (record.provider(), d.id, d.version);
+        if expected.contains_key(&key) {
+            let definition = definition(manifests, key);
+            let found = decoder.find(&record).unwrap_or_else(|e| panic!("{key:?}: {e}"));
+            assert_eq!(found.known.schema.fields(), definition.event.schema.fields());
+            assert_eq!(found.known.schema.names.event, definition.event.schema.names.event);
+            assert_eq!(d, definition.event.descriptor);
+            seen.entry(key).or_default().push(record.payload().to_vec());
+        }
+    }
+    for (key, payloads) in expected {
+        assert_eq!(seen.get(key), Some(payloads), "{key:?} {}", symbol(definition(manifests, *key)));
+    }
+}
+
+fn definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) -> &EventDefinition {
+    let providers = manifests.iter().flat_map(Manifest::providers).filter(|p| p.id == provider);
+    let mut events = providers.flat_map(|p| &p.events);
+    events.find(|e| (e.event.descriptor.id, e.event.descriptor.version) == (id, version)).unwrap()
+}
+
+/// A manifest whose names were made to leave comments and literals.
+fn hostile() -> Manifest {
+    let hostile = r#"*/ int x; /* &quot; \ ??/ %1 // &#10;#error &lt;b&gt; `x` \"#;
+    let xml = format!(
+        r#"<instrumentationManifest><provider name="{hostile}" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}">
+        <keywords><keyword name="{hostile}" mask="1"/></keywords><tasks><task name="{hostile}" value="1" message="{hostile}"/></tasks>
+        <maps><valueMap name="{hostile}"><map value="1" message="{hostile}"/></valueMap></maps>
+        <templates><template tid="{hostile}"><data name="{hostile}" inType="win:UInt8" map="{hostile}"/>
+        <struct name="{hostile}"><data name="while" inType="win:AnsiString"/></struct></template></templates>
+        <events><event value="1" symbol="while" template="{hostile}" message="{hostile}"/><event value="2" message="{hostile}"/></events>
+        </provider></instrumentationManifest>"#
+    );
+    Manifest::parse("hostile \\.man", xml.as_bytes(), "en-US").unwrap()
+}
+
+#[test]
+fn events_written_by_rust_are_decoded_by_their_program() {
+    let daemon = Daemon::start();
+    let folder = daemon.path("program");
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    let (mut modules, mut calls, mut expected) = (String::new(), String::new(), Expected::new());
+    let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
+    for manifest in &manifests {
+        let [module, _] = manifest.write_rust(folder.join("src")).unwrap();
+        let generated = std::fs::read_to_string(&module).unwrap();
+        let name = manifest.stem();
+        let _ = writeln!(modules, "#[allow(non_snake_case)] mod {name} {{ include!(\"{name}.rs\"); }}");
+        for provider in manifest.providers() {
+            let of = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
+            let part = generated.split(&format!("pub mod {of} {{")).nth(1).unwrap();
+            let functions =
+                part.lines().filter_map(|l| l.trim().strip_prefix("pub fn ")?.split_once("_enabled(&self)"));
+            let _ = writeln!(calls, "{{ use {name}::*; let p = {of}::Provider::register().unwrap();");
+            for (event, (function, _)) in provider.events.iter().zip(functions) {
+                for variant in Variant::ALL {
+                    let made =
+                        call(&event.event.schema, event.template.as_deref().unwrap_or_default(), variant);
+                    let _ = writeln!(
+                        calls,
+                        "assert!(p.{function}_enabled()); p.{function}({}).unwrap();",
+                        made.rust.join(", ")
+                    );
+                    let d = &event.event.descriptor;
+                    expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
+                }
+            }
+            assert_eq!(of, provider_module(&provider.events[0].event.schema));
+            calls.push_str("}\n");
+        }
+    }
+    let [hostile, _] = hostile().write_rust(folder.join("src")).unwrap();
+    let _ = writeln!(modules, "mod hostile {{ include!({:?}); }}", hostile.file_name().unwrap());
+    let main = format!("{modules}\n#[allow(unused_imports)]\nfn main() {{\n{calls}}}\n");
+    std::fs::write(folder.join("src/main.rs"), main).unwrap();
+    let package = format!(
+        "[package]\nname = \"events\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\ntraceweir = {{ path = {:?} }}\n\
+         [profile.dev]\ndebug = \"line-tables-only\"\n[profile.dev.package.\"*\"]\nopt-level = 1\n",
+        root().join("crates/api")
+    );
+    std::fs::write(folder.join("Cargo.toml"), package).unwrap();
+    std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run(Command::new(cargo)
+        .args(["build", "--offline", "--quiet"])
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", target()));
+    let program = folder.join("events");
+    std::fs::copy(target().join("debug/events"), &program).unwrap();
+    record_and_compare(&daemon, &program, &manifests, &expected);
+}
+
+#[test]
+fn events_written_by_c_are_decoded_by_their_program() {
+    let daemon = Daemon::start();
+    let folder = daemon.folder();
+    let (mut source, mut calls, mut expected) = (String::new(), String::new(), Expected::new());
+    let mut files = Vec::new();
+    let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
+    for manifest in &manifests {
+        let [header, resource] = manifest.write_c(folder, &traceweir_build::COptions::default()).unwrap();
+        let _ = writeln!(source, "#include {:?}", header.file_name().unwrap());
+        files.push(resource);
+        for provider in manifest.providers() {
+            let name = provider.name.as_deref().unwrap().replace('-', "_");
+            let _ = writeln!(calls, "if (EventRegister{name}() != 0) return 1;");
+            for event in &provider.events {
+                for variant in Variant::ALL {
+                    let made =
+                        call(&event.event.schema, event.template.as_deref().unwrap_or_default(), variant);
+                    let symbol = symbol(event);
+                    let _ = writeln!(calls, "if (!EventEnabled{symbol}()) return 2;");
+                    let _ = writeln!(calls, "if (EventWrite{symbol}({}) != 0) return 3;", made.c.join(", "));
+                    let d = &event.event.descriptor;
+                    expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
+                }
+            }
+            let _ = writeln!(calls, "if (EventUnregister{name}() != 0) return 4;");
+        }
+    }
+    let main = daemon.path("main.c");
+    std::fs::write(&main, format!("{source}\nint main(void) {{\n{calls}return 0;\n}}\n")).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let library = ["build", "--offline", "--quiet", "-p", "traceweir-ffi"];
+    run(Command::new(cargo).args(library).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let program = daemon.path("events");
+    let mut compiler = Command::new("gcc");
+    compiler.args([
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-Wl,--gc-sections",
+        "-Wl,--build-id",
+    ]);
+    compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(&main).args(&files).arg("-o").arg(&program);
+    run(compiler.arg(target().join("debug/libtraceweir_c.a")).args(["-lpthread", "-ldl", "-lm"]));
+    record_and_compare(&daemon, &program, &manifests, &expected);
+}
+
+#[test]
+fn mistakes_are_listed_with_their_lines_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.man");
+    let wrong = std::fs::read_to_string(workshop())
+        .unwrap()
+        .replace("level=\"Chatty\"", "level=\"Loud\"")
+        .replace("map=\"Guards\"", "map=\"Nails\"");
+    std::fs::write(&file, wrong).unwrap();
+    let run = weir(["mc", text(&file), "--out", text(folder.path())]).expect(1);
+    assert!(
+        run.stderr.contains("wrong.man:") && run.stderr.contains("level Loud is not defined"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("map Nails is not defined"), "{}", run.stderr);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    weir(["mc", "/no/such/file.man"]).expect(1);
+}
+
+#[test]
+fn what_is_made_of_a_manifest_is_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    weir(["mc", text(&workshop()), "--out", text(folder.path()), "--prefix", "Write"]).expect(0);
+    for name in ["workshop.h", "workshop.rs"] {
+        let made = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let expected = root().join("fixtures/mc").join(name);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::create_dir_all(expected.parent().unwrap()).unwrap();
+            std::fs::write(&expected, &made).unwrap();
+        }
+        assert_eq!(made, std::fs::read_to_string(&expected).unwrap(), "{name}: BLESS=1 rewrites it");
+    }
+    assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
+}
+
+#[test]
+fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
+    let daemon = Daemon::start();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
+    run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let (program, file) = (target().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
+    let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
+    daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&program)]).expect(0);
+    let dump = weir(["dump", text(&file)]).expect(0).text();
+    assert!(dump.contains("Example-Greenhouse/Measured"), "{dump}");
+    let messages = weir(["dump", "--format", "jsonl", text(&file)]).expect(0).text();
+    assert!(messages.contains("Bed tomatoes got 12.5 litres, valve now open"), "{messages}");
+    assert!(weir(["stats", text(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
+    assert!(weir(["info", text(&file)]).expect(0).text().contains("Example-Greenhouse"));
+
+    // The same path with another program behind it: nothing of it is believed.
+    let copy = daemon.path("program");
+    std::fs::copy(&program, &copy).unwrap();
+    daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&copy)]).expect(0);
+    assert!(weir(["dump", text(&file)]).expect(0).text().contains("Example-Greenhouse/Measured"));
+    std::fs::remove_file(&copy).unwrap();
+    assert!(weir(["dump", text(&file)]).expect(0).text().contains("no schema"), "the program is gone");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &copy).unwrap();
+    assert!(weir(["dump", text(&file)]).expect(0).text().contains("no schema"), "another program");
+}
+
+#[test]
+fn headers_compile_without_a_warning_whatever_the_names_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = hostile();
+    let manifests = manifests();
+    let all = [names].into_iter().chain(manifests.iter().map(|path| Manifest::open(path).unwrap()));
+    for manifest in all {
+        let [header, resource] =
+            manifest.write_c(folder.path(), &traceweir_build::COptions::default()).unwrap();
+        let main = format!("#include {:?}\nint main(void) {{ return 0; }}\n", header.file_name().unwrap());
+        for (compiler, ending, standard) in [
+            ("gcc", "c", "c11"),
+            ("gcc", "c", "c17"),
+            ("clang", "c", "c11"),
+            ("g++", "cc", "c++17"),
+            ("g++", "cc", "c++20"),
+            ("clang++", "cc", "c++17"),
+        ] {
+            if compiler != "gcc" && Command::new(compiler).arg("--version").output().is_err() {
+                crate::util::skip(compiler, &format!("there is no {compiler}"));
+                continue;
+            }
+            let source = folder.path().join(format!("main.{ending}"));
+            std::fs::write(&source, &main).unwrap();
+            let mut command = Command::new(compiler);
+            command
+                .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+                .arg(format!("-std={standard}"));
+            command.arg("-I").arg(root().join("crates/ffi/include")).arg(&source);
+            if ending == "c" {
+                command.arg(&resource);
+            }
+            run(&mut command);
+        }
+    }
+}
+
+#[test]
+fn live_events_are_decoded_by_their_program_too() {
+    let daemon = Daemon::start();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
+    run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
+    let mut watch =
+        daemon.begin(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);
+    eventually("an event", || {
+        let mut program = Command::new(target().join("debug/traceweir-example-manifest"));
+        run(program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()));
+        (!watch.is_running()).then_some(())
+    });
+    let seen = watch.finish().expect(0).text();
+    assert!(seen.contains("valve now open") && seen.contains("Example-Greenhouse"), "{seen}");
+}

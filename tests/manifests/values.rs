@@ -1,0 +1,309 @@
+//! Values for every field of an event: as Rust arguments, as C arguments, and as the bytes they must become.
+//!
+//! The bytes are put together here from the schema alone, apart from the code that is tested.
+
+use std::fmt::Write;
+
+use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
+use traceweir_format::spec::types::InType;
+
+/// Usual values, the smallest, and large ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variant {
+    Usual,
+    Least,
+    Most,
+}
+
+impl Variant {
+    pub(super) const ALL: [Self; 3] = [Self::Usual, Self::Least, Self::Most];
+
+    fn pick<T>(self, usual: T, least: T, most: T) -> T {
+        match self {
+            Self::Usual => usual,
+            Self::Least => least,
+            Self::Most => most,
+        }
+    }
+}
+
+/// A call of an event's write function.
+#[derive(Default)]
+pub(super) struct Call {
+    pub(super) rust: Vec<String>,
+    pub(super) c: Vec<String>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Arguments for all fields of an event.
+pub(super) fn call(schema: &Schema, template: &str, variant: Variant) -> Call {
+    let maker = Maker { schema, template, variant, prefix: format!("{}::", provider_module(schema)) };
+    let mut call = Call::default();
+    maker.fields(schema.top(), 0, &mut |_, rust, c, bytes| {
+        call.rust.extend(rust);
+        call.c.push(c);
+        call.bytes.extend(bytes);
+    });
+    call
+}
+
+pub(super) fn provider_module(schema: &Schema) -> String {
+    schema.names.provider.as_deref().unwrap_or_default().to_lowercase().replace('-', "_")
+}
+
+struct Maker<'s> {
+    schema: &'s Schema,
+    template: &'s str,
+    variant: Variant,
+    prefix: String,
+}
+
+/// Bytes as an initialiser of C.
+fn c_bytes(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "NULL".to_owned();
+    }
+    let mut list = String::new();
+    bytes.iter().for_each(|byte| _ = write!(list, "{byte},"));
+    format!("(const unsigned char[]){{{list}}}")
+}
+
+/// Bytes as a constant of Rust.
+fn rust_bytes(bytes: &[u8]) -> String {
+    format!("b\"{}\"", bytes.escape_ascii())
+}
+
+fn wide(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+fn c_wide(text: &str) -> String {
+    let escaped: String = text.encode_utf16().fold(String::new(), |mut out, unit| {
+        match u8::try_from(unit) {
+            Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => out.push(byte.into()),
+            _ => _ = write!(out, "\\x{unit:04x}\" u\""),
+        }
+        out
+    });
+    format!("u\"{escaped}\"")
+}
+
+impl Maker<'_> {
+    /// Whether sizes multiply: an event has 64 KiB at most.
+    fn is_nested(&self) -> bool {
+        self.schema.fields().len() > self.schema.top().len()
+    }
+
+    /// How many elements or units the fields have that field `index` measures.
+    fn size(&self, index: u16) -> usize {
+        let small =
+            matches!(self.schema.fields()[usize::from(index)].kind, Kind::Value { input: InType::UINT8, .. });
+        let most = match (self.is_nested(), small) {
+            (true, _) => 40,
+            (false, true) => 255,
+            (false, false) => 300,
+        };
+        self.variant.pick(2, 0, most)
+    }
+
+    /// Makes the fields of one place; `take` gets index, Rust value (none where it is not given), C value and bytes.
+    fn fields(
+        &self,
+        fields: &[Field],
+        first: usize,
+        take: &mut dyn FnMut(usize, Option<String>, String, Vec<u8>),
+    ) {
+        for (index, field) in (first..).zip(fields) {
+            if field.referenced {
+                let n = self.size(index as u16);
+                let Kind::Value { input, .. } = field.kind else { panic!("a size is a number") };
+                let bytes = (n as u64).to_le_bytes()[..width(input)].to_vec();
+                take(index, None, n.to_string(), bytes);
+                continue;
+            }
+            let count = match field.count {
+                Count::One => None,
+                Count::Fixed(n) => Some(usize::from(n)),
+                Count::Field(index) => Some(self.size(index)),
+                _ => panic!("no count of manifests"),
+            };
+            let (rust, c, bytes) = match (&field.kind, count) {
+                (Kind::Struct { .. }, _) => self.structure(index, field, count),
+                (Kind::Value { input, .. }, None) => self.value(*input, field.length, index),
+                (Kind::Value { input, .. }, Some(count)) => self.array(*input, field.length, index, count),
+            };
+            take(index, Some(rust), c, bytes);
+        }
+    }
+
+    fn structure(&self, index: usize, field: &Field, count: Option<usize>) -> (String, String, Vec<u8>) {
+        let Kind::Struct { first, members } = field.kind else { panic!("a structure") };
+        let members = self.schema.members(first, members);
+        let (mut values, mut bytes) = (Vec::new(), Vec::new());
+        for _ in 0..count.unwrap_or(1) {
+            let mut named = String::new();
+            self.fields(members, first.into(), &mut |at, rust, _, more| {
+                if let Some(rust) = rust {
+                    let name = members[at - usize::from(first)].name.to_lowercase();
+                    let name = if name == "type" { "type_" } else { &name };
+                    let _ = write!(named, "{name}: {rust}, ");
+                }
+                bytes.extend(more);
+            });
+            let (head, tail) = self.template.split_at(1);
+            values.push(format!("{}{}{tail}{} {{ {named} }}", self.prefix, head.to_uppercase(), field.name));
+        }
+        let _ = index;
+        let rust = match count {
+            None => format!("&{}", values[0]),
+            Some(_) => format!("&[{}]", values.join(", ")),
+        };
+        (rust, format!("{}, {}", bytes.len(), c_bytes(&bytes)), bytes)
+    }
+
+    fn array(&self, input: InType, length: Length, index: usize, count: usize) -> (String, String, Vec<u8>) {
+        let (mut rust, mut c, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        for at in 0..count {
+            let (one_rust, one_c, one) = self.value(input, length, index + at);
+            rust.push(one_rust);
+            c.push(one_c);
+            bytes.extend(one);
+        }
+        let c = match input {
+            InType::UNICODESTRING => format!("{}, {}", bytes.len(), c_bytes(&bytes)),
+            _ if count == 0 => "NULL".to_owned(),
+            // What is passed by address stands in memory as it does in the payload.
+            InType::GUID => format!("(const GUID *)(const void *){}", c_bytes(&bytes)),
+            _ => format!("(const {}[]){{{}}}", c_type(input), c.join(", ")),
+        };
+        (format!("&[{}]", rust.join(", ")), c, bytes)
+    }
+
+    /// One value: Rust, C, bytes.
+    fn value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
+        let v = self.variant;
+        let number = v.pick(index as i64 + 1, 0, -1);
+        let text = v.pick(
+            format!("text é {index}"),
+            String::new(),
+            "\u{1d11e}x".repeat(if self.is_nested() { 5 } else { 300 }),
+        );
+        match input {
+            InType::UNICODESTRING => match self.length(length) {
+                None => (format!("{text:?}"), c_wide(&text), [wide(&text), vec![0; 2]].concat()),
+                Some(units) => {
+                    let text = "x".repeat(units);
+                    (format!("{text:?}"), c_wide(&text), wide(&text))
+                }
+            },
+            InType::ANSISTRING => match self.length(length) {
+                None => (
+                    format!("{text:?}.as_bytes()"),
+                    format!("(PCSTR){}", c_bytes(&[text.as_bytes(), &[0]].concat())),
+                    [text.as_bytes(), &[0]].concat(),
+                ),
+                Some(units) => {
+                    let text = vec![b'y'; units];
+                    (rust_bytes(&text), format!("(PCSTR){}", c_bytes(&text)), text)
+                }
+            },
+            InType::BINARY => {
+                let bytes: Vec<u8> =
+                    (0..self.length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
+                (rust_bytes(&bytes), c_bytes(&bytes), bytes)
+            }
+            InType::COUNTEDSTRING => {
+                let bytes = wide(&text);
+                (format!("{text:?}"), format!("{}, {}", bytes.len(), c_wide(&text)), counted(&bytes))
+            }
+            InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => (
+                rust_bytes(text.as_bytes()),
+                format!("{}, {}", text.len(), c_bytes(text.as_bytes())),
+                counted(text.as_bytes()),
+            ),
+            InType::FLOAT => {
+                let value = v.pick(1.5_f32, f32::MIN, f32::MAX);
+                (format!("{value:?}_f32"), format!("{value:e}f"), value.to_le_bytes().to_vec())
+            }
+            InType::DOUBLE => {
+                let value = v.pick(-2.25_f64, f64::MIN, f64::MAX);
+                (format!("{value:?}_f64"), format!("{value:e}"), value.to_le_bytes().to_vec())
+            }
+            InType::BOOLEAN => {
+                let value = v.pick(true, false, true);
+                (value.to_string(), i32::from(value).to_string(), i32::from(value).to_le_bytes().to_vec())
+            }
+            InType::GUID | InType::SYSTEMTIME => {
+                let bytes: Vec<u8> = (0..16).map(|i| v.pick(i + index as u8, 0, 255)).collect();
+                let rust = match input {
+                    InType::GUID => format!("traceweir::Guid::from_bytes({})", rust_bytes(&bytes)),
+                    _ => format!(
+                        "{:?}",
+                        bytes.chunks(2).map(|p| u16::from_le_bytes([p[0], p[1]])).collect::<Vec<_>>()
+                    ),
+                };
+                let ty = if input == InType::GUID { "GUID" } else { "SYSTEMTIME" };
+                (rust, format!("(const {ty} *)(const void *){}", c_bytes(&bytes)), bytes)
+            }
+            InType::SID => {
+                let authorities = v.pick(2, 0, 15);
+                let mut bytes = vec![1, authorities, 0, 0, 0, 0, 0, 5];
+                bytes.resize(8 + 4 * usize::from(authorities), 9);
+                (rust_bytes(&bytes), c_bytes(&bytes), bytes)
+            }
+            InType::FILETIME => {
+                let bytes = number.to_le_bytes().to_vec();
+                (
+                    format!("{}_u64", number as u64),
+                    format!("(const FILETIME *)(const void *){}", c_bytes(&bytes)),
+                    bytes,
+                )
+            }
+            _ => integer(input, number),
+        }
+    }
+
+    fn length(&self, length: Length) -> Option<usize> {
+        match length {
+            Length::Natural => None,
+            Length::Fixed(n) => Some(n.into()),
+            Length::Field(index) => Some(self.size(index)),
+        }
+    }
+}
+
+fn counted(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat()
+}
+
+fn width(input: InType) -> usize {
+    match input {
+        InType::INT8 | InType::UINT8 => 1,
+        InType::INT16 | InType::UINT16 => 2,
+        InType::INT32 | InType::UINT32 | InType::HEXINT32 => 4,
+        _ => 8,
+    }
+}
+
+fn c_type(input: InType) -> &'static str {
+    match input {
+        InType::UINT32 => "ULONG",
+        InType::INT64 => "LONGLONG",
+        InType::DOUBLE => "double",
+        InType::BOOLEAN => "BOOL",
+        other => panic!("no array of {other:?} in our manifests"),
+    }
+}
+
+fn integer(input: InType, number: i64) -> (String, String, Vec<u8>) {
+    let bytes = number.to_le_bytes()[..width(input)].to_vec();
+    let mask = u64::MAX >> (64 - 8 * width(input));
+    let unsigned = number as u64 & mask;
+    match input {
+        InType::INT8 | InType::INT16 | InType::INT32 | InType::INT64 => {
+            (format!("{number}"), format!("{number}"), bytes)
+        }
+        InType::POINTER => (format!("{unsigned}_usize"), format!("(const void *){unsigned}ull"), bytes),
+        _ => (format!("{unsigned}"), format!("{unsigned}ull"), bytes),
+    }
+}
