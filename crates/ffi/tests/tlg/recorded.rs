@@ -10,6 +10,7 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::ExtType;
 
 use crate::compiler::{Compiler, GCC, Workbench, compilers, cpp_compilers};
@@ -165,9 +166,13 @@ fn a_program_linked_statically_records_the_same() {
 fn what_the_callback_writes_during_a_registration_is_recorded() {
     let (workshop, daemon) = (Workshop::new(), Daemon::new());
     let (own, group) = (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
-    for (enabled, flags) in [(own, &[][..]), (own, &["-DWITH_GROUP"]), (group, &["-DWITH_GROUP"])] {
+    for (enabled, property, flags) in [
+        (own, 0, &[][..]),
+        (own, 0, &["-DWITH_GROUP"]),
+        (group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, &["-DWITH_GROUP"]),
+    ] {
         let program = workshop.build("gcc", &here("tests/tlg/rundown.c"), flags, Link::Shared);
-        let session = daemon.record("rundown", &[Guid::from_u128(enabled)], &EnableParams::default());
+        let session = daemon.record("rundown", &[Guid::from_u128(enabled)], &EnableParams { property, ..EnableParams::default() });
         expect_success(&mut daemon.command(&program));
         let mut decoder = Decoder::new();
         let events = session.stop(0, |r| recorded(&mut decoder, r));
