@@ -10,22 +10,26 @@
 //! | File | What it knows |
 //! |---|---|
 //! | `control` | the thread: sockets, greeting, announcing |
+//! | `again` | the way back to a daemon that dropped us |
 //! | `orders` | what daemons ask for, and what follows when one is gone |
 //! | `traits` | traits that are set after the registration |
 //! | `shared` | what the threads of the process share under one lock |
 //! | `outlets` | which session is written to through which outlet |
 //! | `private` | sessions that a daemon has this process run by itself |
+//! | `rights` | for whom files are opened, and who is believed |
 //! | `fork` | whether this is still the process that made all this |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
 //! Invariants
 //!
-//! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit.
+//! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit, but
+//!    for a moment when a daemon has dropped it twice in a row.
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. It is never held while a callback runs or a socket is waited for.
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
 //!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
 
+mod again;
 pub(crate) mod control;
 pub(crate) mod fork;
 mod link;
@@ -34,6 +38,7 @@ pub(crate) mod outlets;
 mod private;
 pub(crate) mod process;
 pub(crate) mod promise;
+mod rights;
 mod shared;
 mod traits;
 

@@ -18,12 +18,12 @@ use crate::generate::{self, Runtime};
 use crate::support::{Daemon, Link, Workshop, expect_success, here};
 use crate::table::{self, Declaration};
 
-/// The provider of the generated program.
-const TABLE: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
+/// The provider of the generated programs.
+pub(crate) const TABLE: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
 
 /// An event as it was recorded.
-struct Recorded {
-    metadata: Vec<u8>,
+pub(crate) struct Recorded {
+    pub(crate) metadata: Vec<u8>,
     traits: Vec<u8>,
     payload: Vec<u8>,
     descriptor: (u16, u8, u8, u8, u8, u64),
@@ -84,10 +84,19 @@ fn recorded(decoder: &mut Decoder, record: &Record<'_>) -> Recorded {
 
 /// What a session records of a program linked with the library.
 fn record(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<Recorded> {
-    let (workshop, daemon) = (Workshop::new(), Daemon::new());
+    let workshop = Workshop::new();
     let program = workshop.build(compiler.program, source, &[compiler.standards()[0]], link);
-    let session = daemon.record("table", &[provider], &EnableParams::default());
-    expect_success(&mut daemon.command(&program));
+    record_program(&program, provider)
+}
+
+/// What a session records of a program.
+///
+/// All levels and keywords are asked for by name: the published crates for Rust take the zeros that stand for them as they are.
+pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<Recorded> {
+    let daemon = Daemon::new();
+    let params = EnableParams { level: u8::MAX, match_any: u64::MAX, ..EnableParams::default() };
+    let session = daemon.record("table", &[provider], &params);
+    expect_success(&mut daemon.command(program));
     let mut decoder = Decoder::new();
     session.stop(0, |r| recorded(&mut decoder, r))
 }
@@ -105,17 +114,24 @@ fn check_decoded(shown: &str) {
     assert_eq!(shown.lines().count(), expected.lines().count());
 }
 
-/// Checks one event, and gives it as text where it can be decoded.
-fn check(event: &Declaration, got: &Recorded) -> String {
+/// Checks what an event says besides its metadata.
+pub(crate) fn check_all_but_metadata(event: &Declaration, got: &Recorded) {
     let want = event.descriptor();
-    assert_eq!(got.metadata, event.metadata(), "{}", event.name);
     assert_eq!(got.payload, event.payload(), "{}", event.name);
     assert_eq!(got.traits, b"\x08\0Table\0", "{}", event.name);
     let (id, version, channel, level, opcode, keyword) = got.descriptor;
     assert_eq!(
         [&id.to_le_bytes()[..], &[version, channel, level, opcode, 0, 0], &keyword.to_le_bytes()].concat(),
-        want
+        want,
+        "{}",
+        event.name
     );
+}
+
+/// Checks one event, and gives it as text where it can be decoded.
+fn check(event: &Declaration, got: &Recorded) -> String {
+    assert_eq!(got.metadata, event.metadata(), "{}", event.name);
+    check_all_but_metadata(event, got);
     // What packed fields carry in the table is not what their types say.
     if event.name.starts_with("Packed") {
         return String::new();
