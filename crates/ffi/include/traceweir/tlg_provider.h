@@ -62,9 +62,11 @@ typedef HRESULT TLG_STATUS;
 
 #ifdef __cplusplus
 #define _TLG_CONST_DATA static constexpr
+#define _TLG_NUMBER(name, value) constexpr unsigned name __attribute__((unused)) = static_cast<unsigned>(value)
 #define _TLG_STATIC_ASSERT(condition, text) static_assert(condition, text)
 #else
 #define _TLG_CONST_DATA static const
+#define _TLG_NUMBER(name, value) enum { name = (int)(value) }
 #define _TLG_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 #define _TLG_INLINE static inline __attribute__((always_inline, unused))

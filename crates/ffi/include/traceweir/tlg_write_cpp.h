@@ -131,7 +131,7 @@ _TLG_CPP_INLINE Counted buffer(const T *pointer) {
 
 _TLG_CPP_INLINE Memory sid(const void *pointer) { return {pointer, _tlg_sid_size(pointer)}; }
 
-_TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, static_cast<ULONG>(size)}; }
+_TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, _tlg_bytes(size, 1)}; }
 
 /* What TraceLoggingValue makes of a type. */
 template <int in_type, int out_type = TlgOutNULL>
@@ -176,10 +176,10 @@ template <> struct Of<wchar_t *> : Field<TlgInUNICODESTRING> {};
 #endif
 template <class T> struct Of<const T *> : Of<T *> {};
 
+/* By value: a constant member of a class may have no address. */
 template <class T>
-_TLG_CPP_INLINE auto value(const T &v) {
-    using Plain = std::decay_t<T>;
-    constexpr int in = Of<Plain>::in;
+_TLG_CPP_INLINE auto value(T v) {
+    constexpr int in = Of<T>::in;
     if constexpr (in == TlgInSID) {
         return sid(v);
     } else if constexpr (in == TlgInANSISTRING) {
@@ -187,8 +187,13 @@ _TLG_CPP_INLINE auto value(const T &v) {
     } else if constexpr (in == TlgInUNICODESTRING) {
         return str16(v);
     } else {
-        return Value<Plain>{v};
+        return Value<T>{v};
     }
+}
+
+template <SIZE_T size>
+constexpr SIZE_T schema_size(const UINT8 (&)[size]) {
+    return size;
 }
 
 /* The last arguments of EventWriteTransfer and of EventWriteEx. */
@@ -231,6 +236,8 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 
 } // namespace traceweir::tlg
 
+#define _TLG_SCHEMA_SIZE(...) ::traceweir::tlg::schema_size({__VA_ARGS__})
+
 #define _TLG_FILL_tlgNONE(i, unused)
 #define _TLG_FILL_tlgVAL(i, type, v) , ::traceweir::tlg::val<type>(v)
 #define _TLG_FILL_tlgADDRESS(i, type, v) , ::traceweir::tlg::val<const volatile void *>(v)
@@ -247,7 +254,7 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 #define _TLG_FILL_tlgBUFFER(i, type, ...) , ::traceweir::tlg::buffer(_TLG_FIRST(__VA_ARGS__))
 #define _TLG_FILL_tlgSID(i, type, p) , ::traceweir::tlg::sid(p)
 #define _TLG_FILL_tlgRAW(i, p, n) , ::traceweir::tlg::raw(p, static_cast<SIZE_T>(n))
-#define _TLG_FILL_tlgVALUE(i, v) , ::traceweir::tlg::value(v)
+#define _TLG_FILL_tlgVALUE(i, v) , ::traceweir::tlg::value<std::decay_t<decltype(v)>>(v)
 #define _TLG_VALUE_IN(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::in
 #define _TLG_VALUE_OUT(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::out
 
