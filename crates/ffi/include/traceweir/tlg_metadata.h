@@ -11,8 +11,9 @@
  *
  * and is looked at once for each thing to be made of it: members of a structure, their values, the number of data blocks, the blocks, the attributes.
  *
- * All that follows a field's name but a schema is at most eight bytes, though never known how many before the constants are: it is one bit-field in a packed structure,
- * as wide as it must be. That keeps the whole a plain initialised constant in C as in C++, in templates and lambdas too.
+ * All that follows a field's name but a schema is at most eight bytes, though never known how many before the constants are. In C it is one bit-field in a packed
+ * structure, as wide as it must be: a plain initialised constant. In C++ a function makes an array of bytes while the program is compiled: a local class cannot
+ * be made of "this", of packs and of structured bindings.
  */
 #ifndef TRACEWEIR_TLG_METADATA_H
 #define TRACEWEIR_TLG_METADATA_H
@@ -116,8 +117,7 @@ enum _tlgOut {
 #define _TLG_PASS_(...) _TLG_PASS__(__VA_ARGS__)
 #define _TLG_PASS__(pass, i, kind, ...) _TLG_CAT(pass, kind)(i, __VA_ARGS__)
 
-/* Numbers of each argument, as constants that stand before the structure: what a field's type is may be said by an expression (of "this", of a pack, of a structured
- * binding) that C++ does not let into a local class. What is out of range is refused here. Shifts tell it for numbers of every type and sign. */
+/* Numbers of each argument, as constants. What is out of range is refused here. Shifts tell it for numbers of every type and sign. */
 #define _TLG_NUMBERS(i, arg) _TLG_PASS(_TLG_NUMBERS, i, arg)
 #define _TLG_NUMBERS_tlgFIELD(i, name, tags, in, out, count, ...)                                 \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
@@ -137,6 +137,7 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema has another size than is said"); \
     _TLG_NUMBER(_tlg_in##i, (protocol) | 0x60);                                                   \
     _TLG_NUMBER(_tlg_out##i, 0);                                                                  \
+    _TLG_SCHEMA(i, _TLG_UNPACK schema)                                                            \
     _TLG_NUMBER(_tlg_size##i, size);                                                              \
     _TLG_NUMBER(_tlg_tags##i, tags);
 #define _TLG_NUMBERS_tlgDATA(...)
@@ -147,6 +148,59 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT((0 tags) >> 28 == 0, "tags have 28 bits");                                 \
     _TLG_STATIC_ASSERT((0 id) >> 16 == 0, "an id is at most 65535");                              \
     _TLG_STATIC_ASSERT((0 version) >> 8 == 0, "a version is at most 255");
+
+#ifdef __cplusplus
+
+/* How many bytes each takes. */
+#define _TLG_SIZE(i, arg) _TLG_PASS(_TLG_SIZE, i, arg)
+#define _TLG_SIZE_tlgFIELD(i, name, ...) +sizeof(name) + _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i)
+#define _TLG_SIZE_tlgCUSTOM(i, name, ...) _TLG_SIZE_tlgFIELD(i, name, ) + 2 + _tlg_size##i
+#define _TLG_SIZE_tlgDATA(...)
+#define _TLG_SIZE_tlgATTR(...)
+
+/* The pieces: text and its size, or a number and its size. */
+#define _TLG_PIECES(i, arg) _TLG_PASS(_TLG_PIECES, i, arg)
+#define _TLG_PIECES_tlgFIELD(i, name, ...)                                                      \
+    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i),  \
+                                _TLG_TYPE_BYTES(_tlg_in##i, _tlg_out##i, _tlg_tags##i, _tlg_count##i)}
+#define _TLG_PIECES_tlgCUSTOM(i, name, tags, protocol, schema, ...)                             \
+    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_tlg_in##i, 0, _tlg_tags##i),            \
+                                _TLG_TYPE_BYTES(_tlg_in##i, 0, _tlg_tags##i, 0)},               \
+        {nullptr, 2, _tlg_size##i}, {_tlg_schema##i.bytes, sizeof(_tlg_schema##i), 0}
+#define _TLG_PIECES_tlgDATA(...)
+#define _TLG_PIECES_tlgATTR(...)
+
+/* Whether each structure has its members. */
+#define _TLG_MEMBERS(i, arg) _TLG_PASS(_TLG_MEMBERS, i, arg)
+#define _TLG_MEMBERS_tlgFIELD(i, ...) , (_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u
+#define _TLG_MEMBERS_tlgCUSTOM(...) , 0u
+#define _TLG_MEMBERS_tlgDATA(...)
+#define _TLG_MEMBERS_tlgATTR(...)
+
+#define _TLG_METADATA(prefix, event, ...)                                                                       \
+    _TLG_STATIC_ASSERT(::traceweir::tlg::complete({0u _TLG_EACH(_TLG_MEMBERS, __VA_ARGS__)}),                   \
+                       "a structure is followed by fewer fields than it has members");                          \
+    static constexpr auto prefix##_metadata _TLG_BLOB =                                                         \
+        ::traceweir::tlg::blob<2 + _TLG_TAG_SIZE(prefix##_tags) + sizeof(event) _TLG_EACH(_TLG_SIZE, __VA_ARGS__)>( \
+            {{nullptr, _TLG_TAG_SIZE(prefix##_tags), _TLG_TAG_BYTES(prefix##_tags)},                            \
+             {event, sizeof(event), 0} _TLG_EACH(_TLG_PIECES, __VA_ARGS__)});
+
+#else
+
+/* Whether each structure has its members. Fields are numbers to add, from the last one: 1 for a field, 1 - n for a structure of n, and the sum stays above 0 as long as there
+ * is a member for each place. Constants cannot be summed up in C, but sizes of members are: a type whose members have 0x8000 bytes more or less gives each sum. */
+#define _TLG_SHAPE(i, arg) _TLG_PASS(_TLG_SHAPE, i, arg)
+#define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u)];
+#define _TLG_SHAPE_tlgCUSTOM(i, ...) char _f##i[0x8001];
+#define _TLG_SHAPE_tlgDATA(...)
+#define _TLG_SHAPE_tlgATTR(...)
+#define _TLG_COMPLETE(i, arg) _TLG_PASS(_TLG_COMPLETE, i, arg)
+#define _TLG_COMPLETE_tlgFIELD(i, ...)                                                                             \
+    _TLG_STATIC_ASSERT((sizeof(struct _tlg_shape) - __builtin_offsetof(struct _tlg_shape, _f##i) + 0x4000) % 0x8000 > 0x4000,      \
+                       "a structure is followed by fewer fields than it has members");
+#define _TLG_COMPLETE_tlgCUSTOM(...)
+#define _TLG_COMPLETE_tlgDATA(...)
+#define _TLG_COMPLETE_tlgATTR(...)
 
 /* Members of the structure. */
 #define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
@@ -160,21 +214,6 @@ enum _tlgOut {
 #define _TLG_MEMBER_tlgDATA(...)
 #define _TLG_MEMBER_tlgATTR(...)
 
-/* Whether each structure has its members. Fields are numbers to add, from the last one: 1 for a field, 1 - n for a structure of n, and the sum stays above 0 as long as there
- * is a member for each place. Constants cannot be summed up in C, but sizes of members are: a type whose members have 0x8000 bytes more or less gives each sum. */
-#define _TLG_SHAPE(i, arg) _TLG_PASS(_TLG_SHAPE, i, arg)
-#define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u)];
-#define _TLG_SHAPE_tlgCUSTOM(i, ...) char _f##i[0x8001];
-#define _TLG_SHAPE_tlgDATA(...)
-#define _TLG_SHAPE_tlgATTR(...)
-#define _TLG_COMPLETE(i, arg) _TLG_PASS(_TLG_COMPLETE, i, arg)
-#define _TLG_COMPLETE_tlgFIELD(i, ...)                                                                             \
-    _TLG_STATIC_ASSERT((sizeof(_tlg_shape) - __builtin_offsetof(_tlg_shape, _f##i) + 0x4000) % 0x8000 > 0x4000,      \
-                       "a structure is followed by fewer fields than it has members");
-#define _TLG_COMPLETE_tlgCUSTOM(...)
-#define _TLG_COMPLETE_tlgDATA(...)
-#define _TLG_COMPLETE_tlgATTR(...)
-
 /* Their values. */
 #define _TLG_INIT(i, arg) _TLG_PASS(_TLG_INIT, i, arg)
 #define _TLG_INIT_tlgFIELD(i, name, ...) \
@@ -183,6 +222,22 @@ enum _tlgOut {
     , name, _TLG_TYPE_BYTES(_tlg_in##i, 0, _tlg_tags##i, 0), _tlg_size##i, {_TLG_UNPACK schema}
 #define _TLG_INIT_tlgDATA(...)
 #define _TLG_INIT_tlgATTR(...)
+
+#define _TLG_METADATA(prefix, event, ...)                                                                       \
+    struct prefix##_shape {                                                                                     \
+        char first;                                                                                              \
+        _TLG_EACH(_TLG_SHAPE, __VA_ARGS__)                                                                      \
+    };                                                                                                          \
+    _TLG_EACH(_TLG_COMPLETE, __VA_ARGS__)                                                                       \
+    static const struct {                                                                                       \
+        UINT16 size;                                                                                            \
+        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                               \
+        char name[sizeof(event)];                                                                               \
+        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                     \
+    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                               \
+        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), event _TLG_EACH(_TLG_INIT, __VA_ARGS__)};
+
+#endif
 
 /* How many blocks of data there are. */
 #define _TLG_BLOCKS(i, arg) _TLG_PASS(_TLG_BLOCKS, i, arg)
@@ -265,24 +320,13 @@ enum _tlgOut {
 /* The two constants of an event: its metadata and its descriptor, named after "prefix". The list begins with something passed over. */
 #define _TLG_CONSTANTS(prefix, event, level, keyword, opcode, ...)                                              \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                          \
-    _TLG_CONSTANTS_NAMED(prefix, char name[sizeof(event)], event, level, keyword, opcode, __VA_ARGS__)
+    _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, __VA_ARGS__)
 
-/* The same for any member and value that is the name. */
-#define _TLG_CONSTANTS_NAMED(prefix, name_member, name_value, level, keyword, opcode, ...)                      \
+/* The same for a name that is known to be one. */
+#define _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, ...)                      \
     _TLG_NUMBER(prefix##_tags, 0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__));                                            \
     _TLG_EACH(_TLG_NUMBERS, __VA_ARGS__)                                                                        \
-    typedef struct {                                                                                            \
-        char first;                                                                                              \
-        _TLG_EACH(_TLG_SHAPE, __VA_ARGS__)                                                                      \
-    } prefix##_shape __attribute__((unused));                                                                   \
-    _TLG_EACH(_TLG_COMPLETE, __VA_ARGS__)                                                                       \
-    _TLG_CONST_DATA struct {                                                                                    \
-        UINT16 size;                                                                                            \
-        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                               \
-        name_member;                                                                                            \
-        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                     \
-    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                               \
-        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), name_value _TLG_EACH(_TLG_INIT, __VA_ARGS__)}; \
+    _TLG_METADATA(prefix, event, __VA_ARGS__)                                                                   \
     _TLG_STATIC_ASSERT(sizeof(prefix##_metadata) <= 0x7FFF, "names and types of an event take at most 32767 bytes"); \
     _TLG_CONST_DATA EVENT_DESCRIPTOR prefix##_descriptor __attribute__((unused)) = {                            \
         (USHORT)(0 _TLG_EACH(_TLG_ID, __VA_ARGS__)),                                                            \

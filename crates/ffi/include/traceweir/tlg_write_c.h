@@ -14,6 +14,7 @@
     _TLG_STATIC_ASSERT(sizeof(wchar_t) == 2 || _Generic((value), wchar_t *: 0, const wchar_t *: 0, wchar_t: 0, default: 1), \
                        _TLG_WIDE_TEXT)
 
+#define _TLG_SCHEMA(i, ...)
 #define _TLG_SCHEMA_SIZE(...) sizeof((const UINT8[]){__VA_ARGS__})
 
 #define _TLG_FILL_tlgNONE(i, unused)

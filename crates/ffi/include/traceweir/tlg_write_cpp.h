@@ -13,6 +13,7 @@
 #endif
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 
 #include "tlg_send.h"
@@ -191,9 +192,46 @@ _TLG_CPP_INLINE auto value(T v) {
     }
 }
 
+/* A part of metadata: text, or the low bytes of a number. */
+struct Piece {
+    const char *text;
+    SIZE_T size;
+    unsigned long long number;
+};
+
 template <SIZE_T size>
-constexpr SIZE_T schema_size(const UINT8 (&)[size]) {
-    return size;
+struct Blob {
+    char bytes[size];
+};
+
+/* Metadata, which begin with their size. */
+template <SIZE_T size>
+constexpr Blob<size> blob(std::initializer_list<Piece> pieces) {
+    Blob<size> made{};
+    made.bytes[0] = static_cast<char>(size & 0xFF);
+    made.bytes[1] = static_cast<char>(size >> 8 & 0xFF);
+    SIZE_T at = 2;
+    for (const Piece &piece : pieces) {
+        for (SIZE_T i = 0; i < piece.size; i++) {
+            made.bytes[at++] = piece.text ? piece.text[i] : static_cast<char>(piece.number >> (8 * i) & 0xFF);
+        }
+    }
+    return made;
+}
+
+/* Whether fields with so many members each, most with none, are followed by their members. */
+constexpr bool complete(std::initializer_list<unsigned> fields) {
+    unsigned missing = 0;
+    for (unsigned members : fields) {
+        missing = (missing ? missing - 1 : 0) + members;
+    }
+    return missing == 0;
+}
+
+/* The bytes of a schema. */
+template <class... Bytes>
+constexpr Blob<sizeof...(Bytes)> schema(Bytes... bytes) {
+    return {{static_cast<char>(bytes)...}};
 }
 
 /* The last arguments of EventWriteTransfer and of EventWriteEx. */
@@ -236,7 +274,8 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 
 } // namespace traceweir::tlg
 
-#define _TLG_SCHEMA_SIZE(...) ::traceweir::tlg::schema_size({__VA_ARGS__})
+#define _TLG_SCHEMA(i, ...) static constexpr auto _tlg_schema##i = ::traceweir::tlg::schema(__VA_ARGS__);
+#define _TLG_SCHEMA_SIZE(...) sizeof(::traceweir::tlg::schema(__VA_ARGS__))
 
 #define _TLG_FILL_tlgNONE(i, unused)
 #define _TLG_FILL_tlgVAL(i, type, v) , ::traceweir::tlg::val<type>(v)

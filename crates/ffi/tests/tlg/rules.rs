@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::compiler::{GCC, Workbench, compilers, sources};
+use crate::compiler::{GCC, Workbench, compilers, cpp_compilers, sources};
 use crate::support::expect_success;
 
 #[test]
@@ -14,6 +14,25 @@ fn the_rules_hold_in_c_and_cpp() {
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all rules hold\n",
+                "{compiler:?} {flags:?}"
+            );
+        }
+    }
+}
+
+/// Warnings that careful programs ask for.
+const CAREFUL: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
+
+#[test]
+fn events_stand_wherever_cpp_lets_them() {
+    let workbench = Workbench::new();
+    for compiler in cpp_compilers() {
+        for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
+            let flags = [&flags[..], &CAREFUL].concat();
+            let program = workbench.build(compiler, &sources().join("places.cpp"), &flags);
+            assert_eq!(
+                expect_success(&mut Command::new(program)),
+                "all places do\n",
                 "{compiler:?} {flags:?}"
             );
         }
