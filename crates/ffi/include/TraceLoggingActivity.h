@@ -17,6 +17,10 @@
 #ifndef TRACEWEIR_TRACELOGGINGACTIVITY_H
 #define TRACEWEIR_TRACELOGGINGACTIVITY_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #ifndef __cplusplus
 #error "TraceLoggingActivity.h is for C++"
 #endif

@@ -20,6 +20,11 @@
 #ifndef TRACEWEIR_TRACELOGGINGPROVIDER_H
 #define TRACEWEIR_TRACELOGGINGPROVIDER_H
 
+/* Warnings about the style of casts and the like are for the program's own text; errors and assertions are said as always. */
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include "windows.h"
 #include "evntprov.h"
 #include "traceweir/tlg_provider.h"

@@ -18,6 +18,10 @@
 #ifndef TRACEWEIR_TLG_METADATA_H
 #define TRACEWEIR_TLG_METADATA_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include "tlg_each.h"
 
 /* Types of fields for the packed macros, with the flags that say how many values there are. */

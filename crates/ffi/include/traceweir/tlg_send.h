@@ -2,6 +2,10 @@
 #ifndef TRACEWEIR_TLG_SEND_H
 #define TRACEWEIR_TLG_SEND_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include "tlg_provider.h"
 
 /* Of so many elements. More than a length of 16 bits can say makes the event larger than any may be, so that it is refused and not cut. */
@@ -60,13 +64,13 @@ _TLG_INLINE void _tlg_put_metadata(TraceLoggingHProvider provider, const void *m
     data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA;
 }
 
-_TLG_INLINE void _tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
+_TLG_SEND void _tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, LPCGUID activity, LPCGUID related) {
     _tlg_put_metadata(provider, metadata, size, data);
     (void)TLG_EVENT_WRITE_TRANSFER(provider->RegHandle, event, activity, related, count, data);
 }
 
-_TLG_INLINE void _tlg_write_ex(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
+_TLG_SEND void _tlg_write_ex(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, ULONG64 filter, ULONG flags,
                                LPCGUID activity, LPCGUID related) {
     _tlg_put_metadata(provider, metadata, size, data);

@@ -8,6 +8,10 @@
 #ifndef TRACEWEIR_TLG_WRITE_CPP_H
 #define TRACEWEIR_TLG_WRITE_CPP_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #if __cplusplus < 201703L
 #error "TraceLoggingProvider.h needs C++17"
 #endif

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::compiler::{GCC, Workbench, compilers, cpp_compilers, sources};
-use crate::support::expect_success;
+use crate::support::{expect_success, here};
 
 #[test]
 fn the_rules_hold_in_c_and_cpp() {
@@ -22,6 +22,42 @@ fn the_rules_hold_in_c_and_cpp() {
 
 /// Warnings that careful programs ask for.
 const CAREFUL: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
+
+/// More of them, for C++.
+const STYLE: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wcast-qual"];
+
+#[test]
+fn events_are_written_without_warnings_of_careful_programs() {
+    let workbench = Workbench::new();
+    let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
+        void f(int n, const char *s, const short *a, unsigned short c, const GUID *id);\nvoid f(int n, const char *s, const short *a, unsigned short c, const GUID *id) {\n\
+        TraceLoggingWrite(g, \"E\", TraceLoggingLevel(4), TraceLoggingKeyword(0x8000000000000000u), TraceLoggingEventTag(0x4000), TraceLoggingInt32(n),\n\
+        TraceLoggingString(s, \"s\", \"\", 1), TraceLoggingValue(n), TraceLoggingInt16Array(a, c), TraceLoggingInt16FixedArray(a, 3, \"fixed\"),\n\
+        TraceLoggingStruct(2, \"t\"), TraceLoggingCountedString(s, c), TraceLoggingBinary(s, c), TraceLoggingPackedField(s, c, TlgInBINARY),\n\
+        TraceLoggingCustom(s, c, 5, (1, 255), 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, id, id);\n    TraceLoggingRegister(g);\n}\n";
+    let source = workbench.source("careful.c", text);
+    for compiler in compilers() {
+        let flags = [&CAREFUL[..], &[compiler.standards()[0]]].concat();
+        workbench.accepts(compiler, &source, &flags);
+        if compiler.cpp {
+            let style = [&flags[..], &STYLE].concat();
+            workbench.accepts(compiler, &source, &style);
+            workbench.accepts(compiler, &here("../../examples/cpp/activities.cpp"), &style);
+        }
+    }
+}
+
+#[test]
+fn inline_functions_that_are_not_static_write_events() {
+    let workbench = Workbench::new();
+    let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DECLARE_PROVIDER(g);\nextern inline void f(int n, const char *s);\n\
+        inline void f(int n, const char *s) {\n    TraceLoggingWrite(g, \"E\", TraceLoggingInt32(n), TraceLoggingString(s), TraceLoggingValue(s),\n\
+        TraceLoggingBinary(s, 3), TraceLoggingCountedString(s, 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, NULL, NULL);\n}\n";
+    let source = workbench.source("inline.c", text);
+    for compiler in compilers() {
+        workbench.accepts(compiler, &source, &[compiler.standards()[0], "-O0"]);
+    }
+}
 
 #[test]
 fn events_stand_wherever_cpp_lets_them() {
