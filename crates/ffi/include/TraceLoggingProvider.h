@@ -8,7 +8,8 @@
  *   TraceLoggingUnregister(g_provider);
  *
  * Names and types are constants in read-only data: nothing is built when the program starts or when it writes. Arguments are evaluated
- * once, and only if somebody listens; if nobody does, a write is one load and a branch. Writes on a provider that is not registered do nothing.
+ * once, and only if somebody listens; if nobody does, a write is one load and a branch, and one load more for a provider that is only declared in the source. Writes
+ * on a provider that is not registered do nothing.
  *
  *   traceweir/tlg_provider.h   providers, registration, EventSetInformation
  *   traceweir/tlg_fields.h     the macros that stand for fields
