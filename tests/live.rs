@@ -1,6 +1,7 @@
 //! What the verbs about sessions promise, with a real daemon and real processes, as any user.
 
 mod access;
+mod answers;
 mod autologger;
 mod control;
 mod modes;

@@ -1,4 +1,4 @@
-// The load that every side of `traceweir-bench -- write` puts on its tracer, for the peers that are C programs. A program includes this
+// The load that every side of `traceweir-bench -- write` puts on its tracer, for sides that are programs in C or C++. A program includes this
 // file after defining `emit`, and compares with the same load in Rust, src/write/load.rs:
 //
 //   PROGRAM burst THREADS PAYLOAD EVENTS BURSTS PAUSE_US    bursts that fit into the buffers, with pauses in which they are emptied
@@ -78,7 +78,7 @@ static void write_paced(job *j)
 
 static void *work(void *argument)
 {
-    job *j = argument;
+    job *j = (job *)argument; // A cast, as C++ wants it.
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(j->thread % sysconf(_SC_NPROCESSORS_ONLN), &only);
@@ -109,7 +109,7 @@ int main(int count, char **values)
     for (int i = 0; i < payload - 13; i++) text[i] = (char)('a' + i % 26);
     pthread_barrier_init(&together, NULL, (unsigned)threads);
     pthread_t ids[MAX_THREADS];
-    job jobs[MAX_THREADS] = {0}, sum = {0};
+    static job jobs[MAX_THREADS], sum;
     for (int t = 0; t < threads; t++) {
         jobs[t].thread = t;
         if (pthread_create(&ids[t], NULL, work, &jobs[t])) return 1;

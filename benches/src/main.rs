@@ -76,12 +76,8 @@ enum Command {
     /// Writes a load into a session of its own. What `write` times.
     #[command(hide = true)]
     Ours {
-        /// A filter that keeps every event back.
-        #[arg(long)]
-        filter: Option<write::filtered::By>,
-        /// By `write_event!`.
-        #[arg(long)]
-        tracelogging: bool,
+        #[command(flatten)]
+        who: write::ours::Who,
         /// The session's file.
         file: PathBuf,
         /// The load.
@@ -120,9 +116,7 @@ fn main() -> ExitCode {
         Command::Make { folder, events } => read::make(&folder, events).map(drop),
         Command::Decode { file } => consume::decode_and_report(&file),
         Command::Print { file } => consume::print(&file),
-        Command::Ours { filter, tracelogging, file, load } => {
-            write::ours::run_round(&file, filter, tracelogging, &load)
-        }
+        Command::Ours { who, file, load } => write::ours::run_round(&file, &who, &load),
         Command::Disabled { site, passes } => write::disabled::run_loop(site, passes),
         Command::Hold { file } => presence::hold(&file),
         Command::Present { registrations, write } => presence::stay(registrations, write),

@@ -5,8 +5,10 @@
 //!     the same                                                    ⟷  a copy into memory (the floor)    write_vs_floor
 //!     two threads : one thread                                    ⟷  the same of the floor             two_threads_vs_one
 //!   write_event!, three fields                                    ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_rust_vs_lttng
+//!   TraceLoggingWrite in C, in C++                                ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_c_vs_lttng, tracelogging_cpp_vs_lttng
 //!   a disabled site                                               ⟷  a flag test                       disabled_extra_instructions
 //!   a disabled write_event!                                       ⟷  a flag test                       tracelogging_rust_disabled_extra_instructions
+//!   a disabled TraceLoggingWrite in C, in C++                     ⟷  a flag test in that language      tracelogging_c_disabled_extra_instructions, …_cpp_…
 //!   an event that a filter keeps back                             ⟷  the event, written                filtered_id_vs_write
 //!   a site in a process that a filter leaves out                  ⟷  a disabled site                   filtered_pid_extra_instructions
 //!   both processors, paced, into a file                           ⟷  LTTng-UST, file                   sustained_vs_lttng
@@ -18,7 +20,8 @@
 //! * Bursts fit into half a ring, so that the collector has the pauses to empty it. Waking it is part of our cost.
 //! * The peer's snapshot session has its consumer at rest; ours writes a file all the while. Our regions and buffers together are not larger
 //!   than its sub-buffers.
-//! * Our text has its length with it, as all Rust text has; LTTng's tracepoint looks for the end of a C string. The floor knows all sizes.
+//! * Our text has its length with it, as all Rust text has; LTTng's tracepoint looks for the end of a C string, and so do our macros in C and
+//!   C++. The floor knows all sizes.
 //!
 //! Besides the named figures: the cost by the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that of collecting, both told only.
 
@@ -26,6 +29,7 @@ pub(crate) mod disabled;
 pub(crate) mod filtered;
 pub(crate) mod load;
 pub(crate) mod lttng;
+mod native;
 pub(crate) mod ours;
 mod program;
 mod sustained;
@@ -39,6 +43,7 @@ use crate::record;
 use filtered::By;
 use load::{Load, Pattern, Written};
 use lttng::{Kind, Lttng};
+use native::{Language, Native};
 use ours::{Daemon, Writer};
 use program::Floor;
 
@@ -109,12 +114,14 @@ struct Bench<'a> {
     daemon: Daemon,
     lttng: Option<Lttng>,
     floor: Floor,
+    natives: Vec<Native>,
 }
 
 /// What the sides are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ours(Writer),
+    Native(Language),
     KeptBack(By),
     Lttng,
     Floor,
@@ -131,6 +138,7 @@ struct Costs {
     drain: Rounds,
     filtered: Rounds,
     tracelogging: Rounds,
+    native: [Rounds; Language::ALL.len()],
 }
 
 impl<'a> Bench<'a> {
@@ -142,7 +150,11 @@ impl<'a> Bench<'a> {
         if let Some(lttng) = &lttng {
             eprintln!("peer: {}", lttng.version);
         }
-        Ok(Self { arguments, folder, daemon, lttng, floor })
+        let mut this = Self { arguments, folder, daemon, lttng, floor, natives: Vec::new() };
+        if Language::ALL.iter().any(|l| this.wants(l.cost()) || this.wants(l.disabled())) {
+            this.natives = Native::make_all(folder);
+        }
+        Ok(this)
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -158,6 +170,9 @@ impl<'a> Bench<'a> {
         if self.wants("tracelogging_rust_disabled_extra_instructions") {
             figures.extend(disabled::measure_tracelogging(self.folder)?);
         }
+        for native in self.natives.iter().filter(|n| self.wants(n.language.disabled())) {
+            figures.extend(disabled::measure_native(native, self.folder)?);
+        }
         if self.wants("filtered_pid_extra_instructions") {
             figures.extend(disabled::measure_left_out(&self.daemon, self.folder)?);
         }
@@ -168,7 +183,7 @@ impl<'a> Bench<'a> {
     }
 
     fn costs(&self) -> Result<Vec<Figure>> {
-        const NAMES: [&str; 8] = [
+        const NAMES: [&str; 10] = [
             "write_40_vs_lttng",
             "write_200_vs_lttng",
             "write_vs_floor",
@@ -177,6 +192,8 @@ impl<'a> Bench<'a> {
             "drain_vs_write",
             "filtered_id_vs_write",
             "tracelogging_rust_vs_lttng",
+            Language::C.cost(),
+            Language::Cpp.cost(),
         ];
         let mut costs = Costs::default();
         let rounds = self.arguments.rounds.unwrap_or(if self.arguments.quick { 3 } else { 7 });
@@ -186,8 +203,9 @@ impl<'a> Bench<'a> {
                 self.cost_round(&mut costs)?;
             }
         }
-        let Costs { small, large, floor, threads, fallback, drain, filtered, tracelogging } = &costs;
-        let against_lttng = Wanted::at_most(0.4, 0.2);
+        let Costs { small, large, floor, threads, fallback, drain, filtered, tracelogging, native: [c, cpp] } =
+            &costs;
+        let (against_lttng, described) = (Wanted::at_most(0.4, 0.2), Wanted::at_most(0.3, 0.2));
         let told = [
             small.figure(NAMES[0], Unit::Nanoseconds, against_lttng),
             large.figure(NAMES[1], Unit::Nanoseconds, against_lttng),
@@ -196,7 +214,9 @@ impl<'a> Bench<'a> {
             fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::told()),
             drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::told()),
             filtered.figure(NAMES[6], Unit::Nanoseconds, Wanted::at_most(0.25, 0.1)),
-            tracelogging.figure(NAMES[7], Unit::Nanoseconds, Wanted::at_most(0.3, 0.2)),
+            tracelogging.figure(NAMES[7], Unit::Nanoseconds, described),
+            c.figure(NAMES[8], Unit::Nanoseconds, described),
+            cpp.figure(NAMES[9], Unit::Nanoseconds, described),
         ];
         Ok(told.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
     }
@@ -230,6 +250,12 @@ impl<'a> Bench<'a> {
             let ours = self.cost(described, 1, 40, &mut costs.tracelogging)?.0;
             costs.tracelogging.add(ours, lttng);
         }
+        for (language, rounds) in Language::ALL.into_iter().zip(&mut costs.native) {
+            if self.wants(language.cost()) && self.native(language).is_some() {
+                let ours = self.cost(Side::Native(language), 1, 40, rounds)?.0;
+                rounds.add(ours, lttng);
+            }
+        }
         if self.wants("write_40_by_lock_vs_lttng") {
             let by_lock = self.cost(Side::Ours(Writer::Lock), 1, 40, &mut costs.fallback)?.0;
             costs.fallback.add(by_lock, lttng);
@@ -250,6 +276,10 @@ impl<'a> Bench<'a> {
         payload: usize,
         rounds: &mut Rounds,
     ) -> Result<(Option<f64>, Option<f64>)> {
+        let collected = |round: &ours::Round| {
+            let drain = round.is_whole().then(|| round.drain_ns_per_event());
+            (drain.map(|_| round.written), drain)
+        };
         for attempt in 0..ATTEMPTS {
             let load = self.burst(side, threads, payload, FIRST_PAUSE_US << attempt);
             let (written, drain) = match side {
@@ -259,11 +289,8 @@ impl<'a> Bench<'a> {
                     let round = self.daemon.filtered_round(by, &load, self.folder)?;
                     (round.is_whole().then_some(round.written), None)
                 }
-                Side::Ours(writer) => {
-                    let round = self.daemon.round(writer, &load, self.folder)?;
-                    let drain = round.is_whole().then(|| round.drain_ns_per_event());
-                    (drain.map(|_| round.written), drain)
-                }
+                Side::Ours(writer) => collected(&self.daemon.round(writer, &load, self.folder)?),
+                Side::Native(language) => collected(&self.native_round(language, &load)?),
             };
             if let Some(written) = written {
                 return Ok((Some(written.ns_per_event()), drain));
@@ -274,8 +301,18 @@ impl<'a> Bench<'a> {
     }
 
     /// Bursts of a little less than half a ring.
+    fn native(&self, language: Language) -> Option<&Native> {
+        self.natives.iter().find(|n| n.language == language)
+    }
+
+    fn native_round(&self, language: Language, load: &Load) -> Result<ours::Round> {
+        let missing = || Error::Unfit(format!("no program for {}", language.cost()));
+        let program = &self.native(language).ok_or_else(missing)?.writer;
+        self.daemon.native_round(&program.path, load, self.folder)
+    }
+
     fn burst(&self, side: Side, threads: usize, payload: usize, pause_us: u64) -> Load {
-        let described = side == Side::Ours(Writer::TraceLogging);
+        let described = matches!(side, Side::Ours(Writer::TraceLogging) | Side::Native(_));
         let head = ours::HEAD_BYTES + if described { ours::SELF_DESCRIBED_BYTES } else { 0 };
         let record = (head + payload as u64).next_multiple_of(8);
         let events = u64::from(ours::RING_BYTES) * 7 / 16 / record;

@@ -174,6 +174,7 @@ impl Link {
             provider,
             code: EnableCode::Enable,
             params: Box::new(params),
+            name: String::new(),
             timeout_ms: 60_000,
         };
         let answer = self.ask(&message, &[]).message;

@@ -15,6 +15,8 @@
 //!
 //! Rules that cannot hold on Linux, or that belong to the C façade, stand in the table with the reason.
 
+#[path = "../support/control_group.rs"]
+mod control_group;
 mod controller;
 #[path = "../support/daemon_process.rs"]
 mod daemon_process;
@@ -23,6 +25,8 @@ mod other;
 mod provider;
 mod random;
 mod rule;
+#[path = "../support/skip.rs"]
+mod skip;
 mod stage;
 #[path = "../support/wait.rs"]
 mod wait;
@@ -43,10 +47,19 @@ fn rules() -> Vec<&'static Rule> {
     parts.flat_map(|section| section.iter()).collect()
 }
 
+/// The table names each test once, so a name says which rule broke.
+fn assert_names_are_unique() {
+    let mut names: Vec<&str> = rules().iter().map(|rule| rule.test).collect();
+    names.sort_unstable();
+    let twice: Vec<_> = names.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+    assert!(twice.is_empty(), "one row, one test: {twice:?} are names of several");
+}
+
 fn main() -> ExitCode {
     if let Some(provider) = std::env::var_os(other::PROVIDER) {
         return other::play(&provider);
     }
+    assert_names_are_unique();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|a| a == "--list") {
         rules().iter().for_each(|rule| println!("{}: test", rule.test));

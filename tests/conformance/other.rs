@@ -11,6 +11,7 @@ use traceweir::controller::SessionConfig;
 use traceweir::provider::activity;
 use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
 
+use crate::control_group;
 use crate::daemon_process::DaemonProcess;
 
 /// Makes this program a process that registers the provider of this GUID, says so, and stays until its input ends. Each byte that it reads is the id of
@@ -19,8 +20,14 @@ pub(crate) const PROVIDER: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
 /// Makes such a process record itself into this file, in a private session.
 const RECORD: &str = "TRACEWEIR_CONFORMANCE_RECORD";
 
+/// Makes such a process enter the control group of this folder first.
+const GROUP: &str = "TRACEWEIR_CONFORMANCE_GROUP";
+
 /// The other process's `main`.
 pub(crate) fn play(provider: &OsStr) -> ExitCode {
+    if let Some(group) = std::env::var_os(GROUP) {
+        control_group::enter(Path::new(&group), std::process::id());
+    }
     let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("a GUID");
     let own = std::env::var_os(RECORD).map(|file| {
         let log_file = Some(file.into());
@@ -70,6 +77,13 @@ impl Other {
             std::fs::copy(&own, program).expect("a copy of this program");
         }
         Self::run(Command::new(program), provider)
+    }
+
+    /// Starts it in a control group.
+    pub(crate) fn start_in(group: &Path, provider: Guid) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.env(GROUP, group);
+        Self::run(command, provider)
     }
 
     /// Starts it where no daemon is; it records itself into a file.

@@ -37,26 +37,14 @@ fn rights_are_granted_denied_shown_and_removed() {
         "{page}"
     );
 
-    let run = daemon.weir([
-        "access",
-        "grant",
-        PROVIDER,
-        "--user",
-        "64377",
-        "--group",
-        "root",
-        "enable",
-        "0x40000000",
-    ]);
+    let run =
+        daemon.weir(["access", "grant", PROVIDER, "--user", "64377", "--group", "root", "enable", "0x20000"]);
     let run = run.expect(0);
-    assert!(run.stderr.contains("granted enable 0x40000000 to user 64377"), "{}", run.stderr);
+    assert!(run.stderr.contains("granted enable 0x20000 to user 64377"), "{}", run.stderr);
     assert!(run.stderr.contains("not the system's daemon"), "{}", run.stderr);
     daemon.weir(["access", "deny", PROVIDER, "--everyone", "register"]).expect(0);
     let entries = own_entries(&daemon, PROVIDER);
-    assert_eq!(
-        entries,
-        ["deny everyone 0x800", "allow user 64377 0x40000080", "allow group root 0x40000080"]
-    );
+    assert_eq!(entries, ["deny everyone 0x800", "allow user 64377 0x20080", "allow group root 0x20080"]);
     let run =
         daemon.weir(["access", "grant", PROVIDER, "--user", "root", "TRACELOG_REGISTER_GUIDS"]).expect(0);
     assert!(run.stderr.contains("warning: register is denied to everyone"), "{}", run.stderr);

@@ -247,7 +247,7 @@ fn flags_that_make_no_session_are_refused_before_anything_happens() {
         (&["--mode", "sequential"], "-o FILE"),
         (&["--min-buffers", "50", "--max-buffers", "3"], "more than"),
         (&["--max-size", "5G"], "whole MiB"),
-        (&["--buffer-size", "1"], "from 4 to 16384"),
+        (&["--buffer-size", "1k"], "whole KiB"),
         (&["--flush-timer", "1s"], "whole seconds"),
     ] {
         let run = nobody.weir([&["start", "X"], arguments].concat()).expect(2);

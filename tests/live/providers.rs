@@ -290,7 +290,7 @@ fn what_is_not_enabled_is_said() {
         assert!(run.stderr.contains("is not enabled in session None"), "{verb}: {}", run.stderr);
     }
     let page = daemon.weir(["query", "Some"]).expect(0).text();
-    assert!(page.contains("0x5 (sid stack)") && page.contains("0x80000200 (ids)"), "{page}");
+    assert!(page.contains("0x5 (sid stack)") && page.contains("0x80000200 (ids=1,2)"), "{page}");
     let session = daemon.weir(["query", "Some", "--json"]).expect(0).json().remove(0);
     assert_eq!(session["providers"][0]["property"], "0x5");
     assert_eq!(session["providers"][0]["filters"][0], "0x80000200");

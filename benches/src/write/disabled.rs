@@ -22,11 +22,13 @@ use crate::peer::this_program;
 use crate::process::{self, failed};
 use crate::write::TRACELOGGING;
 use crate::write::filtered::Elsewhere;
+use crate::write::native::Native;
 use crate::write::ours::{self, Daemon};
 
 /// Passes of the shorter counted run, and of a timed one.
 const PASSES: u64 = 1_000_000;
 const TIMED_PASSES: u64 = 100_000_000;
+const CACHEGRIND: [&str; 3] = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
 
 /// What is in the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -156,6 +158,24 @@ pub(crate) fn measure_tracelogging(folder: &Path) -> Result<Option<Figure>> {
     Ok(difference(NAME, event, flag, Wanted::at_most(2.0, 1.0)))
 }
 
+/// The same of `TraceLoggingWrite`; the flag is one of the same language.
+pub(crate) fn measure_native(native: &Native, folder: &Path) -> Result<Option<Figure>> {
+    let name = native.language.disabled();
+    if !is_counted(name) {
+        return Ok(None);
+    }
+    let folder = folder.join("nobody");
+    let per_pass = |what: &str| {
+        per_pass_of(|passes| {
+            let mut command = Command::new("valgrind");
+            command.args(CACHEGRIND).arg(&native.disabled.path).arg(what).arg(passes.to_string());
+            command.env("TRACEWEIR_RUNTIME_DIR", &folder);
+            command
+        })
+    };
+    Ok(difference(name, per_pass("event")?, per_pass("flag")?, Wanted::at_most(2.0, 1.0)))
+}
+
 /// A figure whose bound is on the difference, and of whole instructions: what threads do aside makes a millionth more or less.
 fn difference(name: &'static str, ours: f64, peer: f64, wanted: Wanted) -> Option<Figure> {
     let mut rounds = Rounds::default();
@@ -166,16 +186,24 @@ fn difference(name: &'static str, ours: f64, peer: f64, wanted: Wanted) -> Optio
     Some(Figure { ratio: if ratio == 0.0 { 0.0 } else { ratio }, ..figure })
 }
 
-#[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
 fn per_pass(site: Site, folder: &Path) -> Result<f64> {
-    let (one, two) = (instructions(site, PASSES, folder)?, instructions(site, 2 * PASSES, folder)?);
+    let this = this_program()?;
+    per_pass_of(|passes| {
+        let mut command = Command::new("valgrind");
+        with_role(command.args(CACHEGRIND).arg(&this), site, passes, folder);
+        command
+    })
+}
+
+/// Instructions of one pass, by a command for any number of passes.
+#[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
+fn per_pass_of(command: impl Fn(u64) -> Command) -> Result<f64> {
+    let (one, two) = (instructions(command(PASSES))?, instructions(command(2 * PASSES))?);
     Ok(two.saturating_sub(one) as f64 / PASSES as f64)
 }
 
-fn instructions(site: Site, passes: u64, folder: &Path) -> Result<u64> {
-    let mut command = Command::new("valgrind");
-    command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
-    let ended = process::run(with_role(command.arg(this_program()?), site, passes, folder), Stdio::null())?;
+fn instructions(mut command: Command) -> Result<u64> {
+    let ended = process::run(&mut command, Stdio::null())?;
     let counted = ended.stderr.lines().find_map(instructions_in);
     counted.filter(|_| ended.success).ok_or_else(|| failed(&command, ended.stderr))
 }

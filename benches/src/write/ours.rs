@@ -31,6 +31,7 @@ use crate::write::TRACELOGGING;
 use crate::write::filtered::By;
 use crate::write::load::{Load, Pattern, Written};
 use crate::write::lttng::Kind;
+use crate::write::program::Program;
 
 /// The provider of the bench.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x5bd3_9d4c_7a1e_4f60_9a55_1b7f_6b2f_0d11);
@@ -40,7 +41,7 @@ pub(crate) const RING_BYTES: u32 = 4 << 20;
 const PACED_RING_BYTES: u32 = 16 << 20;
 /// What is in front of an event's payload in a ring: the ring's prefix and the event's header.
 pub(crate) const HEAD_BYTES: u64 = 16 + 80;
-/// What an event of `emit_tracelogging` has besides, a little rounded up: traits and metadata with their heads.
+/// What an event of `emit_tracelogging` and of `peers/tracelogging.c` has besides, a little rounded up: traits and metadata with their heads.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
 const SEQUENTIAL: u32 = 1;
@@ -159,15 +160,26 @@ impl Daemon {
         self.round_with(Writer::Sequence, Some(by), load, folder)
     }
 
+    /// One round by a program in another language, which registers the same provider.
+    pub(crate) fn native_round(&self, program: &Path, load: &Load, folder: &Path) -> Result<Round> {
+        let mut command = self.command("ours")?;
+        command.arg("--program").arg(program);
+        Self::finish_round(command, load, folder)
+    }
+
     fn round_with(&self, writer: Writer, by: Option<By>, load: &Load, folder: &Path) -> Result<Round> {
-        let file = folder.join("ours.etl");
         let mut command = self.command("ours")?;
         command.args(by.map(|by| format!("--filter={}", by.name())));
         command.args((writer == Writer::TraceLogging).then_some("--tracelogging"));
-        command.arg(&file).args(load.arguments());
         if writer == Writer::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
         }
+        Self::finish_round(command, load, folder)
+    }
+
+    fn finish_round(mut command: Command, load: &Load, folder: &Path) -> Result<Round> {
+        let file = folder.join("ours.etl");
+        command.arg(&file).args(load.arguments());
         let ended = process::run(&mut command, Stdio::piped())?;
         std::fs::remove_file(&file).map_err(Error::file(&file))?;
         match Round::parse(&ended.stdout) {
@@ -326,12 +338,47 @@ fn register_tracelogging() -> Result<()> {
     Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
 }
 
+/// Who writes the events of a round, and what keeps them back.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Who {
+    /// A filter that keeps every event back.
+    #[arg(long)]
+    filter: Option<By>,
+    /// By `write_event!`.
+    #[arg(long)]
+    tracelogging: bool,
+    /// By this program, which takes the load as its arguments.
+    #[arg(long, value_name = "PROGRAM")]
+    program: Option<PathBuf>,
+}
+
 /// The role `ours`: one round, whose result is printed.
-pub(crate) fn run_round(file: &Path, by: Option<By>, tracelogging: bool, arguments: &[String]) -> Result<()> {
+pub(crate) fn run_round(file: &Path, who: &Who, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
     let mut controller = controller()?;
-    let params = by.map(By::params).unwrap_or_default();
+    let params = who.filter.map(By::params).unwrap_or_default();
     let session = start_session_with(&mut controller, &session_like_the_peers(file, &load), &params)?;
+    let (written, failed) = match &who.program {
+        // What its macros answer is not asked; what did not arrive is seen by the session's counts.
+        Some(program) => (Program::run_at(program, &load)?, 0),
+        None => write_here(who, &load)?,
+    };
+    let Properties { events_lost, events, collector_ns, .. } = controller.stop(&session)?;
+    let round = Round {
+        written,
+        failed,
+        lost: events_lost,
+        collected: events,
+        offered: if who.filter.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
+        drain_ns: collector_ns,
+    };
+    println!("{}", round.line());
+    Ok(())
+}
+
+/// Writes in this process; what was written, and how many writes failed.
+fn write_here(who: &Who, load: &Load) -> Result<(Written, u64)> {
+    let &Who { filter: by, tracelogging, .. } = who;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
     if tracelogging {
@@ -347,18 +394,8 @@ pub(crate) fn run_round(file: &Path, by: Option<By>, tracelogging: bool, argumen
             failed.fetch_add(bad, Ordering::Relaxed);
         }
     })?;
-    let Properties { events_lost, events, collector_ns, .. } = controller.stop(&session)?;
     drop(provider);
-    let round = Round {
-        written,
-        failed: failed.into_inner(),
-        lost: events_lost,
-        collected: events,
-        offered: if by.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
-        drain_ns: collector_ns,
-    };
-    println!("{}", round.line());
-    Ok(())
+    Ok((written, failed.into_inner()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The peers that are C programs: their sources are part of this program and are compiled where they are measured.
+//! The sides that are programs of their own: their sources are part of this program and are compiled where they are measured.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,28 +8,47 @@ use crate::process::{self, failed};
 use crate::write::load::{Load, Written};
 
 /// All of the sources; each program includes what it needs.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 6] = [
     ("load.h", include_str!("../../peers/load.h")),
     ("floor.c", include_str!("../../peers/floor.c")),
     ("lttng.c", include_str!("../../peers/lttng.c")),
+    ("tracelogging.c", include_str!("../../peers/tracelogging.c")),
+    ("disabled.c", include_str!("../../peers/disabled.c")),
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
+
+/// Puts all of them into a folder.
+pub(crate) fn write_sources(folder: &Path) -> Result<()> {
+    for (file, text) in SOURCES {
+        let path = folder.join(file);
+        std::fs::write(&path, text).map_err(Error::file(&path))?;
+    }
+    Ok(())
+}
 
 /// A compiled peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Program {
     /// Compiles `NAME.c` in `folder`.
     pub(crate) fn compile(folder: &Path, name: &str, options: &[&str], libraries: &[&str]) -> Result<Self> {
-        for (file, text) in SOURCES {
-            let path = folder.join(file);
-            std::fs::write(&path, text).map_err(Error::file(&path))?;
-        }
-        let path = folder.join(name);
-        let mut command = Command::new("cc");
+        Self::compile_by("cc", folder, name, options, libraries)
+    }
+
+    /// The same by this compiler. Programs of several compilers may lie side by side.
+    pub(crate) fn compile_by(
+        compiler: &str,
+        folder: &Path,
+        name: &str,
+        options: &[&str],
+        libraries: &[&str],
+    ) -> Result<Self> {
+        write_sources(folder)?;
+        let path = folder.join(format!("{name}-{compiler}"));
+        let mut command = Command::new(compiler);
         command.current_dir(folder).args(options).arg("-I.").arg("-o").arg(&path).arg(format!("{name}.c"));
         let ended = process::run(command.args(libraries), Stdio::null())?;
         if ended.success { Ok(Self { path }) } else { Err(failed(&command, ended.stderr.trim().to_owned())) }
@@ -39,6 +58,17 @@ impl Program {
     pub(crate) fn run(&self, load: &Load, environment: &[(&str, &Path)]) -> Result<Written> {
         let mut command = Command::new(&self.path);
         command.args(load.arguments()).envs(environment.iter().copied());
+        Self::finish(command)
+    }
+
+    /// Runs it in the environment of this process.
+    pub(crate) fn run_at(path: &Path, load: &Load) -> Result<Written> {
+        let mut command = Command::new(path);
+        command.args(load.arguments());
+        Self::finish(command)
+    }
+
+    fn finish(mut command: Command) -> Result<Written> {
         let ended = process::run(&mut command, Stdio::piped())?;
         if ended.success {
             ended.stdout.parse()

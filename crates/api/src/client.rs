@@ -10,22 +10,26 @@
 //! | File | What it knows |
 //! |---|---|
 //! | `control` | the thread: sockets, greeting, announcing |
+//! | `again` | the way back to a daemon that dropped us |
 //! | `orders` | what daemons ask for, and what follows when one is gone |
 //! | `traits` | traits that are set after the registration |
 //! | `shared` | what the threads of the process share under one lock |
 //! | `outlets` | which session is written to through which outlet |
 //! | `private` | sessions that a daemon has this process run by itself |
+//! | `rights` | for whom files are opened, and who is believed |
 //! | `fork` | whether this is still the process that made all this |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
 //! Invariants
 //!
-//! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit.
+//! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit, but
+//!    for a moment when a daemon has dropped it twice in a row.
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. It is never held while a callback runs or a socket is waited for.
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
 //!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
 
+mod again;
 pub(crate) mod control;
 pub(crate) mod fork;
 mod link;
@@ -34,6 +38,7 @@ pub(crate) mod outlets;
 mod private;
 pub(crate) mod process;
 pub(crate) mod promise;
+mod rights;
 mod shared;
 mod traits;
 
@@ -107,39 +112,45 @@ pub fn link_state() -> Vec<String> {
     lines
 }
 
-/// Registers a provider and waits until every daemon that answers knows it.
+/// Registers a provider and waits until every daemon that answers knows it; `known` is told its handle before the callback is called.
 pub(crate) fn register(
     provider: Guid,
     traits: Option<&[u8]>,
     callback: Option<EnableCallback>,
     origin: usize,
+    known: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
     let decoding = traits.and_then(|traits| Decoding::by(traits, provider));
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
-    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?)
+    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?, known)
 }
 
-/// Registers a classic provider; `claimed` is told its handle before the callback is called.
+/// Registers a classic provider; `known` is told its handle before the callback is called.
 pub(crate) fn register_classic(
     provider: Guid,
     classes: &[Guid],
     callback: EnableCallback,
-    claimed: impl FnOnce(Handle),
+    known: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let classes = Some(Client::get().lock().interned.classes(classes));
     let new = New { provider, traits: None, decoding: None, classes, callback: Some(callback), origin: 0 };
-    let handle = Handle::claim_for(new)?;
-    claimed(handle);
-    enter(handle)
+    enter(Handle::claim_for(new)?, known)
 }
 
-/// Announces a registration, and tells its callback what is enabled already.
-fn enter(handle: Handle) -> Result<Handle> {
-    match Client::get().announce(handle) {
-        Ok(filter) => {
+/// Announces a registration, hands it to its owner, and only then tells the callback what is enabled already: it may write events, and they need the handle.
+fn enter(handle: Handle, known: impl FnOnce(Handle)) -> Result<Handle> {
+    let client = Client::get();
+    let verdict = client.announce(handle);
+    if verdict.is_ok() {
+        known(handle);
+    }
+    // After `known`, which may set traits: sessions that come by them bring filters too.
+    let filter = client.lock().take_filter(handle.number());
+    match verdict {
+        Ok(()) => {
             handle.slot().registered(filter.as_ref());
             Ok(handle)
         }
@@ -229,7 +240,7 @@ impl Client {
     }
 
     /// Announces a registration and waits for the daemons. The filter that came along for its callback. An error: it is forbidden.
-    fn announce(&'static self, handle: Handle) -> Result<Option<Filter>> {
+    fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
         let mut shared = self.lock();
         shared.apply_private(handle);
@@ -242,9 +253,7 @@ impl Client {
                 shared = self.await_registered(shared, number);
             }
         }
-        let found = shared.filters.iter().position(|(n, _)| *n == number);
-        let filter = found.map(|at| shared.filters.swap_remove(at).1);
-        shared.verdict(number).map(|()| filter)
+        shared.verdict(number)
     }
 
     fn await_registered<'s>(

@@ -16,6 +16,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
 pub(crate) use mc::Mc;
+pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
@@ -53,12 +54,25 @@ pub(crate) struct Cli {
 
 /// Ends the program because flags contradict each other, as where one is wrong by itself.
 pub(crate) fn misuse(why: &str) -> ! {
-    Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
+    verb(std::env::args()).error(ErrorKind::ArgumentConflict, why).exit()
 }
 
 /// Ends the program because a value is wrong, which only another argument or a file told.
 pub(crate) fn invalid(why: &str) -> ! {
-    Cli::command().error(ErrorKind::ValueValidation, why).exit()
+    verb(std::env::args()).error(ErrorKind::ValueValidation, why).exit()
+}
+
+/// The verb that was typed, whose usage stands below what is said about it.
+fn verb(arguments: impl Iterator<Item = String>) -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    for word in arguments.skip(1) {
+        match command.find_subcommand(&word) {
+            Some(found) => command = found.clone(),
+            None => break,
+        }
+    }
+    command
 }
 
 #[derive(Debug, Subcommand)]
@@ -307,4 +321,22 @@ pub(crate) struct Repair {
     /// Replace OUT if it exists
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_about_a_verb_ends_in_its_usage() {
+        for (typed, usage) in [
+            ("weir start App --circular", "weir start"),
+            ("weir access grant X", "weir access grant"),
+            ("weir", "weir <COMMAND>"),
+        ] {
+            let words = typed.split(' ').map(str::to_owned);
+            let error = verb(words).error(ErrorKind::ValueValidation, "no").to_string();
+            assert!(error.contains(&format!("Usage: {usage}")), "{error}");
+        }
+    }
 }

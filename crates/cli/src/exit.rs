@@ -59,14 +59,23 @@ pub(crate) fn for_each(
 /// Prints an error, and what to do about it where that can be told.
 pub(crate) fn print(error: &anyhow::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    eprintln!("{style}error:{style:#} {}", sentence(error));
+    eprintln!("{style}error:{style:#} {}", sentence(error) + &numbered(status_of(error)));
     if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(hint) {
         eprintln!("  {hint}");
     }
 }
 
+/// A status as it stands behind a sentence: number and published name.
+pub(crate) fn numbered(status: Option<Status>) -> String {
+    match status.map(|status| (status.0, status.name())) {
+        Some((number, Some(name))) => format!(" ({number} {name})"),
+        Some((number, None)) => format!(" ({number})"),
+        None => String::new(),
+    }
+}
+
 /// An error and its causes; a cause that its error has told already is not told twice.
-fn sentence(error: &anyhow::Error) -> String {
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
@@ -78,9 +87,13 @@ fn sentence(error: &anyhow::Error) -> String {
     text
 }
 
-/// The Win32 status of an answer of the tracing library.
-fn status_of(error: &anyhow::Error) -> Option<Status> {
-    error.chain().find_map(|e| e.downcast_ref::<Error>()).map(Error::status)
+/// The Win32 status of an error, where it is one of the tracing library.
+pub(crate) fn status_of(error: &anyhow::Error) -> Option<Status> {
+    let of_library = |e: &(dyn std::error::Error + 'static)| {
+        let of_format = || e.downcast_ref().map(traceweir_format::Error::status);
+        e.downcast_ref().map(Error::status).or_else(of_format)
+    };
+    error.chain().find_map(of_library)
 }
 
 /// What a person can do.
@@ -161,6 +174,15 @@ mod tests {
         assert_eq!(sentence(&error), format!("cannot start session a: /x/a.etl: {}", cause()));
         let error = anyhow::Error::new(cause()).context("cannot write");
         assert_eq!(sentence(&error), format!("cannot write: {}", cause()));
+    }
+
+    #[test]
+    fn an_error_that_has_a_status_tells_it_by_number_and_name() {
+        let refused = |status| anyhow::Error::new(Error::refused(Status(status), "no")).context("cannot");
+        let told = |error: &anyhow::Error| numbered(status_of(error));
+        assert_eq!(told(&refused(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
+        assert_eq!(told(&refused(0x00FF_FFFF)), " (16777215)");
+        assert_eq!(told(&anyhow::anyhow!("a sentence of our own")), "");
     }
 
     #[test]

@@ -18,9 +18,12 @@ use traceweir::controller::{
 use traceweir::{Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-use traceweir_format::spec::session::LOG_FILE_MODES;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, LOG_FILE_MODES,
+};
 
 use crate::cli::Whose;
+use crate::exit::numbered;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
@@ -28,6 +31,7 @@ pub(crate) use page::{Life, json, kind, named, page, status, wanted};
 pub(crate) use reach::{check_pids, seen, tell_idle, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
 pub(crate) use shape::{config, roomy, tell_literal};
+pub(crate) use wish::as_typed;
 
 /// How long processes are waited for when a provider is enabled.
 const ENABLE_TIMEOUT_MS: u32 = 2000;
@@ -98,6 +102,12 @@ pub(crate) fn mode_names(mode: u32) -> String {
     let names: Vec<_> =
         LOG_FILE_MODES.iter().filter(|(bit, _)| mode & bit != 0).map(|(_, name)| *name).collect();
     names.join(" ")
+}
+
+/// Whether the processes of a provider run this session.
+pub(crate) fn is_private(config: &SessionConfig) -> bool {
+    let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+    config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
 }
 
 /// A session that this program began and ends, however it leaves.
@@ -237,7 +247,8 @@ fn check_enables(known: &[ProviderEntry], wanted: &[Wanted]) -> Result<()> {
 
 fn enable(controller: &mut Controller, session: &SessionRef, wanted: &Wanted, pids: &[u32]) -> Result<()> {
     let params = wanted.params(pids);
-    let done = controller.enable(session, wanted.guid, EnableCode::Enable, &params, ENABLE_TIMEOUT_MS);
+    let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
+    let done = controller.enable_named(session, guid, name, code, &params, ENABLE_TIMEOUT_MS);
     tell_of_delay(done).with_context(|| format!("cannot enable {}", plain(&wanted.name)))
 }
 
@@ -245,7 +256,8 @@ fn enable(controller: &mut Controller, session: &SessionRef, wanted: &Wanted, pi
 pub(crate) fn tell_of_delay(done: traceweir::Result<()>) -> Result<()> {
     match done {
         Err(error) if error.status() == Status::ERROR_TIMEOUT => {
-            eprintln!("warning: some processes have not taken it up yet: {error}");
+            let status = numbered(Some(error.status()));
+            eprintln!("warning: some processes have not taken it up yet: {error}{status}");
             Ok(())
         }
         done => Ok(done?),

@@ -15,6 +15,8 @@
 //! same id is not meant. What a process is asked for is looked up once ([`Facts`]).
 
 mod facts;
+#[cfg(test)]
+mod truth;
 
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
@@ -23,7 +25,7 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_format::spec::status::Status;
 use traceweir_format::{Guid, filter};
-use traceweir_transport::message::EnableParams;
+use traceweir_transport::message::{EnableParams, Filter};
 
 use crate::error::Refusal;
 use crate::process::ProcessKey;
@@ -40,6 +42,8 @@ pub(crate) struct Conditions {
     packages: Option<Vec<String>>,
     applications: Option<Vec<String>>,
     containers: Option<Vec<String>>,
+    /// The filters that ask for them, as they came.
+    asked: Vec<Filter>,
 }
 
 impl Conditions {
@@ -58,17 +62,9 @@ impl Conditions {
         self.processes.is_some() || self.containers.is_some()
     }
 
-    /// The types of the filters that ask for them.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = u32> + use<> {
-        [
-            (self.processes.is_some(), EVENT_FILTER_TYPE_PID),
-            (self.executables.is_some(), EVENT_FILTER_TYPE_EXECUTABLE_NAME),
-            (self.packages.is_some(), EVENT_FILTER_TYPE_PACKAGE_ID),
-            (self.applications.is_some(), EVENT_FILTER_TYPE_PACKAGE_APP_ID),
-            (self.containers.is_some(), EVENT_FILTER_TYPE_CONTAINER),
-        ]
-        .into_iter()
-        .filter_map(|(is_there, kind)| is_there.then_some(kind))
+    /// The filters that ask for them.
+    pub(crate) fn asked(&self) -> &[Filter] {
+        &self.asked
     }
 
     /// These processes only.
@@ -77,10 +73,11 @@ impl Conditions {
         Self { processes: Some(processes), ..Self::default() }
     }
 
-    /// Adds a scope filter. `false`: it is none.
-    fn add(&mut self, kind: u32, data: &[u8]) -> Result<bool, Refusal> {
+    /// Adds a scope filter.
+    fn add(&mut self, asked: Filter) -> Result<(), Refusal> {
+        let data = &asked.data;
         let names = || filter::name_list(data).map(Some).map_err(|e| invalid(&e));
-        match kind {
+        match asked.kind {
             EVENT_FILTER_TYPE_PID => {
                 let pids = filter::pids(data).map_err(|e| invalid(&e))?;
                 self.processes = Some(pids.into_iter().filter_map(ProcessKey::of).collect());
@@ -89,9 +86,10 @@ impl Conditions {
             EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = names()?,
             EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = names()?,
             EVENT_FILTER_TYPE_CONTAINER => self.containers = names()?,
-            _ => return Ok(false),
+            _ => return Ok(()),
         }
-        Ok(true)
+        self.asked.push(asked);
+        Ok(())
     }
 }
 
@@ -104,7 +102,7 @@ pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(Enab
     let mut others = Vec::new();
     for it in params.filters {
         if filter::is_scope(it.kind) {
-            scope.get_or_insert_with(Conditions::default).add(it.kind, &it.data)?;
+            scope.get_or_insert_with(Conditions::default).add(it)?;
         } else if it.kind != EVENT_FILTER_TYPE_NONE {
             others.push(it);
         }
@@ -120,7 +118,6 @@ fn invalid(error: &traceweir_format::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use traceweir_format::filter::encode;
-    use traceweir_transport::message::Filter;
 
     use super::*;
 
@@ -143,8 +140,10 @@ mod tests {
     fn process_ids_become_processes_that_are_there() {
         let own = std::process::id();
         let data = encode::pids(&[own, 0x7FFF_FFFE]);
-        let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data), (7, vec![1])]).unwrap();
-        assert_eq!(scope, Some(Conditions::of(vec![ProcessKey::of(own).unwrap()])));
+        let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (7, vec![1])]).unwrap();
+        let scope = scope.unwrap();
+        assert_eq!(scope.processes, Some(vec![ProcessKey::of(own).unwrap()]));
+        assert_eq!(scope.asked(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "told as it was asked for");
         assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the rest travels on");
         assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
     }

@@ -6,6 +6,13 @@
 //!                                                              └─ controllers and consumers always find a place
 //!   descriptors   0 ───────────────── guests ─────────────── everybody ─ limit
 //!                                       └─ a quarter (1024 at most) and a sixteenth (256 at most) are kept back
+//!   sessions      0 ── one guest ──── guests in all ─── all
+//!                        half          all but an eighth (8 of 64)
+//!   their memory  0 ──────────── guests in all ──────── half of the memory
+//!                                 three quarters of that
+//!   questions about private sessions
+//!                 0 ── one guest ──── guests in all ─── all
+//!                        64               192           256
 //! ```
 //!
 //! A guest is who is neither root nor the daemon's own user. Descriptors get the lowest number that is free: the number of one that
@@ -32,6 +39,56 @@ pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
 pub(crate) const MAX_CLOSING: usize = 16;
 /// The same of all guests.
 pub(crate) const MAX_CLOSING_OF_GUESTS: usize = 1024;
+
+/// Requests about private sessions that may be under way.
+pub(crate) const MAX_PENDING: usize = 256;
+/// Of those, requests of one guest.
+pub(crate) const MAX_PENDING_OF_GUEST: usize = 64;
+/// Of those, requests of all guests.
+pub(crate) const MAX_PENDING_OF_GUESTS: usize = 192;
+/// Private sessions at most; each process runs eight of them.
+pub(crate) const MAX_PRIVATES: usize = 256;
+/// Of those, private sessions of one guest.
+pub(crate) const MAX_PRIVATES_OF_GUEST: usize = 64;
+
+/// Who asks for something that there is little of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimant {
+    /// His user.
+    pub(crate) uid: u32,
+    /// He is a guest.
+    pub(crate) is_guest: bool,
+}
+
+impl Claimant {
+    /// Whether he may have one more of what others have: of one guest and of all guests no more than this.
+    pub(crate) fn has_room(
+        self,
+        held: impl Iterator<Item = Self>,
+        of_guest: usize,
+        of_guests: usize,
+    ) -> bool {
+        if !self.is_guest {
+            return true;
+        }
+        let (mut his, mut all) = (0_usize, 0_usize);
+        for other in held.filter(|it| it.is_guest) {
+            his += usize::from(other.uid == self.uid);
+            all += 1;
+        }
+        his < of_guest && all < of_guests
+    }
+}
+
+/// Sessions that one guest may have of so many.
+pub(crate) fn sessions_of_guest(most: usize) -> usize {
+    (most / 2).max(1)
+}
+
+/// Sessions that all guests may have of so many: the others are for root and the daemon's own user.
+pub(crate) fn sessions_of_guests(most: usize) -> usize {
+    most.saturating_sub(most / 8)
+}
 
 /// Who is connected when somebody new comes.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +143,11 @@ pub(crate) fn pool_budget() -> u64 {
     traceweir_session::config::memory() / 2
 }
 
+/// Of those, bytes past which guests get none.
+pub(crate) fn pool_of_guests(budget: u64) -> u64 {
+    budget - budget / 4
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +172,19 @@ mod tests {
         assert!(!four.has_room_for_guest() && four.has_room(), "four together");
         assert!(crowd(4095, 0, 4095).has_room() && !crowd(4096, 0, 0).has_room());
         const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDERS && MAX_PROVIDERS < MAX_LINKS) };
+    }
+
+    #[test]
+    fn guests_leave_sessions_for_who_owns_the_daemon() {
+        assert_eq!((sessions_of_guest(64), sessions_of_guests(64)), (32, 56));
+        assert_eq!((sessions_of_guest(1), sessions_of_guests(1)), (1, 1));
+        let (ann, bob) = (Claimant { uid: 1, is_guest: true }, Claimant { uid: 2, is_guest: true });
+        let root = Claimant { uid: 0, is_guest: false };
+        let held = [ann, ann, bob, root, root];
+        assert!(bob.has_room(held.into_iter(), 2, 4) && root.has_room(held.into_iter(), 0, 0));
+        assert!(!ann.has_room(held.into_iter(), 2, 4), "has two already");
+        assert!(!bob.has_room(held.into_iter(), 2, 3), "guests have three");
+        const { assert!(MAX_PENDING_OF_GUEST < MAX_PENDING_OF_GUESTS && MAX_PENDING_OF_GUESTS < MAX_PENDING) };
     }
 
     #[test]

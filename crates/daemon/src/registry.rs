@@ -100,6 +100,8 @@ pub(crate) struct Enable {
     pub(crate) params: EnableParams,
     /// From whom.
     pub(crate) scope: Scope,
+    /// What the provider was called by who asked; empty: nothing.
+    name: String,
     /// Later calls have higher numbers.
     since: u64,
 }
@@ -108,9 +110,9 @@ impl Enable {
     /// As it is told, for a session.
     fn entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
-        let of_processes = self.scope.iter().flat_map(Conditions::kinds);
-        let filters = of_processes.chain(filters.iter().map(|filter| filter.kind)).collect();
-        EnableEntry { session, level, any: match_any, all: match_all, property, filters }
+        let of_processes = self.scope.iter().flat_map(Conditions::asked);
+        let (filters, name) = (of_processes.chain(filters).cloned().collect(), self.name.clone());
+        EnableEntry { session, level, any: match_any, all: match_all, property, filters, name, traced: 0 }
     }
 }
 
@@ -273,13 +275,14 @@ impl Registry {
         self.registered.contains_key(&target) || self.enables.contains_key(&target)
     }
 
-    /// Sets what a session wants from a target; replaces what it wanted before.
+    /// Sets what a session wants from a target; replaces what it wanted before. A name that was given once stays while none is given.
     pub(crate) fn enable(
         &mut self,
         target: Target,
         session: u64,
         params: EnableParams,
         scope: Scope,
+        name: &str,
     ) -> Result<(), Refusal> {
         let of_session = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
         let sessions = self.enables.get(&target);
@@ -296,8 +299,10 @@ impl Registry {
             }
         }
         self.calls = self.calls.wrapping_add(1);
-        let enable = Enable { params, scope, since: self.calls };
-        self.enables.entry(target).or_default().insert(session, enable);
+        let sessions = self.enables.entry(target).or_default();
+        let before = sessions.remove(&session).map(|it| it.name).filter(|_| name.is_empty());
+        let name = before.unwrap_or_else(|| name.to_owned());
+        sessions.insert(session, Enable { params, scope, name, since: self.calls });
         Ok(())
     }
 
@@ -329,14 +334,19 @@ impl Registry {
         links
     }
 
-    /// All providers and groups that are registered or enabled, behind this one; each is put together when it is asked for.
-    pub(crate) fn providers(&self, after: Option<(Guid, bool)>) -> impl Iterator<Item = ProviderEntry> {
+    /// All providers and groups that are registered or enabled, and these others, behind this one; each is put together when it is asked for.
+    pub(crate) fn providers<'a>(
+        &'a self,
+        after: Option<(Guid, bool)>,
+        others: &'a BTreeSet<Target>,
+    ) -> impl Iterator<Item = ProviderEntry> + use<'a> {
         let after = after.map(|(guid, is_group)| Target::of(guid, is_group));
         let mut next = (after.map_or(Unbounded, Excluded), Unbounded);
         std::iter::from_fn(move || {
             let registered = self.registered.range(next).next().map(|(target, _)| *target);
             let enabled = self.enables.range(next).next().map(|(target, _)| *target);
-            let target = [registered, enabled].into_iter().flatten().min()?;
+            let other = others.range(next).next().copied();
+            let target = [registered, enabled, other].into_iter().flatten().min()?;
             next.0 = Excluded(target);
             Some(self.entry(target))
         })
@@ -360,9 +370,23 @@ impl Registry {
         }
         let enables = self.enables.get(&target).into_iter().flatten();
         entry.sessions = enables.map(|(id, enable)| enable.entry(*id)).collect();
+        for enable in &mut entry.sessions {
+            enable.traced = self.processes_of(target, |it| it.sessions.contains(&enable.session));
+        }
         entry.pids = pids.into_iter().collect();
         entry.groups = groups.into_iter().collect();
         entry
+    }
+}
+
+impl Registry {
+    /// Processes with a registration of a target that passes a test.
+    fn processes_of(&self, target: Target, test: impl Fn(&Registration) -> bool) -> u32 {
+        let passing = self.registered.get(&target).into_iter().flatten().filter_map(|(link, number)| {
+            let process = self.processes.get(link)?;
+            test(process.registrations.get(number)?).then_some(process.peer.pid)
+        });
+        u32::try_from(passing.collect::<BTreeSet<u32>>().len()).unwrap_or(u32::MAX)
     }
 }
 

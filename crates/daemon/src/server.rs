@@ -14,8 +14,10 @@
 //!    connection forgotten.
 //! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the descriptor likes. Only controllers can send
 //!    descriptors at all, where the system lets us choose.
-//! 4. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped.
-//! 5. The lock file is held for as long as the socket is served. It decides who is the daemon; the socket file does not.
+//! 4. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped. A guest who controls is not listened to
+//!    while what he asked for fills another's queue, so that nobody is dropped for what others say to him.
+//! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds (`turns`).
+//! 6. The lock file is held for as long as the socket is served. It decides who is the daemon; the socket file does not.
 //!
 //! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
 
@@ -25,6 +27,8 @@ mod inbox;
 mod link;
 mod parting;
 mod startup;
+mod sweep;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -48,7 +52,7 @@ use crate::service::{Effect, LinkId, OWN, Service};
 use crate::settings::Settings;
 pub use inbox::Stopper;
 use inbox::{Inbox, Incoming};
-use link::{Link, Received};
+use link::Link;
 
 /// How a daemon runs.
 #[derive(Debug)]
@@ -99,8 +103,6 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
     outcome
 }
 
-/// Messages of one connection handled in a row.
-const MAX_IN_A_ROW: usize = 32;
 /// How long a connection may take to say hello, and a closed one to take what is still queued.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Descriptors left to the janitor that are worth a word.
@@ -109,9 +111,6 @@ const MANY_KEPT: usize = 64;
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
 /// How long what is queued may take to be read when the daemon leaves.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
-
-/// The other end is gone.
-const ENDED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::ERR);
 
 const LISTENER: u64 = 0;
 const INBOX: u64 = 1;
@@ -138,6 +137,8 @@ struct Server {
     stop_requests: u32,
     resting_until: Option<Instant>,
     idle_exit: Option<Duration>,
+    turns: turns::Turns,
+    _sweeper: sweep::Sweeper,
 }
 
 impl Server {
@@ -182,6 +183,8 @@ impl Server {
             stop_requests: 0,
             resting_until: None,
             idle_exit,
+            turns: turns::Turns::default(),
+            _sweeper: sweep::Sweeper::start(runtime),
         })
     }
 
@@ -217,45 +220,9 @@ impl Server {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(Error::system("epoll_wait", e)),
         }
-        let mut ready: Vec<_> = events.iter().map(|event| (event.data.u64(), event.flags)).collect();
-        ready.sort_by_key(|(_, flags)| !flags.intersects(ENDED));
-        for (token, flags) in ready {
-            match token {
-                LISTENER => self.accept_all(),
-                INBOX => self.take_inbox(),
-                SIGNALS => self.take_signals(),
-                STOPPER => self.stop_requests = self.stop_requests.max(1),
-                link => self.link_ready(link, flags),
-            }
-            self.carry_out();
-        }
+        self.serve_ready(events.iter().map(|event| (event.data.u64(), event.flags)));
         self.tick(Instant::now());
         Ok(())
-    }
-
-    fn link_ready(&mut self, id: LinkId, flags: epoll::EventFlags) {
-        if flags.contains(epoll::EventFlags::OUT) {
-            self.flush(id);
-        }
-        let ended = flags.intersects(ENDED);
-        // What was said before the end still counts.
-        let most = if ended { usize::MAX } else { MAX_IN_A_ROW };
-        for _ in 0..most {
-            let Some(link) = self.links.get(&id) else { return };
-            match link.receive() {
-                Received::Message(envelope) => {
-                    self.service.handle(id, envelope);
-                    self.introduced(id);
-                }
-                Received::Nothing => break,
-                Received::Malformed(why) => self.service.malformed(id, &why),
-                Received::Closed => return self.drop_link(id),
-            }
-            self.carry_out();
-        }
-        if ended {
-            self.drop_link(id);
-        }
     }
 
     /// Does what the service wants done, until it wants nothing more.
@@ -275,9 +242,9 @@ impl Server {
                         let Some(it) = self.links.get_mut(&link) else { continue };
                         if it.push(request, message, descriptors) {
                             self.flush(link);
+                            self.note_crowded(link);
                         } else {
-                            info!("connection {link} of process {} does not read", it.peer().pid);
-                            self.drop_link(link);
+                            self.drop_unread(link);
                         }
                     }
                     Effect::Close { link } => self.close(link),
@@ -311,8 +278,13 @@ impl Server {
         self.watch_janitor();
         while let Some((at, id)) = self.expiries.first().copied().filter(|(at, _)| *at <= now) {
             self.expiries.remove(&(at, id));
-            self.drop_link(id);
+            if self.links.get(&id).is_some_and(|link| link.is_crowded) {
+                self.drop_unread(id);
+            } else {
+                self.drop_link(id);
+            }
         }
+        self.release();
         self.listen_again(now);
     }
 

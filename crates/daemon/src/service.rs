@@ -48,8 +48,8 @@ use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
-use crate::limits::Descriptors;
-use crate::log::{enabled, info, refused, warning};
+use crate::limits::{Claimant, Descriptors};
+use crate::log::{audit, enabled, info, refused, told, warning};
 use crate::logfile::{Files, Passed};
 use crate::process::ProcessKey;
 use crate::registry::Registry;
@@ -375,6 +375,12 @@ impl Service {
     /// Who is at the other end of a connection, as the log names him.
     fn who(&self, link: LinkId) -> Who {
         Who(self.peer(link))
+    }
+
+    /// Who asks, for what he may use up; one who is gone is a guest.
+    fn claimant(&self, asker: Asker) -> Claimant {
+        let uid = self.peer(asker.link).map_or(u32::MAX, |peer| peer.uid);
+        Claimant { uid, is_guest: self.is_guest(asker.link) }
     }
 
     /// The process at the other end of a connection, and who it is with its groups.

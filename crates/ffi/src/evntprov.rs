@@ -68,10 +68,12 @@ pub unsafe extern "C" fn EventRegister(
             let callee = Callee { function, context };
             Box::new(move |notice: &EnableNotice<'_>| callee.call(notice)) as EnableCallback
         });
-        match Provider::register_at(provider, callback, origin) {
+        // Stored before the callback can run, which may write or end the registration: afterwards the place is the program's.
+        // SAFETY: by the contract.
+        let known = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
+        match Provider::register_known(provider, callback, origin, known) {
             Ok(registered) => {
-                // SAFETY: by the contract.
-                unsafe { ptr::store(handle, Handle::from_provider(registered).to_raw()) };
+                let _kept_by_the_program = Handle::from_provider(registered);
                 Status::ERROR_SUCCESS
             }
             Err(error) => error.status(),

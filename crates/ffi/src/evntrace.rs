@@ -114,17 +114,20 @@ unsafe fn register(
     // SAFETY: by the contract.
     let Some(guids) = (unsafe { classes_of(classes, count) }) else { return Status::ERROR_INVALID_PARAMETER };
     let callee = Callee { function, context, control };
-    let registered =
-        classic::register_with_status(control, &guids, Box::new(move |notice| callee.call(notice)));
-    match registered {
+    // Stored before the callback can run, which may use them.
+    let known = |registration: &classic::Registration| {
+        for (index, class) in registration.class_handles().enumerate() {
+            let class = std::ptr::without_provenance_mut(class as usize);
+            // SAFETY: there are as many elements as classes were read from there.
+            unsafe { (&raw mut (*classes.wrapping_add(index)).reg_handle).write_unaligned(class) };
+        }
+        // SAFETY: by the contract.
+        unsafe { ptr::store(handle, registration.raw()) };
+    };
+    let callback = Box::new(move |notice: &Notice| callee.call(notice));
+    match classic::register_known(control, &guids, callback, known) {
         Ok((registration, status)) => {
-            for (index, class) in registration.class_handles().enumerate() {
-                let class = std::ptr::without_provenance_mut(class as usize);
-                // SAFETY: there are as many elements as classes were read from there.
-                unsafe { (&raw mut (*classes.wrapping_add(index)).reg_handle).write_unaligned(class) };
-            }
-            // SAFETY: by the contract.
-            unsafe { ptr::store(handle, registration.into_raw()) };
+            let _kept_by_the_program = registration.into_raw();
             status
         }
         Err(error) => error.status(),

@@ -55,6 +55,9 @@ pub const MAX_DESCRIPTORS: usize = 4;
 /// The longest session name and file name, in UTF-16 units without the terminator.
 pub const MAX_NAME: usize = 1023;
 
+/// The longest name that an enable call gives its provider, in UTF-16 units.
+pub const MAX_PROVIDER_NAME: usize = 255;
+
 /// The most filters of one enable call.
 pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
 /// The most registrations of one process.
@@ -134,8 +137,12 @@ pub struct EnableEntry {
     pub all: u64,
     /// `EVENT_ENABLE_PROPERTY_…`.
     pub property: u32,
-    /// Types of its filters, `EVENT_FILTER_TYPE_…`; at most [`MAX_FILTERS`].
-    pub filters: Vec<u32>,
+    /// Its filters as they were asked for, at most [`MAX_FILTERS`]; one without data was too large to be told.
+    pub filters: Vec<Filter>,
+    /// What the provider was called by who enabled it; empty: nothing.
+    pub name: String,
+    /// Registered processes whose events the session gets: those that filters leave out are not counted.
+    pub traced: u32,
 }
 
 /// A provider as a daemon knows it.
@@ -149,6 +156,8 @@ pub struct ProviderEntry {
     pub pids: Vec<u32>,
     /// Sessions that enable it.
     pub sessions: Vec<EnableEntry>,
+    /// Private sessions of other processes that enable it, as far as they are the asker's to control.
+    pub privates: Vec<EnableEntry>,
     /// Groups that registrations of it have joined by their traits.
     pub groups: Vec<Guid>,
     /// Whether this is the GUID of a group: its `pids` are those of the members.
@@ -247,12 +256,12 @@ pub enum Message {
         /// How to use it.
         params: RegionParams,
     },
-    /// Daemon: a session wants, or no longer wants, a registration.
+    /// Daemon: a session wants, or no longer wants, some registrations: all that are to be told the same, so that large filters are said once.
     Enable {
         /// To be acknowledged; 0: not.
         order: u32,
-        /// Number in the process.
-        registration: u32,
+        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        registrations: Vec<u32>,
         /// Session id.
         session: u64,
         /// What.
@@ -354,6 +363,9 @@ pub enum Message {
         code: EnableCode,
         /// How.
         params: Box<EnableParams>,
+        /// What the provider is called by who asks, at most [`MAX_PROVIDER_NAME`] and no control characters; empty: nothing. Remembered with an
+        /// enable, for people.
+        name: String,
         /// Wait so long for all processes; 0: do not wait.
         timeout_ms: u32,
     },

@@ -18,11 +18,14 @@
 //! 1. Sockets are looked for only in folders that nobody but their owner (and root) can change: a folder that others may write to, has
 //!    a foreign owner or, for the user's, is a symbolic link or open to others, is refused.
 //! 2. An existing folder is never changed, only checked; missing ones are made.
-//! 3. A program with more rights than its caller (set-user-id) does not believe the caller's environment.
+//! 3. A program with more rights than its caller (set-user-id, set-group-id, capabilities of its file) does not believe the caller's environment, and
+//!    announces itself to the system's daemon only: the user's folder is the caller's to change, and its daemon the caller's to replace.
 //! 4. Nobody can take the name of another's provider socket: it holds 64 random bits. The process id in it is for people and for
 //!    the process itself; who listens is told by the socket. Nor can one user's files hide those of another: they are counted by owner.
 //! 5. The variable wins, where it is set and may be believed, for daemons, controllers and providers alike: nothing but the folder it
 //!    names is used, whatever scope is asked for.
+
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -62,14 +65,16 @@ pub struct RuntimeDir {
 }
 
 impl RuntimeDir {
-    /// The folders that a provider of this process announces itself in: the named one alone, or the user's and the system's.
+    /// The folders that a provider of this process announces itself in: the named one alone, or the user's and the system's. A program
+    /// with more rights than its caller: the system's alone.
     #[must_use]
     pub fn for_providers() -> Vec<Self> {
         if named().is_some() {
             return Self::of(Scope::Named).into_iter().collect();
         }
         let system = Self::of(Scope::System).ok().filter(|system| system.path.is_dir());
-        Self::of(Scope::User).into_iter().chain(system).collect()
+        let user = if is_privileged_by_file() { None } else { Self::of(Scope::User).ok() };
+        user.into_iter().chain(system).collect()
     }
 
     /// The folder of the daemon that is asked for: the named one where the variable names one, else that of the scope.
@@ -317,7 +322,8 @@ fn own_uid() -> u32 {
 }
 
 /// Whether the program file gave this process rights that its caller does not have.
-fn is_privileged_by_file() -> bool {
+#[must_use]
+pub fn is_privileged_by_file() -> bool {
     // SAFETY: reads a word of the auxiliary vector; no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

@@ -91,7 +91,7 @@ fn of_providers() -> Vec<(&'static str, Message)> {
             "enable",
             Message::Enable {
                 order: 1,
-                registration: 1,
+                registrations: vec![1, 2],
                 session: 0x1_0001,
                 code: EnableCode::Enable,
                 params: params(),
@@ -166,7 +166,9 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
             any: 1,
             all: 1,
             property: 5,
-            filters: vec![0x8000_0200],
+            filters: vec![Filter { kind: 0x8000_0200, data: vec![1, 0, 1, 0, 7, 0] }],
+            name: "Seed".into(),
+            traced: 1,
         }],
         groups: vec![provider()],
         ..ProviderEntry::default()
@@ -188,6 +190,7 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
                 provider: provider(),
                 code: EnableCode::CaptureState,
                 params: params(),
+                name: "Traceweir.Seed".into(),
                 timeout_ms: 100,
             },
         ),

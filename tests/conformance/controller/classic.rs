@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 6 #classic",
         D,
         "the level and the low 32 bits of MatchAny reach a classic provider, MatchAny 0 as 0",
-        level_and_flags
+        enable_level_and_flags
     ),
     rule!(
         "controller 6 #classic",
@@ -27,7 +27,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("controller 2 #0x8000", D, "messages are numbered by each session", local_numbers),
     rule!("controller 2 #0x4000", D, "messages are numbered through all sessions", global_numbers),
-    rule!("controller 2 #0x4000, #0x8000", D, "without either, messages have the number 0", no_numbers),
+    rule!(
+        "controller 2 #0x4000, #0x8000",
+        D,
+        "without either, messages have the number 0",
+        session_numbers_nothing
+    ),
 ];
 
 const CLASS: Guid = Guid::from_u128(0xC1A5_5000);
@@ -50,7 +55,7 @@ fn last(heard: &Mutex<Vec<Told>>) -> Told {
     *heard.lock().unwrap().last().expect("the provider was told")
 }
 
-fn level_and_flags(stage: &Stage) {
+fn enable_level_and_flags(stage: &Stage) {
     let (control, session) = (new_provider(), stage.start(&stage.config()));
     let (_registration, heard) = registered(control);
     for (level, any, flags) in [(3, 0x1234_5678_9ABC_DEF0, 0x9ABC_DEF0), (7, 0, 0), (0, 1 << 40, 0)] {
@@ -110,6 +115,6 @@ fn global_numbers(stage: &Stage) {
     assert_eq!(all, (first[0]..first[0] + 8).collect::<Vec<_>>());
 }
 
-fn no_numbers(stage: &Stage) {
+fn session_numbers_nothing(stage: &Stage) {
     assert_eq!(numbers(stage, 0), [0; 4]);
 }

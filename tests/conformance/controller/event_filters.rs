@@ -68,7 +68,7 @@ pub(crate) const RULES: &[Rule] = &[
         "MatchAllKeyword is unused when MatchAnyKeyword is 0",
         all_without_any
     ),
-    rule!("decision 20", P, "Level 0 of a name filter means all levels", level_0_is_all),
+    rule!("decision 20", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
     rule!(
         "controller 7 #EVENT_NAME",
         P,
@@ -277,7 +277,7 @@ fn all_without_any(stage: &Stage) {
     assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are looked at");
 }
 
-fn level_0_is_all(stage: &Stage) {
+fn name_filter_level_0_is_all(stage: &Stage) {
     assert_eq!(apart(stage, names((0, 0, 0), false, &["start", "stop", "pause"])).1, [0_u32; 0]);
 }
 

@@ -3,7 +3,9 @@
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 
+use crate::control_group::{self, ControlGroup};
 use crate::other::Other;
 use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, new_provider, status};
@@ -35,12 +37,18 @@ pub(crate) const RULES: &[Rule] = &[
         processes_by_control_group
     ),
     rule!(
+        "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
+        P,
+        "a process whose control group tells one of the names is enabled, and so are later ones",
+        processes_in_control_groups
+    ),
+    rule!(
         "controller 7",
         P,
         "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
         lists_of_names
     ),
-    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types),
+    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types_of_filters),
     rule!(
         "controller 7",
         P,
@@ -167,6 +175,34 @@ fn processes_by_control_group(stage: &Stage) {
     }
 }
 
+fn processes_in_control_groups(stage: &Stage) {
+    let Some(group) = ControlGroup::make() else {
+        return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
+    };
+    let told = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
+    for (kind, name) in NAMES.into_iter().skip(1).zip(told) {
+        let (guid, session) = (new_provider(), stage.start(&stage.config()));
+        // Processes in containers are meant by who asks for them all, or names theirs.
+        let enable = |names: &str| {
+            let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+            let params = EnableParams { property, ..with(vec![(kind, wide(names))]) };
+            stage.enable(&session, guid, &params);
+        };
+        let mut early = Other::start_in(group.folder(), guid);
+        enable(&format!("other;{}", name.to_uppercase()));
+        let (mut late, mut outside) = (Other::start_in(group.folder(), guid), Other::start(guid, None));
+        early.write(1);
+        late.write(2);
+        outside.write(3);
+        enable("other");
+        early.write(4);
+        late.write(5);
+        let mut seen: Vec<u16> = stage.stop(session).iter().map(|it| it.descriptor.id).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2], "{kind:#x}");
+    }
+}
+
 fn lists_of_names(stage: &Stage) {
     for kind in NAMES {
         let longest = wide(&"n".repeat(512));
@@ -178,7 +214,7 @@ fn lists_of_names(stage: &Stage) {
     }
 }
 
-fn unknown_types(stage: &Stage) {
+fn unknown_types_of_filters(stage: &Stage) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
         assert_eq!(enable(stage, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
     }

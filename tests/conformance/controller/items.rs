@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", the_sid),
     rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0", the_audit_session),
     rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer", the_stack),
-    rule!("api 4", D, "192 frames at most; the deepest are dropped", deep_stacks),
+    rule!("api 4", D, "192 frames at most; the deepest are dropped", item_of_deep_stacks),
     rule!(
         "controller 6.1 #0x004",
         D,
@@ -40,7 +40,12 @@ pub(crate) const RULES: &[Rule] = &[
         "the high half of an event key is the low half of the process start key",
         keys_belong_together
     ),
-    rule!("controller 6.1 #0x200", D, "EXCLUDE_INPRIVATE drops what is written as in private", in_private),
+    rule!(
+        "controller 6.1 #0x200",
+        D,
+        "EXCLUDE_INPRIVATE drops what is written as in private",
+        exclude_in_private
+    ),
     rule!(
         "controller 6.1 #0x800",
         P,
@@ -117,7 +122,7 @@ fn the_stack(stage: &Stage) {
     assert!(frames.len() > 6, "and who called it");
 }
 
-fn deep_stacks(stage: &Stage) {
+fn item_of_deep_stacks(stage: &Stage) {
     let frames = frames(stage, 400);
     assert_eq!(frames.len(), 192);
     assert!(frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000), "those next to the event");
@@ -199,7 +204,7 @@ fn keys_belong_together(stage: &Stage) {
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
 }
 
-fn in_private(stage: &Stage) {
+fn exclude_in_private(stage: &Stage) {
     let (strict, provider, guid) = stage.listened(&with(EXCLUDE_INPRIVATE));
     let other = stage.start(&stage.config());
     stage.enable(&other, guid, &EnableParams::default());

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::mpsc;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir::Provider;
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
@@ -40,7 +41,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("controller 2 #0x1000000", D, "pageable memory is accepted", paged_memory_is_accepted),
     rule!("controller 2 #0x4000000", D, "the log file is compressed", logs_are_compressed),
-    rule!("controller 2 #0x10000000", D, "one stream for all processors", one_stream),
+    rule!(
+        "controller 2 #0x10000000",
+        D,
+        "one stream for all processors; events carry no processor number",
+        one_stream
+    ),
     rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
     rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
     rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),
@@ -248,8 +254,27 @@ fn logs_are_compressed(stage: &Stage) {
 
 fn one_stream(stage: &Stage) {
     let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..stage.config() };
-    stage.end(stage.start(&config));
-    assert_eq!(header_of(&config.log_file.unwrap()).processors, 1);
+    let (session, provider) = listened(stage, &config);
+    let allowed = sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    // By turns: in streams of their own they would not stand in this order.
+    for (number, cpu) in (0..200).zip(cpus.iter().cycle()) {
+        let mut here = CpuSet::new();
+        here.set(*cpu);
+        sched_setaffinity(None, &here).unwrap();
+        provider.write(&event(number, 4, 1), &[]).unwrap();
+    }
+    sched_setaffinity(None, &allowed).unwrap();
+    stage.end(session);
+    let path = config.log_file.unwrap();
+    assert_eq!(header_of(&path).processors, 1);
+    let ids: Vec<u16> = events_of(&path).iter().map(|seen| seen.descriptor.id).collect();
+    assert_eq!(ids, (0..200).collect::<Vec<_>>(), "written on {} processors", cpus.len());
+    let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
+    let mut records = trace.events();
+    while let Some(record) = records.next().unwrap() {
+        assert_eq!(record.cpu(), 0, "no processor number");
+    }
 }
 
 fn triage_is_accepted(stage: &Stage) {

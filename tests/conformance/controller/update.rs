@@ -42,6 +42,12 @@ pub(crate) const RULES: &[Rule] = &[
         a_missing_folder
     ),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),
+    rule!(
+        "controller 4.1 #MaximumBuffers",
+        D,
+        "in buffering mode it is ignored: the minimum is the memory",
+        a_recorder_keeps_its_memory
+    ),
 ];
 
 #[track_caller]
@@ -119,6 +125,16 @@ fn the_maximum_changes(stage: &Stage) {
     assert_eq!(told.config.maximum_buffers, 90);
     let told = update(stage, &session, Update { maximum_buffers: Some(0), ..Update::default() });
     assert_eq!(told.config.maximum_buffers, 90);
+}
+
+fn a_recorder_keeps_its_memory(stage: &Stage) {
+    let config =
+        SessionConfig { log_file_mode: 0x400, minimum_buffers: 40, log_file: None, ..stage.config() };
+    let session = stage.start(&config);
+    for maximum in [1, 90] {
+        let told = update(stage, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
+        assert_eq!((told.config.minimum_buffers, told.config.maximum_buffers), (40, 40));
+    }
 }
 
 fn no_kernel_events(stage: &Stage) {

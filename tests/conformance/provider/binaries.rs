@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("info 3.18", P, "each file of a row, and a circular log, is complete in itself", complete_files),
     rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
     rule!("info 3.18", P, "the build id is a second text, and the GUID to decode by is told too", build_ids),
-    rule!("info 3.18", P, "private sessions in the process have it too", private_sessions),
+    rule!("info 3.18", P, "private sessions in the process have it too", binaries_in_private_sessions),
     rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is told", not_without_the_call),
     rule!(
         "provider 6 #BinaryTrackInfo",
@@ -187,7 +187,7 @@ fn build_ids(stage: &Stage) {
     assert!(id.chars().all(|digit| digit.is_ascii_hexdigit()) && id.len().is_multiple_of(2), "{id}");
 }
 
-fn private_sessions(stage: &Stage) {
+fn binaries_in_private_sessions(stage: &Stage) {
     let config = stage.config();
     let path = config.log_file.clone().unwrap();
     let (guid, session) = (new_provider(), PrivateSession::start(&config).unwrap());

@@ -25,7 +25,12 @@ pub(crate) const RULES: &[Rule] = &[
         the_callbacks_answer
     ),
     rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_the_unknown),
-    rule!("provider 8", D, "the logger of a notice tells level and flags of its session", level_and_flags),
+    rule!(
+        "provider 8",
+        D,
+        "the logger of a notice tells level and flags of its session",
+        logger_level_and_flags
+    ),
     rule!("provider 8", D, "level and flags of what is no logger fail, and do not look like 0", no_level),
     rule!("provider 8", D, "header and data in one block; class, type, level and version arrive", one_block),
     rule!(
@@ -50,8 +55,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", P, "instances are numbered in a row in a process, from 1", instances_are_numbered),
     rule!("provider 8", P, "an instance of what is no class → 87", instances_of_nothing),
     rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers),
-    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", too_large),
-    rule!("provider 8", D, "no free room → 8, and counted as lost", no_room),
+    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", classic_too_large),
+    rule!("provider 8", D, "no free room → 8, and counted as lost", classic_without_room),
     rule!("provider 8", D, "nothing is filtered by level or flags", nothing_is_filtered),
     rule!(
         "provider 8",
@@ -182,7 +187,7 @@ fn unregistering_the_unknown(_stage: &Stage) {
     assert!(modern.handle().is_current());
 }
 
-fn level_and_flags(stage: &Stage) {
+fn logger_level_and_flags(stage: &Stage) {
     let (session, own, _) = Classic::listened(stage, &stage.config());
     assert_eq!(own.last(), (own.last().0, Some(0), Some(0)), "as the session said it");
     stage.enable(&session, own.control, &wants(4, 0x1_0000_0003, 7));
@@ -346,7 +351,7 @@ fn wrong_loggers(stage: &Stage) {
     assert_eq!(code(trace(logger, &own.event(1), &[])), 6);
 }
 
-fn too_large(stage: &Stage) {
+fn classic_too_large(stage: &Stage) {
     let config = SessionConfig { buffer_size: 16, ..stage.config() };
     let (session, own, logger) = Classic::listened(stage, &config);
     let most = (16 << 10) - 72 - 48;
@@ -357,7 +362,7 @@ fn too_large(stage: &Stage) {
     assert_eq!(stage.end(session).events_lost, 2);
 }
 
-fn no_room(stage: &Stage) {
+fn classic_without_room(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace(logger, &own.event(1), &[&data]).err());

@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = &[
         null_blocks
     ),
     rule!("provider 4.1", D, "more than 128 data descriptors → 87", too_many),
-    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", too_large),
+    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_too_large),
     rule!("provider 4.3", D, "before the provider opted in every type is payload", types_are_ignored),
     rule!(
         "decision 22",
@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = &[
         time_stamps
     ),
     rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
-    rule!("provider 4.3", P, "types from 4 on → 87", unknown_types),
+    rule!("provider 4.3", P, "types from 4 on → 87", unknown_types_of_data),
     rule!("provider 4.3", P, "a type twice → 87", repeated_types),
     rule!("decision 33", P, "descriptors are looked at when somebody listens, not before", nobody_looks),
     rule!(
@@ -101,7 +101,7 @@ fn too_many(stage: &Stage) {
     assert_eq!(only(stage, session).payload, [b'b'; 128]);
 }
 
-fn too_large(stage: &Stage) {
+fn data_too_large(stage: &Stage) {
     let (session, provider) = typed(stage);
     let large = vec![7; 40_000];
     assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]), 534);
@@ -192,7 +192,7 @@ fn sizes_of_stamps(stage: &Stage) {
     assert!(stage.stop(session).is_empty());
 }
 
-fn unknown_types(stage: &Stage) {
+fn unknown_types_of_data(stage: &Stage) {
     let (session, provider) = typed(stage);
     for kind in 4..=u8::MAX {
         assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), 87, "{kind}");

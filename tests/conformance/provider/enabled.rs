@@ -9,7 +9,7 @@ use crate::stage::{Stage, event, new_provider, wants};
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 5", D, "nobody listens: never enabled", nobody_listens),
     rule!("provider 5", D, "the published formula on the combined values", the_formula_on_combined_values),
-    rule!("provider 5", H, "a level of 0 counts as 255", level_0_is_all),
+    rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
     rule!(
         "provider 5",
         P,
@@ -47,7 +47,7 @@ fn the_formula_on_combined_values(stage: &Stage) {
     }
 }
 
-fn level_0_is_all(stage: &Stage) {
+fn combined_level_0_is_all(stage: &Stage) {
     let (_session, provider, _guid) = stage.listened(&wants(0, 0, 0));
     assert!(provider.enabled(255, 1) && provider.enabled(0, 0));
 }

@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = &[
         both_together
     ),
     rule!("provider 7", D, "a registration belongs to one group at most", one_group_each),
-    rule!("provider 7", D, "private sessions cannot control groups → 87", private_sessions),
+    rule!("provider 7", D, "private sessions cannot control groups → 87", groups_of_private_sessions),
     rule!(
         "provider 7",
         D,
@@ -122,7 +122,7 @@ fn one_group_each(stage: &Stage) {
     until("it has left its group", || listed(stage, group, true).is_none());
 }
 
-fn private_sessions(stage: &Stage) {
+fn groups_of_private_sessions(stage: &Stage) {
     let group = new_provider();
     let session = PrivateSession::start(&stage.config()).unwrap();
     let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();

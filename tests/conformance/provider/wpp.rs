@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("provider 9 #4", D, "a component id stands in the place of the GUID", components),
     rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode", numbers),
-    rule!("provider 9 #1", D, "without a sequence mode the number is 0", no_numbers),
+    rule!("provider 9 #1", D, "without a sequence mode the number is 0", message_without_number),
     rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime", the_pointer_size),
     rule!("provider 9", H, "only the low 16 bits of the flags are stored", low_flags),
     rule!("provider 9", D, "what is not flagged is unknown to a reader", not_flagged),
@@ -108,7 +108,7 @@ fn numbers(stage: &Stage) {
     assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the machine's goes on");
 }
 
-fn no_numbers(stage: &Stage) {
+fn message_without_number(stage: &Stage) {
     assert_eq!(sequence(stage, 0, 3), [0, 0, 0]);
 }
 

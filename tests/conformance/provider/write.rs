@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = &[
         "the handle is looked at before whether anybody listens, and that before the parameters",
         the_order_of_checks
     ),
-    rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", no_room),
+    rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", write_without_room),
     rule!(
         "provider 4.1",
         D,
@@ -38,7 +38,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags", all_ways_are_ex),
     rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it", exclusion),
     rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting),
-    rule!("provider 4.2 #flags", D, "INPRIVATE is kept from sessions that exclude such events", in_private),
+    rule!(
+        "provider 4.2 #flags",
+        D,
+        "INPRIVATE is kept from sessions that exclude such events",
+        written_in_private
+    ),
     rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags),
     rule!("provider 4.2", D, "the payload is the blocks one after the other", blocks_are_joined),
     rule!("provider 4.2", D, "without an activity the thread's is taken", the_threads_activity),
@@ -46,7 +51,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.2", D, "without a related activity there is no item", no_related_item),
     rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
     rule!("provider 4.4", D, "process and thread of the writer are in the header", writers_are_named),
-    rule!("api 4", D, "a stack has 192 frames at most; those nearest to the writer are kept", deep_stacks),
+    rule!(
+        "api 4",
+        D,
+        "a stack has 192 frames at most; those nearest to the writer are kept",
+        write_deep_stacks
+    ),
     rule!("decision 21", P, "CPU times are not kept: they are 0", no_cpu_times),
     rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only", flags_on_disk),
     rule!(
@@ -84,7 +94,7 @@ fn the_order_of_checks(stage: &Stage) {
     assert_eq!((write(4), write(5)), (Err(6), Err(6)));
 }
 
-fn no_room(stage: &Stage) {
+fn write_without_room(stage: &Stage) {
     let (session, provider, _guid) = stage.listened(&EnableParams::default());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
@@ -214,7 +224,7 @@ fn no_faulting(stage: &Stage) {
     assert_eq!(stage.stop(session)[0].payload, b"x");
 }
 
-fn in_private(stage: &Stage) {
+fn written_in_private(stage: &Stage) {
     const EXCLUDE_INPRIVATE: u32 = 0x200;
     let strict = EnableParams { property: EXCLUDE_INPRIVATE, ..EnableParams::default() };
     let (without, provider, guid) = stage.listened(&strict);
@@ -248,7 +258,7 @@ fn from_below(provider: &Provider, depth: u32) {
     std::hint::black_box(depth);
 }
 
-fn deep_stacks(stage: &Stage) {
+fn write_deep_stacks(stage: &Stage) {
     const STACK_TRACE: u32 = 4;
     let with_stacks = EnableParams { property: STACK_TRACE, ..EnableParams::default() };
     let (session, provider, _guid) = stage.listened(&with_stacks);

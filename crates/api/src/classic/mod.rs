@@ -163,6 +163,13 @@ impl Registration {
         (0..self.classes).map(|class| instance::class_handle(self.handle, class))
     }
 
+    /// Its number.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn raw(&self) -> u64 {
+        self.handle.to_raw()
+    }
+
     /// Gives the ownership to whoever keeps the number, who ends the registration with [`unregister`].
     #[must_use]
     pub fn into_raw(self) -> u64 {
@@ -193,6 +200,17 @@ pub fn register_with_status(
     classes: &[Guid],
     callback: Callback,
 ) -> Result<(Registration, Status)> {
+    register_known(control, classes, callback, |_| ())
+}
+
+/// The same, where the program keeps the numbers in places of its own: `known` is told them before the callback can run, which may use them.
+#[doc(hidden)]
+pub fn register_known(
+    control: Guid,
+    classes: &[Guid],
+    callback: Callback,
+    known: impl FnOnce(&Registration),
+) -> Result<(Registration, Status)> {
     if classes.len() > MAX_CLASSES {
         let why = format!("a provider registers at most {MAX_CLASSES} classes");
         return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
@@ -200,11 +218,12 @@ pub fn register_with_status(
     let teller = Arc::new(Teller::new(callback));
     let told = Arc::clone(&teller);
     let pass_on = Box::new(move |notice: &EnableNotice<'_>| told.pass_on(notice));
-    let claimed = |handle| {
+    let entered = |handle| {
         // Set once, here.
         let _ = teller.handle.set(handle);
+        known(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
     };
-    let handle = client::register_classic(control, classes, pass_on, claimed)?;
+    let handle = client::register_classic(control, classes, pass_on, entered)?;
     teller.is_registering.store(false, Ordering::Relaxed);
     let status = Status(teller.status.load(Ordering::Relaxed));
     Ok((Registration { handle, classes: classes.len() }, status))

@@ -3,6 +3,7 @@
 //! ```text
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
+//!   a daemon drops us, and is still there (`again`) ─▶ connect ─▶ Hello ─▶ Welcome ─▶ (the same)
 //! ```
 //!
 //! A daemon that connects while we are connected to it refuses the second connection; one that started anew welcomes us, and the connection to its predecessor
@@ -19,6 +20,7 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
+use super::again::Again;
 use super::link::{Asked, Link, Peer};
 use super::outlets;
 use super::private::Member;
@@ -35,7 +37,8 @@ const MAX_TOLD: usize = 32 * 1024;
 /// What the control thread holds; nobody else touches a socket.
 pub(super) struct Control {
     pub(super) client: &'static Client,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
+    pub(super) again: Again,
     pub(super) peers: Vec<Peer>,
     next_peer: u64,
     program: String,
@@ -52,6 +55,7 @@ pub(super) fn run(client: &'static Client) {
     let mut control = Control {
         client,
         links: Vec::new(),
+        again: Again::default(),
         peers: Vec::new(),
         next_peer: 1,
         members: Vec::new(),
@@ -66,6 +70,7 @@ pub(super) fn run(client: &'static Client) {
         control.obey();
         control.accept();
         control.receive();
+        control.come_back();
     }
 }
 
@@ -74,7 +79,7 @@ impl Control {
         for dir in RuntimeDir::for_providers() {
             let (link, connection, state) = Link::open(dir);
             if let Some(connection) = connection {
-                self.greet(connection);
+                self.greet(connection, self.links.len());
             }
             let mut shared = self.client.lock();
             shared.links.push(state);
@@ -87,14 +92,14 @@ impl Control {
     }
 
     /// Says hello to a daemon that we connected to.
-    fn greet(&mut self, connection: Connection) {
+    pub(super) fn greet(&mut self, connection: Connection, link: usize) {
         self.client.lock().greeting += 1;
-        self.add(connection, true);
+        self.add(connection, link, true);
         self.hello(self.peers.len() - 1);
     }
 
-    fn add(&mut self, connection: Connection, ours: bool) {
-        self.peers.push(Peer::new(self.next_peer, connection, ours));
+    fn add(&mut self, connection: Connection, link: usize, ours: bool) {
+        self.peers.push(Peer::new(self.next_peer, connection, link, ours));
         self.next_peer += 1;
     }
 
@@ -148,7 +153,9 @@ impl Control {
             let flags = if p.has_more() { read | PollFlags::OUT } else { read };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
-        let limit = (!fork::is_ready()).then_some(Timespec { tv_sec: 0, tv_nsec: 100_000_000 });
+        let settling = (!fork::is_ready()).then_some(Duration::from_millis(100));
+        let limit = [settling, self.again.within()].into_iter().flatten().min();
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         if poll(&mut fds, limit.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
@@ -207,7 +214,7 @@ impl Control {
                     let oldest = self.peers.iter().position(|p| !p.ready).unwrap_or(0);
                     self.lose(oldest);
                 }
-                self.add(connection, false);
+                self.add(connection, at, false);
             }
         }
     }
@@ -323,6 +330,9 @@ impl Control {
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
+        if peer.ready {
+            self.again.lost(peer.link);
+        }
         self.client.changed.notify_all();
         self.end_peer(peer.id);
         self.end_private(peer.id);

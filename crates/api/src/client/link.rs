@@ -1,6 +1,6 @@
 //! The folders in which this process and the daemons find each other, and the connections that came of it.
 //!
-//! A daemon is believed when it runs as root, as this user, or as the owner of the folder; nobody else can make this process write its events, nor
+//! A daemon is believed when it runs as root, as this user, or as the owner of the folder (`rights`); nobody else can make this process write its events, nor
 //! hold it up: connections of others are closed by a janitor, and what is believed may send descriptors only from then on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use traceweir_transport::message::Message;
-use traceweir_transport::runtime::{RuntimeDir, Scope};
+use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
-use super::process;
+use super::{process, rights};
 
 /// The longest that connecting to a daemon may take.
 const CONNECT: Duration = Duration::from_millis(500);
@@ -44,13 +44,18 @@ impl Link {
         };
         let (listener, socket) = bound.ok().unzip();
         let link = Self { dir, listener, socket, janitor: Janitor::new() };
-        let connected = Connection::connect_warily(&link.dir.control_socket(), CONNECT);
-        let found = connected.and_then(|c| link.check(c));
+        let found = link.connect();
         match &found {
             Ok(_) => state.push_str(", connected to its daemon"),
             Err(e) => state.push_str(&format!(", no daemon ({e})")),
         }
         (link, found.ok(), state)
+    }
+
+    /// Connects to the daemon of the folder, where there is one that may be believed.
+    pub(super) fn connect(&self) -> Result<Connection> {
+        let connected = Connection::connect_warily(&self.dir.control_socket(), CONNECT);
+        connected.and_then(|connection| self.check(connection))
     }
 
     fn listen(dir: &RuntimeDir) -> Result<(Listener, PathBuf)> {
@@ -79,9 +84,8 @@ impl Link {
         let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
-        let believed =
-            uid == 0 || uid == rustix::process::geteuid().as_raw() || owner.is_ok_and(|o| o == uid);
-        if believed {
+        // The owner is root or this user, of whom the folder was chosen.
+        if rights::believes(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;
             Ok(connection)
@@ -115,6 +119,8 @@ pub(super) struct Peer {
     /// Number of the connection, never used again.
     pub(super) id: u64,
     pub(super) connection: Connection,
+    /// The folder by which it came.
+    pub(super) link: usize,
     /// We connected, and a registration waits for the answer.
     pub(super) ours: bool,
     /// The daemon has said welcome.
@@ -128,11 +134,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(id: u64, connection: Connection, ours: bool) -> Self {
+    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: bool) -> Self {
         process::remember(connection.as_fd());
         Self {
             id,
             connection,
+            link,
             ours,
             ready: false,
             announced: HashSet::new(),

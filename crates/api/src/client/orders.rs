@@ -3,7 +3,7 @@
 //! | Message | What happens |
 //! |---|---|
 //! | Region | the memory is mapped into a free outlet |
-//! | Enable | the entry of the registration is filled or cleared, its callback told, then the order acknowledged |
+//! | Enable | the entry of each registration named is filled or cleared, its callback told, then the order acknowledged |
 //! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
 //! | Registered | the registering thread goes on |
 //! | Private… | a private session is run here (`private`) |
@@ -55,13 +55,18 @@ impl Control {
                 }
             }
             Message::Registered { registration } => self.registered(at, registration),
-            Message::Enable { order, registration, session, code, params } => {
-                match self.enable(owner, registration, session, code, &params) {
+            Message::Enable { order, registrations, session, code, params } => {
+                for registration in registrations {
+                    let done = self.enable(owner, registration, session, code, &params);
+                    let Err(trouble) = done else { continue };
+                    let is_of_session = trouble.registration.is_none();
                     // That the session has no memory here was said when it came.
-                    Err(trouble) if order != 0 || trouble.registration.is_some() => {
+                    if order != 0 || !is_of_session {
                         self.failed(at, order, session, trouble);
                     }
-                    _ => {}
+                    if is_of_session {
+                        break;
+                    }
                 }
                 self.acknowledge(at, order);
             }

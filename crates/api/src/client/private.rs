@@ -10,8 +10,8 @@
 //! 1. Starting and enabling are done by the control thread, in order: what a daemon says before `Registered` has been carried out when a
 //!    registration returns, so a process that comes later records its first event.
 //! 2. What waits for a disk never holds up the control thread; a few such orders may be under way, the next is told that we are busy.
-//! 3. A session is run, and goes on in another file, only for this process's user and for root: nobody else chooses which files are written with our
-//!    rights. What becomes of a file is `private`'s business, whoever asked.
+//! 3. A session is run, and goes on in another file, only for this process's user and for root, and where this process has more rights than its user only for
+//!    root: nobody else chooses which files are written with our rights (`rights`). What becomes of a file is `private`'s business, whoever asked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +23,7 @@ use traceweir_transport::message::{
 
 use super::control::Control;
 use super::outlets::Owner;
+use super::rights::Voice;
 use super::shared::Command;
 use super::{Client, orders, process};
 use crate::error::{Error, Result};
@@ -73,17 +74,12 @@ impl Control {
         config: &SessionConfig,
     ) {
         let question = self.question(at, order, session);
-        let outcome = self.begin_private(question, starter, config);
+        let may = self.voice(at).check(starter);
+        let outcome = may.and_then(|()| self.begin_private(question, config));
         self.peers[at].say(question.answer(outcome));
     }
 
-    fn begin_private(
-        &mut self,
-        question: Question,
-        starter: u32,
-        config: &SessionConfig,
-    ) -> Result<Properties> {
-        check_user(starter)?;
+    fn begin_private(&mut self, question: Question, config: &SessionConfig) -> Result<Properties> {
         if self.member(question).is_some() {
             let why = "this process runs the private session already";
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
@@ -133,6 +129,7 @@ impl Control {
         let Some(run) = self.member(question) else {
             return self.peers[at].say(question.answer(Err(gone())));
         };
+        let voice = self.voice(at);
         match wanted {
             Wanted::Query => self.peers[at].say(question.answer(Ok(run.query()))),
             Wanted::Stop => {
@@ -140,12 +137,12 @@ impl Control {
                 self.apart(at, question, move || run.end());
             }
             Wanted::Update(Update { flush_timer, log_file, .. }) => self.apart(at, question, move || {
-                log_file.as_ref().map_or(Ok(()), |_| check_user(asker))?;
+                log_file.as_ref().map_or(Ok(()), |_| voice.check(asker))?;
                 // The others were refused by the daemon where they would have changed anything.
                 run.update(&Update { flush_timer, log_file, ..Update::default() })
             }),
             Wanted::Flush { log_file } => self.apart(at, question, move || {
-                log_file.as_ref().map_or(Ok(()), |_| check_user(asker))?;
+                log_file.as_ref().map_or(Ok(()), |_| voice.check(asker))?;
                 run.flush(log_file.as_deref())
             }),
             Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
@@ -168,6 +165,10 @@ impl Control {
 
     fn question(&self, at: usize, order: u32, session: u64) -> Question {
         Question { peer: self.peers[at].id, order, session }
+    }
+
+    fn voice(&self, at: usize) -> Voice {
+        Voice::of(&self.peers[at].connection)
     }
 
     fn member(&self, question: Question) -> Option<Arc<PrivateSession>> {
@@ -212,13 +213,4 @@ impl Client {
 fn gone() -> Error {
     let why = "this process does not run the private session";
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
-}
-
-/// Whether a user may have us open files with our rights: root, and our own.
-fn check_user(user: u32) -> Result<()> {
-    if user == 0 || user == rustix::process::geteuid().as_raw() {
-        return Ok(());
-    }
-    let why = format!("user {user} may not have files written by a process of another user");
-    Err(Error::refused(Status::ERROR_ACCESS_DENIED, why))
 }

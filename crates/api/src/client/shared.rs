@@ -172,6 +172,12 @@ impl Shared {
         forbidden.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
     }
 
+    /// The filter that came for a registration while its thread waited.
+    pub(super) fn take_filter(&mut self, registration: u32) -> Option<Filter> {
+        let found = self.filters.iter().position(|(number, _)| *number == registration);
+        found.map(|at| self.filters.swap_remove(at).1)
+    }
+
     pub(super) fn is_pending(&self, number: u32) -> bool {
         let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
         // In a forked child, until the parent's sessions have made room for its own.

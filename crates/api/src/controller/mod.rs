@@ -51,8 +51,8 @@ use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FI
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Role};
 pub use traceweir_transport::message::{
-    EnableCode, EnableEntry, EnableParams, Filter, LostByCause, Properties, ProviderEntry, SessionConfig,
-    SessionRef, Update,
+    EnableCode, EnableEntry, EnableParams, Filter, LostByCause, MAX_PROVIDER_NAME, Properties, ProviderEntry,
+    SessionConfig, SessionRef, Update,
 };
 use traceweir_transport::runtime::RuntimeDir;
 pub use traceweir_transport::runtime::Scope;
@@ -249,8 +249,23 @@ impl Controller {
         params: &EnableParams,
         timeout_ms: u32,
     ) -> Result<()> {
-        let (session, params) = (session.clone(), Box::new(params.clone()));
-        let message = Message::EnableProvider { session, provider, code, params, timeout_ms };
+        self.enable_named(session, provider, "", code, params, timeout_ms)
+    }
+
+    /// As [`enable`](Self::enable), and the daemon remembers what the provider is called here, where it has no name of its own to tell: shown by
+    /// [`providers`](Self::providers) as [`EnableEntry::name`]. Empty: nothing new. `ERROR_INVALID_PARAMETER` past 255 UTF-16 units, and for control
+    /// characters.
+    pub fn enable_named(
+        &mut self,
+        session: &SessionRef,
+        provider: Guid,
+        name: &str,
+        code: EnableCode,
+        params: &EnableParams,
+        timeout_ms: u32,
+    ) -> Result<()> {
+        let (session, params, name) = (session.clone(), Box::new(params.clone()), name.to_owned());
+        let message = Message::EnableProvider { session, provider, code, params, name, timeout_ms };
         let patience = match timeout_ms {
             INFINITE => Duration::MAX,
             ms => PATIENCE + Duration::from_millis(ms.into()),

@@ -88,6 +88,29 @@ struct Sorted<'a> {
     stamp: Option<u64>,
 }
 
+/// The blocks that are no payload.
+#[derive(Default)]
+struct Typed<'a> {
+    metadata: Option<&'a [u8]>,
+    provider: Option<&'a [u8]>,
+    stamp: Option<&'a [u8]>,
+}
+
+impl<'a> Typed<'a> {
+    /// Takes one more.
+    // Apart, so that the loop over the payload stays small.
+    #[cold]
+    fn add(&mut self, kind: u8, bytes: &'a [u8]) -> Result<(), WriteError> {
+        let place = match kind {
+            EVENT_METADATA => &mut self.metadata,
+            PROVIDER_METADATA => &mut self.provider,
+            TIMESTAMP_OVERRIDE if bytes.len() == 8 => &mut self.stamp,
+            _ => return Err(WriteError::InvalidParameter),
+        };
+        if place.replace(bytes).is_some() { Err(WriteError::InvalidParameter) } else { Ok(()) }
+    }
+}
+
 impl<'a> Sorted<'a> {
     /// Checks and sorts blocks. Their types count where `typed`.
     ///
@@ -103,29 +126,33 @@ impl<'a> Sorted<'a> {
         if blocks.len() > MAX_BLOCKS {
             return Err(WriteError::InvalidParameter);
         }
-        let (mut metadata, mut provider, mut stamp) = (None, None, None);
+        let mut typed_blocks = Typed::default();
+        let mut others = blocks;
+        // As TraceLogging has them, in front of all others: two comparisons for what would be a decision at every block.
+        if typed
+            && let [provider, metadata, behind @ ..] = blocks
+            && (provider.kind, metadata.kind) == (PROVIDER_METADATA, EVENT_METADATA)
+        {
+            // SAFETY: by the contract.
+            let (provider, metadata) = unsafe { (provider.bytes()?, metadata.bytes()?) };
+            typed_blocks = Typed { provider: Some(provider), metadata: Some(metadata), stamp: None };
+            others = behind;
+        }
         let mut count = 0;
-        for block in blocks {
+        for block in others {
             // SAFETY: by the contract.
             let bytes = unsafe { block.bytes() }?;
-            if !typed || block.kind == NONE {
-                // As many places as blocks at most.
-                if let Some(place) = room.0.get_mut(count) {
-                    place.write(bytes);
-                    count += 1;
-                }
+            if typed && block.kind != NONE {
+                typed_blocks.add(block.kind, bytes)?;
                 continue;
             }
-            let before = match block.kind {
-                EVENT_METADATA => metadata.replace(bytes),
-                PROVIDER_METADATA => provider.replace(bytes),
-                TIMESTAMP_OVERRIDE if bytes.len() == 8 => stamp.replace(bytes),
-                _ => return Err(WriteError::InvalidParameter),
-            };
-            if before.is_some() {
-                return Err(WriteError::InvalidParameter);
+            // As many places as blocks at most.
+            if let Some(place) = room.0.get_mut(count) {
+                place.write(bytes);
+                count += 1;
             }
         }
+        let Typed { metadata, provider, stamp } = typed_blocks;
         // SAFETY: the first `count` places were written above, in order.
         let payload = unsafe { std::slice::from_raw_parts(room.0.as_ptr().cast::<&[u8]>(), count) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
@@ -206,6 +233,10 @@ mod tests {
         assert_eq!(payload, [b"a".to_vec(), Vec::new()]);
         assert_eq!((metadata, provider), (Some(b"meta".to_vec()), Some(b"traits".to_vec())));
         assert_eq!(stamp, Some(0x1000_0000_0000_0001));
+        let blocks = [block(2, b"traits"), block(1, b"meta"), block(0, b"a"), block(3, STAMP), block(0, b"")];
+        let usual = sorted(&blocks, true).unwrap();
+        let expected = (vec![b"a".to_vec(), Vec::new()], Some(b"meta".to_vec()), Some(b"traits".to_vec()));
+        assert_eq!((usual.0, usual.1, usual.2, usual.3), (expected.0, expected.1, expected.2, stamp));
     }
 
     #[test]
@@ -215,6 +246,9 @@ mod tests {
         }
         for kind in [1, 2, 3] {
             assert_eq!(sorted(&[block(kind, STAMP), block(0, b"x"), block(kind, STAMP)], true), REFUSED);
+        }
+        for again in [1, 2] {
+            assert_eq!(sorted(&[block(2, b"t"), block(1, b"m"), block(again, b"x")], true), REFUSED);
         }
         for wrong in [&b""[..], b"1234567", b"123456789"] {
             assert_eq!(sorted(&[block(3, wrong)], true), REFUSED, "{wrong:?}");

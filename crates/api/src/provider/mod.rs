@@ -141,14 +141,26 @@ impl Provider {
     /// Succeeds without a daemon too; one that appears later is told. Where a session has the provider enabled already, the callback runs before the
     /// return and the first event after it is not lost. ERROR_ACCESS_DENIED where the daemon forbids it, ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
-        client::register(provider, None, callback, 0).map(|handle| Self { handle })
+        client::register(provider, None, callback, 0, |_| ()).map(|handle| Self { handle })
     }
 
     /// Registers a provider for a program that calls through a façade: `origin` is an address in the program's own module, such as that of its
     /// callback or the one its call returns to; 0 where that is not known. It tells which module the provider belongs to.
     #[doc(hidden)]
     pub fn register_at(provider: Guid, callback: Option<EnableCallback>, origin: usize) -> Result<Self> {
-        client::register(provider, None, callback, origin).map(|handle| Self { handle })
+        Self::register_known(provider, callback, origin, |_| ())
+    }
+
+    /// The same, where the program keeps the handle in a place of its own: `known` is told it once the registration stands and before the callback can run, which
+    /// may write through that place. Nobody is told of a registration that fails.
+    #[doc(hidden)]
+    pub fn register_known(
+        provider: Guid,
+        callback: Option<EnableCallback>,
+        origin: usize,
+        known: impl FnOnce(Handle),
+    ) -> Result<Self> {
+        client::register(provider, None, callback, origin, known).map(|handle| Self { handle })
     }
 
     /// Registers a provider with traits (name, group), which every event of it carries.
@@ -159,7 +171,7 @@ impl Provider {
     ) -> Result<Self> {
         tracelogging::Traits::parse_strict(traits)
             .map_err(|e| Error::refused(Status::ERROR_INVALID_PARAMETER, e.to_string()))?;
-        client::register(provider, Some(traits), callback, 0).map(|handle| Self { handle })
+        client::register(provider, Some(traits), callback, 0, |_| ()).map(|handle| Self { handle })
     }
 
     /// Gives a registration that came without traits its traits, once; it joins the group that they name, and every event from now on carries them.

@@ -212,6 +212,8 @@ impl Slot {
     }
 
     /// Whether it is a classic provider's.
+    // Part of every write by a handle, also by those of other crates.
+    #[inline(always)]
     pub(crate) fn is_classic(&self) -> bool {
         self.classic.load(Ordering::Relaxed)
     }

@@ -147,11 +147,14 @@ impl Context {
                 callback(notice);
             }
         });
-        let status = match Provider::register(id, Some(told)) {
+        // Before the callback runs, which may write: events of its carry the traits too.
+        let known = |handle: Handle| {
+            self.handle.store(handle.to_raw(), Ordering::Release);
+            let _ = handle.set_traits(traits);
+        };
+        let status = match Provider::register_known(id, Some(told), 0, known) {
             Ok(provider) => {
-                let handle = Handle::from_provider(provider);
-                self.handle.store(handle.to_raw(), Ordering::Release);
-                let _ = handle.set_traits(traits);
+                let _kept_here = Handle::from_provider(provider);
                 Status::ERROR_SUCCESS
             }
             Err(error) => error.status(),

@@ -156,7 +156,8 @@ impl Process {
         code: EnableCode,
         params: EnableParams,
     ) {
-        self.say(&Message::Enable { order, registration, session, code, params: Box::new(params) });
+        let (registrations, params) = (vec![registration], Box::new(params));
+        self.say(&Message::Enable { order, registrations, session, code, params });
     }
 
     /// All of it: a registration, memory, everything enabled.

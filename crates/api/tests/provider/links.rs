@@ -95,6 +95,23 @@ fn a_daemon_that_comes_later_finds_the_provider_and_may_go_again() {
     scenario.succeeded();
 }
 
+#[test]
+fn a_process_that_was_dropped_comes_back_by_itself() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("provider first");
+    for round in ["first", "second"] {
+        let mut process = Process::accept(&listener);
+        assert_eq!(process.pid(), scenario.id());
+        process.serve_one(0x10001);
+        wait_for_mark(stage.folder.path(), round);
+        assert_eq!(process.collect().0.len(), 10);
+        drop(process);
+        wait_for_mark(stage.folder.path(), &format!("{round} gone"));
+    }
+    scenario.succeeded();
+}
+
 fn provider_first(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     mark(folder, "registered");

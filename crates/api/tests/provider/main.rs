@@ -6,6 +6,8 @@
 #[path = "../../../../tests/support/alarm.rs"]
 mod alarm;
 mod callbacks;
+#[path = "../../../../tests/support/control_group.rs"]
+mod control_group;
 mod daemon;
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
@@ -19,6 +21,8 @@ mod outside;
 mod private;
 mod scopes;
 mod several;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
 mod table;
 mod unload;
 #[path = "../../../../tests/support/wait.rs"]
@@ -178,6 +182,8 @@ struct Seen {
     process: u32,
     flags: u16,
     payload: Vec<u8>,
+    /// It has a call stack.
+    stacked: bool,
 }
 
 impl Seen {
@@ -202,6 +208,7 @@ fn read(path: &Path) -> (Vec<Seen>, u64) {
                 process: record.process_id(),
                 flags: record.flags(),
                 payload: record.payload().to_vec(),
+                stacked: record.items().stack().is_some(),
             });
         }
     }

@@ -2,11 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
-use traceweir::tracelogging::dynamic::Provider as Dynamic;
+use traceweir::tracelogging::dynamic::{EventBuilder, Provider as Dynamic};
 use traceweir::tracelogging::{Level, Provider};
-use traceweir::{Guid, define_provider};
+use traceweir::{Guid, define_provider, write_event};
 
 use super::recorded;
 
@@ -106,6 +106,37 @@ fn a_callback_is_told_after_the_provider_knows_itself() {
         "the session ended"
     );
     CALLED.unregister();
+}
+
+define_provider!(RUNDOWN, "Traceweir.Test.Rundown");
+
+#[test]
+fn what_a_callback_writes_during_the_registration_is_recorded_with_the_traits() {
+    static PINNED: OnceLock<Pin<Box<Dynamic>>> = OnceLock::new();
+    fn told(_: &Guid, code: u32, _: Level, _: u64, _: u64, _: usize, of_static: usize) {
+        let status = match (code, of_static) {
+            (1, 1) => write_event!(RUNDOWN, "State", u32("code", &code)),
+            (1, _) => EventBuilder::new().reset("State", Level::Verbose, 1, 0).write(
+                PINNED.get().unwrap(),
+                None,
+                None,
+            ),
+            _ => 0,
+        };
+        assert_eq!(status, 0);
+    }
+    let name = "Traceweir.Test.Rundown.Dynamic";
+    let mut options = Dynamic::options();
+    let pinned = PINNED.get_or_init(|| Box::pin(Dynamic::new(name, options.callback(told, 2))));
+    let ids = [*RUNDOWN.id(), *pinned.id()];
+    let written = recorded(&ids, || {
+        // SAFETY: statics.
+        assert_eq!(unsafe { (RUNDOWN.register_with_callback(told, 1), pinned.as_ref().register()) }, (0, 0));
+    });
+    RUNDOWN.unregister();
+    pinned.unregister();
+    let got: Vec<_> = written.iter().map(|w| (w.provider, w.traits.as_slice())).collect();
+    assert_eq!(got, [(ids[0], &b"\x19\0Traceweir.Test.Rundown\0"[..]), (ids[1], pinned.raw_meta())]);
 }
 
 #[test]

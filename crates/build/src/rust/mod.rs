@@ -46,8 +46,9 @@ pub(crate) fn module(manifest: &Manifest, resource_file: &str, resource_size: us
         let name = taken.unique(snake(provider.name.as_deref().unwrap_or_default()));
         code.line("");
         code.line(format!("/// Provider `{}`.", comment(provider.name.as_deref().unwrap_or_default())));
+        // A program uses what it needs of it, in a crate whose lints and visibility are its own.
         code.line(
-            "#[allow(dead_code, unused_variables, non_upper_case_globals, clippy::all, clippy::pedantic)]",
+            "#[allow(dead_code, unreachable_pub, unused_variables, non_upper_case_globals, clippy::all, clippy::pedantic)]",
         );
         code.block(format!("pub mod {name} {{"), "}", |code| write_provider(code, provider));
     }

@@ -136,9 +136,14 @@ fn parse_right(text: &str) -> Result<Rights, String> {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    number.filter(|bits| *bits != 0).map(Rights).ok_or_else(|| {
+    let is_known = |rights: &Rights| *rights != Rights::NONE && Rights::WMIGUID_ALL_ACCESS.contains(*rights);
+    number.map(Rights).filter(is_known).ok_or_else(|| {
         let names: Vec<_> = Rights::NAMED.iter().map(|(.., short)| *short).collect();
-        format!("a right is one of {}, all, or a number like 0x80", names.join(", "))
+        let all = Rights::WMIGUID_ALL_ACCESS.0;
+        format!(
+            "a right is one of {}, all, or a number like 0x80 of bits that mean something ({all:#x})",
+            names.join(", ")
+        )
     })
 }
 
@@ -152,8 +157,7 @@ mod tests {
             assert_eq!(parse_right(text), Ok(Rights::TRACELOG_GUID_ENABLE), "{text}");
         }
         assert_eq!(parse_right("all"), Ok(Rights::WMIGUID_ALL_ACCESS));
-        assert_eq!(parse_right("0x80000000"), Ok(Rights(0x8000_0000)));
-        for text in ["", "0", "0x", "enables", "0x100000000", "-1"] {
+        for text in ["", "0", "0x80000000", "0x2080", "0x", "enables", "0x100000000", "-1"] {
             assert!(parse_right(text).unwrap_err().contains("create-realtime"), "{text}");
         }
     }

@@ -100,11 +100,10 @@ pub(crate) struct Enable {
 
 impl Enable {
     /// What is wanted; flags go before what the providers say themselves.
-    pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
-        let known = Known::load(&self.which.manifest)?;
-        let mut all = self.which.wanted_of(&known)?;
+    pub(crate) fn wanted(&self, known: &Known) -> Result<Vec<Wanted>> {
+        let mut all = self.which.wanted(known)?;
         for wanted in &mut all {
-            self.overrule(wanted, &known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
+            self.overrule(wanted, known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
         }
         Ok(all)
     }
@@ -174,16 +173,16 @@ pub(crate) struct Which {
     /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
 
 impl Which {
-    pub(crate) fn wanted(&self) -> Result<Vec<Wanted>> {
-        self.wanted_of(&Known::load(&self.manifest)?)
-    }
-
-    fn wanted_of(&self, known: &Known) -> Result<Vec<Wanted>> {
+    /// What is wanted, by what is known of names.
+    pub(crate) fn wanted(&self, known: &Known) -> Result<Vec<Wanted>> {
         let mut all = wanted(&self.named, &[], known)?;
         all.extend(wanted(&self.providers.provider, &self.providers.provider_file, known)?);
         Ok(all)

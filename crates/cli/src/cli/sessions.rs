@@ -56,6 +56,9 @@ pub(crate) struct Start {
     /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) manifest: Vec<PathBuf>,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) shape: Shape,
     #[command(flatten)]
@@ -72,6 +75,9 @@ Examples:
 pub(crate) struct Stop {
     /// The session, by name
     pub(crate) name: String,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
@@ -107,6 +113,9 @@ pub(crate) struct Flush {
     /// Where a flight recorder writes its snapshot [default: the session's own file]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
@@ -138,6 +147,9 @@ pub(crate) struct Update {
     /// Live delivery
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<Switch>,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
@@ -158,6 +170,9 @@ Examples:
 pub(crate) struct Increment {
     /// The session, by name; it was started with --new-file
     pub(crate) name: String,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
@@ -172,6 +187,9 @@ Examples:
 pub(crate) struct ConvertToRealtime {
     /// The session, by name; it writes a file
     pub(crate) name: String,
+    /// What came of it as one JSON object; docs/cli-json.md has the names
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }

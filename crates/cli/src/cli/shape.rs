@@ -74,7 +74,7 @@ pub(crate) struct Shape {
     /// More of LogFileMode: names (use-local-sequence) or bits (0x8000), separated by commas
     #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Vec<u32>,
-    /// Size of a buffer [default: 64]
+    /// Size of a buffer, 4 to 16384 [default: 64]
     #[arg(long, value_name = "KIB", value_parser = kib)]
     pub(crate) buffer_size: Option<u32>,
     /// Buffers at least [default: 4 MiB of them; a flight recorder has a fixed number, 16 MiB of them]

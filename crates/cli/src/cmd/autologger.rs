@@ -14,7 +14,9 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-use crate::cli::{AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, Whose};
+use crate::cli::{
+    AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, Whose, buffer_size,
+};
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain, plain_path, shell};
 use crate::grammar::{Filters, Wanted};
@@ -104,7 +106,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     }
     definition.file_max = options.generations.unwrap_or(0);
     definition.max_file_size = options.max_size.unwrap_or(definition.max_file_size);
-    definition.buffer_size = options.buffer_size.unwrap_or(0);
+    definition.buffer_size = buffer_size(options.buffer_size);
     definition.minimum_buffers = options.min_buffers.unwrap_or(0);
     definition.maximum_buffers = options.max_buffers.unwrap_or(0);
     definition.flush_timer = options.flush_timer.unwrap_or(0);
@@ -224,6 +226,7 @@ fn list(options: &ListAutologgers) -> Result<()> {
         let state = last_start(&all.state(name));
         match all.get(name) {
             Ok(Some(it)) => {
+                let it = corrected(it);
                 let log = all.log_file(&it).map_or_else(|| "-".to_owned(), |log| plain_path(&log));
                 let providers: Vec<_> =
                     it.providers.iter().map(|provider| plain(&provider.heading)).collect();
@@ -247,6 +250,12 @@ fn list(options: &ListAutologgers) -> Result<()> {
     print(&table(&rows, &[false; 6]))
 }
 
+/// As the daemon starts it: without what cannot be honoured.
+fn corrected(mut definition: Definition) -> Definition {
+    definition.correct();
+    definition
+}
+
 fn json(all: &Autologgers, name: &str) -> String {
     let state = all.state(name);
     let mut object = Object::new();
@@ -257,7 +266,7 @@ fn json(all: &Autologgers, name: &str) -> String {
     };
     object.number("file_counter", state.file_counter);
     match all.get(name) {
-        Ok(Some(definition)) => describe(all, &definition, &state, &mut object),
+        Ok(Some(definition)) => describe(all, &corrected(definition), &state, &mut object),
         Ok(None) => {}
         Err(wrong) => drop(object.text("wrong", &wrong.to_string())),
     }

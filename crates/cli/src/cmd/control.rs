@@ -9,6 +9,7 @@ use traceweir::controller::{Controller, Properties, ProviderEntry, SessionRef, U
 use traceweir::{Error, Status};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
+use super::answer::{self, Answer};
 use super::{counted, grouped};
 use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
 use crate::exit::Outcome;
@@ -17,12 +18,15 @@ use crate::output::Output;
 use crate::sessions::{self, Life, controller_of};
 
 /// Runs `weir stop`.
-pub(super) fn stop(options: &Stop) -> Result<Outcome> {
+pub(super) fn stop(options: &Stop) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     // Afterwards nobody is watching any more.
     let is_watched = controller.query(&session).is_ok_and(|p| p.consumers > 0);
     match controller.stop(&session) {
-        Ok(stopped) => sessions::summarise(&stopped, is_watched),
+        Ok(stopped) => {
+            let outcome = sessions::summarise(&stopped, is_watched)?;
+            Ok(Answer::ended(stopped, outcome))
+        }
         Err(error) => {
             if let Some(ended) = outcome(&mut controller, &session, &error) {
                 sessions::summarise(&ended, false)?;
@@ -33,9 +37,12 @@ pub(super) fn stop(options: &Stop) -> Result<Outcome> {
     }
 }
 
-/// Runs `weir query`.
+/// Runs `weir query`. Programs get an object in any case: the session, or why there is none.
 pub(super) fn query(options: &Query) -> Result<Outcome> {
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (mut controller, session) = match controller_of(options.whose, &options.name) {
+        Ok(found) => found,
+        Err(error) => return answer::tell(options.json, Err(error)),
+    };
     match controller.query(&session) {
         Ok(properties) => {
             let providers = controller.providers()?;
@@ -47,7 +54,8 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
                 show(&ended, Life::Ended, &[], options.json)?;
                 return Err(already_ended(&ended));
             }
-            Err(error).with_context(|| about("query", &options.name))
+            let failed = Err(error).with_context(|| about("query", &options.name));
+            answer::tell(options.json, failed)
         }
     }
 }
@@ -70,7 +78,7 @@ fn already_ended(ended: &Properties) -> anyhow::Error {
 }
 
 /// Runs `weir flush`.
-pub(super) fn flush(options: &Flush) -> Result<Outcome> {
+pub(super) fn flush(options: &Flush) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let file = absolute(options.output.as_ref())?;
     let flushed = controller.flush(&session, file).with_context(|| about("flush", &options.name))?;
@@ -86,11 +94,11 @@ pub(super) fn flush(options: &Flush) -> Result<Outcome> {
             eprintln!("session {name}: {events} so far, {buffers} written");
         }
     }
-    Ok(Outcome::Fine)
+    Ok(Answer::running(flushed))
 }
 
 /// Runs `weir update`.
-pub(super) fn update(options: &Update) -> Result<Outcome> {
+pub(super) fn update(options: &Update) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let update = Change {
         flush_timer: options.flush_timer.filter(|seconds| *seconds != 0),
@@ -107,7 +115,7 @@ pub(super) fn update(options: &Update) -> Result<Outcome> {
     if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
         eprintln!("note: 0 leaves a value as it is");
     }
-    Ok(Outcome::Fine)
+    Ok(Answer::running(now))
 }
 
 /// What an update can change, as it is now.
@@ -148,7 +156,7 @@ fn why_others(asked: u32, now: &Properties) -> Option<String> {
 }
 
 /// Runs `weir increment`.
-pub(super) fn increment(options: &Increment) -> Result<Outcome> {
+pub(super) fn increment(options: &Increment) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let about = || format!("cannot go on in the next file of session {}", plain(&options.name));
     let finished = controller.query(&session).with_context(about)?.config.log_file;
@@ -158,13 +166,13 @@ pub(super) fn increment(options: &Increment) -> Result<Outcome> {
     };
     let now = controller.increment(&session).with_context(behind)?;
     let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
-    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file));
+    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file.clone()));
     eprintln!("{finished} is finished; session {name} goes on in {next}");
-    Ok(Outcome::Fine)
+    Ok(Answer::running(now))
 }
 
 /// Runs `weir convert-to-realtime`.
-pub(super) fn convert(options: &ConvertToRealtime) -> Result<Outcome> {
+pub(super) fn convert(options: &ConvertToRealtime) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     let about = || about("convert", &options.name);
     let file = controller.query(&session).with_context(about)?.config.log_file;
@@ -175,7 +183,7 @@ pub(super) fn convert(options: &ConvertToRealtime) -> Result<Outcome> {
         "{finished}session {name}: {events} so far, live from now on (weir watch {})",
         shell(&options.name)
     );
-    Ok(Outcome::Fine)
+    Ok(Answer::running(now))
 }
 
 fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {

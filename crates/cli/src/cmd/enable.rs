@@ -4,23 +4,29 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
+use traceweir::Guid;
 use traceweir::controller::{Controller, EnableCode, EnableParams, ProviderEntry, SessionRef};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-use traceweir_format::spec::session::EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
+use super::answer::Answer;
 use crate::cli::{Enable, Which};
-use crate::exit::Outcome;
 use crate::export::plain;
-use crate::grammar::Wanted;
+use crate::grammar::{Known, Wanted};
 use crate::sessions::{self, controller_of, tell_of_delay};
 
 /// Runs `weir enable`.
-pub(super) fn enable(options: &Enable) -> Result<Outcome> {
-    let (all, which) = (options.wanted()?, &options.which);
+pub(super) fn enable(options: &Enable) -> Result<Answer> {
+    let which = &options.which;
+    let mut known = Known::load(&which.manifest)?;
+    // What is wrong by itself is told before anybody is asked.
+    options.wanted(&known)?;
     let (mut controller, session) = controller_of(which.whose, &which.name)?;
+    known.enabled = enabled_in(&mut controller, &session);
+    let all = options.wanted(&known)?;
     for wanted in &all {
         let (params, timeout) = (wanted.params(&options.pid), milliseconds(which.timeout));
-        let done = controller.enable(&session, wanted.guid, EnableCode::Enable, &params, timeout);
+        let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
+        let done = controller.enable_named(&session, guid, name, code, &params, timeout);
         tell_of_delay(done).with_context(|| cannot("enable", wanted, &which.name))?;
     }
     sessions::tell_idle(&all);
@@ -29,11 +35,23 @@ pub(super) fn enable(options: &Enable) -> Result<Outcome> {
     } else {
         sessions::check_pids(&mut controller, &all, &options.pid)?;
     }
-    Ok(Outcome::Fine)
+    Ok(Answer::about(all))
+}
+
+/// Names and ids of the providers that a session enables, as they were given or as they are registered.
+fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String, Guid)> {
+    let (Ok(session), Ok(all)) = (controller.query(session), controller.providers()) else {
+        return Vec::new();
+    };
+    let enables =
+        all.iter().flat_map(|it| it.sessions.iter().chain(&it.privates).map(move |enable| (it, enable)));
+    let own = enables.filter(|(_, enable)| enable.session == session.id);
+    let named = own.flat_map(|(it, enable)| [(&enable.name, it.provider), (&it.name, it.provider)]);
+    named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
 /// Runs `weir disable`.
-pub(super) fn disable(options: &Which) -> Result<Outcome> {
+pub(super) fn disable(options: &Which) -> Result<Answer> {
     ask(options, "disable", EnableCode::Disable, |wanted| {
         // Whether a group is meant is all that matters.
         EnableParams { property: wanted.property, ..EnableParams::default() }
@@ -41,7 +59,7 @@ pub(super) fn disable(options: &Which) -> Result<Outcome> {
 }
 
 /// Runs `weir capture-state`.
-pub(super) fn capture_state(options: &Which) -> Result<Outcome> {
+pub(super) fn capture_state(options: &Which) -> Result<Answer> {
     ask(options, "capture the state of", EnableCode::CaptureState, |wanted| wanted.params(&[]))
 }
 
@@ -50,9 +68,13 @@ fn ask(
     verb: &str,
     code: EnableCode,
     params: impl Fn(&Wanted) -> EnableParams,
-) -> Result<Outcome> {
-    let all = options.wanted()?;
+) -> Result<Answer> {
+    let mut known = Known::load(&options.manifest)?;
+    options.wanted(&known)?;
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    known.enabled = enabled_in(&mut controller, &session);
+    let all = options.wanted(&known)?;
+    let registered = sessions::seen(&mut controller)?;
     for wanted in &all {
         let timeout = milliseconds(options.timeout);
         let is_enabled = is_enabled(&mut controller, &session, wanted);
@@ -61,23 +83,23 @@ fn ask(
         if is_enabled == Some(false) {
             eprintln!("{} is not enabled in session {}", plain(&wanted.name), plain(&options.name));
         }
+        if code == EnableCode::CaptureState && !registered.contains(&wanted.guid) {
+            eprintln!("no process has registered {}: nobody was there to be asked", plain(&wanted.name));
+        }
     }
-    Ok(Outcome::Fine)
+    Ok(Answer::about(all))
 }
 
 /// Whether the session enables a provider, itself or through its group; `None` where nobody says.
 fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &Wanted) -> Option<bool> {
     let session = controller.query(session).ok()?;
-    if session.config.log_file_mode & EVENT_TRACE_PRIVATE_LOGGER_MODE != 0 {
-        return None;
-    }
     let all = controller.providers().ok()?;
     let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
     let entry = all.iter().find(|it| it.provider == wanted.guid && it.is_group == is_group);
     let is_through =
         |it: &&ProviderEntry| it.is_group && entry.is_some_and(|entry| entry.groups.contains(&it.provider));
     let through = all.iter().filter(is_through);
-    let mut enables = entry.into_iter().chain(through).flat_map(|it| &it.sessions);
+    let mut enables = entry.into_iter().chain(through).flat_map(|it| it.sessions.iter().chain(&it.privates));
     Some(enables.any(|enable| enable.session == session.id))
 }
 

@@ -1,6 +1,7 @@
 //! The verbs of `weir`, one file each; those that only ask something of a session share `control`.
 
 mod access;
+mod answer;
 mod autologger;
 mod check;
 mod control;
@@ -30,18 +31,20 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),
-        Command::Start(options) => start::run(&options),
-        Command::Stop(options) => control::stop(&options),
+        Command::Start(options) => answer::tell(options.json, start::run(&options)),
+        Command::Stop(options) => answer::tell(options.json, control::stop(&options)),
         Command::Query(options) => control::query(&options),
         Command::List(options) => list::run(&options),
         Command::Providers(options) => providers::run(&options),
-        Command::Enable(options) => enable::enable(&options),
-        Command::Disable(options) => enable::disable(&options.which),
-        Command::CaptureState(options) => enable::capture_state(&options.which),
-        Command::Update(options) => control::update(&options),
-        Command::Flush(options) => control::flush(&options),
-        Command::Increment(options) => control::increment(&options),
-        Command::ConvertToRealtime(options) => control::convert(&options),
+        Command::Enable(options) => answer::tell(options.which.json, enable::enable(&options)),
+        Command::Disable(options) => answer::tell(options.which.json, enable::disable(&options.which)),
+        Command::CaptureState(options) => {
+            answer::tell(options.which.json, enable::capture_state(&options.which))
+        }
+        Command::Update(options) => answer::tell(options.json, control::update(&options)),
+        Command::Flush(options) => answer::tell(options.json, control::flush(&options)),
+        Command::Increment(options) => answer::tell(options.json, control::increment(&options)),
+        Command::ConvertToRealtime(options) => answer::tell(options.json, control::convert(&options)),
         Command::Access(options) => access::run(&options),
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),

@@ -10,6 +10,7 @@ use anyhow::Result;
 use traceweir::Guid;
 use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 
+use super::counted;
 use super::list::nobody;
 use crate::cli::ListProviders;
 use crate::exit::Outcome;
@@ -63,8 +64,10 @@ fn is_meant(p: &ProviderEntry, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
         Ok(guid) => p.provider == guid || p.groups.contains(&guid),
         // One that was enabled ahead of its registration has yet to tell its name.
-        Err(_) if p.name.is_empty() => Guid::from_provider_name(pattern) == p.provider,
-        Err(_) => matches(&pattern.to_lowercase(), &p.name.to_lowercase()),
+        Err(_) => match sessions::named(p) {
+            Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
+            None => Guid::from_provider_name(pattern) == p.provider,
+        },
     }
 }
 
@@ -87,16 +90,11 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
         if p.pids.len() > SHOWN {
             pids.push(format!("and {} more", p.pids.len().saturating_sub(SHOWN)));
         }
-        let by = p.sessions.iter().map(|enable| {
-            let id = enable.session;
-            let name = names.get(&id).map_or_else(|| format!("{id:#x}"), |n| plain(n));
-            format!("{name}:{}", what_of(enable))
-        });
-        let by: Vec<_> = by.collect();
+        let by: Vec<_> = enabled_by(p, names).collect();
         let groups: Vec<_> = p.groups.iter().map(|group| format!("{{{group}}}")).collect();
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [
-            or_dash(plain(&p.name)),
+            or_dash(sessions::named(p).map_or_else(String::new, plain)),
             format!("{{{}}}", p.provider),
             sessions::kind(p).to_owned(),
             or_dash(groups.join(" ")),
@@ -105,6 +103,18 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
         ]
     }));
     table(&rows, &[false; 6])
+}
+
+/// Whoever enables a provider, and what for.
+fn enabled_by(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> impl Iterator<Item = String> {
+    let by_name = |enable: &EnableEntry| {
+        let id = enable.session;
+        let name = names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name));
+        format!("{name}:{}", what_of(enable))
+    };
+    // Private sessions are in no list that has their names.
+    let private = |enable: &EnableEntry| format!("private {:#x}:{}", enable.session, what_of(enable));
+    p.sessions.iter().map(by_name).chain(p.privates.iter().map(private))
 }
 
 /// What a session wants of a provider, as it is typed.
@@ -120,14 +130,21 @@ fn what_of(enable: &EnableEntry) -> String {
     for property in property_names(enable.property) {
         let _ = write!(what, "@{property}");
     }
-    if !enable.filters.is_empty() {
+    let typed: Vec<_> = enable.filters.iter().map(sessions::as_typed).collect();
+    for filter in typed.iter().flatten() {
+        let _ = write!(what, "@{filter}");
+    }
+    if typed.contains(&None) {
         what.push_str(" filtered");
+    }
+    if !typed.is_empty() {
+        let _ = write!(what, ", {} traced", counted(enable.traced.into(), "process"));
     }
     what
 }
 
 fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
-    let sessions = p.sessions.iter().map(|enable| {
+    let sessions = p.sessions.iter().chain(&p.privates).map(|enable| {
         let mut object = Object::new();
         object.optional("name", names.get(&enable.session).copied()).number("id", enable.session);
         sessions::wanted(&mut object, enable);
@@ -148,6 +165,11 @@ fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use traceweir::controller::Filter;
+
+    fn filter(data: Vec<u8>) -> Filter {
+        Filter { kind: 0x8000_0200, data }
+    }
 
     fn enable(session: u64, level: u8, any: u64, all: u64) -> EnableEntry {
         EnableEntry { session, level, any, all, ..EnableEntry::default() }
@@ -170,8 +192,11 @@ mod tests {
         assert_eq!(what_of(&enable(5, 4, 0, 0)), "all:4");
         assert_eq!(what_of(&enable(5, 0, 0x10, 0)), "0x10");
         assert_eq!(what_of(&enable(5, 3, 1, 6)), "0x1 and all of 0x6:3");
-        let more = EnableEntry { property: 5, filters: vec![0x8000_0200], ..enable(5, 4, 0, 0) };
-        assert_eq!(what_of(&more), "all:4@sid@stack filtered");
+        let more =
+            EnableEntry { property: 5, filters: vec![filter(vec![1, 0, 1, 0, 7, 0])], ..enable(5, 4, 0, 0) };
+        assert_eq!(what_of(&more), "all:4@sid@stack@ids=7, 0 processes traced");
+        let cut = EnableEntry { filters: vec![filter(vec![])], traced: 1, ..enable(5, 4, 0, 0) };
+        assert_eq!(what_of(&cut), "all:4 filtered, 1 process traced");
     }
 
     #[test]

@@ -2,19 +2,25 @@
 
 use anstream::eprintln;
 use anyhow::Result;
+use traceweir::Guid;
 use traceweir::controller::Properties;
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
+use super::answer::Answer;
 use super::grouped;
-use crate::cli::Start;
-use crate::exit::Outcome;
+use crate::cli::{self, Start};
 use crate::export::{plain, plain_path, shell};
+use crate::grammar::Wanted;
 use crate::sessions::{self, Own};
 
 /// Runs the command.
-pub(super) fn run(options: &Start) -> Result<Outcome> {
+pub(super) fn run(options: &Start) -> Result<Answer> {
     let wanted = options.providers.wanted(&options.manifest)?;
-    let config = sessions::config(&options.name, options.output.as_deref(), &options.shape)?;
+    let mut config = sessions::config(&options.name, options.output.as_deref(), &options.shape)?;
+    let is_private = sessions::is_private(&config);
+    if is_private && config.guid.is_null() {
+        config.guid = provider_of_private(&wanted);
+    }
     let (mut session, properties) = Own::start(options.whose, &config, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
@@ -23,9 +29,25 @@ pub(super) fn run(options: &Start) -> Result<Outcome> {
     if wanted.is_empty() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
+    if is_private && properties.processes == 0 {
+        let name = plain(&options.name);
+        eprintln!(
+            "nobody takes part in session {name} yet: a process that registers the provider from now on does"
+        );
+    }
     sessions::tell_unseen(session.controller(), &wanted)?;
     sessions::tell_idle(&wanted);
-    Ok(Outcome::Fine)
+    Ok(Answer { providers: wanted, ..Answer::running(properties) })
+}
+
+/// The GUID of a private session where none is given: that of the one provider whose processes run it.
+fn provider_of_private(wanted: &[Wanted]) -> Guid {
+    match wanted {
+        [one] => one.guid,
+        _ => cli::misuse(
+            "a private session is run by the processes of one provider: name that one by -p PROVIDER, or its id by --guid GUID",
+        ),
+    }
 }
 
 /// What it does, and how one gets at its events.
@@ -43,6 +65,14 @@ fn what_next(p: &Properties) -> String {
             }
             None => format!("{memory}; weir flush {typed} -o FILE writes them, weir stop {typed} drops them"),
         };
+    }
+    if sessions::is_private(&p.config) {
+        let does = file.map_or_else(String::new, |file| {
+            format!(", each process with a file of its own: {file}, further ones with _PID behind the name")
+        });
+        return format!(
+            "session {name} runs in the processes of its provider{does}; weir stop {typed} ends it"
+        );
     }
     let watch = has(EVENT_TRACE_REAL_TIME_MODE).then(|| format!("can be watched (weir watch {typed})"));
     let does: Vec<_> = file.map(|file| format!("writes {file}")).into_iter().chain(watch).collect();

@@ -23,6 +23,8 @@ const MAX_NAMES: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     providers: Vec<ProviderSchemas>,
+    /// Names of providers that a session enables, and their ids: what was enabled by a name is meant by it afterwards, also without the manifest.
+    pub(crate) enabled: Vec<(String, Guid)>,
 }
 
 impl Known {
@@ -43,13 +45,36 @@ impl Known {
                 }
             }
         }
-        Ok(Self { providers })
+        Ok(Self { providers, enabled: Vec::new() })
     }
 
-    fn guid_of(&self, name: &str) -> Option<Guid> {
-        let is_meant =
-            |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == name.to_lowercase());
-        self.providers.iter().find(is_meant).map(|p| p.id)
+    /// The id that a name stands for: in a manifest, else among what the session enables, else by the hash.
+    fn guid_of(&self, name: &str, text: &str) -> Result<Guid, Mistake> {
+        let folded = name.to_lowercase();
+        let is_meant = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
+        if let Some(found) = self.providers.iter().find(is_meant) {
+            return Ok(found.id);
+        }
+        let mut enabled: Vec<Guid> = self
+            .enabled
+            .iter()
+            .filter(|(known, _)| known.to_lowercase() == folded)
+            .map(|(_, id)| *id)
+            .collect();
+        enabled.sort_unstable();
+        enabled.dedup();
+        match &enabled[..] {
+            [] => Ok(Guid::from_provider_name(name)),
+            [one] => Ok(*one),
+            several => {
+                let ids: Vec<_> = several.iter().take(MAX_NAMES).map(|id| format!("{{{id}}}")).collect();
+                let why = format!(
+                    "the session enables several providers of this name: say which by {}",
+                    ids.join(" or ")
+                );
+                Err(Mistake::new(text, 0..text.len(), why))
+            }
+        }
     }
 
     fn keywords_of(&self, guid: Guid) -> impl Iterator<Item = (u64, &str)> {
@@ -156,11 +181,9 @@ impl Spelled {
         let (name, guid) = match &self.id {
             Id::Guid(guid) => (None, *guid),
             Id::Hash(name) => (Some(name), Guid::from_provider_name(name)),
-            Id::Name(name) => {
-                let guid = known.guid_of(name).unwrap_or_else(|| Guid::from_provider_name(name));
-                (Some(name), guid)
-            }
+            Id::Name(name) => (Some(name), known.guid_of(name, &self.text)?),
         };
+        let name = name.or(self.label.as_ref());
         let bits =
             |bits: &Option<Bits>| bits.as_ref().map(|bits| known.bits(guid, bits, &self.text)).transpose();
         let level = |level: &Option<Level>| {

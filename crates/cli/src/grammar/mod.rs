@@ -3,8 +3,9 @@
 //! ```text
 //!   PROVIDERS =  PROVIDER { ("+" | "," | ";") PROVIDER }
 //!   PROVIDER  =  id [ ":" keywords [ ":" level ] ] { "@" option }
-//!             |  id blanks keywords [ blanks level ] { "@" option }          the columns of logman
-//!   id        =  NAME            that of a manifest at hand, else the hash of the name, as EventSource and TraceLogging make it
+//!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }    the columns of logman; a name behind a GUID only
+//!   id        =  NAME            that of a manifest at hand, else that of a provider which the session enables by this name, else the hash of the
+//!                                name, as EventSource and TraceLogging make it; of several words where a colon follows, or in quotes
 //!             |  *NAME           the hash, said outright
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
@@ -39,7 +40,7 @@ mod tests;
 use std::path::Path;
 
 use traceweir::Guid;
-use traceweir::controller::EnableParams;
+use traceweir::controller::{EnableParams, MAX_PROVIDER_NAME};
 use traceweir_format::header::Record;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
@@ -81,6 +82,7 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
   MyCompany.App               by name; the id is that of a manifest, else the hash of the name
   *MyCompany.App              the hash, as EventSource and TraceLogging make it
   {b3864c38-…}, #b3864c38-…   by id
+  \"My App\", My App:0x10       a name with blanks stands in quotes, or a colon follows it
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
   MyCompany.App:Net|Disk      keywords by name, with --manifest FILE
   MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, or critical, error,
@@ -115,6 +117,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// What it is called, where it has a name that a daemon remembers; empty: it was named by its id.
+    pub(crate) fn called(&self) -> &str {
+        let is_told = self.name.parse::<Guid>().is_err()
+            && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME
+            && !self.name.contains(char::is_control);
+        if is_told { &self.name } else { "" }
+    }
+
     /// What an enable call is given; only these processes, where any are named here or were typed.
     pub(crate) fn params(&self, pids: &[u32]) -> EnableParams {
         let mut filters = self.filters.clone();

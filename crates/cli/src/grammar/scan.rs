@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use traceweir::Guid;
+
 use super::mistake::Mistake;
 
 /// What stands between providers.
@@ -86,6 +88,36 @@ impl<'t> Scanner<'t> {
         }
         let text = self.text.get(start..self.at).unwrap_or_default().to_owned();
         Piece { text, at: start..self.at }
+    }
+
+    /// Everything up to a quote or one of these, blanks too, but for those at its end.
+    pub(super) fn words(&mut self, ends: &[char]) -> Piece {
+        let start = self.at;
+        let rest = self.rest();
+        let end = rest.find(|c: char| c == '"' || ends.contains(&c)).unwrap_or(rest.len());
+        let text = rest.get(..end).unwrap_or_default().trim_end().to_owned();
+        self.at = start.saturating_add(text.len());
+        Piece { text, at: start..self.at }
+    }
+
+    /// A name of several words, where a colon right behind it says that it is one: columns have no colons, but for levels like win:Error.
+    pub(super) fn name_before_colon(&mut self, ends: &[char]) -> Option<Piece> {
+        let start = self.at;
+        let name = self.words(ends);
+        let mut words = name.text.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        let last = words.next_back().unwrap_or(first);
+        let is_column =
+            |word: &str| word.eq_ignore_ascii_case("win") || word.starts_with(|c: char| c.is_ascii_digit());
+        let is_one = first.len() < name.text.len()
+            && self.peek() == Some(':')
+            && first.parse::<Guid>().is_err()
+            && !is_column(last)
+            && !name.text.contains(['|', '(', ')', '=']);
+        if !is_one {
+            self.at = start;
+        }
+        is_one.then_some(name)
     }
 
     /// Everything up to and with this character.

@@ -16,6 +16,8 @@ pub(crate) struct Spelled {
     /// All that was typed, for messages.
     pub(super) text: String,
     pub(super) id: Id,
+    /// What it is called, where its id is given.
+    pub(super) label: Option<String>,
     pub(super) any: Option<Bits>,
     pub(super) all: Option<Bits>,
     pub(super) level: Option<Level>,
@@ -77,6 +79,7 @@ fn provider(scanner: &mut Scanner<'_>) -> Result<Spelled, Mistake> {
     let mut spelled = Spelled {
         text: scanner.text().to_owned(),
         id,
+        label: None,
         any: None,
         all: None,
         level: None,
@@ -101,6 +104,9 @@ fn provider(scanner: &mut Scanner<'_>) -> Result<Spelled, Mistake> {
         if is_column(scanner) {
             spelled.level = optional_level(scanner)?;
         }
+        if matches!(spelled.id, Id::Guid(_)) && is_column(scanner) {
+            spelled.label = Some(label(scanner)?);
+        }
     }
     loop {
         scanner.skip_blanks();
@@ -110,6 +116,14 @@ fn provider(scanner: &mut Scanner<'_>) -> Result<Spelled, Mistake> {
         }
         option::read(scanner, start, &mut spelled)?;
     }
+}
+
+/// The name behind id, keywords and level: a fourth column, as files of logman have it. It goes on to the end of the provider.
+fn label(scanner: &mut Scanner<'_>) -> Result<String, Mistake> {
+    if scanner.peek() == Some('"') {
+        return scanner.quoted().map(|piece| piece.text);
+    }
+    Ok(scanner.words(&['@', '+', ',', ';']).text)
 }
 
 /// Whether another column follows behind blanks.
@@ -133,7 +147,10 @@ fn id(scanner: &mut Scanner<'_>) -> Result<Id, Mistake> {
     }
     let is_hash = scanner.take('*');
     let is_quoted = scanner.peek() == Some('"');
-    let name = if is_quoted { scanner.quoted()? } else { scanner.run(ENDS) };
+    let name = match is_quoted {
+        true => scanner.quoted()?,
+        false => scanner.name_before_colon(ENDS).unwrap_or_else(|| scanner.run(ENDS)),
+    };
     if name.text.is_empty() {
         return Err(scanner.wrong(start..scanner.at(), "a provider needs a name or a GUID"));
     }

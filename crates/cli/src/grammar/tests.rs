@@ -28,6 +28,39 @@ fn names_are_hashed_and_guids_taken_as_they_are() {
 }
 
 #[test]
+fn a_name_of_several_words_ends_at_a_colon_and_a_name_may_follow_an_id() {
+    let guid = format!("{{{HASHED}}}");
+    for (text, name, keywords, level) in [
+        ("Name With Space:1:4", "Name With Space", 1, 4),
+        ("Two Words:: , Other", "Two Words", 0, 0),
+        ("*Two Words:0x2", "Two Words", 2, 0),
+        ("A 0x10 win:Error", "A", 0x10, 2),
+        (&format!("{guid} 0x10 0x5 My Provider"), "My Provider", 0x10, 5),
+        (&format!("{guid} 0x10 0x5 \"My: Provider\" + B"), "My: Provider", 0x10, 5),
+    ] {
+        let first = spelling::providers(text).unwrap().remove(0).resolve(&Known::default()).unwrap();
+        assert_eq!((first.name.as_str(), first.keywords, first.level), (name, keywords, level), "{text}");
+        assert_eq!(first.guid == HASHED, text.starts_with('{'), "{text}");
+    }
+    for wrong in ["Name With Space", "A Net|Disk:4", "A 0x10:4", "A 0x10 5 Name"] {
+        assert!(parse_provider(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn what_a_session_enables_by_a_name_is_meant_by_it() {
+    let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
+    let enabled = vec![("Shop".to_owned(), one), ("Bar".to_owned(), one), ("Bar".to_owned(), two)];
+    let mut known = Known::default();
+    known.enabled = enabled;
+    let resolve = |text: &str| spelling::providers(text).unwrap()[0].resolve(&known);
+    assert_eq!(resolve("shop").unwrap().guid, one);
+    assert_eq!(resolve("*shop").unwrap().guid, Guid::from_provider_name("shop"));
+    assert_eq!(resolve("Other").unwrap().guid, Guid::from_provider_name("Other"));
+    assert!(resolve("bar").unwrap_err().to_string().contains(&two.to_string()), "which of them?");
+}
+
+#[test]
 fn keywords_and_level_may_follow_and_may_be_empty() {
     for (text, keywords, level) in [
         ("A", 0, 0),

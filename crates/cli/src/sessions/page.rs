@@ -53,10 +53,21 @@ struct Enabled<'p> {
 
 /// The providers that a session enables.
 fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
-    let wishes =
-        providers.iter().flat_map(|provider| provider.sessions.iter().map(move |wish| (provider, wish)));
+    let wishes = providers.iter().flat_map(|provider| enables(provider).map(move |wish| (provider, wish)));
     let own = wishes.filter(|(_, enable)| enable.session == id);
     own.map(|(provider, enable)| Enabled { provider, enable }).collect()
+}
+
+/// Whoever enables a provider: sessions, then private ones.
+fn enables(provider: &ProviderEntry) -> impl Iterator<Item = &EnableEntry> {
+    provider.sessions.iter().chain(&provider.privates)
+}
+
+impl<'p> Enabled<'p> {
+    /// What the provider calls itself, else what it was called by who enabled it.
+    fn name(&self) -> Option<&'p str> {
+        [&self.provider.name, &self.enable.name].into_iter().map(String::as_str).find(|name| !name.is_empty())
+    }
 }
 
 /// Lines of a name and a value.
@@ -161,13 +172,19 @@ fn counters(lines: &mut Lines, p: &Properties) {
 fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
     let Enabled { provider, enable } = enabled;
     lines.0.push_str("Provider:\n");
-    let name = if provider.name.is_empty() { "-".to_owned() } else { plain(&provider.name) };
+    let name = enabled.name().map_or_else(|| "-".to_owned(), plain);
     lines.line("Name", name).line("Provider Guid", format!("{{{}}}", provider.provider));
     lines.line("Level", level_name(enable.level));
     let mask = |bits: u64| format!("{bits:#x}");
     lines.line("KeywordsAll", mask(enable.all)).line("KeywordsAny", mask(enable.any));
     lines.line("Properties", wish::properties(enable)).line("Filter Type", wish::filters(enable));
-    lines.line("Kind", kind(provider)).line("Processes", grouped(provider.pids.len() as u64));
+    lines.line("Kind", kind(provider)).line("Processes", processes(provider, enable));
+}
+
+/// How many have registered a provider, and how many of those the session hears.
+fn processes(provider: &ProviderEntry, enable: &EnableEntry) -> String {
+    let registered = grouped(provider.pids.len() as u64);
+    format!("{registered} registered, {} traced", grouped(enable.traced.into()))
 }
 
 /// What sort of provider it is.
@@ -218,9 +235,9 @@ pub(crate) fn json(p: &Properties, life: Life, providers: &[ProviderEntry]) -> S
     configuration(&mut object, p);
     measured(&mut object, p);
     let providers = enabled(p.id, providers).into_iter().map(|enabled| {
-        let Enabled { provider, enable } = enabled;
+        let Enabled { provider, enable } = &enabled;
         let mut object = Object::new();
-        object.text("guid", &provider.provider.to_string()).optional("name", named(provider));
+        object.text("guid", &provider.provider.to_string()).optional("name", enabled.name());
         wanted(&mut object, enable);
         object.text("kind", kind(provider));
         object.raw("pids", &array(provider.pids.iter().map(ToString::to_string)));
@@ -234,12 +251,15 @@ pub(crate) fn json(p: &Properties, life: Life, providers: &[ProviderEntry]) -> S
 pub(crate) fn wanted(object: &mut Object, enable: &EnableEntry) {
     object.number("level", enable.level).mask("any", enable.any).mask("all", enable.all);
     object.mask("property", enable.property);
-    object.raw("filters", &array(enable.filters.iter().map(|kind| format!("\"{kind:#x}\""))));
+    object.raw("filters", &array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind))));
+    object.raw("filtered", &array(enable.filters.iter().filter_map(wish::object)));
+    object.number("traced", enable.traced);
 }
 
-/// The name of a provider, where it is known.
+/// The name of a provider, where it is known: its own, else the first that it was enabled by.
 pub(crate) fn named(provider: &ProviderEntry) -> Option<&str> {
-    Some(provider.name.as_str()).filter(|name| !name.is_empty())
+    let given = enables(provider).map(|enable| enable.name.as_str());
+    std::iter::once(provider.name.as_str()).chain(given).find(|name| !name.is_empty())
 }
 
 fn life_name(p: &Properties, life: Life) -> &'static str {

@@ -14,6 +14,10 @@ use traceweir::controller::{Controller, Scope};
 use traceweir::{Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::event::{ExtType, class};
+use traceweir_format::tracelogging::Traits;
 
 use crate::export::plain;
 use crate::grammar::Wanted;
@@ -92,11 +96,28 @@ pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
     let mut events = trace.events();
     while !missing.is_empty() {
         let Ok(Some(record)) = events.next() else { break };
-        let provider = record.provider();
-        missing.retain(|w| w.guid != provider);
+        missing.retain(|wanted| !may_be_of(&record, wanted));
     }
     for wanted in missing {
         eprintln!("warning: {}; {ELSEWHERE}", unseen(wanted));
+    }
+}
+
+/// Whether an event may be one of those asked for, by what it says of its provider.
+fn may_be_of(record: &Record<'_>, wanted: &Wanted) -> bool {
+    let provider = record.provider();
+    match record.family() {
+        // Classic events name their class and messages the text they are of, but nobody names the provider that was enabled.
+        Family::Full | Family::Instance | Family::Message => provider != class::EVENT_TRACE,
+        _ if wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 => {
+            let traits = record.items().data_of(ExtType::PROV_TRAITS);
+            traits.and_then(|traits| Traits::parse(traits).ok()?.group()) == Some(wanted.guid)
+        }
+        _ => {
+            // Events that are decoded by another GUID carry the provider's beside it.
+            let control = record.items().data_of(ExtType::CONTROL_GUID);
+            provider == wanted.guid || control == Some(&wanted.guid.to_bytes()[..])
+        }
     }
 }
 
@@ -133,4 +154,58 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use traceweir_format::header::classic::ClassicHeader;
+    use traceweir_format::header::event::EventHeader;
+    use traceweir_format::header::extended::Item;
+    use traceweir_format::tracelogging::TraitsBuilder;
+
+    use super::*;
+
+    const PROVIDER: Guid = Guid::from_u128(1);
+    const GROUP: Guid = Guid::from_u128(2);
+    const OTHER: Guid = Guid::from_u128(3);
+
+    fn wanted(guid: Guid, property: u32) -> Wanted {
+        Wanted { guid, property, ..crate::grammar::wanted("Some.Name").expect("a name") }
+    }
+
+    fn event(items: &[Item<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let header = EventHeader { provider: PROVIDER, items, ..EventHeader::default() };
+        header.encode(b"", &mut bytes).expect("it fits");
+        bytes
+    }
+
+    fn classic(class: Guid) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        ClassicHeader { class, ..ClassicHeader::default() }.encode(b"", &mut bytes).expect("it fits");
+        bytes
+    }
+
+    #[test]
+    fn events_tell_of_their_provider_their_group_and_who_controls_them() {
+        let traits = TraitsBuilder::new("member").group(&GROUP).finish().expect("traits").to_vec();
+        let of_group = event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
+        let controlled = event(&[Item { kind: ExtType::CONTROL_GUID, data: &OTHER.to_bytes() }]);
+        let group = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+        for (bytes, guid, property, is_one) in [
+            (&event(&[]), PROVIDER, 0, true),
+            (&event(&[]), OTHER, 0, false),
+            (&event(&[]), GROUP, group, false),
+            (&of_group, GROUP, group, true),
+            (&of_group, OTHER, group, false),
+            (&of_group, GROUP, 0, false),
+            (&of_group, PROVIDER, 0, true),
+            (&controlled, OTHER, 0, true),
+            (&classic(OTHER), PROVIDER, 0, true),
+            (&classic(class::EVENT_TRACE), PROVIDER, 0, false),
+        ] {
+            let record = Record::parse(bytes, 0).expect("a record");
+            assert_eq!(may_be_of(&record, &wanted(guid, property)), is_one, "{guid} {property:#x}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What is said about a session: how it ended, what its file holds, what was lost.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -10,13 +11,19 @@ use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::{
-    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR,
-    EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
+    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
+    EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
 };
 
+use super::is_private;
 use crate::cmd::{counted, grouped};
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path};
+
+/// Files up to this size are read at the end of a session to say what is in them: another session may have begun the file, or the session have
+/// begun in another one.
+const COUNTED_BYTES: u64 = 32 << 20;
 
 /// How a session came to its end.
 #[derive(Debug)]
@@ -81,6 +88,7 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
 /// Says on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was lost.
 pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
     match &p.config.log_file {
+        Some(file) if is_private(&p.config) => tell_private(p, file),
         Some(file) => tell_file(p, file)?,
         None if has(p, BUFFERING) => {
             let events = counted(p.events, "event");
@@ -117,21 +125,37 @@ fn tell_file(p: &Properties, file: &Path) -> Result<()> {
     let buffer = u64::from(p.config.buffer_size) << 10;
     let there = metadata.len() / buffer.max(1);
     let is_part = has(p, BUFFERING) || (has(p, CIRCULAR) && there < u64::from(p.buffers_written));
-    let buffers = if is_part { there } else { u64::from(p.buffers_written) };
+    let buffers = if is_part || has(p, APPEND) { there } else { u64::from(p.buffers_written) };
     let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
-    if !is_part {
-        let events = counted(p.events.saturating_sub(p.lost_by_cause.not_written), "event");
-        eprintln!("{name}: {events} in {size}");
+    if !is_part && metadata.len() > COUNTED_BYTES {
+        let session = plain(&p.config.name);
+        eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
-    match count_events(file) {
-        Some(events) if events == p.events => eprintln!("{name}: {} in {size}", counted(events, "event")),
-        Some(events) => {
-            eprintln!("{name}: {} in {size}; the newest of {collected} collected", counted(events, "event"));
-        }
-        None => eprintln!("of {collected} collected, {name} keeps the newest: {size}"),
+    let written = p.events.saturating_sub(p.lost_by_cause.not_written);
+    let Some(events) = count_events(file) else {
+        eprintln!("of {collected} collected, {name} keeps the newest: {size}");
+        return Ok(());
+    };
+    let holds = format!("{name}: {} in {size}", counted(events, "event"));
+    match events.cmp(&written) {
+        Ordering::Equal => eprintln!("{holds}"),
+        Ordering::Greater => eprintln!("{holds}; this session has added {}", counted(written, "event")),
+        Ordering::Less if is_part => eprintln!("{holds}; the newest of {collected} collected"),
+        Ordering::Less => eprintln!("{holds}; the last file of a session that has collected {collected}"),
     }
     Ok(())
+}
+
+/// What the processes of a private session have written: each a file of its own, or none where nobody took part.
+fn tell_private(p: &Properties, file: &Path) {
+    let (session, name) = (plain(&p.config.name), plain_path(file));
+    if p.buffers_written == 0 {
+        eprintln!("session {session}: nobody took part, so no file was written");
+        return;
+    }
+    let collected = counted(p.events, "event");
+    eprintln!("session {session}: {collected}, in {name} and, for each further process, {name}_PID");
 }
 
 /// Events in a file, those of the session itself left out; `None` where it cannot be read.

@@ -51,7 +51,7 @@ pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<S
             None => 0,
             Some(clock) => clock.number(),
         },
-        buffer_size: shape.buffer_size.unwrap_or(0),
+        buffer_size: cli::buffer_size(shape.buffer_size),
         minimum_buffers: shape.min_buffers.unwrap_or(0),
         maximum_buffers: shape.max_buffers.unwrap_or(0),
         maximum_file_size: shape.max_size.unwrap_or(0),

@@ -1,10 +1,13 @@
 //! Properties and filters of an enable, in words.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use traceweir::controller::EnableEntry;
+use traceweir::controller::{EnableEntry, Filter};
+use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKeyword, payload};
 use traceweir_format::spec::enable as spec;
 
+use crate::cmd::counted;
+use crate::export::{Object, array, plain, write_json_string};
 use crate::grammar::property_names;
 
 /// Types of filters, and the option that asks for each.
@@ -32,12 +35,177 @@ pub(super) fn properties(enable: &EnableEntry) -> String {
     }
 }
 
-/// The types of the filters, as numbers and by the names that the grammar has for them.
+/// The filters, by the numbers of their types and as they are typed.
 pub(super) fn filters(enable: &EnableEntry) -> String {
     let mut text = String::new();
-    for kind in &enable.filters {
-        let name = FILTERS.iter().find(|(known, _)| known == kind).map_or("provider's own", |(_, name)| name);
-        let _ = write!(text, "{}{kind:#x} ({name})", if text.is_empty() { "" } else { ", " });
+    for filter in &enable.filters {
+        let what = match detail(filter) {
+            Some(detail) => detail.to_string(),
+            None => option_of(filter.kind).to_owned(),
+        };
+        let _ = write!(text, "{}{:#x} ({what})", if text.is_empty() { "" } else { ", " }, filter.kind);
     }
     if text.is_empty() { "none".to_owned() } else { text }
+}
+
+/// A filter as it is typed behind a provider; `None` where its content is not known.
+pub(crate) fn as_typed(filter: &Filter) -> Option<String> {
+    detail(filter).map(|detail| detail.to_string())
+}
+
+/// A filter for programs: its type, the option that asks for it, and what it asks for.
+pub(super) fn object(filter: &Filter) -> Option<String> {
+    let detail = detail(filter)?;
+    let mut object = Object::new();
+    object.mask("type", filter.kind).text("option", detail.option);
+    object.raw("values", &array(detail.values.iter().map(Value::json)));
+    Some(object.finish())
+}
+
+fn option_of(kind: u32) -> &'static str {
+    FILTERS.iter().find(|(known, _)| *known == kind).map_or("provider's own", |(_, name)| name)
+}
+
+/// What a filter asks for.
+struct Detail {
+    option: &'static str,
+    values: Vec<Value>,
+}
+
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+impl Value {
+    fn json(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => {
+                let mut out = Vec::new();
+                write_json_string(text, &mut out);
+                String::from_utf8_lossy(&out).into_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-:/".contains(c));
+        let are_plain = self.values.iter().all(|it| !matches!(it, Value::Text(text) if !is_plain(text)));
+        let values = self.values.iter().map(|value| match value {
+            Value::Number(number) => number.to_string(),
+            Value::Text(text) => plain(text),
+        });
+        let values = values.collect::<Vec<_>>().join(",");
+        let quote = if are_plain && (self.values.len() == 1 || !values.contains(char::is_alphabetic)) {
+            ""
+        } else {
+            "\""
+        };
+        write!(f, "{}={quote}{values}{quote}", self.option)
+    }
+}
+
+/// What is in a filter, by its bytes.
+fn detail(filter: &Filter) -> Option<Detail> {
+    let (data, usual) = (filter.data.as_slice(), option_of(filter.kind));
+    let texts = |names: Vec<String>| names.into_iter().map(Value::Text).collect::<Vec<_>>();
+    let of = |option, values| Some(Detail { option, values });
+    match filter.kind {
+        spec::EVENT_FILTER_TYPE_PID => {
+            of(usual, filter::pids(data).ok()?.into_iter().map(|pid| Value::Number(pid.into())).collect())
+        }
+        spec::EVENT_FILTER_TYPE_EXECUTABLE_NAME
+        | spec::EVENT_FILTER_TYPE_PACKAGE_ID
+        | spec::EVENT_FILTER_TYPE_PACKAGE_APP_ID
+        | spec::EVENT_FILTER_TYPE_CONTAINER => of(usual, texts(filter::names_as_given(data).ok()?)),
+        spec::EVENT_FILTER_TYPE_EVENT_ID | spec::EVENT_FILTER_TYPE_STACKWALK => {
+            let ids = EventIds::parse(data).ok()?;
+            let values = ids.ids().map(|id| Value::Number(id.into())).collect();
+            of(chosen(filter.kind, ids.filter_in), values)
+        }
+        spec::EVENT_FILTER_TYPE_EVENT_NAME | spec::EVENT_FILTER_TYPE_STACKWALK_NAME => {
+            let names = EventNames::parse(data).ok()?;
+            let values = names.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            of(chosen(filter.kind, names.filter_in), texts(values))
+        }
+        spec::EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => {
+            let LevelKeyword { gate: Gate { any, all, level }, filter_in } =
+                LevelKeyword::parse(data).ok()?;
+            let masks = [format!("any={any:#x}"), format!("all={all:#x}")];
+            let values = std::iter::once(Value::Number(level.into())).chain(masks.map(Value::Text)).collect();
+            of(chosen(filter.kind, filter_in), values)
+        }
+        spec::EVENT_FILTER_TYPE_PAYLOAD => {
+            let filters = payload::Filters::parse(data).ok()?;
+            of(usual, filters.iter().map(|it| Value::Text(condition(&it))).collect())
+        }
+        spec::EVENT_FILTER_TYPE_SCHEMATIZED => {
+            let header = Header::parse(data).ok()?;
+            let hex: String = header.data.iter().map(|byte| format!("{byte:02x}")).collect();
+            of(usual, vec![Value::Text(format!("{}:{hex}", header.id))])
+        }
+        _ => None,
+    }
+}
+
+/// The option that lists what is chosen, or what is not.
+fn chosen(kind: u32, filter_in: bool) -> &'static str {
+    match (kind, filter_in) {
+        (spec::EVENT_FILTER_TYPE_EVENT_ID, false) => "not-ids",
+        (spec::EVENT_FILTER_TYPE_EVENT_NAME, false) => "not-names",
+        (spec::EVENT_FILTER_TYPE_STACKWALK, false) => "not-stack-ids",
+        (spec::EVENT_FILTER_TYPE_STACKWALK_NAME, false) => "not-stack-names",
+        (spec::EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, false) => "not-stack-level",
+        _ => option_of(kind),
+    }
+}
+
+/// Which event a payload filter looks at: names of fields are in its manifest, not in the filter.
+fn condition(filter: &payload::Filter<'_>) -> String {
+    let joined = if filter.any { "or" } else { "and" };
+    format!(
+        "{}: {} joined by {joined}",
+        filter.event_id,
+        counted(filter.predicates().count() as u64, "condition")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::filter::encode;
+
+    fn typed(kind: u32, data: Vec<u8>) -> Option<String> {
+        as_typed(&Filter { kind, data })
+    }
+
+    #[test]
+    fn filters_are_told_as_they_are_typed() {
+        let gate = Gate { any: 1, all: 0, level: 4 };
+        for (kind, data, text) in [
+            (0x8000_0004, encode::pids(&[12, 7]), "pid=12,7"),
+            (0x8000_0008, encode::name_list(&["Shop"]), "exe=Shop"),
+            (0x8000_0008, encode::name_list(&["a", "b c"]), "exe=\"a,b c\""),
+            (0x8000_0200, encode::event_ids(true, &[1, 5]), "ids=1,5"),
+            (0x8000_0200, encode::event_ids(false, &[1]), "not-ids=1"),
+            (0x8000_0400, encode::event_names(gate, true, &["Start", "Stop"]), "names=\"Start,Stop\""),
+            (0x8000_4000, encode::level_keyword(gate, true), "stack-level=\"4,any=0x1,all=0x0\""),
+            (0x8000_0000, encode::schematized(9, 0, &[0xAB]), "schematized=9:ab"),
+        ] {
+            let told = typed(kind, data);
+            assert_eq!(told.as_deref(), Some(text), "{kind:#x}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_or_means_nothing_is_told_by_its_type() {
+        assert_eq!(typed(0x8000_0200, Vec::new()), None);
+        assert_eq!(typed(7, vec![1, 2, 3]), None);
+        let filters = vec![Filter { kind: 0x8000_0200, data: vec![1] }, Filter { kind: 7, data: vec![] }];
+        let enable = EnableEntry { filters, ..EnableEntry::default() };
+        assert_eq!(super::filters(&enable), "0x80000200 (ids), 0x7 (provider's own)");
+    }
 }

@@ -2,7 +2,7 @@
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
-use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS};
+use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS, MAX_PROVIDER_NAME};
 
 use super::definition::Corrected;
 use super::filters;
@@ -129,6 +129,15 @@ impl Provider {
         let note =
             format!("EnableLevel {} of {} cannot be honoured: {right} it is", self.level, self.heading);
         (std::mem::replace(&mut self.level, right) != right).then_some(Corrected(note))
+    }
+
+    /// What it is called, where the file has a name that can be told.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let is_told = self.heading.parse::<Guid>().is_err()
+            && self.heading.encode_utf16().count() <= MAX_PROVIDER_NAME
+            && !self.heading.contains(char::is_control);
+        if is_told { self.heading.clone() } else { String::new() }
     }
 
     /// What an enable call is given. The flags of a classic provider are the low keywords.

@@ -195,6 +195,7 @@ impl Starter {
                 provider: provider.guid,
                 code: EnableCode::Enable,
                 params: Box::new(provider.params()),
+                name: provider.name(),
                 timeout_ms: 0,
             };
             Envelope { request, message, descriptors: Vec::new() }

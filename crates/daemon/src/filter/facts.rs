@@ -30,13 +30,17 @@ pub(crate) struct Facts {
 impl Facts {
     /// The process that has this id now.
     pub(crate) fn of(pid: u32) -> Self {
-        let groups = cgroup::of(pid);
+        Self::told(&executable(pid), &cgroup::of(pid))
+    }
+
+    /// A process with this program, of which the system tells these control groups.
+    pub(super) fn told(executable: &str, groups: &str) -> Self {
         let lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
         Self {
-            executable: executable(pid).to_lowercase(),
-            package: lower(cgroup::package(&groups)),
-            application: lower(cgroup::application(&groups)),
-            container: lower(cgroup::container(&groups)),
+            executable: executable.to_lowercase(),
+            package: lower(cgroup::package(groups)),
+            application: lower(cgroup::application(groups)),
+            container: lower(cgroup::container(groups)),
         }
     }
 
@@ -90,6 +94,44 @@ mod tests {
         assert!(facts.is_program(&["other".to_owned(), program]));
         assert!(!facts.is_program(&["other".to_owned()]));
         assert_eq!(Facts::of(u32::MAX), Facts::default());
+    }
+
+    #[test]
+    fn packages_applications_and_containers_are_what_the_control_groups_tell() {
+        let docker = format!("0::/system.slice/docker-{ID}.scope");
+        let kube = format!("9:name=systemd:/\n4:memory:/kubepods/pod1/{ID}\n0::/\n");
+        let docker_unit = format!("docker-{ID}.scope");
+        // What is told, and the package, application and container that pass; an empty name: none does.
+        for (groups, package, application, container) in [
+            ("0::/system.slice/Nginx.service", "nginx.service", "nginx", ""),
+            ("0::/u/app-flatpak-org.x.Y-4711.scope", "org.x.y", "org.x.y", ""),
+            ("0::/u/app-gnome-org.x.Y-4711.scope", "app-gnome-org.x.y-4711.scope", "org.x.y", ""),
+            ("0::/u/snap.hello.World-4711.scope", "snap.hello.world", "world", ""),
+            ("0::/lxc.payload.Web/system.slice/a.service", "a.service", "a", "web"),
+            (&docker, &docker_unit, docker_unit.trim_end_matches(".scope"), ID),
+            (&kube, "", "", ID),
+            ("0::/", "", "", ""),
+        ] {
+            let facts = Facts::told("program", groups);
+            let lists = |name: &str| ["other".to_owned(), name.to_owned()];
+            for (name, asked) in [
+                (package, Facts::is_in_package as fn(&Facts, &[String]) -> bool),
+                (application, Facts::is_application),
+                (container, Facts::is_in_container),
+            ] {
+                assert!(!asked(&facts, &["other".to_owned()]), "{groups}");
+                if name.is_empty() {
+                    continue;
+                }
+                assert!(asked(&facts, &lists(name)), "{groups}: {name:?} is it");
+                assert!(!asked(&facts, &lists(&name[1..])), "{groups}: a name is whole");
+                assert!(!asked(&Facts::default(), &lists(name)), "who tells nothing is not in {name}");
+            }
+            let tells = |name: &str, told: &str| assert_eq!(name, told, "{groups}");
+            tells(&facts.package, package);
+            tells(&facts.application, application);
+            tells(&facts.container, container);
+        }
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl Process {
         }
     }
 
+    /// The same, as if the system told these things about it.
+    #[cfg(test)]
+    pub(crate) fn with_facts(self, facts: Facts, contained: bool) -> Self {
+        Self { facts: OnceCell::from(facts), contained: OnceCell::from(contained), ..self }
+    }
+
     /// The next order number; 0 means "no order" and is left out.
     pub(crate) fn next_order(&mut self) -> u32 {
         self.last_order = self.last_order.checked_add(1).unwrap_or(1);

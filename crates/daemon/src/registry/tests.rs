@@ -23,7 +23,7 @@ fn registry() -> Registry {
 }
 
 fn enable(registry: &mut Registry, session: u64) -> Result<(), Refusal> {
-    registry.enable(Target::Provider(PROVIDER), session, EnableParams::default(), None)
+    registry.enable(Target::Provider(PROVIDER), session, EnableParams::default(), None, "")
 }
 
 #[test]
@@ -49,11 +49,16 @@ fn names_of_one_process_take_bounded_room() {
     let traits = TraitsBuilder::new(&name).finish().unwrap().to_vec();
     registry.register(1, 0, PROVIDER, &traits, false).unwrap();
     registry.register(1, 1, Guid::from_u128(8), &traits, false).unwrap();
-    let names: Vec<usize> = registry.providers(None).map(|entry| entry.name.len()).collect();
+    let names: Vec<usize> =
+        registry.providers(None, &BTreeSet::new()).map(|entry| entry.name.len()).collect();
     assert_eq!(names, [20_000, 0]);
     registry.unregister(1, 0).unwrap();
     registry.register(1, 2, PROVIDER, &traits, false).unwrap();
-    assert_eq!(registry.providers(None).next().unwrap().name.len(), 20_000, "the room came back");
+    assert_eq!(
+        registry.providers(None, &BTreeSet::new()).next().unwrap().name.len(),
+        20_000,
+        "the room came back"
+    );
 }
 
 #[test]
@@ -100,8 +105,8 @@ fn sum(direct: &EnableParams, of_group: &EnableParams) -> EnableParams {
     let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits, false).unwrap();
-    registry.enable(Target::Provider(PROVIDER), 5, direct.clone(), None).unwrap();
-    registry.enable(Target::Group(group), 5, of_group.clone(), None).unwrap();
+    registry.enable(Target::Provider(PROVIDER), 5, direct.clone(), None, "").unwrap();
+    registry.enable(Target::Group(group), 5, of_group.clone(), None, "").unwrap();
     registry.wish(1, 0, 5).unwrap()
 }
 
@@ -152,7 +157,10 @@ fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
     assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status.0, 87);
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove(1).unwrap();
-    assert!(!registry.is_known(Target::Group(group)) && registry.providers(None).next().is_none());
+    assert!(
+        !registry.is_known(Target::Group(group))
+            && registry.providers(None, &BTreeSet::new()).next().is_none()
+    );
 }
 
 #[test]
@@ -181,7 +189,7 @@ fn processes_in_containers_are_meant_by_name_or_with_all_containers() {
     assert_eq!(registry.wish(2, 0, 5), None);
     let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
     let silos = EnableParams { property, ..EnableParams::default() };
-    registry.enable(Target::Provider(PROVIDER), 5, silos, None).unwrap();
+    registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
     assert_eq!(wanted(&registry), [vec![5], vec![5]]);
     assert_eq!(registry.wish(2, 0, 5).unwrap().property, property);
     assert!(Conditions::of(Vec::new()).name_processes() && !Conditions::default().name_processes());
@@ -195,11 +203,11 @@ fn providers_are_told_from_any_key_on_without_the_others() {
     for number in 1..=4 {
         registry.register(1, number, Guid::from_u128(number.into()), &traits, false).unwrap();
     }
-    registry.enable(Target::Provider(Guid::from_u128(9)), 5, EnableParams::default(), None).unwrap();
-    registry.enable(Target::Provider(Guid::from_u128(2)), 5, EnableParams::default(), None).unwrap();
+    registry.enable(Target::Provider(Guid::from_u128(9)), 5, EnableParams::default(), None, "").unwrap();
+    registry.enable(Target::Provider(Guid::from_u128(2)), 5, EnableParams::default(), None, "").unwrap();
     let keys = |after: Option<(u128, bool)>| -> Vec<_> {
         let after = after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group));
-        registry.providers(after).map(|it| (it.provider, it.is_group)).collect()
+        registry.providers(after, &BTreeSet::new()).map(|it| (it.provider, it.is_group)).collect()
     };
     let all = keys(None);
     let wanted = [1, 2, 3, 4, 9].map(|guid| (Guid::from_u128(guid), false));

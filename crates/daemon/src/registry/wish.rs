@@ -12,6 +12,8 @@
 //!
 //! A classic registration is told level and the low 32 bits of the any mask, as they are: 0 stays 0.
 
+use std::collections::BTreeMap;
+
 use traceweir_format::Guid;
 use traceweir_format::filter::{is_of_single_events, is_of_stacks};
 use traceweir_format::spec::enable::{
@@ -57,11 +59,39 @@ impl Registry {
     }
 
     /// The registrations of a process that a session wants and does not have.
-    pub(crate) fn wanting(&self, link: LinkId, session: u64) -> Vec<(u32, EnableParams)> {
+    pub(crate) fn wanting(&self, link: LinkId, session: u64) -> Vec<u32> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
         let lacking = process.registrations.iter().filter(|(_, it)| !it.sessions.contains(&session));
         let wanted = lacking.filter(|(number, _)| self.wanted_by(link, **number).contains(&session));
-        wanted.filter_map(|(number, _)| Some((*number, self.wish(link, *number, session)?))).collect()
+        wanted.map(|(number, _)| *number).collect()
+    }
+
+    /// Some registrations of a process by what a session wants of them. Those of one provider and group, which are all alike, are looked at once: a
+    /// process has many of them, and what is wanted may be large.
+    pub(crate) fn wishes(
+        &self,
+        link: LinkId,
+        numbers: &[u32],
+        session: u64,
+    ) -> Vec<(Option<EnableParams>, Vec<u32>)> {
+        let Some(process) = self.processes.get(&link) else { return Vec::new() };
+        let mut alike: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        for number in numbers {
+            if let Some(it) = process.registrations.get(number) {
+                alike.entry((it.provider, it.group, it.classic)).or_default().push(*number);
+            }
+        }
+        let mut alike: Vec<Vec<u32>> = alike.into_values().collect();
+        alike.sort_unstable();
+        let mut wishes: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
+        for numbers in alike {
+            let wish = numbers.first().and_then(|first| self.wish(link, *first, session));
+            match wishes.last_mut() {
+                Some((last, others)) if *last == wish => others.extend(numbers),
+                _ => wishes.push((wish, numbers)),
+            }
+        }
+        wishes
     }
 
     /// Sessions and enables that are for this registration of this process: of its provider, then of its group. A session that must not enable some

@@ -23,14 +23,17 @@ use crate::log::{refused, warning};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
+/// Connections taken in one turn.
+const MAX_AT_ONCE: usize = 64;
 /// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
 const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
 /// How long the listener rests when no descriptor is left.
 const REST: Duration = Duration::from_millis(100);
 
 impl Server {
+    /// Lets in who is at the door, a number of them at a time: the others are there in the next turn.
     pub(super) fn accept_all(&mut self) {
-        loop {
+        for _ in 0..MAX_AT_ONCE {
             match self.home.listener().accept() {
                 Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
                 Ok(None) => return,

@@ -17,6 +17,8 @@ use crate::error::Refusal;
 pub(super) const MAX_QUEUED: usize = 1 << 20;
 /// What a descriptor on its way counts for: there are fewer of them than bytes.
 const DESCRIPTOR_WEIGHT: usize = 4096;
+/// A queue that is long: who fills it has to wait, and who does not read it has not for ever.
+const LONG: usize = MAX_QUEUED / 2;
 
 /// One connection.
 pub(super) struct Link {
@@ -28,6 +30,10 @@ pub(super) struct Link {
     takes_descriptors: bool,
     /// When it is dropped unless something happens before.
     pub(super) expires: Option<Instant>,
+    /// Its queue has been long, and it was given a while.
+    pub(super) is_crowded: bool,
+    /// It is not listened to for now.
+    pub(super) is_held: bool,
 }
 
 struct Parcel {
@@ -60,6 +66,8 @@ impl Link {
             closing: false,
             takes_descriptors: false,
             expires: None,
+            is_crowded: false,
+            is_held: false,
         }
     }
 
@@ -78,7 +86,7 @@ impl Link {
 
     /// The next message.
     pub(super) fn receive(&self) -> Received {
-        if self.closing {
+        if self.closing || self.is_held {
             return Received::Nothing;
         }
         match self.connection.receive(Duration::ZERO) {
@@ -128,7 +136,7 @@ impl Link {
 
     /// Has the loop told when there is something to read, or room for what is queued.
     pub(super) fn watch(&mut self, epoll: &OwnedFd, id: LinkId) -> rustix::io::Result<()> {
-        let mut wanted = if self.closing { EventFlags::empty() } else { EventFlags::IN };
+        let mut wanted = if self.closing || self.is_held { EventFlags::empty() } else { EventFlags::IN };
         wanted.set(EventFlags::OUT, self.has_queued());
         let data = EventData::new_u64(id);
         match self.watched.replace(wanted) {
@@ -151,6 +159,11 @@ impl Link {
     /// Whether it is closed and all was sent.
     pub(super) fn is_over(&self) -> bool {
         self.closing && self.queue.is_empty()
+    }
+
+    /// Whether much waits for room.
+    pub(super) fn is_long(&self) -> bool {
+        self.weight > LONG
     }
 
     /// Whether something waits for room.

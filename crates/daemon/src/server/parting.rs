@@ -18,8 +18,9 @@ impl Server {
         let Some(link) = self.links.get_mut(&id) else { return };
         let alive = link.flush() && link.watch(&self.epoll, id).is_ok();
         if !alive || link.is_over() {
-            self.drop_link(id);
+            return self.drop_link(id);
         }
+        self.note_relieved(id);
     }
 
     /// Reads no more from a link; drops it when all was sent, or after a while.

@@ -37,7 +37,7 @@ const LOCK_WITHIN: Duration = Duration::from_secs(2);
 /// How long one provider may take to be connected to.
 const KNOCK_WITHIN: Duration = Duration::from_millis(200);
 /// Provider sockets of one user that are looked at: as many as there can be connections.
-const MAX_SOCKETS: usize = 4096;
+pub(super) const MAX_SOCKETS: usize = 4096;
 
 /// The folder that this daemon serves: lock and socket.
 pub(super) struct Home {

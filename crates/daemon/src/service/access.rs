@@ -25,7 +25,7 @@ use traceweir_transport::socket::Peer;
 use super::control::apart;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{Asker, LinkId, Service, info, refused, warning};
+use super::{Asker, LinkId, Service, audit, info, refused};
 use crate::access::{Change, GROUP};
 use crate::error::Refusal;
 
@@ -268,11 +268,11 @@ impl Service {
             None => {
                 self.access.lists.put(object, list);
                 let until = if is_passing { ", for as long as the session is known" } else { "" };
-                info!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
+                audit!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
                 self.reply(asker, Message::Done);
             }
             Some((status, why)) => {
-                warning!("access to {object} not changed for uid {uid}, process {pid}: {change}: {why}");
+                audit!("access to {object} not changed for uid {uid}, process {pid}: {change}: {why}");
                 let why = format!("the access list cannot be kept, and is as it was: {why}");
                 self.refuse(asker, Refusal::new(status, why));
             }

@@ -7,6 +7,7 @@
 
 use traceweir_transport::message::{Message, SessionRef};
 
+use super::enable::EnableCall;
 use super::private::is_private;
 use super::{Asker, Service};
 use crate::logfile::Passed;
@@ -20,12 +21,12 @@ impl Service {
                 Some(private) => self.control_private(asker, private, control),
                 None => self.control(asker, &session, control, passed),
             },
-            Message::EnableProvider { session, provider, code, params, timeout_ms } => {
-                if let Some(private) = self.private_meant(&session) {
-                    let done = self.enable_private(asker, private, provider, code, *params, timeout_ms);
-                    return done.unwrap_or_else(|refusal| self.refuse(asker, refusal));
+            Message::EnableProvider { session, provider, code, params, name, timeout_ms } => {
+                let call = EnableCall { provider, code, params: *params, name, timeout_ms };
+                match self.private_meant(&session) {
+                    Some(private) => self.enable_private(asker, private, call),
+                    None => self.enable_provider(asker, &session, call),
                 }
-                self.enable_provider(asker, &session, provider, code, *params, timeout_ms)
             }
             Message::CheckEnables { providers } => self.check_enables(asker, &providers),
             Message::QueryAll { from } => {
@@ -39,7 +40,7 @@ impl Service {
                 Ok(())
             }
             Message::QueryProviders { after } => {
-                let mut page = Message::providers_page(self.registry.providers(after));
+                let mut page = self.providers_page(asker, after);
                 if let Message::Providers { providers, .. } = &mut page {
                     self.hide_sessions(asker.link, providers);
                 }

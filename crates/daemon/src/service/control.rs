@@ -81,7 +81,7 @@ impl Service {
         let config = session.properties().config;
         passed.check(Named::by(config.log_file_mode, update.log_file.is_some()))?;
         self.count_change(id)?;
-        self.bound_pool(id, &session, &mut update);
+        self.bound_pool(asker, id, &session, &mut update);
         let promise = self.promise_change(id, asker, true);
         if update.log_file.is_none() {
             session.update(update, None, promise.completed_by(|it| (it, None)).done());
@@ -106,8 +106,8 @@ impl Service {
     }
 
     /// A session may get more buffers as far as there is memory; what it may get is its own from now on.
-    fn bound_pool(&mut self, id: u64, session: &Session, update: &mut Update) {
-        let (raw, left) = (session.properties().config, self.sessions.pool_left());
+    fn bound_pool(&mut self, asker: Asker, id: u64, session: &Session, update: &mut Update) {
+        let (raw, left) = (session.properties().config, self.sessions.pool_left(self.is_guest(asker.link)));
         let (Some(asked), Some(entry)) = (&mut update.maximum_buffers, self.sessions.get_mut(id)) else {
             return;
         };

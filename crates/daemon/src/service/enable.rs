@@ -12,7 +12,7 @@ use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
-use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionRef};
+use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
 
 use super::access::rights_to_run;
 use super::wait::Purpose;
@@ -26,18 +26,42 @@ const FOR_EVER: u32 = u32::MAX;
 /// Enable calls of one controller that may be waiting for processes.
 const MAX_WAITS: usize = 64;
 
+/// What a controller asks of a provider.
+#[derive(Debug)]
+pub(super) struct EnableCall {
+    pub(super) provider: Guid,
+    pub(super) code: EnableCode,
+    pub(super) params: EnableParams,
+    /// What the controller calls the provider.
+    pub(super) name: String,
+    pub(super) timeout_ms: u32,
+}
+
+impl EnableCall {
+    /// Refuses a name that is too long, or would do something to the terminal of who reads it.
+    pub(super) fn check_name(&self) -> Result<(), Refusal> {
+        let is_long = self.name.encode_utf16().count() > MAX_PROVIDER_NAME;
+        if is_long || self.name.contains(char::is_control) {
+            let why = format!(
+                "the name of a provider has {MAX_PROVIDER_NAME} characters at most, none of them a control character"
+            );
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        Ok(())
+    }
+}
+
 impl Service {
     /// Enables, disables or asks for state.
     pub(super) fn enable_provider(
         &mut self,
         asker: Asker,
         session: &SessionRef,
-        provider: Guid,
-        code: EnableCode,
-        params: EnableParams,
-        timeout_ms: u32,
+        call: EnableCall,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
+        call.check_name()?;
+        let EnableCall { provider, code, params, name, timeout_ms } = call;
         let (session, running) = self.sessions.find_running(session)?;
         let config = running.properties().config;
         if provider.is_null() {
@@ -52,7 +76,7 @@ impl Service {
         let target = Target::of_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let targets = self.select(target, session, code, &params, scope)?;
+        let targets = self.select(target, (session, &name), code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
@@ -99,14 +123,14 @@ impl Service {
     fn select(
         &mut self,
         target: Target,
-        session: u64,
+        (session, name): (u64, &str),
         code: EnableCode,
         params: &EnableParams,
         scope: Scope,
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
         Ok(match code {
             EnableCode::Enable => {
-                self.registry.enable(target, session, params.clone(), scope)?;
+                self.registry.enable(target, session, params.clone(), scope, name)?;
                 self.targets(target, |_, _| true)
             }
             EnableCode::Disable if self.registry.disable(target, session) => {
@@ -154,13 +178,13 @@ impl Service {
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for number in numbers {
+        for (wish, numbers) in self.registry.wishes(link, numbers, session) {
             let said = self.effects.len();
             let order = match (wait, self.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            self.instruct_one(link, *number, session, code, params, order)?;
+            self.instruct_alike(link, numbers, session, (code, params, wish), order)?;
             if self.effects.len() > said {
                 last_order = Some(order);
             }
@@ -175,31 +199,31 @@ impl Service {
         })
     }
 
-    fn instruct_one(
+    /// Tells registrations of which the session wants the same.
+    fn instruct_alike(
         &mut self,
         link: LinkId,
-        number: u32,
+        numbers: Vec<u32>,
         session: u64,
-        code: EnableCode,
-        params: &EnableParams,
+        (code, params, wish): (EnableCode, &EnableParams, Option<EnableParams>),
         order: u32,
     ) -> Result<(), Refusal> {
-        match (code, self.registry.wish(link, number, session)) {
+        match (code, wish) {
             (EnableCode::CaptureState, wish) => {
                 // The provider is asked at the level and with the masks that the session has set before.
                 let mut asked = params.clone();
                 if let Some(EnableParams { level, match_any, match_all, .. }) = wish {
                     (asked.level, asked.match_any, asked.match_all) = (level, match_any, match_all);
                 }
-                self.tell(link, number, session, code, asked, order);
+                self.tell(link, numbers, session, code, asked, order);
                 Ok(())
             }
             (EnableCode::Enable | EnableCode::Disable, Some(wish)) => {
                 let wish = EnableParams { source: params.source, ..wish };
-                self.switch_on(link, number, session, wish, order)
+                self.switch_on(link, &numbers, session, wish, order)
             }
             (EnableCode::Enable | EnableCode::Disable, None) => {
-                self.switch_off(link, number, session, params.clone(), order);
+                self.switch_off(link, numbers, session, params.clone(), order);
                 Ok(())
             }
         }

@@ -9,11 +9,11 @@
 //! The daemon holds no buffer and no file of such a session. It knows who takes part and what each said last, and passes on what is
 //! asked of all of them.
 //!
-//! 1. A process takes part if it has registered the provider, belongs to the user who started the session (root: to anybody), and passes
-//!    the session's filters: ids of processes that were there, names of programs.
+//! 1. A process takes part if it has registered the provider, belongs to the user who started the session (root: to anybody), is in no group that
+//!    he is not in, and passes the session's filters: ids of processes that were there, names of programs. What other rights it has it looks at itself.
 //! 2. The first process gets the log file's name as given, each later one `NAME_PID`; the plain name is not given twice, for its file is the
 //!    first one's also when that process is gone.
-//! 3. Such sessions are in no list of sessions and not counted with them; there are [`MAX_PRIVATES`] at most. Names are shared with all others, logger ids
+//! 3. Such sessions are in no list of sessions and not counted with them; there are [`limits::MAX_PRIVATES`] at most. Names are shared with all others, logger ids
 //!    with none.
 //! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts. Nobody has to
 //!    wait for the processes of others: those that take part in root's session are given [`OTHERS_WITHIN`], and where filters name them [`ANSWER_WITHIN`] at most.
@@ -24,6 +24,7 @@
 mod act;
 mod answers;
 mod owner;
+mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -36,18 +37,16 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
-use super::sessions::name_is_taken;
+use super::sessions::{is_same_name, name_is_taken};
 use super::{Asker, LinkId};
+use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
+use crate::limits::{self, Claimant};
 use crate::registry::Process;
 
-/// Private sessions at most; each process runs eight of them.
-const MAX_PRIVATES: usize = 256;
 /// Providers that one of them enables.
 const MAX_ENABLES: usize = 64;
-/// Requests about them that may be under way.
-const MAX_PENDING: usize = 256;
 /// Those of one controller that may wait for ever.
 const MAX_PENDING_OF_ONE: usize = 16;
 /// How long processes may take to answer.
@@ -83,16 +82,27 @@ struct Private {
     config: SessionConfig,
     /// The user who started it.
     starter: u32,
+    /// The same with all his groups.
+    identity: Identity,
+    owner: Claimant,
     who: Scope,
     members: BTreeMap<LinkId, Member>,
     /// The file's plain name is taken.
     is_named: bool,
-    enables: BTreeMap<Guid, EnableParams>,
+    enables: BTreeMap<Guid, Enabled>,
     tied_to: Option<LinkId>,
     /// What processes that are gone had to say.
     gone: Properties,
     /// Processes that would not run it, or said nothing at its end.
     turned_away: u64,
+}
+
+/// What it wants of a provider.
+#[derive(Debug)]
+struct Enabled {
+    params: EnableParams,
+    /// What the provider was called by who asked.
+    name: String,
 }
 
 /// A process that takes part.
@@ -122,6 +132,8 @@ enum Purpose {
 #[derive(Debug)]
 struct Pending {
     asker: Option<Asker>,
+    /// Who asked, also when he is gone.
+    claimant: Claimant,
     session: u64,
     purpose: Purpose,
     waiting: BTreeSet<LinkId>,
@@ -138,8 +150,7 @@ impl Privates {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let folded = name.to_lowercase();
-                let is_meant = |it: &Private| it.config.name.to_lowercase() == folded;
+                let is_meant = |it: &Private| is_same_name(&it.config.name, name);
                 self.all.iter().find(|(_, it)| is_meant(it)).map(|(id, _)| *id)
             }
         }
@@ -191,21 +202,31 @@ impl Privates {
     }
 
     /// The same for a controller that may wait for ever: one of them does not take the place of all others.
-    fn next_order_of(&mut self, link: LinkId) -> Result<u32, Refusal> {
+    fn next_order_of(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
         let its = self.pending.values().filter(|it| it.asker.is_some_and(|asker| asker.link == link)).count();
         if its >= MAX_PENDING_OF_ONE {
             let why = "too many calls of this controller are waiting";
             return Err(Refusal::new(Status::ERROR_BUSY, why));
         }
-        self.next_order()
+        self.next_order(claimant)
+    }
+
+    /// Whether somebody may ask something more of processes.
+    fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
+        let held = self.pending.values().map(|it| it.claimant);
+        let busy = |why| Err(Refusal::new(Status::ERROR_BUSY, why));
+        if self.pending.len() >= limits::MAX_PENDING {
+            busy("too many requests about private sessions are under way")
+        } else if !claimant.has_room(held, limits::MAX_PENDING_OF_GUEST, limits::MAX_PENDING_OF_GUESTS) {
+            busy("too many requests of yours about private sessions are under way: wait for some of them")
+        } else {
+            Ok(())
+        }
     }
 
     /// The number of an order to come; 0 means that nobody waits.
-    fn next_order(&mut self) -> Result<u32, Refusal> {
-        if self.pending.len() >= MAX_PENDING {
-            let why = "too many requests about private sessions are under way";
-            return Err(Refusal::new(Status::ERROR_BUSY, why));
-        }
+    fn next_order(&mut self, claimant: Claimant) -> Result<u32, Refusal> {
+        self.check_pending(claimant)?;
         self.last_order = self.last_order.checked_add(1).unwrap_or(1);
         while self.pending.contains_key(&self.last_order) {
             self.last_order = self.last_order.checked_add(1).unwrap_or(1);
@@ -230,6 +251,12 @@ impl Private {
     fn is_for(&self, process: &Process) -> bool {
         let peer = &process.peer;
         (self.starter == 0 || self.starter == peer.uid) && process.is_in(&self.who)
+    }
+
+    /// Whether a process has groups that the starter has not: then it may write where he may not.
+    fn is_outranked_by(&self, process: &Identity) -> bool {
+        let is_his = |group: &u32| *group == self.identity.gid || self.identity.groups.contains(group);
+        self.starter != 0 && !(is_his(&process.gid) && process.groups.iter().all(is_his))
     }
 
     /// The log file of a process: the name as given for who comes first.
@@ -327,6 +354,8 @@ mod tests {
         Private {
             config: SessionConfig::default(),
             starter,
+            identity: Identity::alone(&Peer { pid: 1, uid: starter, gid: starter }),
+            owner: Claimant { uid: starter, is_guest: starter != 0 },
             who: who_takes_part(&Guid::NULL, filters).unwrap(),
             members: BTreeMap::new(),
             is_named: false,
@@ -355,6 +384,17 @@ mod tests {
             let session = private(starter, &[]);
             assert_eq!(session.is_for(&process(me, user)), takes_part, "{starter} in a process of {user}");
         }
+    }
+
+    #[test]
+    fn a_process_in_a_group_that_the_starter_is_not_in_takes_no_part() {
+        let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
+        let is = |groups: &[u32]| Identity::of(&peer, Some(groups.to_vec()));
+        let session = Private { identity: is(&[27, 50]), ..private(1000, &[]) };
+        assert!(!session.is_outranked_by(&is(&[27])) && !session.is_outranked_by(&is(&[])));
+        assert!(session.is_outranked_by(&is(&[27, 42])));
+        assert!(session.is_outranked_by(&Identity { gid: 42, ..is(&[]) }));
+        assert!(!private(0, &[]).is_outranked_by(&is(&[42])), "root's");
     }
 
     #[test]

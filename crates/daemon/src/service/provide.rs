@@ -24,7 +24,7 @@ use traceweir_session::{Identity, SourceId};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
-use super::{Asker, LinkId, Service, refused, warning};
+use super::{Asker, LinkId, Service, refused, told, warning};
 use crate::error::Refusal;
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS};
 use crate::process;
@@ -87,7 +87,7 @@ impl Service {
     ) {
         let Some(process) = self.registry.processes.get(&link) else { return };
         let pid = process.peer.pid;
-        warning!("process {pid}, session {session:#x}: {reason} (status {})", status.0);
+        told!("process {pid} says of session {session:#x}: {reason:?} (status {})", status.0);
         if order != 0
             && let Some(wait) = process.waits_for(order)
         {
@@ -150,58 +150,62 @@ impl Service {
         for session in sessions {
             if let Some(wish) = self.registry.wish(link, registration, session) {
                 // Logged; nobody waits for it.
-                let _ = self.switch_on(link, registration, session, wish, 0);
+                let _ = self.switch_on(link, &[registration], session, wish, 0);
             }
         }
     }
 
-    /// Enables one registration for a session, with a region if the process has none. An error: there can be none.
+    /// Enables some registrations of a process for a session, with a region if it has none. An error: there can be none.
     pub(super) fn switch_on(
         &mut self,
         link: LinkId,
-        number: u32,
+        numbers: &[u32],
         session: u64,
         params: EnableParams,
         order: u32,
     ) -> Result<(), Refusal> {
-        if self.open_region(link, session)?
-            && let Some(registration) = self.registry.registration(link, number)
-        {
-            let mut overtaken = BTreeSet::new();
+        if !self.open_region(link, session)? {
+            return Ok(());
+        }
+        let (mut told, mut overtaken) = (Vec::new(), BTreeSet::new());
+        for number in numbers {
+            let Some(registration) = self.registry.registration(link, *number) else { continue };
             if registration.classic {
-                overtaken = std::mem::take(&mut registration.sessions);
-                overtaken.remove(&session);
+                overtaken.append(&mut registration.sessions);
             }
             registration.sessions.insert(session);
-            self.tell(link, number, session, EnableCode::Enable, params, order);
-            for other in overtaken {
-                self.close_unused(link, other);
-            }
+            told.push(*number);
+        }
+        overtaken.remove(&session);
+        self.tell(link, told, session, EnableCode::Enable, params, order);
+        for other in overtaken {
+            self.close_unused(link, other);
         }
         Ok(())
     }
 
-    /// Disables one registration for a session, and closes the region where it was the last.
+    /// Disables those of some registrations that are enabled for a session, and closes the region where they were the last.
     pub(super) fn switch_off(
         &mut self,
         link: LinkId,
-        number: u32,
+        mut numbers: Vec<u32>,
         session: u64,
         params: EnableParams,
         order: u32,
     ) {
-        let Some(registration) = self.registry.registration(link, number) else { return };
-        if registration.sessions.remove(&session) {
-            self.tell(link, number, session, EnableCode::Disable, params, order);
+        let registry = &mut self.registry;
+        numbers.retain(|it| registry.registration(link, *it).is_some_and(|it| it.sessions.remove(&session)));
+        if !numbers.is_empty() {
+            self.tell(link, numbers, session, EnableCode::Disable, params, order);
             self.close_unused(link, session);
         }
     }
 
-    /// Sends one registration an enable message.
+    /// Sends some registrations of a process an enable message.
     pub(super) fn tell(
         &mut self,
         link: LinkId,
-        registration: u32,
+        registrations: Vec<u32>,
         session: u64,
         code: EnableCode,
         mut params: EnableParams,
@@ -212,7 +216,10 @@ impl Service {
             config.is_some_and(|it| it.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);
         params.property &= !PROPERTY_INDEPENDENT;
         params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
-        self.send(link, 0, Message::Enable { order, registration, session, code, params: Box::new(params) });
+        if !registrations.is_empty() {
+            let params = Box::new(params);
+            self.send(link, 0, Message::Enable { order, registrations, session, code, params });
+        }
     }
 
     /// Makes sure that the process has a region for the session. `false`: process or session are gone, or the session is not for it.
@@ -254,7 +261,7 @@ impl Service {
     fn is_another(&mut self, session: u64, pid: u32) -> Refusal {
         let why =
             format!("process {pid} has ended, and its id may be another's: what it connected is not used");
-        warning!("session {session:#x}: {why}");
+        told!("session {session:#x}: {why}");
         if let Some(entry) = self.sessions.get_mut(session) {
             entry.turned_away = entry.turned_away.saturating_add(1);
         }
@@ -289,6 +296,17 @@ impl Service {
             );
         }
         self.send(link, 0, Message::CloseSession { order, session });
+    }
+
+    /// A process is about to be dropped for not reading. What it writes until it is back is counted nowhere: as one event, so that the loss shows.
+    pub(crate) fn does_not_read(&mut self, link: LinkId) {
+        let regions =
+            self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());
+        for session in regions {
+            if let Some(entry) = self.sessions.get_mut(*session) {
+                entry.turned_away = entry.turned_away.saturating_add(1);
+            }
+        }
     }
 
     /// A process is gone: what it published is collected, nothing is waited for.

@@ -17,7 +17,7 @@ use traceweir_transport::message::{Properties, SessionRef};
 
 use super::{Asker, LinkId, Who};
 use crate::error::Refusal;
-use crate::limits;
+use crate::limits::{self, Claimant};
 use crate::logfile::Claim;
 
 /// How far a session has come.
@@ -56,6 +56,8 @@ pub(super) struct Entry {
     pub(super) changes: usize,
     /// Who started it.
     pub(super) starter: Who,
+    /// The same, for what he may use up.
+    pub(super) owner: Claimant,
     /// The connection whose end is its end.
     pub(super) tied_to: Option<LinkId>,
     /// How far it is.
@@ -105,28 +107,39 @@ impl Sessions {
 
     /// Whether a session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
-        if self.named(name).is_some() {
+        // A name that is the GUID of another would be two sessions to whoever stops one by it.
+        if self.known(&SessionRef::Name(name.to_owned())).is_some() {
             return Err(name_is_taken(name));
         }
-        if self.all.values().any(|entry| entry.guid == *guid) {
+        let is_taken = |entry: &Entry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
+        if self.all.values().any(is_taken) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
         Ok(())
     }
 
-    /// Whether there may be another session.
-    pub(super) fn check_room(&self) -> Result<(), Refusal> {
+    /// Whether somebody may have another session.
+    pub(super) fn check_room(&self, who: Claimant) -> Result<(), Refusal> {
+        let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         if self.all.len() >= self.most {
-            let why = format!("{} sessions are running, which is the limit", self.most);
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            return full(format!("{} sessions are running, which is the limit", self.most));
+        }
+        let (of_guest, of_guests) =
+            (limits::sessions_of_guest(self.most), limits::sessions_of_guests(self.most));
+        if !who.has_room(self.all.values().map(|entry| entry.owner), of_guest, of_guests) {
+            return full(format!(
+                "of {} sessions users other than root and the daemon's own may run {of_guests}, and each of them {of_guest}: stop some",
+                self.most
+            ));
         }
         Ok(())
     }
 
     /// Bytes that the buffers of another session may take.
-    pub(super) fn pool_left(&self) -> u64 {
+    pub(super) fn pool_left(&self, is_guest: bool) -> u64 {
         let taken: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
-        self.pool_budget.saturating_sub(taken)
+        let budget = if is_guest { limits::pool_of_guests(self.pool_budget) } else { self.pool_budget };
+        budget.saturating_sub(taken)
     }
 
     /// An id for a session to come. [`check_room`](Self::check_room) has said that there is room.
@@ -184,7 +197,7 @@ impl Sessions {
     fn remembered(&self, reference: &SessionRef) -> Option<&Properties> {
         let is_meant = |outcome: &&Properties| match reference {
             SessionRef::Id(id) => outcome.id == *id,
-            SessionRef::Name(name) => outcome.config.name.to_lowercase() == name.to_lowercase(),
+            SessionRef::Name(name) => is_same_name(&outcome.config.name, name),
         };
         self.outcomes.iter().find(is_meant)
     }
@@ -253,8 +266,7 @@ impl Sessions {
     }
 
     fn named(&self, name: &str) -> Option<u64> {
-        let folded = name.to_lowercase();
-        self.all.iter().find(|(_, entry)| entry.name.to_lowercase() == folded).map(|(id, _)| *id)
+        self.all.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
     }
 
     /// How all are, by id.
@@ -289,6 +301,12 @@ impl Sessions {
     }
 }
 
+/// Whether two names are one: case does not count, and neither do the braces of a GUID.
+pub(super) fn is_same_name(a: &str, b: &str) -> bool {
+    let guid = |name: &str| name.parse::<Guid>().ok();
+    a.to_lowercase() == b.to_lowercase() || guid(a).is_some_and(|a| guid(b) == Some(a))
+}
+
 /// The refusal for a name that a session has.
 pub(super) fn name_is_taken(name: &str) -> Refusal {
     Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running"))
@@ -315,8 +333,27 @@ mod tests {
             changes: 0,
             tied_to: None,
             starter: Who(None),
+            owner: Claimant { uid: 0, is_guest: false },
             state,
         }
+    }
+
+    #[test]
+    fn guests_cannot_take_the_last_sessions_nor_one_of_them_all() {
+        let mut sessions = Sessions::new(64);
+        let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
+        let mut start_all = |who: Claimant| {
+            let mut started = 0;
+            while sessions.check_room(who).is_ok() {
+                let id = sessions.next_id();
+                sessions.insert(id, Entry { owner: who, pool_bytes: 0, ..entry("s", id.into()) });
+                started += 1;
+            }
+            assert_eq!(sessions.check_room(who).unwrap_err().status.0, 1450);
+            started
+        };
+        assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
+        assert_eq!(Sessions::new(64).pool_left(true) / 3, Sessions::new(64).pool_left(false) / 4);
     }
 
     #[test]
@@ -330,14 +367,34 @@ mod tests {
         assert_eq!(status("ÅNGSTRÖM", 2), 183);
         assert_eq!(status("other", 1), 183);
         assert_eq!(status("other", 2), 0);
+        let (bare, braced) = (Guid::from_u128(1).to_string(), format!("{{{}}}", Guid::from_u128(1)));
+        assert_eq!(
+            (status(&bare, 2), status(&braced, 2)),
+            (183, 183),
+            "the GUID of a session is a name of it"
+        );
         let id = sessions.next_id();
         sessions.insert(id, entry("b", 2));
-        assert_eq!(sessions.check_room().unwrap_err().status.0, 1450);
+        let root = Claimant { uid: 0, is_guest: false };
+        assert_eq!(sessions.check_room(root).unwrap_err().status.0, 1450);
         assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
         for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
             assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
             assert_eq!(sessions.outcome(&nothing).unwrap_err().status.0, 87);
         }
+    }
+
+    #[test]
+    fn both_spellings_of_a_guid_name_one_session() {
+        let mut sessions = Sessions::new(4);
+        let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
+        let id = sessions.next_id();
+        sessions.insert(id, entry(&braced, 1));
+        for name in [&bare, &braced, &bare.to_uppercase()] {
+            assert_eq!(sessions.known(&SessionRef::Name(name.clone())), Some(id), "{name}");
+            assert_eq!(sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status.0, 183, "{name}");
+        }
+        assert_eq!(sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status.0, 183);
     }
 
     #[test]

@@ -48,7 +48,9 @@ impl Service {
         let (name, guid) = (raw.name.clone(), raw.guid);
         // The published order puts the room on the disk before the number of sessions and their memory.
         let terms = Terms::of_log(raw, owner.uid);
-        let config = match self.sessions.check_room().and_then(|()| self.fit(config)) {
+        let claimant = self.claimant(asker);
+        let room = self.sessions.check_room(claimant);
+        let config = match room.and_then(|()| self.fit(config, claimant.is_guest)) {
             Ok(config) => config,
             Err(refusal) => return self.refuse_after_look(asker, passed, terms, refusal),
         };
@@ -61,15 +63,26 @@ impl Service {
         if is_generated {
             self.sessions.generated.insert(guid);
         }
-        let entry = Entry { name, guid, file, pool_bytes, turned_away, changes, tied_to, starter, state };
+        let entry = Entry {
+            name,
+            guid,
+            file,
+            pool_bytes,
+            turned_away,
+            changes,
+            tied_to,
+            starter,
+            owner: claimant,
+            state,
+        };
         self.sessions.insert(id, entry);
         self.launch(id, config, (passed, terms), (pid, owner));
         Ok(())
     }
 
     /// With fewer buffers at most, where all sessions together would take too much of the memory.
-    pub(super) fn fit(&self, config: Config) -> Result<Config, Refusal> {
-        let (raw, left) = (config.properties(), self.sessions.pool_left());
+    pub(super) fn fit(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
+        let (raw, left) = (config.properties(), self.sessions.pool_left(is_guest));
         if pool_bytes(raw, raw.maximum_buffers) <= left {
             return Ok(config);
         }

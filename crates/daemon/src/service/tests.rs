@@ -3,6 +3,8 @@
 mod private;
 mod told;
 
+use std::collections::BTreeSet;
+
 use super::*;
 use std::sync::Arc;
 
@@ -159,7 +161,14 @@ fn sessions_that_are_not_there_are_4201() {
         say(
             &mut service,
             1,
-            Message::EnableProvider { session: session.clone(), provider, code, params, timeout_ms: 0 },
+            Message::EnableProvider {
+                session: session.clone(),
+                provider,
+                code,
+                params,
+                name: String::new(),
+                timeout_ms: 0,
+            },
         );
         say(&mut service, 2, Message::OpenConsumer { session });
         let heard = heard(&mut service);
@@ -196,12 +205,12 @@ fn registering_and_leaving_keep_the_registry_in_step() {
         },
     );
     assert_eq!(heard(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
-    assert_eq!(service.registry.providers(None).count(), 1);
+    assert_eq!(service.registry.providers(None, &BTreeSet::new()).count(), 1);
     say(&mut service, 1, Message::Unregister { registration: 4 });
     say(&mut service, 1, Message::Ack { order: 12345 });
     assert_eq!(heard(&mut service), ["1 Done"]);
     service.disconnected(1);
-    assert!(service.registry.providers(None).next().is_none());
+    assert!(service.registry.providers(None, &BTreeSet::new()).next().is_none());
 }
 
 #[test]
@@ -252,7 +261,14 @@ fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -
 fn enable(session: u64, timeout_ms: u32) -> Message {
     let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
     let params = Box::new(EnableParams::default());
-    Message::EnableProvider { session: SessionRef::Id(session), provider, code, params, timeout_ms }
+    Message::EnableProvider {
+        session: SessionRef::Id(session),
+        provider,
+        code,
+        params,
+        name: String::new(),
+        timeout_ms,
+    }
 }
 
 #[test]
@@ -362,6 +378,7 @@ fn who_left_or_is_wanted_no_more_gets_no_region_later() {
         provider: Guid::from_u128(1),
         code: EnableCode::Disable,
         params: Box::default(),
+        name: String::new(),
         timeout_ms: 0,
     };
     say(&mut service, 1, disable);
@@ -406,7 +423,7 @@ fn all_sessions_together_take_a_bounded_part_of_the_memory() {
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
     let updated = service.sessions.properties(second).unwrap().config.maximum_buffers;
     assert_eq!(updated, 2 * least + 7);
-    assert_eq!(service.sessions.pool_left(), 0);
+    assert_eq!(service.sessions.pool_left(false), 0);
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{LinkId, Service, warning};
+use super::{LinkId, Service, told};
 use crate::error::Refusal;
 
 /// How long until it is tried again.
@@ -38,7 +38,7 @@ impl Service {
         if !self.unserved.all.insert((link, session)) {
             return;
         }
-        warning!("process {pid} gets no region for session {session:#x}: {why}");
+        told!("process {pid} gets no region for session {session:#x}: {why}");
         if let Some(entry) = self.sessions.get_mut(session) {
             entry.turned_away = entry.turned_away.saturating_add(1);
         }
@@ -62,9 +62,9 @@ impl Service {
 
     /// Enables what a session wants of a process; `false` when there is still no region. Nothing may be wanted any more.
     fn serve(&mut self, link: LinkId, session: u64) -> bool {
-        self.registry
-            .wanting(link, session)
-            .into_iter()
-            .all(|(number, params)| self.switch_on(link, number, session, params, 0).is_ok())
+        let wanting = self.registry.wanting(link, session);
+        let wishes = self.registry.wishes(link, &wanting, session).into_iter();
+        let mut wishes = wishes.filter_map(|(wish, numbers)| Some((wish?, numbers)));
+        wishes.all(|(wish, numbers)| self.switch_on(link, &numbers, session, wish, 0).is_ok())
     }
 }

@@ -16,15 +16,15 @@ use crate::util::{
     to_file,
 };
 
-const ANN: u32 = 64_311;
-const BOB: u32 = 64_312;
+pub(crate) const ANN: u32 = 64_311;
+pub(crate) const BOB: u32 = 64_312;
 /// A group of Bob's, besides his own.
 const CLUB: u32 = 64_390;
-const SESSION: Guid = Guid::from_u128(0xACCE_5500);
+pub(crate) const SESSION: Guid = Guid::from_u128(0xACCE_5500);
 const DENIED: u32 = 5;
 
 /// Becoming somebody else takes root.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     can(rustix::process::geteuid().is_root(), "root", "becoming other users takes root")
 }
 
@@ -42,7 +42,7 @@ fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
     std::thread::spawn(connect).join().unwrap()
 }
 
-fn client_of(daemon: &Daemon, uid: u32, role: Role) -> Client {
+pub(crate) fn client_of(daemon: &Daemon, uid: u32, role: Role) -> Client {
     Client::welcome(connection_of(daemon, uid), role)
 }
 
@@ -55,7 +55,7 @@ fn set_access(object: Guid, operation: u32, sid: Sid, rights: Rights, allow: boo
     Message::SetAccess { object, operation, sid: sid.to_bytes(), rights: rights.0, allow }
 }
 
-fn grant(root: &mut Client, object: Guid, sid: Sid, rights: Rights) {
+pub(crate) fn grant(root: &mut Client, object: Guid, sid: Sid, rights: Rights) {
     assert_eq!(root.ask(set_access(object, 2, sid, rights, true)), Message::Done);
 }
 
@@ -116,7 +116,14 @@ fn each_operation_of_a_controller_needs_its_right() {
         else {
             unreachable!()
         };
-        Message::EnableProvider { session: SessionRef::Name("s".into()), provider, code, params, timeout_ms }
+        Message::EnableProvider {
+            session: SessionRef::Name("s".into()),
+            provider,
+            code,
+            params,
+            name: String::new(),
+            timeout_ms,
+        }
     });
     assert_eq!(at_the_door(&daemon, BOB, Role::Controller), DENIED, "what Ann was granted is not Bob's");
 

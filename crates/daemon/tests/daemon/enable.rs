@@ -6,7 +6,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_EXECUTABLE_NAME as EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID as PID,
 };
-use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message};
+use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, SessionRef};
 
 use crate::util::*;
 
@@ -55,6 +55,32 @@ fn a_registration_hears_what_was_enabled_ahead_of_it() {
 }
 
 #[test]
+fn what_a_provider_is_called_is_remembered_with_its_enable_and_kept_fit_to_print() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let called = |name: &str| {
+        let (session, code) = (SessionRef::Id(session), EnableCode::Enable);
+        let (params, name) = (Box::default(), name.to_owned());
+        Message::EnableProvider { session, provider: PROVIDER, code, params, name, timeout_ms: 0 }
+    };
+    let mut name_of = |message: Message, status: u32| {
+        assert_eq!(controller.status(message), status);
+        let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None })
+        else {
+            panic!("another answer")
+        };
+        providers.first().map(|it| it.sessions[0].name.clone()).unwrap_or_default()
+    };
+    assert_eq!(name_of(called("\u{1b}[2J"), 87), "", "nothing that a terminal obeys");
+    assert_eq!(name_of(called(&"n".repeat(256)), 87), "");
+    assert_eq!(name_of(called("My Provider"), 0), "My Provider");
+    assert_eq!(name_of(called(""), 0), "My Provider", "who gives none changes none");
+    let long = "é".repeat(255);
+    assert_eq!(name_of(called(&long), 0), long);
+}
+
+#[test]
 fn every_registration_in_every_process_is_told_and_waited_for() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
@@ -67,21 +93,19 @@ fn every_registration_in_every_process_is_told_and_waited_for() {
     let params = EnableParams { source, ..EnableParams::default() };
     controller.say(&enable_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
     one.hear_region(session);
-    let (first, second) = (one.hear_enable(), one.hear_enable());
-    assert_eq!((first.1, second.1), (1, 2));
-    assert_eq!(first.4.source, source);
-    assert!(0 < first.0 && first.0 < second.0);
+    let told = one.hear_enables();
+    assert_eq!((told.1, told.4.source), (vec![1, 2], source));
     two.hear_region(session);
-    let third = two.hear_enable();
-    two.acknowledge(third.0);
-    one.acknowledge(first.0);
+    let other = two.hear_enable();
+    two.acknowledge(other.0);
+    one.acknowledge(told.0 - 1);
     controller.assert_quiet();
-    one.acknowledge(second.0);
+    one.acknowledge(told.0);
     assert_eq!(controller.hear(), Message::Done);
 
     controller.say(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
-    let order = one.hear_enable().0;
-    assert_eq!(one.hear_enable().3, EnableCode::Disable);
+    let (order, _, _, code, _) = one.hear_enables();
+    assert_eq!(code, EnableCode::Disable);
     assert!(one.hear_close(session) > order);
     let order = two.hear_enable().0;
     two.hear_close(session);
@@ -193,23 +217,16 @@ fn a_process_filter_enables_those_processes_and_no_others() {
 
     filter(&[other.0.id(), own]);
     provider.hear_region(session);
-    let told = provider.hear_enable();
-    assert_eq!((told.1, told.3, told.4.level), (1, EnableCode::Enable, 4));
+    let told = provider.hear_enables();
+    assert_eq!((told.1, told.3, told.4.level), (vec![1, 2], EnableCode::Enable, 4));
     assert_eq!(told.4.filters, [], "carried out already");
-    assert_eq!(provider.hear_enable().1, 2);
     provider.register(3, PROVIDER);
     assert_eq!(provider.hear_enable().1, 3, "the process was there when the call was made");
     assert_eq!(provider.hear(), Message::Registered { registration: 3 });
 
     filter(&[other.0.id()]);
-    for registration in 1..=3 {
-        let told = provider.hear_enable();
-        assert_eq!(
-            (told.1, told.3),
-            (registration, EnableCode::Disable),
-            "each call replaces the one before"
-        );
-    }
+    let told = provider.hear_enables();
+    assert_eq!((told.1, told.3), (vec![1, 2, 3], EnableCode::Disable), "each call replaces the one before");
     provider.hear_close(session);
 }
 
@@ -260,9 +277,10 @@ fn a_registration_that_cannot_be_enabled_leaves_the_others_of_its_process_alone(
     provider.register_quietly(2, PROVIDER);
     controller.say(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
     provider.hear_region(session);
-    let (first, second) = (provider.hear_enable().0, provider.hear_enable().0);
-    provider.say(&failed(first, Some(1), session));
-    provider.acknowledge(second);
+    let Message::Enable { order, registrations, .. } = provider.hear() else { panic!("no enable") };
+    assert_eq!(registrations, [1, 2]);
+    provider.say(&failed(order, Some(1), session));
+    provider.acknowledge(order);
     assert_eq!(status(&controller.hear()), 1450);
     until("the region stays", || controller.query(session).processes == 1);
     // Only the second is enabled, and told of the end.
@@ -329,4 +347,43 @@ fn programs_are_meant_by_name_now_and_later() {
         let message = enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0);
         assert_eq!(controller.status(message), status, "{names:?}");
     }
+}
+
+#[test]
+fn large_filters_are_said_once_to_a_process_with_many_registrations() {
+    const MANY: u32 = 1024;
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("s")).id;
+    let mut provider = daemon.provider();
+    for number in 1..=MANY {
+        provider.register_quietly(number, PROVIDER);
+    }
+    let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
+    let params = EnableParams { level: 4, filters, ..EnableParams::default() };
+    // Several times in a row, and nobody reads: what is queued stays small.
+    for _ in 0..20 {
+        let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
+        assert_eq!(controller.ask(call), Message::Done);
+    }
+    controller.say(&enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
+    provider.hear_region(session);
+    for round in 0..=20 {
+        let Message::Enable { order, registrations, params: told, .. } = provider.hear() else { panic!() };
+        assert_eq!((registrations.len(), *told == params), (MANY as usize, true));
+        assert_eq!(order != 0, round == 20);
+        if order != 0 {
+            provider.acknowledge(order);
+        }
+    }
+    assert_eq!(controller.hear(), Message::Done);
+    controller.say(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
+    let Message::Enable { order, registrations, code: EnableCode::Disable, .. } = provider.hear() else {
+        panic!()
+    };
+    assert_eq!(registrations, (1..=MANY).collect::<Vec<_>>());
+    let close = provider.hear_close(session);
+    provider.acknowledge(order);
+    provider.acknowledge(close);
+    assert_eq!(controller.hear(), Message::Done);
 }

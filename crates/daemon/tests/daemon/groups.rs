@@ -191,7 +191,8 @@ fn the_newest_session_has_a_classic_provider_and_the_older_is_closed_there() {
     assert_eq!(provider.hear_enable().2, b);
     assert_eq!(provider.hear(), Message::Registered { registration: 2 });
     controller.disable(b, PROVIDER);
-    assert_eq!((provider.hear_enable().1, provider.hear_enable().3), (1, EnableCode::Disable));
+    let told = provider.hear_enables();
+    assert_eq!((told.1, told.3), (vec![1, 2], EnableCode::Disable));
     provider.hear_close(b);
     classic(&mut provider, 3);
     provider.hear_region(a);

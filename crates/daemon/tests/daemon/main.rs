@@ -12,4 +12,5 @@ mod life;
 mod modes;
 mod private;
 mod provide;
+mod turns;
 mod util;

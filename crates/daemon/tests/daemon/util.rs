@@ -197,11 +197,18 @@ impl Client {
         self.connection.send(0, &Message::Ack { order }, &[], PATIENCE).unwrap();
     }
 
-    /// An `Enable` comes: order, registration, session, code, parameters.
+    /// An `Enable` of one registration comes: order, registration, session, code, parameters.
     pub(crate) fn hear_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
+        let (order, registrations, session, code, params) = self.hear_enables();
+        let [registration] = registrations[..] else { panic!("not of one: {registrations:?}") };
+        (order, registration, session, code, params)
+    }
+
+    /// An `Enable` comes: order, registrations, session, code, parameters.
+    pub(crate) fn hear_enables(&mut self) -> (u32, Vec<u32>, u64, EnableCode, EnableParams) {
         match self.hear() {
-            Message::Enable { order, registration, session, code, params } => {
-                (order, registration, session, code, *params)
+            Message::Enable { order, registrations, session, code, params } => {
+                (order, registrations, session, code, *params)
             }
             other => panic!("no enable: {other:?}"),
         }
@@ -274,7 +281,14 @@ pub(crate) fn enable_with(
     timeout_ms: u32,
 ) -> Message {
     let params = Box::new(params);
-    Message::EnableProvider { session: SessionRef::Id(session), provider, code, params, timeout_ms }
+    Message::EnableProvider {
+        session: SessionRef::Id(session),
+        provider,
+        code,
+        params,
+        name: String::new(),
+        timeout_ms,
+    }
 }
 
 pub(crate) fn status(message: &Message) -> u32 {

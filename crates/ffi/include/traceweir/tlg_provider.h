@@ -98,7 +98,9 @@ typedef HRESULT TLG_STATUS;
 
 struct _tlgProvider_t {
     ULONG LevelPlus1;
-    ULONG TraitsSize;
+    UINT16 TraitsSize;
+    /* Whether registering has come to the traits: until then events name theirs themselves. */
+    UINT16 IsTyped;
     ULONGLONG KeywordAny;
     ULONGLONG KeywordAll;
     REGHANDLE RegHandle;
@@ -169,7 +171,7 @@ struct _tlgModule_t {
 #define _TLG_STORAGE(storage, guid)                                                                  \
     _TLG_STATIC_ASSERT(sizeof(_tlgTraits_##storage) < 0xFFFF, "the name of the provider is too long"); \
     static struct _tlgProvider_t storage __attribute__((unused)) = {                                 \
-        0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
+        0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
 
 /* A Win32 status as functions here return it. */
 static inline __attribute__((unused)) TLG_STATUS _tlg_status(ULONG code) {
@@ -231,6 +233,11 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(Trac
 _TLG_COLD VOID NTAPI _tlg_enabled_changed(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
                                           PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     struct _tlgProvider_t *provider = (struct _tlgProvider_t *)context;
+    if (!__atomic_exchange_n(&provider->IsTyped, 1, __ATOMIC_RELAXED)) {
+        /* While it is being registered: the callback, and any thread that it lets write, may do so before there are traits. */
+        UINT8 yes = 1;
+        (void)TraceLoggingSetInformation(provider, EventProviderUseDescriptorType, &yes, sizeof yes);
+    }
     if (enabled == EVENT_CONTROL_CODE_DISABLE_PROVIDER) {
         __atomic_store_n(&provider->LevelPlus1, 0, __ATOMIC_RELAXED);
     } else if (enabled == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
@@ -251,11 +258,13 @@ _TLG_COLD TLG_STATUS TraceLoggingRegisterEx(TraceLoggingHProvider handle, PENABL
     assert(provider->RegHandle == 0 && "the provider is registered already");
     provider->Callback = callback;
     provider->CallbackContext = context;
+    provider->IsTyped = 0;
     status = TLG_EVENT_REGISTER(&provider->Id, _tlg_enabled_changed, provider, &provider->RegHandle);
     if (status == ERROR_SUCCESS) {
         /* A runtime that cannot take traits still takes events: they carry them too. */
         (void)TraceLoggingSetInformation(handle, EventProviderSetTraits, (PVOID)(ULONG_PTR)provider->Traits,
                                          provider->TraitsSize);
+        __atomic_store_n(&provider->IsTyped, 1, __ATOMIC_RELAXED);
     }
     return _tlg_status(status);
 }

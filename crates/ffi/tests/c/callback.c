@@ -1,4 +1,5 @@
-/* An enable callback: told of the session that is there already, before the registration returns, and of its end. */
+/* An enable callback: told of the session that is there already, before the registration returns, and of its end.
+ * What it writes then is recorded: the handle is stored already. */
 #include <evntprov.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,6 +17,7 @@ static struct {
     EVENT_FILTER_DESCRIPTOR filter;
     UCHAR data[8];
 } told;
+static REGHANDLE reg;
 
 static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
                           PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
@@ -32,12 +34,18 @@ static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
         told.filter = *filter;
         memcpy(told.data, (const void *)(ULONG_PTR)filter->Ptr, filter->Size < 8 ? filter->Size : 8);
     }
+    if (code == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
+        static const EVENT_DESCRIPTOR rundown = {77, 0, 0, 4, 0, 0, 0x10};
+        EVENT_DATA_DESCRIPTOR data;
+        EventDataDescCreate(&data, "early", 5);
+        IS(ERROR_SUCCESS, EventWrite(reg, &rundown, 1, &data));
+    }
     atomic_fetch_add(&told.calls, 1);
 }
 
 int main(void) {
     static const GUID zero;
-    REGHANDLE first, reg;
+    REGHANDLE first;
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &first));
     WAIT_UNTIL(EventProviderEnabled(first, 4, 0x10));
     IS(ERROR_SUCCESS, EventRegister(&Provider, enabled, &told, &reg));

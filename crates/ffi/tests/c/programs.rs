@@ -233,11 +233,12 @@ fn a_callback_is_told_of_the_session_with_its_context() {
     line.clear();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "captured\n");
-    session.stop(0, |_| ());
+    let written = session.stop(0, |record| (record.descriptor().id, record.payload().to_vec()));
+    assert_eq!(written, [(77, b"early".to_vec())], "by the callback, while the registration was on its way");
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(rows(&rest) >= 12);
+    assert!(rows(&rest) >= 13);
 }
 
 #[test]

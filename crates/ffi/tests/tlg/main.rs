@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   declarations.txt ─▶ table ─┬─▶ generate: a C program ─▶ compiler ─▶ what the macros hand over ─┐
+//!                              ├─▶ generate_rust: a Rust program ─▶ cargo ─▶ what a session records ┤
 //!                              └─▶ the metadata builder of traceweir-format ──────────────────────┴─▶ equal, byte for byte
 //! ```
 //!
@@ -18,10 +19,12 @@ mod activity;
 mod checked;
 mod compiler;
 mod generate;
+mod generate_rust;
 mod kinds;
 mod metadata;
 mod recorded;
 mod rules;
+mod rust;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;

@@ -10,6 +10,7 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::ExtType;
 
 use crate::compiler::{Compiler, GCC, Workbench, compilers, cpp_compilers};
@@ -17,12 +18,12 @@ use crate::generate::{self, Runtime};
 use crate::support::{Daemon, Link, Workshop, expect_success, here};
 use crate::table::{self, Declaration};
 
-/// The provider of the generated program.
-const TABLE: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
+/// The provider of the generated programs.
+pub(crate) const TABLE: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
 
 /// An event as it was recorded.
-struct Recorded {
-    metadata: Vec<u8>,
+pub(crate) struct Recorded {
+    pub(crate) metadata: Vec<u8>,
     traits: Vec<u8>,
     payload: Vec<u8>,
     descriptor: (u16, u8, u8, u8, u8, u64),
@@ -83,10 +84,19 @@ fn recorded(decoder: &mut Decoder, record: &Record<'_>) -> Recorded {
 
 /// What a session records of a program linked with the library.
 fn record(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<Recorded> {
-    let (workshop, daemon) = (Workshop::new(), Daemon::new());
+    let workshop = Workshop::new();
     let program = workshop.build(compiler.program, source, &[compiler.standards()[0]], link);
-    let session = daemon.record("table", &[provider], &EnableParams::default());
-    expect_success(&mut daemon.command(&program));
+    record_program(&program, provider)
+}
+
+/// What a session records of a program.
+///
+/// All levels and keywords are asked for by name: the published crates for Rust take the zeros that stand for them as they are.
+pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<Recorded> {
+    let daemon = Daemon::new();
+    let params = EnableParams { level: u8::MAX, match_any: u64::MAX, ..EnableParams::default() };
+    let session = daemon.record("table", &[provider], &params);
+    expect_success(&mut daemon.command(program));
     let mut decoder = Decoder::new();
     session.stop(0, |r| recorded(&mut decoder, r))
 }
@@ -104,17 +114,24 @@ fn check_decoded(shown: &str) {
     assert_eq!(shown.lines().count(), expected.lines().count());
 }
 
-/// Checks one event, and gives it as text where it can be decoded.
-fn check(event: &Declaration, got: &Recorded) -> String {
+/// Checks what an event says besides its metadata.
+pub(crate) fn check_all_but_metadata(event: &Declaration, got: &Recorded) {
     let want = event.descriptor();
-    assert_eq!(got.metadata, event.metadata(), "{}", event.name);
     assert_eq!(got.payload, event.payload(), "{}", event.name);
     assert_eq!(got.traits, b"\x08\0Table\0", "{}", event.name);
     let (id, version, channel, level, opcode, keyword) = got.descriptor;
     assert_eq!(
         [&id.to_le_bytes()[..], &[version, channel, level, opcode, 0, 0], &keyword.to_le_bytes()].concat(),
-        want
+        want,
+        "{}",
+        event.name
     );
+}
+
+/// Checks one event, and gives it as text where it can be decoded.
+fn check(event: &Declaration, got: &Recorded) -> String {
+    assert_eq!(got.metadata, event.metadata(), "{}", event.name);
+    check_all_but_metadata(event, got);
     // What packed fields carry in the table is not what their types say.
     if event.name.starts_with("Packed") {
         return String::new();
@@ -143,6 +160,30 @@ fn a_program_linked_statically_records_the_same() {
     let events = record(GCC, &source, Link::Static, TABLE);
     assert_eq!(events.len(), table.len());
     table.iter().zip(&events).for_each(|(event, got)| drop(check(event, got)));
+}
+
+#[test]
+fn what_the_callback_writes_during_a_registration_is_recorded() {
+    let (workshop, daemon) = (Workshop::new(), Daemon::new());
+    let (own, group) = (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
+    for (enabled, property, flags) in [
+        (own, 0, &[][..]),
+        (own, 0, &["-DWITH_GROUP"]),
+        (group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, &["-DWITH_GROUP"]),
+    ] {
+        let program = workshop.build("gcc", &here("tests/tlg/rundown.c"), flags, Link::Shared);
+        let session = daemon.record("rundown", &[Guid::from_u128(enabled)], &EnableParams { property, ..EnableParams::default() });
+        expect_success(&mut daemon.command(&program));
+        let mut decoder = Decoder::new();
+        let events = session.stop(0, |r| recorded(&mut decoder, r));
+        let lines: Vec<_> = events.iter().map(|e| e.decoded.clone().expect("it decodes")).collect();
+        let line = |name: &str, values: &str| (name.to_owned(), values.to_owned());
+        let wanted = ["turn=1", "turn=2"].map(|turn| [line("State", "code=1"), line("After", turn)]);
+        assert_eq!(lines, wanted.concat(), "{flags:?}");
+        assert!(
+            events.iter().all(|e| e.traits == events[0].traits && e.traits[2..].starts_with(b"Rundown\0"))
+        );
+    }
 }
 
 /// The lines of an example's trace.

@@ -76,11 +76,16 @@ fn what(word: &str) -> What {
 }
 
 impl Declaration {
-    fn last(&self, key: &str, default: u64) -> u64 {
-        self.attributes.iter().rev().find(|(k, _)| k == key).map_or(default, |(_, v)| *v)
+    /// What an attribute is set to in the end, if it is written.
+    pub(crate) fn given(&self, key: &str) -> Option<u64> {
+        self.attributes.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v)
     }
 
-    fn all(&self, key: &str) -> u64 {
+    pub(crate) fn last(&self, key: &str, default: u64) -> u64 {
+        self.given(key).unwrap_or(default)
+    }
+
+    pub(crate) fn all(&self, key: &str) -> u64 {
         self.attributes.iter().filter(|(k, _)| k == key).fold(0, |all, (_, v)| all | v)
     }
 

@@ -243,6 +243,10 @@ impl Shared {
     /// Changes the number of buffers, within the same bounds as at the start.
     pub(crate) fn set_maximum_buffers(&self, wanted: u32) {
         let mut config = locked(&self.config);
+        // The memory of a flight recorder is its minimum.
+        if Mode(config.log_file_mode).is_buffering() {
+            return;
+        }
         let least = config.minimum_buffers;
         config.maximum_buffers = wanted.clamp(least, self.affordable_buffers.max(least));
         self.pool.set_maximum(config.maximum_buffers);

@@ -118,7 +118,7 @@ messages! {
     0x12 Ack { order },
     0x13 Registered { registration },
     0x14 Region { session, params },
-    0x15 Enable { order, registration, session, code, params },
+    0x15 Enable { order, registrations, session, code, params },
     0x16 CloseSession { order, session },
     0x17 Failed { order, registration, session, status, reason },
     0x18 SetTraits { registration, traits },
@@ -132,7 +132,7 @@ messages! {
     0x22 Properties(properties),
     0x23 QueryAll { from },
     0x24 Sessions { total, sessions },
-    0x25 EnableProvider { session, provider, code, params, timeout_ms },
+    0x25 EnableProvider { session, provider, code, params, name, timeout_ms },
     0x26 QueryProviders { after },
     0x27 Providers { more, providers },
     0x28 SetAccess { object, operation, sid, rights, allow },
@@ -175,9 +175,11 @@ fields! {
     LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, }
     Filter { kind: u32, data: Vec<u8>, }
     EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
-    EnableEntry { session: u64, level: u8, any: u64, all: u64, property: u32, filters: Vec<u32>, }
+    EnableEntry {
+        session: u64, level: u8, any: u64, all: u64, property: u32, filters: Vec<Filter>, name: String, traced: u32,
+    }
     ProviderEntry {
-        provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
+        provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, privates: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
         is_classic: bool,
     }
 }

@@ -15,14 +15,16 @@
 use traceweir_format::Guid;
 
 use super::wire::{HEAD_BYTES, Wire, short};
-use super::{MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry};
+use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry};
 
 /// Room for entries behind the head, the total and the count.
 const ROOM: usize = MAX_MESSAGE - HEAD_BYTES - 6;
 /// The most processes that the entry of one provider names.
 pub const MAX_PIDS: usize = 8192;
-/// The most sessions that it names.
-const MAX_ENABLES: usize = 128;
+/// The most sessions that it names, and the most groups.
+const MAX_ENABLES: usize = 64;
+/// Bytes of names and filters that it tells; what is too much is left out, the types of filters are told in any case.
+const DETAIL_BYTES: usize = 8 * 1024;
 
 impl Message {
     /// The answer to `QueryAll { from }`, out of all sessions.
@@ -55,11 +57,29 @@ fn short_provider(mut entry: ProviderEntry) -> ProviderEntry {
     entry.name = short(&entry.name);
     entry.pids.truncate(MAX_PIDS);
     entry.sessions.truncate(MAX_ENABLES);
-    for enable in &mut entry.sessions {
-        enable.filters.truncate(MAX_FILTERS);
+    entry.privates.truncate(MAX_ENABLES.saturating_sub(entry.sessions.len()));
+    let mut left = DETAIL_BYTES;
+    for enable in entry.sessions.iter_mut().chain(&mut entry.privates) {
+        shorten(enable, &mut left);
     }
     entry.groups.truncate(MAX_ENABLES);
     entry
+}
+
+/// Leaves out what there is no room left for.
+fn shorten(enable: &mut EnableEntry, left: &mut usize) {
+    enable.filters.truncate(MAX_FILTERS);
+    enable.name = short(&enable.name);
+    match left.checked_sub(enable.name.len()) {
+        Some(rest) => *left = rest,
+        None => enable.name.clear(),
+    }
+    for filter in &mut enable.filters {
+        match left.checked_sub(filter.data.len()) {
+            Some(rest) => *left = rest,
+            None => filter.data.clear(),
+        }
+    }
 }
 
 fn total<T>(all: &[T]) -> u32 {

@@ -9,6 +9,7 @@ use super::wire::HEAD_BYTES;
 use super::*;
 use crate::abi::Layout;
 use crate::clock::Counter;
+use traceweir_format::spec::enable::MAX_EVENT_FILTER_PAYLOAD_SIZE;
 
 fn text() -> impl Strategy<Value = String> {
     vec(any::<char>().prop_filter("no NUL", |c| *c != '\0'), 0..40).prop_map(String::from_iter)
@@ -114,19 +115,20 @@ prop_compose! {
 
 prop_compose! {
     fn enable_entry()(
-        session: u64, level: u8, any: u64, all: u64, property: u32, filters in vec(any::<u32>(), 0..=MAX_FILTERS),
+        session: u64, level: u8, any: u64, all: u64, property: u32, filters in filters(), name in text(),
+        traced: u32,
     ) -> EnableEntry {
-        EnableEntry { session, level, any, all, property, filters }
+        EnableEntry { session, level, any, all, property, filters, name, traced }
     }
 }
 
 prop_compose! {
     fn provider()(
         provider in guid(), name in text(), pids in vec(any::<u32>(), 0..20),
-        sessions in vec(enable_entry(), 0..8), groups in vec(guid(), 0..4), kinds: (bool, bool),
+        sessions in vec(enable_entry(), 0..4), privates in vec(enable_entry(), 0..2), groups in vec(guid(), 0..4), kinds: (bool, bool),
     ) -> ProviderEntry {
         let (is_group, is_classic) = kinds;
-        ProviderEntry { provider, name, pids, sessions, groups, is_group, is_classic }
+        ProviderEntry { provider, name, pids, sessions, privates, groups, is_group, is_classic }
     }
 }
 
@@ -159,9 +161,9 @@ fn of_providers() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|order| Message::Ack { order }),
         any::<u32>().prop_map(|registration| Message::Registered { registration }),
         (any::<u64>(), region()).prop_map(|(session, params)| Message::Region { session, params }),
-        (any::<(u32, u32, u64)>(), code(), params()).prop_map(
-            |((order, registration, session), code, params)| {
-                Message::Enable { order, registration, session, code, params }
+        (any::<(u32, u64)>(), vec(any::<u32>(), 0..9), code(), params()).prop_map(
+            |((order, session), registrations, code, params)| {
+                Message::Enable { order, registrations, session, code, params }
             }
         ),
         any::<(u32, u64)>().prop_map(|(order, session)| Message::CloseSession { order, session }),
@@ -203,9 +205,9 @@ fn of_controllers() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|from| Message::QueryEnded { from }),
         (any::<u32>(), vec(properties(), 0..5))
             .prop_map(|(total, sessions)| Message::Sessions { total, sessions }),
-        (session(), guid(), code(), params(), any::<u32>()).prop_map(
-            |(session, provider, code, params, timeout_ms)| {
-                Message::EnableProvider { session, provider, code, params, timeout_ms }
+        (session(), guid(), code(), params(), text(), any::<u32>()).prop_map(
+            |(session, provider, code, params, name, timeout_ms)| {
+                Message::EnableProvider { session, provider, code, params, name, timeout_ms }
             }
         ),
         vec(guid(), 0..5).prop_map(|providers| Message::CheckEnables { providers }),
@@ -387,10 +389,21 @@ fn texts_for_people_are_cut_instead_of_refused() {
 }
 
 #[test]
+fn the_largest_filters_for_all_registrations_of_a_process_are_one_message() {
+    let data = vec![1; MAX_EVENT_FILTER_PAYLOAD_SIZE];
+    let filters = (0..MAX_FILTERS).map(|kind| Filter { kind: kind as u32, data: data.clone() }).collect();
+    let params = Box::new(EnableParams { filters, ..EnableParams::default() });
+    let registrations = (0..MAX_REGISTRATIONS as u32).collect();
+    let enable = Message::Enable { order: 1, registrations, session: 1, code: EnableCode::Enable, params };
+    assert_eq!(Message::decode(&bytes_of(&enable)).unwrap().1, enable);
+}
+
+#[test]
 fn more_filters_than_allowed_are_refused() {
     let filters = vec![Filter { kind: 0, data: Vec::new() }; MAX_FILTERS + 1];
     let params = Box::new(EnableParams { filters, ..EnableParams::default() });
-    let enable = Message::Enable { order: 0, registration: 0, session: 0, code: EnableCode::Enable, params };
+    let enable =
+        Message::Enable { order: 0, registrations: vec![0], session: 0, code: EnableCode::Enable, params };
     assert!(enable.encode(0, &mut Vec::new()).is_err());
 }
 
@@ -437,11 +450,14 @@ fn pages_of_long_lists_hold_every_entry_once() {
 
 #[test]
 fn an_entry_larger_than_a_message_is_cut_to_one() {
+    let filters = vec![Filter { kind: 7, data: vec![0; 4000] }; 50];
+    let enable = EnableEntry { filters, name: "é".repeat(3000), ..EnableEntry::default() };
     let entry = ProviderEntry {
         provider: Guid::NULL,
         name: "n\0".repeat(5000),
         pids: (0..100_000).collect(),
-        sessions: vec![EnableEntry { filters: vec![0; 50], ..EnableEntry::default() }; 10_000],
+        sessions: vec![enable.clone(); 50],
+        privates: vec![enable; 10_000],
         groups: vec![Guid::NULL; 10_000],
         ..ProviderEntry::default()
     };
@@ -450,6 +466,10 @@ fn an_entry_larger_than_a_message_is_cut_to_one() {
         panic!("another message")
     };
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
+    let filters = |enable: &EnableEntry| enable.filters.iter().map(|it| it.data.len()).collect::<Vec<_>>();
+    let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
+    assert_eq!(filters(first)[..2], [4000, 0], "as many as there is room for");
+    assert_eq!((filters(last), last.filters[12].kind), (vec![0; 13], 7), "the types are told in any case");
 }
 
 #[test]

@@ -161,3 +161,30 @@ fn random_numbers_differ() {
     drawn.dedup();
     assert_eq!(drawn.len(), 1000);
 }
+
+#[test]
+fn what_is_no_provider_socket_is_swept_out_and_what_is_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = RuntimeDir::at(&folder.path().join("run"));
+    dir.ensure().unwrap();
+    assert_eq!(dir.sweep_providers(9).unwrap(), 0);
+    let outside = folder.path().join("kept");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), "x").unwrap();
+    let socket = dir.new_provider_socket(7);
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    fs::write(dir.providers().join("hoard"), [0; 4096]).unwrap();
+    fs::write(dir.new_provider_socket(8), "no socket").unwrap();
+    fs::create_dir_all(dir.providers().join("a/b")).unwrap();
+    fs::write(dir.providers().join("a/b/c"), [0; 4096]).unwrap();
+    symlink(&outside, dir.providers().join("link")).unwrap();
+    symlink(&outside, dir.providers().join("a/link")).unwrap();
+    assert!(dir.sweep_providers(9).unwrap() >= 6);
+    assert_eq!(fs::read_dir(dir.providers()).unwrap().count(), 1);
+    assert!(socket.exists() && outside.join("file").exists(), "links are removed, not followed");
+    let _others: Vec<_> = (0..3)
+        .map(|pid| std::os::unix::net::UnixListener::bind(dir.new_provider_socket(pid)).unwrap())
+        .collect();
+    assert_eq!(dir.sweep_providers(2).unwrap(), 2, "of one user");
+    assert_eq!(dir.provider_sockets(9).unwrap().len(), 2);
+}

@@ -14,7 +14,7 @@ use traceweir::Guid;
 use traceweir::controller::ProviderEntry;
 use traceweir::controller::access::Sid;
 
-use super::what_of;
+use super::enabled_by;
 use crate::cmd::access::name_of;
 use crate::export::plain;
 use crate::processes;
@@ -23,8 +23,9 @@ use crate::sessions;
 /// The page of a provider; `called` is what it was asked for by.
 pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {
     let mut text = String::new();
-    let is_called = p.name.is_empty() && Guid::from_provider_name(called) == p.provider;
-    let name = if is_called { called } else { &p.name };
+    let known = sessions::named(p).unwrap_or_default();
+    let is_called = known.is_empty() && Guid::from_provider_name(called) == p.provider;
+    let name = if is_called { called } else { known };
     let name = if name.is_empty() { String::new() } else { plain(name) + " " };
     lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.provider, sessions::kind(p))]);
     if !p.groups.is_empty() {
@@ -33,16 +34,9 @@ pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str)
     let processes = p.pids.iter().map(|pid| process(*pid));
     let nobody = p.pids.is_empty().then(|| "none has registered it so far".to_owned());
     lines(&mut text, "Processes", processes.chain(nobody));
-    let by = p.sessions.iter().map(|enable| {
-        let id = enable.session;
-        format!(
-            "{}:{}",
-            names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name)),
-            what_of(enable)
-        )
-    });
-    let nobody = p.sessions.is_empty().then(|| "no session".to_owned());
-    lines(&mut text, "Enabled by", by.chain(nobody));
+    let is_idle = p.sessions.is_empty() && p.privates.is_empty();
+    let nobody = is_idle.then(|| "no session".to_owned());
+    lines(&mut text, "Enabled by", enabled_by(p, names).chain(nobody));
     text
 }
 

@@ -1,5 +1,6 @@
 use traceweir::Guid;
-use traceweir::controller::{LostByCause, SessionConfig};
+use traceweir::controller::{Filter, LostByCause, SessionConfig};
+use traceweir_format::filter::encode;
 
 use super::*;
 
@@ -47,14 +48,18 @@ fn providers() -> Vec<ProviderEntry> {
         provider: Guid::from_provider_name("MyCompany.App"),
         name: "MyCompany.App".to_owned(),
         pids: vec![12, 13],
-        sessions: vec![enable(0x1_0001, 4, 0x10, 0), enable(0x1_0002, 0, 0, 0)],
+        sessions: vec![EnableEntry { traced: 1, ..enable(0x1_0001, 4, 0x10, 0) }, enable(0x1_0002, 0, 0, 0)],
         ..ProviderEntry::default()
     };
     let ahead = ProviderEntry {
         provider: Guid::from_u128(7),
         sessions: vec![EnableEntry {
             property: 5,
-            filters: vec![0x8000_0004, 0x8000_0200],
+            filters: vec![
+                Filter { kind: 0x8000_0004, data: encode::pids(&[12, 13]) },
+                Filter { kind: 0x8000_0200, data: encode::event_ids(true, &[1, 5]) },
+            ],
+            name: "MyCompany.Group".to_owned(),
             ..enable(0x1_0001, 0, 0, 3)
         }],
         is_group: true,
@@ -108,18 +113,18 @@ KeywordsAny:            0x10
 Properties:             0x0
 Filter Type:            none
 Kind:                   modern
-Processes:              2
+Processes:              2 registered, 1 traced
 
 Provider:
-Name:                   -
+Name:                   MyCompany.Group
 Provider Guid:          {00000000-0000-0000-0000-000000000007}
 Level:                  0 (all)
 KeywordsAll:            0x3
 KeywordsAny:            0x0
 Properties:             0x5 (sid stack)
-Filter Type:            0x80000004 (pid), 0x80000200 (ids)
+Filter Type:            0x80000004 (pid=12,13), 0x80000200 (ids=1,5)
 Kind:                   group
-Processes:              0
+Processes:              0 registered, 0 traced
 ";
 
 #[test]
@@ -157,5 +162,8 @@ fn the_object_has_the_names_that_are_documented() {
     assert_eq!(object["maximum_file_kib"], 102_400);
     assert_eq!(object["lost_by_cause"]["no_region"], 4);
     assert_eq!(object["providers"][0]["any"], "0x10");
-    assert_eq!(object["providers"][1]["name"], serde_json::Value::Null);
+    assert_eq!(object["providers"][0]["traced"], 1);
+    assert_eq!(object["providers"][1]["name"], "MyCompany.Group", "as it was enabled");
+    let filtered = &object["providers"][1]["filtered"];
+    assert_eq!((&filtered[1]["option"], &filtered[1]["values"][1]), (&"ids".into(), &5.into()));
 }

@@ -16,15 +16,16 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{ANSWER_WITHIN, MAX_ENABLES, MAX_PRIVATES, Member, Private, Purpose, who_takes_part};
+use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, who_takes_part};
 use crate::error::Refusal;
 use crate::filter;
-use crate::log::{enabled, info};
+use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
+use crate::log::{enabled, info, told};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
-use crate::service::enable::verb;
-use crate::service::sessions::name_is_taken;
+use crate::service::enable::{EnableCall, verb};
+use crate::service::sessions::{name_is_taken, not_running};
 use crate::service::{Asker, LinkId, Service};
 
 fn invalid(why: &str) -> Refusal {
@@ -57,16 +58,36 @@ impl Service {
             let why = format!("{MAX_PRIVATES} private sessions are running, which is the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
+        let owner = self.claimant(asker);
+        let owners = self.privates.all.values().map(|it| it.owner);
+        if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
+            let why =
+                format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, which is the limit for one user");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        let starter = self.uid(asker)?;
-        let order = self.privates.next_order()?;
+        let (_, identity) = self.starter(asker.link).ok_or_else(not_running)?;
+        let starter = identity.uid;
+        let order = self.privates.next_order(owner)?;
         let id = self.sessions.next_id_with(self.privates.next_logger());
         let tied_to = config.tied.then_some(asker.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
         info!("private session {:?} started by {}", config.name, self.who(asker.link));
         let (gone, turned_away) = (Properties::default(), 0);
-        let private =
-            Private { config, starter, who, members, is_named: false, enables, tied_to, gone, turned_away };
+        let is_named = false;
+        let private = Private {
+            config,
+            starter,
+            identity,
+            owner,
+            who,
+            members,
+            is_named,
+            enables,
+            tied_to,
+            gone,
+            turned_away,
+        };
         self.privates.all.insert(id, private);
         let mut links: Vec<LinkId> = self
             .registry
@@ -76,7 +97,8 @@ impl Service {
             .collect();
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(id, *link, order)).collect();
-        self.await_processes(order, (Some(asker), id), Purpose::Start, waiting, Some(ANSWER_WITHIN));
+        let within = Some(ANSWER_WITHIN);
+        self.await_processes(order, (Some(asker), owner, id), Purpose::Start, waiting, within);
         Ok(())
     }
 
@@ -99,13 +121,24 @@ impl Service {
         if private.members.contains_key(&link) || !private.is_for(process) {
             return false;
         }
+        // The groups of who is no guest are not known, and are compared by the process itself.
+        let identity =
+            self.clients.get(&link).filter(|it| self.access.is_guest(&it.peer)).map(|it| &it.identity);
+        if identity.is_some_and(|identity| private.is_outranked_by(identity)) {
+            let (name, pid) = (&private.config.name, process.peer.pid);
+            told!(
+                "process {pid} is in groups that the starter of private session {name:?} is not in: it takes no part"
+            );
+            private.turned_away = private.turned_away.saturating_add(1);
+            return false;
+        }
         let is_named = !std::mem::replace(&mut private.is_named, true);
         let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
         let is_anothers = process.peer.uid != private.starter;
         private.members.insert(link, Member { is_named, is_anothers, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
-        let enables: Vec<_> = private.enables.iter().map(|(guid, params)| (*guid, params.clone())).collect();
+        let enables: Vec<_> = private.enables.iter().map(|(guid, it)| (*guid, it.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
@@ -131,6 +164,7 @@ impl Service {
             Control::Query => self.ask_members(asker, id, Purpose::Query, |_| Control::Query),
             Control::Update(update) => {
                 check_update(&update)?;
+                self.privates.check_pending(self.claimant(asker))?;
                 if let Some(private) = self.privates.all.get_mut(&id) {
                     private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
                     private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
@@ -143,6 +177,8 @@ impl Service {
                 Control::Flush { log_file: name(log_file.as_deref()) }
             }),
             Control::Stop => {
+                // Before anything is done: who is refused finds the session as it was.
+                self.privates.check_pending(self.claimant(asker))?;
                 self.stop_private(Some(asker), id);
                 Ok(())
             }
@@ -166,7 +202,8 @@ impl Service {
         make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
         let uid = self.uid(asker)?;
-        let order = self.privates.next_order()?;
+        let claimant = self.claimant(asker);
+        let order = self.privates.next_order(claimant)?;
         let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
         let is_quick = matches!(purpose, Purpose::Query);
         let within = if is_quick { ANSWER_WITHIN } else { private.within_for_disk() };
@@ -180,11 +217,11 @@ impl Service {
         for (link, control) in orders {
             self.send(link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
-        self.await_processes(order, (Some(asker), id), purpose, waiting, Some(within));
+        self.await_processes(order, (Some(asker), claimant, id), purpose, waiting, Some(within));
         Ok(())
     }
 
-    /// Ends a session in all its processes; nobody joins it any more.
+    /// Ends a session in all its processes; nobody joins it any more. Where somebody asks, there is room for his question.
     pub(in crate::service) fn stop_private(&mut self, asker: Option<Asker>, id: u64) {
         let Some(private) = self.privates.all.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
@@ -196,8 +233,9 @@ impl Service {
             None => info!("private session {name:?} stops in {members} processes"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
-        // Where too much is under way nobody is waited for; the processes are told all the same.
-        let order = self.privates.next_order();
+        // Where nobody asks and too much is under way, nobody is waited for; the processes are told all the same.
+        let claimant: Claimant = asker.map_or(private.owner, |asker| self.claimant(asker));
+        let order = self.privates.next_order(claimant);
         let uid = asker.and_then(|asker| self.uid(asker).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
@@ -207,7 +245,7 @@ impl Service {
             (Ok(order), _) => {
                 let within = private.within_for_disk();
                 let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(order, (asker, id), purpose, waiting, Some(within));
+                self.await_processes(order, (asker, claimant, id), purpose, waiting, Some(within));
             }
             (Err(refusal), Some(asker)) => self.refuse(asker, refusal),
             (Err(_), None) => {}
@@ -219,12 +257,11 @@ impl Service {
         &mut self,
         asker: Asker,
         id: u64,
-        provider: Guid,
-        code: EnableCode,
-        params: EnableParams,
-        timeout_ms: u32,
+        call: EnableCall,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
+        call.check_name()?;
+        let EnableCall { provider, code, params, name: called, timeout_ms } = call;
         self.check_owner(asker, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
@@ -237,7 +274,8 @@ impl Service {
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
-        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(asker.link)? };
+        let claimant = self.claimant(asker);
+        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(asker.link, claimant)? };
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
         match code {
             EnableCode::Enable => {
@@ -246,7 +284,10 @@ impl Service {
                     let why = format!("a private session enables at most {MAX_ENABLES} providers");
                     return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
                 }
-                private.enables.insert(provider, params.clone());
+                let before =
+                    private.enables.remove(&provider).map(|it| it.name).filter(|_| called.is_empty());
+                let name = before.unwrap_or(called);
+                private.enables.insert(provider, Enabled { params: params.clone(), name });
             }
             EnableCode::Disable => drop(private.enables.remove(&provider)),
             EnableCode::CaptureState => {}
@@ -263,7 +304,7 @@ impl Service {
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        self.await_processes(order, (Some(asker), id), Purpose::Enable, links, within);
+        self.await_processes(order, (Some(asker), claimant, id), Purpose::Enable, links, within);
         Ok(())
     }
 }

@@ -12,7 +12,8 @@ use traceweir_transport::message::{Message, Properties, SessionConfig};
 
 use super::{OTHERS_WITHIN, Pending, Private, Purpose};
 use crate::error::Refusal;
-use crate::log::warning;
+use crate::limits::Claimant;
+use crate::log::{told, warning};
 use crate::service::sessions::not_running;
 use crate::service::{Asker, LinkId, Service};
 
@@ -20,7 +21,7 @@ impl Service {
     pub(super) fn await_processes(
         &mut self,
         order: u32,
-        (asker, session): (Option<Asker>, u64),
+        (asker, claimant, session): (Option<Asker>, Claimant, u64),
         purpose: Purpose,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
@@ -34,7 +35,8 @@ impl Service {
         let others = private.map(Private::others).filter(|others| !others.is_empty());
         let others = others.map(|others| (now + OTHERS_WITHIN, others));
         let (succeeded, failure) = (0, None);
-        let pending = Pending { asker, session, purpose, waiting, succeeded, failure, deadline, others };
+        let pending =
+            Pending { asker, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
         self.privates.pending.insert(order, pending);
         self.conclude_if_answered(order);
     }
@@ -57,7 +59,8 @@ impl Service {
             }
             Err(refusal) => {
                 let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
-                warning!("process {pid}, private session {:?}: {refusal}", private.config.name);
+                let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
+                told!("process {pid} says of private session {name:?}: {reason:?} (status {status})");
                 if !member.runs {
                     // It never ran there: the plain name is free for another.
                     private.is_named &= !member.is_named;

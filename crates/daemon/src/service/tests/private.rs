@@ -70,7 +70,7 @@ fn control(name: &str, control: Control) -> Message {
 
 fn enable(name: &str, code: EnableCode) -> Message {
     let (session, params) = (SessionRef::Name(name.into()), Box::default());
-    Message::EnableProvider { session, provider: PROVIDER, code, params, timeout_ms: 0 }
+    Message::EnableProvider { session, provider: PROVIDER, code, params, name: String::new(), timeout_ms: 0 }
 }
 
 /// Answers all orders that processes got; which processes they were, and for whom they were asked. Other messages are still to be heard.
@@ -149,6 +149,26 @@ fn a_session_is_its_starters_and_nothing_of_what_another_guest_asks_for_reaches_
         let asked = answer(&mut service);
         assert!(matches!(asked[..], [(ANNS_PROCESS, None | Some(ANN))]), "{what}: {asked:?}");
         assert!(heard(&mut service).iter().all(|it| !it.contains("refused")), "{what}");
+    }
+}
+
+#[test]
+fn what_a_private_session_enables_is_told_to_those_who_may_control_it() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    answer(&mut service);
+    say(&mut service, ANNS, enable("a", EnableCode::Enable));
+    answer(&mut service);
+    service.effects();
+    for (link, sees_it) in [(OWNS, true), (ANNS, true), (BOBS, false), (ROOTS, true)] {
+        say(&mut service, link, Message::QueryProviders { after: None });
+        let effects = service.effects();
+        let [Effect::Send { message: Message::Providers { providers, .. }, .. }] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!((providers.len(), providers[0].sessions.len()), (1, 0));
+        let traced: Vec<u32> = providers[0].privates.iter().map(|it| it.traced).collect();
+        assert_eq!(traced, if sees_it { vec![1] } else { vec![] }, "{link}");
     }
 }
 
@@ -257,7 +277,7 @@ fn logger_ids_of_private_sessions_are_nobody_elses() {
     say(&mut service, ROOTS, private("last"));
     let mut ids = service.privates.ids();
     ids.extend((0..4).filter_map(|n| service.sessions.known(&SessionRef::Name(format!("s{n}")))));
-    let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
+    let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
 
@@ -342,4 +362,36 @@ fn processes_of_others_that_filters_name_are_waited_for_five_seconds_in_all() {
     say(&mut service, ROOTS, control("r", Control::Stop));
     let within = service.deadline().unwrap() - Instant::now();
     assert!(within <= Duration::from_secs(5) && within > Duration::from_secs(4), "{within:?}");
+}
+
+#[test]
+fn one_guests_requests_take_nobodys_place_and_a_stop_that_is_refused_has_stopped_nothing() {
+    let mut service = stage(ALL);
+    say(&mut service, ANNS, private("a"));
+    say(&mut service, BOBS, private("b"));
+    answer(&mut service);
+    heard(&mut service);
+    let timer = |name| control(name, Control::Update(Update { flush_timer: Some(1), ..Update::default() }));
+    for _ in 0..300 {
+        say(&mut service, ANNS, timer("a"));
+    }
+    let refused = heard(&mut service).iter().filter(|it| *it == "2 refused 170").count();
+    assert_eq!(refused, 300 - crate::limits::MAX_PENDING_OF_GUEST, "nothing was answered by her process");
+    // Nor does she get more by coming anew.
+    service.disconnected(ANNS);
+    connect(&mut service, ANNS, ANN);
+    say(&mut service, ANNS, hello(Role::Controller, 99));
+    heard(&mut service);
+    let before = service.privates.ids().len();
+    say(&mut service, ANNS, control("a", Control::Stop));
+    say(&mut service, ANNS, private("c"));
+    assert_eq!(heard(&mut service), ["2 refused 170"; 2]);
+    assert_eq!(service.privates.ids().len(), before, "the session is still there");
+    for link in [BOBS, ROOTS] {
+        say(&mut service, link, timer("b"));
+        assert_eq!(answer(&mut service).len(), 1, "{link} is passed on");
+        heard(&mut service);
+    }
+    say(&mut service, ROOTS, control("a", Control::Stop));
+    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(0))]);
 }

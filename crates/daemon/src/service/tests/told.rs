@@ -149,19 +149,21 @@ impl Processes {
             let Effect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
             match message {
                 Message::Region { session, .. } => self.regions.entry(link).or_default().push(session),
-                Message::Enable { registration, session, code, params, .. } => {
+                Message::Enable { registrations, session, code, params, .. } => {
                     assert!(self.regions[&link].contains(&session), "a region comes first");
-                    let told = self.told.entry((link, registration)).or_default();
-                    match code {
-                        EnableCode::Enable => {
-                            if registered.get(&(link, registration)).is_some_and(|fact| fact.classic) {
-                                told.clear();
+                    for registration in registrations {
+                        let told = self.told.entry((link, registration)).or_default();
+                        match code {
+                            EnableCode::Enable => {
+                                if registered.get(&(link, registration)).is_some_and(|fact| fact.classic) {
+                                    told.clear();
+                                }
+                                assert_eq!((params.property, params.filters.len()), (0, 0));
+                                told.insert(session, (params.level, params.match_any, params.match_all));
                             }
-                            assert_eq!((params.property, params.filters.len()), (0, 0));
-                            told.insert(session, (params.level, params.match_any, params.match_all));
+                            EnableCode::Disable => assert!(told.remove(&session).is_some(), "it was on"),
+                            EnableCode::CaptureState => panic!("nobody asked"),
                         }
-                        EnableCode::Disable => assert!(told.remove(&session).is_some(), "it was on"),
-                        EnableCode::CaptureState => panic!("nobody asked"),
                     }
                 }
                 Message::CloseSession { order, session } => {
@@ -309,7 +311,14 @@ impl Scene {
         say(
             &mut self.service,
             1,
-            Message::EnableProvider { session: session_ref, provider: guid, code, params, timeout_ms: 0 },
+            Message::EnableProvider {
+                session: session_ref,
+                provider: guid,
+                code,
+                params,
+                name: String::new(),
+                timeout_ms: 0,
+            },
         );
         self.hear();
         let is_fine = match code {

@@ -11,18 +11,24 @@
 //! | Sessions | What is gone through, all of it | How far |
 //! |---|---|---|
 //! | none, one | all × (filters, and others of their kinds) × events | the memory of the session |
-//! | two | all × all × levels and keywords of events | each session's decision |
+//! | two | all × all × levels and keywords of events | each session's decision, and what a registration that comes later is told |
+//! | two | (all × filters) × (nothing, everything, a strict one, one whose filters fail), in both orders, × events | each session's decision |
 //! | two | (filters × schematized or not × classes)² × events of the classes | the memory of each |
 //! | one | filters × stacks × schematized or not × events of the classes | the memory of the session |
 //! | two | stacks² × events of the classes | the memory of each |
 //! | two | every step of one of them (enable, other filters, disable) from every state of both | the memory of each |
 //!
-//! Two sessions with all masks *and* all filters are not gone through together, as nothing in between depends on both: level and masks of a session let an
-//! event through or do not (the classes have every case, of one session beside another), and filters look at nothing but their session and
-//! the event. What two sessions share are the hot words, which are looked at for every pair of masks, and the hint that all have filters,
-//! which is looked at for every pair of filters.
+//! Two sessions with all masks *and* all filters on both sides are not gone through together, as nothing in between depends on both. What decides
+//! (`deliver::is_for`) is given one session's wish and the event; of the registration it reads the filters of that wish and nothing of another's. So the
+//! decision for a session is a function of what it asked for, and a table of one session beside others that differ in every respect shows whether it
+//! is: every one of the 640 × 27 beside none, an open, a strict and a filtered session decides as it does alone. What two sessions do share are the hot words,
+//! which are looked at for every pair of masks, and the hint that all have filters, which is looked at for every pair of filters.
 //!
-//! Which processes are meant (process ids, names of programs), and registrations that come after the enable, are a matter of daemons: `tests/provider/scopes.rs`.
+//! A registration that comes after the enables is told them one by one, as one that was there before: they are said to a slot that had other sessions,
+//! in the other order, for every pair of masks.
+//!
+//! Which processes are meant (process ids, names of programs, packages, applications, containers) is a matter of daemons: `tests/provider/scopes.rs` goes through
+//! it end to end, with registrations that come after the enable, and `traceweir_daemon::filter::truth` for every pair of scopes.
 
 mod rules;
 mod table;
@@ -163,7 +169,7 @@ fn one_session_gets_what_the_rules_say() {
 
 #[test]
 fn two_sessions_get_what_each_would_get_alone() {
-    let (slot, sessions) = (Slot::new(), sessions());
+    let (slot, late, sessions) = (Slot::new(), Slot::new(), sessions());
     let events: Vec<_> = events().into_iter().filter(|e| !e.tracelogging).collect();
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
     // A bit for each event.
@@ -177,10 +183,19 @@ fn two_sessions_get_what_each_would_get_alone() {
             slot.wish(2, Ticket(1), &params[two]);
             let (first, second) = (slot.wish_of(1).unwrap(), slot.wish_of(2).unwrap());
             let together = Together::of(&[asked, other]);
+            late.unwish(u64::MAX);
+            late.wish(2, Ticket(1), &params[two]);
+            late.wish(1, Ticket(1), &params[one]);
+            for (outlet, early) in [(1, &first), (2, &second)] {
+                let late = late.wish_of(outlet).unwrap();
+                let said = |it: &Wish| (it.level, it.any, it.all, it.property, it.filtered);
+                assert_eq!(said(&late), said(early), "{asked:?} {other:?}");
+            }
             let mut got = [0_u64; 2];
             for (i, (e, d)) in events.iter().zip(&descriptors).enumerate() {
                 let may = slot.enabled(e.level, e.keyword);
                 assert_eq!(may, together.enabled(e), "{asked:?} {other:?} {e:?}");
+                assert_eq!(may, late.enabled(e.level, e.keyword), "late: {asked:?} {other:?} {e:?}");
                 let event = Event::new(d, &[]);
                 got[0] |= u64::from(may && deliver::is_for(&slot, &first, &event)) << i;
                 got[1] |= u64::from(may && deliver::is_for(&slot, &second, &event)) << i;
@@ -188,6 +203,46 @@ fn two_sessions_get_what_each_would_get_alone() {
             assert_eq!(got, [alone[one], alone[two]], "{asked:?} {other:?}");
         }
     }
+}
+
+/// A session that differs from most in every respect: none, an open one, a strict one, one whose filters all fail.
+fn others() -> [Option<Asked>; 4] {
+    let [open, strict] = classes();
+    let (ids, names) = (of_ids()[2].clone(), of_names()[2].clone());
+    let filtered = Asked { ids, names, payload_up_to: Some(0), ..Asked::default() };
+    [None, Some(open), Some(strict), Some(filtered)]
+}
+
+#[test]
+fn masks_and_filters_of_a_session_decide_as_they_do_alone_beside_any_other() {
+    let (events, metadata) = (events(), metadata(NAME));
+    let descriptors: Vec<_> = events.iter().map(descriptor).collect();
+    let numbers: Vec<_> = events.iter().map(|e| e.number.to_le_bytes()).collect();
+    let decides = |slot: &Slot, outlet, asked: &Asked| {
+        let wish = slot.wish_of(outlet).unwrap();
+        for ((e, d), number) in events.iter().zip(&descriptors).zip(&numbers) {
+            let blocks = [&number[..]];
+            let event = Event { metadata: e.tracelogging.then_some(&metadata[..]), ..Event::new(d, &blocks) };
+            assert_eq!(deliver::is_for(slot, &wish, &event), asked.gets(e), "{asked:?} {e:?}");
+        }
+    };
+    let slot = Slot::new();
+    for (one, two) in [(1, 2), (2, 1)] {
+        for other in others() {
+            slot.unwish(u64::MAX);
+            if let Some(other) = &other {
+                slot.wish(two, Ticket(1), &params(other));
+            }
+            for asked in sessions().iter().flat_map(filters) {
+                slot.wish(one, Ticket(1), &params(&asked));
+                decides(&slot, one, &asked);
+            }
+            if let Some(other) = &other {
+                decides(&slot, two, other);
+            }
+        }
+    }
+    slot.unwish(u64::MAX);
 }
 
 #[test]

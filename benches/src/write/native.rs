@@ -1,0 +1,143 @@
+//! TraceLogging from C and from C++: programs of the bench, compiled where they are measured, with the library as it is installed.
+//!
+//! ```text
+//!   cargo build --profile c -p traceweir-ffi ─▶ target/c/libtraceweir.so ┐
+//!   peers/tracelogging.c, peers/disabled.c ── cc -O2, c++ -O2 ───────────┴─▶ run under the load, or counted by valgrind
+//! ```
+//!
+//! One source serves both languages. What is not there, compiler or library, is named, and its figures are left out.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+use crate::peer::this_program;
+use crate::process::{self, failed};
+use crate::write::program::Program;
+
+const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/ffi/include");
+
+/// A language whose macros are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    C,
+    Cpp,
+}
+
+impl Language {
+    pub(crate) const ALL: [Self; 2] = [Self::C, Self::Cpp];
+
+    /// The figure of an event that is written.
+    pub(crate) const fn cost(self) -> &'static str {
+        match self {
+            Self::C => "tracelogging_c_vs_lttng",
+            Self::Cpp => "tracelogging_cpp_vs_lttng",
+        }
+    }
+
+    /// The figure of one that is not.
+    pub(crate) const fn disabled(self) -> &'static str {
+        match self {
+            Self::C => "tracelogging_c_disabled_extra_instructions",
+            Self::Cpp => "tracelogging_cpp_disabled_extra_instructions",
+        }
+    }
+
+    const fn compiler(self) -> &'static str {
+        match self {
+            Self::C => "cc",
+            Self::Cpp => "c++",
+        }
+    }
+
+    /// What makes the compiler take a source for this language.
+    const fn options(self) -> [&'static str; 3] {
+        match self {
+            Self::C => ["-O2", "-xc", "-std=gnu11"],
+            Self::Cpp => ["-O2", "-xc++", "-std=gnu++17"],
+        }
+    }
+}
+
+/// The programs of one language.
+#[derive(Clone, Debug)]
+pub(crate) struct Native {
+    pub(crate) language: Language,
+    /// Writes under a load.
+    pub(crate) writer: Program,
+    /// Passes disabled events, or a flag.
+    pub(crate) disabled: Program,
+}
+
+impl Native {
+    /// Those that can be made here; for others, why not.
+    pub(crate) fn make_all(folder: &Path) -> Vec<Self> {
+        let library = match find_library() {
+            Ok(library) => library,
+            Err(why) => {
+                eprintln!("TraceLogging from C and C++ is left out: {why}");
+                return Vec::new();
+            }
+        };
+        let make = |language: Language| {
+            let made = Self::make(folder, language, &library);
+            made.map_err(|why| eprintln!("{} and its like are left out: {why}", language.cost())).ok()
+        };
+        Language::ALL.into_iter().filter_map(make).collect()
+    }
+
+    fn make(folder: &Path, language: Language, library: &Path) -> Result<Self> {
+        let options: Vec<&str> = language.options().into_iter().chain([HEADERS]).collect();
+        let at = library.display();
+        let libraries =
+            ["-xnone".to_owned(), format!("-L{at}"), format!("-Wl,-rpath,{at},--disable-new-dtags")];
+        let libraries: Vec<&str> =
+            libraries.iter().map(String::as_str).chain(["-ltraceweir", "-lpthread"]).collect();
+        let compile = |source| Program::compile_by(language.compiler(), folder, source, &options, &libraries);
+        Ok(Self { language, writer: compile("tracelogging")?, disabled: compile("disabled")? })
+    }
+}
+
+/// The folder of the library for C, which cargo makes anew where this program runs under it.
+fn find_library() -> Result<PathBuf> {
+    let this = this_program()?;
+    let folder = this.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--profile", "c", "--package", "traceweir-ffi"]);
+        let ended = process::run(&mut build, Stdio::null())?;
+        if !ended.success {
+            return Err(failed(&build, ended.stderr));
+        }
+    }
+    if folder.join("libtraceweir.so").is_file() {
+        return Ok(folder);
+    }
+    let why = "is not there; make it with: cargo build --profile c -p traceweir-ffi".to_owned();
+    Err(Error::Program { program: folder.join("libtraceweir.so").display().to_string(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::program::write_sources;
+
+    #[test]
+    fn the_programs_compile_strictly_in_both_languages() {
+        let _alone = process::alone();
+        let folder = tempfile::tempdir().unwrap();
+        write_sources(folder.path()).unwrap();
+        for language in Language::ALL {
+            for source in ["tracelogging.c", "disabled.c"] {
+                let mut command = Command::new(language.compiler());
+                command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", HEADERS]);
+                command.args(language.options()).arg(source).current_dir(folder.path());
+                let Ok(ended) = process::run(&mut command, Stdio::null()) else {
+                    crate::skip::skip("peers", &format!("there is no {}", language.compiler()));
+                    continue;
+                };
+                assert!(ended.success, "{language:?} {source}: {}", ended.stderr);
+            }
+        }
+    }
+}

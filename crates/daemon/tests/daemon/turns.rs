@@ -1,0 +1,99 @@
+//! Who is served when: what one user does holds up nobody else for long, and cuts nobody off.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use traceweir_format::security::Sid;
+use traceweir_format::spec::access::Rights;
+use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
+
+use crate::access::{ANN, BOB, SESSION, client_of, grant, is_root};
+use crate::util::*;
+
+/// The longest that anybody may wait for what is done at once.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+fn register(registration: u32) -> Message {
+    Message::Register { registration, provider: PROVIDER, traits: Vec::new(), classic: false }
+}
+
+/// Registers and unregisters by all connections, as fast as they take it, and reads what comes of it.
+fn churn(clients: &[Client], is_over: &AtomicBool) -> usize {
+    let mut rounds = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        for client in clients {
+            let send = |message: &Message| client.connection.send(7, message, &[], Duration::ZERO).is_ok();
+            rounds += usize::from(send(&register(1)) && send(&Message::Unregister { registration: 1 }));
+            while let Ok(Some(_)) = client.connection.receive(Duration::ZERO) {}
+        }
+    }
+    rounds
+}
+
+#[test]
+fn a_user_who_registers_without_end_holds_up_neither_root_nor_another_user() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let session = root.start(live("s")).id;
+    root.enable(session, PROVIDER);
+    let anns: Vec<Client> = (0..7).map(|_| client_of(&daemon, ANN, Role::Provider)).collect();
+    let is_over = AtomicBool::new(false);
+    let (rounds, slowest) = std::thread::scope(|scope| {
+        let churner = scope.spawn(|| churn(&anns, &is_over));
+        let mut slowest = Duration::ZERO;
+        for _ in 0..10 {
+            let began = Instant::now();
+            assert!(matches!(root.ask(Message::QueryAll { from: 0 }), Message::Sessions { total: 1, .. }));
+            slowest = slowest.max(began.elapsed());
+            let began = Instant::now();
+            let mut bobs = client_of(&daemon, BOB, Role::Provider);
+            bobs.say(&register(1));
+            while !matches!(bobs.hear(), Message::Registered { .. }) {}
+            slowest = slowest.max(began.elapsed());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        (churner.join().unwrap(), slowest)
+    });
+    assert!(rounds > 0 && slowest < AT_ONCE, "{slowest:?} during {rounds} rounds");
+}
+
+#[test]
+fn a_guest_who_says_too_much_to_a_process_waits_until_that_has_read_it() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let rights = Rights::TRACELOG_CREATE_REALTIME | Rights::TRACELOG_GUID_ENABLE | Rights::WMIGUID_QUERY;
+    for object in [SESSION, PROVIDER] {
+        grant(&mut root, object, Sid::user(ANN), rights);
+    }
+    let session = root.start(SessionConfig { guid: SESSION, ..live("s") }).id;
+    let mut bobs = client_of(&daemon, BOB, Role::Provider);
+    bobs.register_quietly(1, PROVIDER);
+    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
+    let params = EnableParams { level: 4, filters, ..EnableParams::default() };
+    const CALLS: usize = 300;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..CALLS {
+                let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
+                assert_eq!(ann.ask(call), Message::Done);
+            }
+        });
+        // Busy with something else, while more comes than is kept for a process.
+        std::thread::sleep(Duration::from_secs(2));
+        let began = Instant::now();
+        assert!(matches!(root.ask(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
+        assert!(began.elapsed() < AT_ONCE, "root is answered meanwhile");
+        bobs.hear_region(session);
+        for _ in 0..CALLS {
+            bobs.hear_enable();
+        }
+    });
+    assert_eq!(root.query(session).lost_by_cause.no_region, 0, "nobody was dropped");
+}

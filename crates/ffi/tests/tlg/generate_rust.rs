@@ -1,0 +1,314 @@
+//! The table as a Rust program: it writes each event by `write_event!` and then each by the builder of run time.
+//!
+//! The same text is a program of `traceweir` and of the published crates `tracelogging` and `tracelogging_dynamic`; only its first lines differ. Values
+//! are spelled from the bytes that must be in the event.
+
+use std::fmt::Write;
+
+use crate::kinds::{Kind, PACKED_BYTES};
+use crate::table::{Declaration, Field, What};
+
+/// Whose macros and builder a program uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crates {
+    Ours,
+    Published,
+}
+
+impl Crates {
+    fn head(self) -> &'static str {
+        match self {
+            Self::Ours => {
+                "use traceweir::tracelogging::{self as tlg, dynamic};\n\
+                 fn id(bytes: [u8; 16]) -> traceweir::Guid { traceweir::Guid::from_bytes(&bytes) }\n"
+            }
+            Self::Published => {
+                "use tracelogging as tlg;\nuse tracelogging_dynamic as dynamic;\n\
+                 fn id(bytes: [u8; 16]) -> tlg::Guid { tlg::Guid::from_bytes_le(&bytes) }\n"
+            }
+        }
+    }
+}
+
+const PROVIDERS: &str = r#"use dynamic::{Channel, EventBuilder, InType, Level, Opcode, OutType};
+tlg::define_provider!(TABLE, "Table", id("00000001-0002-0003-0405-060708090a0b"));
+type Made<'a> = &'a dynamic::Provider;
+fn checked(status: u32) {
+    assert_eq!(status, 0);
+}
+"#;
+const MAIN_HEAD: &str = r#"fn main() {
+    let (name, bytes) = ("Table", [1, 0, 0, 0, 2, 0, 3, 0, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let made = std::pin::pin!(dynamic::Provider::new_with_id(name, &dynamic::Provider::options(), &id(bytes)));
+    // Safety: neither moves, and both are unregistered before the program ends.
+    checked(unsafe { TABLE.register() });
+    checked(unsafe { made.as_ref().register() });
+    let mut builder = EventBuilder::new();
+"#;
+
+/// The form that a kind has in `write_event!`: its name, and a format where the name does not say it.
+const FORMS: &[(&str, &str, &str)] = &[
+    ("Int8", "i8", ""),
+    ("UInt8", "u8", ""),
+    ("Int16", "i16", ""),
+    ("UInt16", "u16", ""),
+    ("Int32", "i32", ""),
+    ("UInt32", "u32", ""),
+    ("Int64", "i64", ""),
+    ("UInt64", "u64", ""),
+    ("IntPtr", "isize", ""),
+    ("UIntPtr", "usize", ""),
+    ("Long", "i64", ""),
+    ("ULong", "u64", ""),
+    ("HexInt8", "i8_hex", ""),
+    ("HexUInt8", "u8_hex", ""),
+    ("HexInt16", "i16_hex", ""),
+    ("HexUInt16", "u16_hex", ""),
+    ("HexInt32", "i32_hex", ""),
+    ("HexUInt32", "u32_hex", ""),
+    ("HexInt64", "i64_hex", ""),
+    ("HexUInt64", "u64_hex", ""),
+    ("HexIntPtr", "isize_hex", ""),
+    ("HexUIntPtr", "usize_hex", ""),
+    ("HexLong", "i64_hex", ""),
+    ("HexULong", "u64_hex", ""),
+    ("Pointer", "pointer", ""),
+    ("CodePointer", "codepointer", ""),
+    ("Float32", "f32", ""),
+    ("Float64", "f64", ""),
+    ("Boolean", "bool8", ""),
+    ("Bool", "bool32", ""),
+    ("Char", "char8_cp1252", ""),
+    ("Char16", "char16", ""),
+    ("WChar", "char16", ""),
+    ("Pid", "pid", ""),
+    ("Tid", "tid", ""),
+    ("Port", "port", ""),
+    ("IPv4Address", "ipv4", ""),
+    ("WinError", "win_error", ""),
+    // `win_ntstatus` is hexadecimal, which that of C is not.
+    ("NTStatus", "u32", "NtStatus"),
+    ("HResult", "hresult", ""),
+    ("FileTime", "win_filetime", ""),
+    ("FileTimeUtc", "win_filetime", "DateTimeUtc"),
+    ("SystemTime", "win_systemtime", ""),
+    ("SystemTimeUtc", "win_systemtime_utc", ""),
+    ("Guid", "guid", ""),
+    ("IPv6Address", "ipv6", ""),
+    ("SocketAddress", "socketaddress", ""),
+    ("Sid", "win_sid", ""),
+    ("String", "cstr8_cp1252", ""),
+    ("Utf8String", "cstr8", ""),
+    ("String16", "cstr16", ""),
+    ("WideString", "cstr16", ""),
+    ("CountedString", "str8_cp1252", ""),
+    ("CountedUtf8String", "str8", ""),
+    ("CountedString16", "str16", ""),
+    ("CountedWideString", "str16", ""),
+    ("AnsiString", "str8_cp1252", ""),
+    ("UnicodeString", "str16", ""),
+    ("Binary", "binary", ""),
+    ("BinaryEx", "binary", "Pkcs7WithTypeInfo"),
+    ("BinaryBuffer", "binary", ""),
+    ("BinaryBufferEx", "binary", "Json"),
+];
+
+/// What the builder calls a field of an in type, and what a value of it is.
+const ADDERS: &[(u8, &str, &str)] = &[
+    (1, "cstr16", "terminated16"),
+    (2, "cstr8", "terminated8"),
+    (3, "i8", "i8"),
+    (4, "u8", "u8"),
+    (5, "i16", "i16"),
+    (6, "u16", "u16"),
+    (7, "i32", "i32"),
+    (8, "u32", "u32"),
+    (9, "i64", "i64"),
+    (10, "u64", "u64"),
+    (11, "f32", "f32"),
+    (12, "f64", "f64"),
+    (13, "bool32", "i32"),
+    (14, "binary", "counted8"),
+    (15, "guid", "guid"),
+    (17, "filetime", "i64"),
+    (18, "systemtime", "[u16; 8]"),
+    (19, "sid", "bytes"),
+    (20, "hex32", "u32"),
+    (21, "hex64", "u64"),
+    (22, "str16", "counted16"),
+    (23, "str8", "counted8"),
+];
+
+/// Whether Rust has forms for all of an event: there are none for arrays whose count is in the metadata, and none for custom fields.
+pub(crate) fn can_say(event: &Declaration) -> bool {
+    let can = |f: &Field| match &f.what {
+        What::Value(kind) => kind.name != "Custom",
+        What::Array(_) | What::Struct(_) | What::Packed(..) => true,
+        What::Fixed(..) => false,
+    };
+    event.fields.iter().all(can)
+}
+
+/// The whole program.
+pub(crate) fn program(table: &[Declaration], crates: Crates) -> String {
+    let mut text = format!("{}{PROVIDERS}", crates.head());
+    // Functions of some events each: debug builds give every value of a function its own place on the stack.
+    for (i, events) in table.chunks(16).enumerate() {
+        let _ = writeln!(text, "fn by_macro{i}() {{");
+        events.iter().for_each(|e| text += &by_macro(e));
+        let _ = writeln!(text, "}}\nfn by_builder{i}(builder: &mut EventBuilder, made: Made<'_>) {{");
+        events.iter().for_each(|e| text += &by_builder(e));
+        text += "}\n";
+    }
+    text += MAIN_HEAD;
+    let parts = table.len().div_ceil(16);
+    (0..parts).for_each(|i| text += &format!("    by_macro{i}();\n"));
+    (0..parts).for_each(|i| text += &format!("    by_builder{i}(&mut builder, &made);\n"));
+    text + "    checked(TABLE.unregister());\n    checked(made.unregister());\n}\n"
+}
+
+fn by_macro(event: &Declaration) -> String {
+    let Declaration { name, fields, .. } = event;
+    let mut text =
+        format!("    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})", event.all("keyword"));
+    for option in ["level", "opcode", "channel"] {
+        if let Some(value) = event.given(option) {
+            let _ = write!(text, ", {option}({value})");
+        }
+    }
+    if event.given("tag").is_some() {
+        let _ = write!(text, ", tag({})", event.all("tag"));
+    }
+    if let Some(id) = event.given("id") {
+        let _ = write!(text, ", id_version({id}, {})", event.last("version", 0));
+    }
+    let mut rest = fields.iter();
+    while let Some(field) = macro_field(&mut rest) {
+        let _ = write!(text, ",\n        {field}");
+    }
+    text + "));\n"
+}
+
+/// The next field; of a structure, with its members.
+fn macro_field<'a>(rest: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
+    let Field { what, name, tag } = rest.next()?;
+    let tag = tag.map_or(String::new(), |t| format!(", tag({t})"));
+    Some(match what {
+        What::Struct(count) => {
+            let members: Vec<_> = (0..*count).map_while(|_| macro_field(rest)).collect();
+            format!("struct(\"{name}\"{tag}, {{ {} }})", members.join(", "))
+        }
+        What::Packed(in_type, out) => {
+            let slice = if in_type & 64 != 0 { "_slice" } else { "" };
+            let format = if *out == 0 { String::new() } else { format!(", format({out})") };
+            format!("raw_field{slice}(\"{name}\", {}, &{}{tag}{format})", in_type & 31, octets(PACKED_BYTES))
+        }
+        What::Value(kind) | What::Array(kind) | What::Fixed(kind, _) => {
+            let &(_, form, format) = FORMS.iter().find(|f| f.0 == kind.name).expect("a form in Rust");
+            let format = if format.is_empty() { String::new() } else { format!(", format({format})") };
+            let slice = matches!(what, What::Array(_));
+            let value = values(kind, macro_value(kind, form), slice);
+            format!("{form}{}(\"{name}\", &{value}{tag}{format})", if slice { "_slice" } else { "" })
+        }
+    })
+}
+
+/// What a value of a form is.
+fn macro_value<'a>(kind: &Kind, form: &'a str) -> &'a str {
+    let base = form.strip_suffix("_hex").unwrap_or(form);
+    match (kind.in_type, base) {
+        (_, "bool8") => "bool",
+        (_, "char8_cp1252") => "u8",
+        (_, "char16" | "port") => "u16",
+        (_, "pid" | "tid" | "win_error") => "u32",
+        (_, "hresult" | "bool32") => "i32",
+        (_, "pointer" | "codepointer") => "usize",
+        (_, "ipv4") => "[u8; 4]",
+        (_, "ipv6") => "counted8",
+        (1 | 2 | 14 | 15 | 17 | 18 | 19 | 22 | 23, _) => adder(kind.in_type).1,
+        _ => base,
+    }
+}
+
+fn adder(in_type: u8) -> (&'static str, &'static str) {
+    let found = ADDERS.iter().find(|a| a.0 == in_type);
+    let &(_, add, value) = found.unwrap_or_else(|| panic!("no way to add {in_type}"));
+    (add, value)
+}
+
+fn by_builder(event: &Declaration) -> String {
+    let (level, keyword, tag) = (event.last("level", 5), event.all("keyword"), event.all("tag"));
+    let mut text = format!(
+        "    builder.reset(\"{}\", Level::from_int({level}), {keyword}, {tag})\n        .opcode(Opcode::from_int({}))\
+         .channel(Channel::from_int({})).id_version({}, {})",
+        event.name,
+        event.last("opcode", 0),
+        event.last("channel", 11),
+        event.last("id", 0),
+        event.last("version", 0),
+    );
+    for Field { what, name, tag } in &event.fields {
+        let tag = tag.unwrap_or(0);
+        let _ = match what {
+            What::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),
+            What::Packed(in_type, out) => {
+                let (kind, in_type) =
+                    if in_type & 64 != 0 { ("vcount", in_type & 31) } else { ("scalar", *in_type) };
+                write!(
+                    text,
+                    "\n        .raw_add_meta_{kind}(\"{name}\", InType::from_int({in_type}), OutType::from_int({out}), {tag})\
+                     .raw_add_data_slice(&{})",
+                    octets(PACKED_BYTES)
+                )
+            }
+            What::Value(kind) | What::Array(kind) | What::Fixed(kind, _) => {
+                let (add, of) = adder(kind.in_type);
+                let slice = matches!(what, What::Array(_));
+                let by_reference = slice || !matches!(of.as_bytes(), [b'i' | b'u' | b'f', ..]);
+                let (suffix, and) =
+                    (if slice { "_sequence" } else { "" }, if by_reference { "&" } else { "" });
+                let value = values(kind, of, slice);
+                let out = kind.out;
+                write!(
+                    text,
+                    "\n        .add_{add}{suffix}(\"{name}\", {and}{value}, OutType::from_int({out}), {tag})"
+                )
+            }
+        };
+    }
+    text + ";\n    checked(builder.write(made, None, None));\n"
+}
+
+/// One value, or an array of three.
+fn values(kind: &Kind, of: &str, slice: bool) -> String {
+    let each: Vec<_> = kind.bytes().iter().map(|bytes| value(of, bytes)).collect();
+    if slice { format!("[{}]", each.join(", ")) } else { each[0].clone() }
+}
+
+/// A value whose bytes in the event are these.
+fn value(of: &str, bytes: &[u8]) -> String {
+    let end = bytes.len();
+    match of {
+        "bool" => (bytes[0] != 0).to_string(),
+        "guid" => format!("id({})", octets(bytes)),
+        "bytes" | "[u8; 4]" => octets(bytes),
+        "counted8" => octets(&bytes[2..]),
+        "terminated8" => octets(&bytes[..end - 1]),
+        "[u16; 8]" => words(bytes),
+        "counted16" => words(&bytes[2..]),
+        "terminated16" => words(&bytes[..end - 2]),
+        number => format!("{number}::from_le_bytes({bytes:?})"),
+    }
+}
+
+/// Bytes, whose type nothing else says.
+fn octets(bytes: &[u8]) -> String {
+    let each: Vec<_> = bytes.iter().map(|byte| format!("{byte}_u8")).collect();
+    format!("[{}]", each.join(", "))
+}
+
+fn words(bytes: &[u8]) -> String {
+    let word = |pair: &[u8]| format!("{}_u16", u16::from_le_bytes([pair[0], pair[1]]));
+    let each: Vec<_> = bytes.chunks(2).map(word).collect();
+    format!("[{}]", each.join(", "))
+}

@@ -1,0 +1,134 @@
+//! The table from Rust, through a session into a file: by our macros and our builder, and by the published crates that they follow.
+//!
+//! ```text
+//!   declarations.txt ─▶ generate_rust ─┬─ cargo ─▶ traceweir ───────────────────────────────────────┐
+//!                                      └─ cargo ─▶ tracelogging, tracelogging_dynamic ─▶ libtraceweir ┴─▶ session ─▶ equal, byte for byte
+//! ```
+//!
+//! The published crates come from the registry as they are. Off Windows they write nothing, so they are compiled with `--cfg windows`; the two
+//! libraries of Windows that they then link with are ours under those names.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use traceweir_format::tracelogging::{EventMetadata, FieldMetadata};
+
+use crate::compiler::Workbench;
+use crate::generate_rust::{Crates, can_say, program};
+use crate::recorded::{Recorded, TABLE, check_all_but_metadata, record_program};
+use crate::support::{Workshop, here, skip};
+use crate::table::{self, Declaration};
+
+/// Where the published macros take another number of bytes for the same tags.
+///
+/// They write a field's tags wherever `tag(…)` stands, also where it is 0, and have a form of three bytes. The contract knows 1, 2 and 4 bytes; the published
+/// builder and this project have no other.
+const MACROS_DIFFER: [&str; 3] = ["EventTag6", "FieldTags0", "FieldTags6"];
+/// Where the published builder does: it writes a field's tags in four bytes always, and an event's in the fewest.
+const BUILDER_DIFFERS: [&str; 4] = ["FieldTags1", "FieldTags2", "FieldTags3", "FieldTags4"];
+
+/// The events of the table that Rust has forms for.
+fn events() -> Vec<Declaration> {
+    let events: Vec<_> = table::read().into_iter().filter(can_say).collect();
+    assert!(events.len() >= 150, "{} declarations", events.len());
+    events
+}
+
+/// Writes a package that depends on these crates.
+fn package(folder: &Path, source: &str, dependencies: &str) {
+    let manifest = format!(
+        "[package]\nname = \"table\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[[bin]]\nname = \"table\"\npath = \"main.rs\"\n\
+         [dependencies]\n{dependencies}\n[workspace]\n"
+    );
+    std::fs::write(folder.join("Cargo.toml"), manifest).expect("the manifest can be written");
+    std::fs::write(folder.join("main.rs"), source).expect("the source can be written");
+}
+
+fn cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) -> Output {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).current_dir(folder).env_remove("RUSTFLAGS");
+    command.env("CARGO_TARGET_DIR", target_folder(target)).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    command.output().expect("cargo runs")
+}
+
+fn target_folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[track_caller]
+fn expect_built(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Compares what was recorded, first of the macros and then of the builder, with the table; rows whose metadata differ are given.
+fn differing<'a>(events: &'a [Declaration], recorded: &'a [Recorded]) -> [Vec<&'a str>; 2] {
+    assert_eq!(recorded.len(), 2 * events.len());
+    let (by_macro, by_builder) = recorded.split_at(events.len());
+    [by_macro, by_builder].map(|recorded| {
+        let mut differing = Vec::new();
+        for (event, got) in events.iter().zip(recorded) {
+            check_all_but_metadata(event, got);
+            if got.metadata != event.metadata() {
+                assert_eq!(told(&got.metadata), told(&event.metadata()), "{}", event.name);
+                differing.push(event.name.as_str());
+            }
+        }
+        differing
+    })
+}
+
+/// What metadata say, however they say it.
+fn told(metadata: &[u8]) -> (u32, &[u8], Vec<FieldMetadata<'_>>) {
+    let event = EventMetadata::parse(metadata).expect("metadata");
+    (event.tags, event.name, event.fields().map(|f| f.expect("a field")).collect())
+}
+
+#[test]
+fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
+    let (events, workbench) = (events(), Workbench::new());
+    let folder = workbench.path(".");
+    let api = here("../api");
+    package(&folder, &program(&events, Crates::Ours), &format!("traceweir = {{ path = {api:?} }}"));
+    // The versions that the project has, so that nothing is fetched.
+    std::fs::copy(here("../../Cargo.lock"), folder.join("Cargo.lock")).expect("the lock file can be copied");
+    expect_built(&cargo(&folder, &["build", "--offline"], "table", &[]));
+    let recorded = record_program(&target_folder("table/debug/table"), TABLE);
+    assert_eq!(differing(&events, &recorded), [Vec::<&str>::new(), Vec::new()]);
+}
+
+#[test]
+fn metadata_from_the_published_crates_are_the_same() {
+    let (events, workbench, workshop) = (events(), Workbench::new(), Workshop::new());
+    let folder = workbench.path(".");
+    for library in ["libOneCore_apiset.so", "librpcrt4.so"] {
+        symlink(workshop.path("libtraceweir.so"), workshop.path(library)).expect("a link can be made");
+    }
+    let dependencies = "tracelogging = \"=1.2.4\"\ntracelogging_dynamic = \"=1.2.4\"";
+    package(&folder, &program(&events, Crates::Published), dependencies);
+    let fetched = [&["fetch", "--offline"][..], &["fetch"]]
+        .map(|a| move |f: &Path| cargo(f, a, "published-table", &[]));
+    if !fetched.iter().any(|fetch| fetch(&folder).status.success()) {
+        return skip("registry", "the packages tracelogging and tracelogging_dynamic cannot be fetched");
+    }
+    let libraries = workshop.path(".").display().to_string();
+    let flags = [
+        // Only the crates of this program are told that they are on Windows, not those that run in the compiler.
+        "--cfg=windows".to_owned(),
+        "-Aexplicit_builtin_cfgs_in_flags".to_owned(),
+        format!("-Lnative={libraries}"),
+        format!("-Clink-arg=-Wl,-rpath,{libraries},--disable-new-dtags"),
+    ];
+    let arguments = ["build", "--offline", "--target", &host()];
+    expect_built(&cargo(&folder, &arguments, "published-table", &flags));
+    let built = target_folder("published-table").join(host()).join("debug/table");
+    let recorded = record_program(&built, TABLE);
+    assert_eq!(differing(&events, &recorded), [MACROS_DIFFER.to_vec(), BUILDER_DIFFERS.to_vec()]);
+}
+
+/// The system that the compiler runs on.
+fn host() -> String {
+    let said = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
+    let said = String::from_utf8_lossy(&said);
+    said.lines().find_map(|l| l.strip_prefix("host: ")).expect("a host").to_owned()
+}

@@ -1,0 +1,118 @@
+//! Removing what has no place among the provider sockets, in a folder that everybody may write to.
+//!
+//! ```text
+//!   providers/  socket of a provider    kept, of each user so many
+//!               any other file, a link  removed
+//!               a folder                its files removed, its folders moved up into providers/, to have their turn; removed when it is empty
+//! ```
+//!
+//! Whoever owns a folder changes it while it is looked at. So nothing is done by path: each folder is opened, without following a link, and its entries are named by
+//! one word below it. And nothing is descended into: folders can be nested deeper than any stack or number of descriptors goes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::{RuntimeDir, claimed_pid, random};
+use crate::error::{Error, Result};
+
+/// Entries removed or moved in one go; the others have their turn in the next.
+const MAX_STEPS: usize = 100_000;
+
+impl RuntimeDir {
+    /// Removes what is no provider socket, and of each user the sockets past so many: everybody may make files in the folder of the system's daemon,
+    /// and nobody is to fill it. How many entries were removed.
+    pub fn sweep_providers(&self, of_each: usize) -> Result<usize> {
+        let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
+        let folder = match open(CWD, self.providers().as_os_str()) {
+            Err(Errno::NOENT) => return Ok(0),
+            folder => folder.map_err(failed)?,
+        };
+        let mut sweep = Sweep { folder, kept: BTreeMap::new(), of_each, steps: MAX_STEPS, removed: 0 };
+        // Once for what is there, and again as long as folders were moved up.
+        while sweep.round().map_err(failed)? && sweep.steps > 0 {}
+        Ok(sweep.removed)
+    }
+}
+
+struct Sweep {
+    folder: OwnedFd,
+    kept: BTreeMap<u32, usize>,
+    of_each: usize,
+    steps: usize,
+    removed: usize,
+}
+
+impl Sweep {
+    /// Looks at all entries; whether others have been moved up meanwhile.
+    fn round(&mut self) -> rustix::io::Result<bool> {
+        self.kept.clear();
+        let mut is_more = false;
+        for entry in Dir::read_from(&self.folder)? {
+            let Ok(entry) = entry else { break };
+            if self.steps == 0 {
+                break;
+            }
+            let name = entry.file_name();
+            if is_dots(name) || self.is_kept(name) {
+                continue;
+            }
+            self.steps = self.steps.saturating_sub(1);
+            if unlinkat(&self.folder, name, AtFlags::empty()).is_ok() {
+                self.removed = self.removed.saturating_add(1);
+            } else if let Ok(below) = open(self.folder.as_fd(), name) {
+                is_more |= self.empty(&below);
+                let gone = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
+                self.removed = self.removed.saturating_add(usize::from(gone));
+            }
+        }
+        Ok(is_more)
+    }
+
+    /// Whether an entry is a provider's socket, and not one too many of its owner's.
+    fn is_kept(&mut self, name: &std::ffi::CStr) -> bool {
+        let is_named = name.to_str().is_ok_and(|name| claimed_pid(name).is_some());
+        let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return true };
+        if !is_named || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return false;
+        }
+        let others = self.kept.entry(stat.st_uid).or_default();
+        *others = others.saturating_add(1);
+        *others <= self.of_each
+    }
+
+    /// Removes the files of a folder and moves its folders up; whether there were some.
+    fn empty(&mut self, below: &OwnedFd) -> bool {
+        let Ok(entries) = Dir::read_from(below) else { return false };
+        let mut is_more = false;
+        for entry in entries {
+            let Ok(entry) = entry else { break };
+            if self.steps == 0 {
+                break;
+            }
+            let name = entry.file_name();
+            if is_dots(name) {
+                continue;
+            }
+            self.steps = self.steps.saturating_sub(1);
+            if unlinkat(below, name, AtFlags::empty()).is_ok() {
+                self.removed = self.removed.saturating_add(1);
+            } else {
+                let moved = renameat(below, name, &self.folder, format!("swept-{:016x}", random()));
+                is_more |= moved.is_ok();
+            }
+        }
+        is_more
+    }
+}
+
+fn open(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn is_dots(name: &std::ffi::CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}

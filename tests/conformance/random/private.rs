@@ -1,0 +1,172 @@
+//! Private sessions: one that this actor's process started itself, and ones that are started from outside.
+//!
+//! All actors live in one process, which has three of its own at most: there may be no room for one more, and no other reason to refuse one.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef, Update};
+use traceweir::private::PrivateSession;
+use traceweir::{Guid, Provider};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
+
+use super::actor::{Actor, PROVIDERS};
+use super::model::{Keeps, Ledger, Listener, Running};
+use super::providers::PROMPT;
+use crate::stage::{event, status, unique, wants};
+
+const SEQUENTIAL: u32 = 0x1;
+const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
+
+/// A session that this process runs.
+pub(super) struct Own {
+    session: PrivateSession,
+    path: PathBuf,
+    config: SessionConfig,
+    pub(super) listener: Listener,
+}
+
+impl Actor<'_> {
+    pub(super) fn any_of_its_own_process(&mut self) {
+        let (choice, provider) = (self.below(8), self.pick(PROVIDERS));
+        let (wish, guid) = (self.wish(true, false), self.provider(provider));
+        let (seconds, new) = (1 + self.below(4) as u32, self.stage.path());
+        let Some(own) = &mut self.own else { return self.start_own() };
+        let told = match choice {
+            0 => return self.stop_own(),
+            1..=2 => {
+                let told = status(own.session.enable(guid, &wish.params));
+                own.listener.wanted.insert(provider, wish);
+                (told, 0)
+            }
+            3 => {
+                own.listener.wanted.remove(&provider);
+                (status(own.session.disable(guid)), 0)
+            }
+            4 => {
+                let update = Update { flush_timer: Some(seconds), log_file: Some(new), ..Update::default() };
+                return self.update_own(&update);
+            }
+            5 => {
+                let switch = Update { real_time: Some(true), ..Update::default() };
+                (status(own.session.update(&switch)), 87)
+            }
+            6 => {
+                let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+                (status(own.session.enable(guid, &EnableParams { property, ..wish.params })), 87)
+            }
+            _ => {
+                let shown = own.session.query().config;
+                let is_same = shown == SessionConfig { guid: shown.guid, ..own.config.clone() };
+                (u32::from(!is_same) * 1_000_000, 0)
+            }
+        };
+        self.expect(&format!("own session {choice}"), told.0, &[told.1]);
+        self.write();
+    }
+
+    fn start_own(&mut self) {
+        let path = self.stage.path();
+        let config = SessionConfig {
+            name: format!("own {}", unique()),
+            log_file_mode: SEQUENTIAL,
+            log_file: Some(path.clone()),
+            buffer_size: 4,
+            ..SessionConfig::default()
+        };
+        match PrivateSession::start(&config) {
+            Ok(session) => {
+                let mode = SEQUENTIAL | PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC;
+                let asked = SessionConfig { log_file_mode: mode, ..config };
+                let config = Running::new(0, &asked, Ledger::default()).config;
+                self.own = Some(Own { session, path, config, listener: Listener::default() });
+            }
+            Err(e) => {
+                self.expect(&format!("own session: {e}"), e.status().0, &[1450]);
+                self.expect_no_file(Some(path));
+            }
+        }
+    }
+
+    fn update_own(&mut self, update: &Update) {
+        let Some(own) = &mut self.own else { return };
+        let told = own.session.update(update);
+        let (Ok(it), Some(new)) = (&told, &update.log_file) else {
+            return self.expect("own session goes on", status(told), &[0]);
+        };
+        let old = std::mem::replace(&mut own.path, new.clone());
+        let ledger = std::mem::take(&mut own.listener.ledger);
+        own.config.log_file = Some(new.clone());
+        own.config.flush_timer = update.flush_timer.unwrap_or(own.config.flush_timer);
+        self.check_log(std::slice::from_ref(&old), &ledger, Keeps::All, it.events_lost);
+        self.remove(&[old]);
+    }
+
+    pub(super) fn stop_own(&mut self) {
+        let Some(Own { session, path, listener, .. }) = self.own.take() else { return };
+        match session.stop() {
+            Ok(end) => {
+                self.check_log(std::slice::from_ref(&path), &listener.ledger, Keeps::All, end.events_lost);
+            }
+            Err(e) => self.diverges(format!("own session, stop: {e}")),
+        }
+        self.remove(&[path]);
+    }
+
+    /// A session that is started from outside, from its start to its end: in it is this process, the only one that has the provider.
+    pub(super) fn outside(&mut self) {
+        let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique()));
+        let (comes_late, path) = (self.is_one_of(2), self.stage.path());
+        let early = (!comes_late).then(|| Provider::register(guid, None));
+        let name = format!("random {} outside", self.number);
+        let session = SessionRef::Name(name.clone());
+        let config = SessionConfig {
+            name,
+            log_file_mode: SEQUENTIAL | PRIVATE,
+            guid,
+            log_file: Some(path.clone()),
+            buffer_size: 4,
+            ..SessionConfig::default()
+        };
+        for want in [0, 183] {
+            let told = status(self.controller.start(&config));
+            self.expect("outside start", told, &[want]);
+        }
+        let enabled = self.controller.enable(&session, guid, EnableCode::Enable, &wants(4, 1, 0), 10_000);
+        self.expect("outside enable", status(enabled), &[0]);
+        let begun = Instant::now();
+        let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
+            Ok(provider) => written_for(4, 1, &provider),
+            Err(e) => return self.diverges(format!("outside register: {e}")),
+        };
+        if begun.elapsed() >= PROMPT {
+            ledger.maybe.append(&mut ledger.due);
+        }
+        let next = status(self.controller.increment(&session));
+        let live = status(self.controller.convert_to_real_time(&session));
+        self.expect("outside increment", next, &[1]);
+        self.expect("outside convert", live, &[1]);
+        match self.controller.stop(&session) {
+            Ok(end) => {
+                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::All, end.events_lost);
+            }
+            Err(e) => self.diverges(format!("outside stop: {e}")),
+        }
+        let gone = status(self.controller.query(&session));
+        self.expect("outside query", gone, &[4201]);
+        self.remove(&[path]);
+    }
+}
+
+/// Writes events of several levels and keywords; those that are due where a level and any of some keywords are asked for.
+fn written_for(most: u8, any: u64, provider: &Provider) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
+        let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
+        let is_due = level <= most && (keyword == 0 || keyword & any != 0);
+        let list = if is_written { &mut ledger.due } else { &mut ledger.maybe };
+        list.extend(is_due.then_some(number));
+    }
+    ledger
+}

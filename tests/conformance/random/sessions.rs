@@ -1,0 +1,305 @@
+//! Sessions of its own: start, stop, update, flush, the next file, the end of a file; allowed and not.
+
+use std::path::PathBuf;
+
+use traceweir::controller::{Properties, SessionConfig, Update};
+use traceweir_format::spec::session::*;
+
+use super::actor::{Actor, NAMES};
+use super::logs::is_empty;
+use super::model::{Keeps, Running, numbered};
+use crate::stage::status;
+
+const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+const ROW: u32 = EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
+const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
+const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
+const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
+
+/// Kinds of sessions: mode, and the limit of the file. Those in front are for all.
+const KINDS: [(u32, u32); 15] = [
+    (SEQUENTIAL, 0),
+    (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
+    (REAL_TIME, 0),
+    (BUFFERING, 0),
+    (SEQUENTIAL | EVENT_TRACE_COMPRESSED_MODE, 0),
+    (0, 0),
+    (SEQUENTIAL | REAL_TIME, 0),
+    (SEQUENTIAL | EVENT_TRACE_SECURE_MODE, 0),
+    (SEQUENTIAL | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 0),
+    (SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE, 1),
+    (ROW, 64),
+    (ROW | EVENT_TRACE_COMPRESSED_MODE, 64),
+    (ROW | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
+    (APPEND, 0),
+    (APPEND, 0),
+];
+/// So many kinds have one file from their start to their end.
+pub(super) const PLAIN: usize = 5;
+
+impl Actor<'_> {
+    /// A small session of a kind.
+    pub(super) fn small(&mut self, name: String, kind: usize) -> SessionConfig {
+        let (log_file_mode, maximum_file_size) = KINDS[kind];
+        let has_file = log_file_mode != REAL_TIME;
+        SessionConfig {
+            name,
+            log_file_mode,
+            maximum_file_size,
+            log_file: has_file.then(|| self.path(log_file_mode)),
+            buffer_size: 4,
+            clock: if log_file_mode & APPEND != 0 { 2 } else { 0 },
+            maximum_buffers: self.below(3) as u32 * 25,
+            ..SessionConfig::default()
+        }
+    }
+
+    /// A new name for a file, or for a row of them.
+    fn path(&self, mode: u32) -> PathBuf {
+        let path = self.stage.path();
+        match (mode & EVENT_TRACE_FILE_MODE_NEWFILE, path.file_stem()) {
+            (0, _) | (_, None) => path,
+            (_, Some(stem)) => path.with_file_name(format!("{}-%d.etl", stem.to_string_lossy())),
+        }
+    }
+
+    pub(super) fn start(&mut self) {
+        let (name, kind) = (self.pick(NAMES), self.pick(KINDS.len()));
+        let mut config = self.small(self.name(name), kind);
+        let is_continued = config.log_file_mode == APPEND && self.is_one_of(2);
+        let before = self.appended.take_if(|_| is_continued);
+        if let Some((path, _)) = &before {
+            config.log_file = Some(path.clone());
+        }
+        let want = if self.running[name].is_some() { 183 } else { 0 };
+        match self.controller.start(&config) {
+            Ok(it) => {
+                self.expect("start", 0, &[want]);
+                let ledger = before.map(|(_, ledger)| ledger).unwrap_or_default();
+                let goes_on = !ledger.due.is_empty() || !ledger.maybe.is_empty();
+                let mut model = Running::new(it.id, &config, ledger);
+                model.is_all_in_files &= !goes_on;
+                // Made by the daemon, once.
+                model.config.guid = it.config.guid;
+                self.running[name] = Some(model);
+                self.compare("start", name, Ok(it));
+            }
+            Err(e) => {
+                self.expect(&format!("start: {e}"), e.status().0, &[want]);
+                match before {
+                    Some(before) => self.appended = Some(before),
+                    None => self.expect_no_file(config.log_file.map(|path| numbered(&path, 1))),
+                }
+            }
+        }
+        self.write();
+    }
+
+    pub(super) fn expect_no_file(&mut self, path: Option<PathBuf>) {
+        if path.as_ref().is_some_and(|path| path.exists()) {
+            self.diverges(format!("what was refused left {path:?}"));
+        }
+    }
+
+    pub(super) fn wrong_start(&mut self) {
+        let (name, kind) = (self.pick(NAMES), self.pick(PLAIN));
+        let config = self.small(self.name(name), kind);
+        let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
+        let log_file = Some(self.stage.folder().join("no such folder").join("x.etl"));
+        let (wrong, allowed): (_, &[u32]) = match self.below(12) {
+            0 => (mode(3), &[87]),
+            1 => (SessionConfig { clock: 9, ..config }, &[87]),
+            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[161]),
+            3 => (SessionConfig { name: String::new(), ..config }, &[87]),
+            4 => (SessionConfig { maximum_file_size: 0, ..mode(2) }, &[87]),
+            5 => {
+                let log_file = Some(self.stage.path());
+                (SessionConfig { maximum_file_size: 64, log_file, ..mode(ROW) }, &[87])
+            }
+            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[87]),
+            7 => (mode(APPEND | REAL_TIME), &[87]),
+            8 => (SessionConfig { maximum_file_size: 0, ..mode(SEQUENTIAL | 0x20) }, &[87]),
+            9 => (SessionConfig { maximum_file_size: 64, ..mode(0x400_2002) }, &[87]),
+            _ if self.running[name].is_some() => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[183]),
+            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[3]),
+        };
+        let told = status(self.controller.start(&wrong));
+        self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), told, allowed);
+        self.expect_no_file(wrong.log_file);
+    }
+
+    pub(super) fn stop(&mut self) {
+        let name = self.pick(NAMES);
+        self.stop_one(name);
+        self.write();
+    }
+
+    pub(super) fn stop_one(&mut self, name: usize) {
+        let reference = self.reference(name);
+        let told = self.controller.stop(&reference);
+        let want = self.is_running(name);
+        match told {
+            Ok(end) => {
+                self.expect("stop", 0, &[want]);
+                if let Some(mut model) = self.running[name].take() {
+                    if !model.is_shown_by(&end.config) {
+                        self.diverges(format!("stop: {:?}, and not {:?}", end.config, model.config));
+                    }
+                    self.check_end(model, &end);
+                }
+            }
+            Err(e) => self.expect(&format!("stop: {e}"), e.status().0, &[want]),
+        }
+    }
+
+    /// The log of a session that has ended.
+    fn check_end(&mut self, mut model: Running, end: &Properties) {
+        self.end_file(&mut model, end.events_lost);
+        if model.is_all_in_files && end.events_lost == 0 && model.found != end.events {
+            let text = format!("{} events, and {} in its files: {:?}", end.events, model.found, end.config);
+            self.done.broken_logs.push(text);
+        }
+    }
+
+    /// A session is done with its file, or with its row of files. One that was appended to may be gone on with.
+    fn end_file(&mut self, model: &mut Running, lost: u64) {
+        let (files, keeps) = (model.files(), model.keeps());
+        let ledger = std::mem::take(&mut model.listener.ledger);
+        let is_recorder = model.has(BUFFERING);
+        let has_nothing = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
+        if !has_nothing {
+            model.found += self.check_log(&files, &ledger, keeps, lost);
+        }
+        match &model.config.log_file {
+            Some(path) if model.has(APPEND) && lost == 0 && self.appended.is_none() => {
+                self.appended = Some((path.clone(), ledger));
+            }
+            _ => self.remove(&files),
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        let name = self.pick(NAMES);
+        let reference = self.reference(name);
+        if !self.is_one_of(3) {
+            let told = self.controller.flush(&reference, None);
+            return self.compare("flush", name, told);
+        }
+        let path = self.stage.path();
+        let told = self.controller.flush(&reference, Some(path.clone()));
+        match (&self.running[name], told) {
+            (Some(model), Ok(it)) if model.has(BUFFERING) => {
+                let ledger = model.listener.ledger.clone();
+                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::Newest, it.events_lost);
+                self.compare("snapshot", name, Ok(it));
+                self.remove(&[path]);
+            }
+            (model, told) => {
+                let want = if model.is_some() { 87 } else { 4201 };
+                self.expect("snapshot", status(told), &[want]);
+                self.expect_no_file(Some(path));
+            }
+        }
+    }
+
+    pub(super) fn update(&mut self) {
+        let name = self.pick(NAMES);
+        let (seconds, buffers) = (self.below(4) as u32, self.below(3) as u32 * 30);
+        let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
+        let goes_on = self.is_one_of(8);
+        let reference = self.reference(name);
+        let Some(mut model) = self.running[name].take() else {
+            let told = status(self.controller.update(&reference, &Update::default()));
+            return self.expect("update", told, &[4201]);
+        };
+        let has_file = model.config.log_file.is_some();
+        let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
+        let is_allowed = !switches || has_file && !model.has(BUFFERING | APPEND);
+        let goes_on = goes_on && is_allowed && has_file && !model.has(BUFFERING);
+        let log_file = goes_on.then(|| self.path(model.config.log_file_mode));
+        let update = Update {
+            flush_timer: Some(seconds),
+            maximum_buffers: Some(buffers),
+            real_time,
+            log_file: log_file.clone(),
+            ..Update::default()
+        };
+        let told = self.controller.update(&reference, &update);
+        if let Ok(it) = &told {
+            model.update(seconds, buffers, real_time);
+            if let Some(new) = log_file {
+                self.end_file(&mut model, it.events_lost);
+                model.goes_on_in(new);
+            }
+        }
+        self.running[name] = Some(model);
+        match is_allowed {
+            true => self.compare("update", name, told),
+            false => self.expect("update to live or back", status(told), &[87]),
+        }
+        self.write();
+    }
+
+    pub(super) fn wrong_update(&mut self) {
+        let name = self.pick(NAMES);
+        let config = self.running[name].as_ref().map(|it| it.config.clone()).unwrap_or_default();
+        let flags = (Update { enable_flags: Some(1), ..Update::default() }, 87);
+        let (update, want) = match config.log_file_mode {
+            _ if self.is_one_of(3) => flags,
+            mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => {
+                (Update { log_file: Some(self.stage.path()), ..Update::default() }, 87)
+            }
+            BUFFERING => (Update { real_time: Some(true), ..Update::default() }, 87),
+            _ if config.log_file.is_none() => (Update { real_time: Some(false), ..Update::default() }, 87),
+            _ => (Update { log_file: config.log_file, ..Update::default() }, 161),
+        };
+        let reference = self.reference(name);
+        let told = status(self.controller.update(&reference, &update));
+        let want = if self.running[name].is_some() { want } else { 4201 };
+        self.expect("wrong update", told, &[want]);
+    }
+
+    pub(super) fn increment(&mut self) {
+        let name = self.pick(NAMES);
+        let reference = self.reference(name);
+        let told = self.controller.increment(&reference);
+        match &mut self.running[name] {
+            Some(model) if model.row.is_some() => {
+                // At least one further: that row may have gone on by itself meanwhile.
+                let before = model.files().len() as u32;
+                if let (Ok(it), Some(row)) = (&told, &model.row) {
+                    let now = (2..=before + 1).find(|n| it.config.log_file == Some(numbered(row, *n)));
+                    let then = model.config.log_file.clone();
+                    model.config.log_file = now.map(|n| numbered(row, n));
+                    if model.config.log_file == then {
+                        self.diverges(format!("increment: still {then:?}"));
+                    }
+                }
+                self.compare("increment", name, told);
+            }
+            Some(_) => self.expect("increment without a row", status(told), &[1]),
+            None => self.expect("increment", status(told), &[4201]),
+        }
+        self.write();
+    }
+
+    pub(super) fn convert(&mut self) {
+        let name = self.pick(NAMES);
+        let reference = self.reference(name);
+        let told = self.controller.convert_to_real_time(&reference);
+        let Some(mut model) = self.running[name].take() else {
+            return self.expect("convert", status(told), &[4201]);
+        };
+        let is_allowed = model.config.log_file.is_some() && !model.has(BUFFERING);
+        if let (true, Ok(it)) = (is_allowed, &told) {
+            self.end_file(&mut model, it.events_lost);
+            model.convert();
+        }
+        self.running[name] = Some(model);
+        match is_allowed {
+            true => self.compare("convert", name, told),
+            false => self.expect("convert without a file", status(told), &[1]),
+        }
+        self.write();
+    }
+}

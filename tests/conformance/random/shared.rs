@@ -1,0 +1,72 @@
+//! Sessions and providers that all threads share.
+
+use traceweir::controller::{EnableCode, SessionRef, Update};
+use traceweir::{Guid, Provider};
+
+use super::actor::{Actor, INSTANCES, SHARED};
+use crate::stage::{event, status, wants};
+
+impl Actor<'_> {
+    /// Sessions and providers of all: what another thread does comes in between.
+    pub(super) fn any_of_the_shared(&mut self) {
+        let name = format!("{SHARED} {}", self.below(2));
+        let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.below(2)));
+        let session = SessionRef::Name(name.clone());
+        // A session is not there, is about to go, or has just begun to.
+        let gone = [0, 4201, 2402];
+        let params = wants(self.below(6) as u8, self.below(4), 0);
+        match self.below(9) {
+            0 => self.start_shared(name),
+            1 => self.stop_shared(&session),
+            2 => {
+                let told = status(self.controller.query(&session));
+                self.expect("shared query", told, &gone);
+            }
+            3 => {
+                let told = status(self.controller.flush(&session, None));
+                self.expect("shared flush", told, &gone);
+            }
+            4 => {
+                let update = Update { flush_timer: Some(2), ..Update::default() };
+                let told = status(self.controller.update(&session, &update));
+                self.expect("shared update", told, &gone);
+            }
+            5 => {
+                let code = [EnableCode::Enable, EnableCode::Disable][self.pick(2)];
+                let timeout = if self.is_one_of(3) { 10_000 } else { 0 };
+                let told = status(self.controller.enable(&session, guid, code, &params, timeout));
+                self.expect("shared enable", told, &gone);
+            }
+            6 => {
+                let told =
+                    status(self.controller.enable(&session, guid, EnableCode::CaptureState, &params, 0));
+                self.expect("shared capture", told, &[0, 1, 4201]);
+            }
+            7 if self.shared.len() < INSTANCES => match Provider::register(guid, None) {
+                Ok(it) => self.shared.push(it),
+                Err(e) => self.diverges(format!("shared register: {e}")),
+            },
+            _ => drop(self.shared.pop()),
+        }
+        for it in &self.shared {
+            let _ = it.write(&event(1, 4, 1), &[b"shared"]);
+        }
+    }
+
+    fn start_shared(&mut self, name: String) {
+        let kind = self.pick(super::sessions::PLAIN);
+        let config = self.small(name, kind);
+        let told = status(self.controller.start(&config));
+        self.expect("shared start", told, &[0, 183]);
+        if told != 0 {
+            self.expect_no_file(config.log_file);
+        }
+    }
+
+    fn stop_shared(&mut self, session: &SessionRef) {
+        match self.controller.stop(session) {
+            Ok(end) => self.check_stranger(&end),
+            Err(e) => self.expect("shared stop", e.status().0, &[4201, 2402]),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What the verbs answer: statuses for people and programs, names that stay known, and sentences that are true.
+
+use serde_json::Value;
+
+use super::{EVENTS_PER_ORDER, SHOP, check_documented, events_in, open_shop, serve, sessions, text};
+use crate::util::{Daemon, eventually, root};
+
+/// The provider of the manifest that has everything.
+const EVERYTHING: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
+const EVERYTHING_NAME: &str = "Traceweir-Example-Everything";
+
+/// The one object that a verb prints, which is as documented.
+fn answer(daemon: &Daemon, arguments: &[&str], code: i32) -> Value {
+    let all = daemon.weir(arguments.iter().chain(&["--json"])).expect(code).json();
+    assert_eq!(all.len(), 1, "{arguments:?}");
+    check_documented(&all[0], "## What came of it");
+    all.into_iter().next().unwrap()
+}
+
+#[test]
+fn every_error_with_a_status_tells_number_and_name() {
+    let daemon = Daemon::start();
+    for verb in [&["stop", "None"][..], &["query", "None"], &["flush", "None"], &["increment", "None"]] {
+        let run = daemon.weir(verb).expect(1);
+        assert!(run.stderr.contains("(4201 ERROR_WMI_INSTANCE_NOT_FOUND)"), "{verb:?}: {}", run.stderr);
+        let object = answer(&daemon, verb, 1);
+        assert_eq!((&object["ok"], &object["status"]), (&false.into(), &4201.into()));
+        assert_eq!(object["status_name"], "ERROR_WMI_INSTANCE_NOT_FOUND");
+        assert!(object["error"].as_str().unwrap().contains("None"), "{object}");
+    }
+    daemon.weir(["start", "App"]).expect(0);
+    let run = daemon.weir(["start", "app"]).expect(1);
+    assert!(run.stderr.contains("(183 ERROR_ALREADY_EXISTS)"), "{}", run.stderr);
+}
+
+#[test]
+fn each_verb_that_changes_something_answers_programs_with_an_object() {
+    let daemon = Daemon::start();
+    let (file, next) = (daemon.path("a.etl"), daemon.path("b.etl"));
+    let started = answer(&daemon, &["start", "App", "-o", text(&file), "-p", SHOP], 0);
+    assert_eq!((&started["ok"], &started["status"]), (&true.into(), &0.into()));
+    assert_eq!(
+        (&started["session"]["name"], &started["session"]["file"]),
+        (&"App".into(), &text(&file).into())
+    );
+    assert_eq!(started["providers"][0]["name"], SHOP);
+    serve(&daemon, 1);
+    let other = answer(&daemon, &["enable", "App", "Other"], 0);
+    assert_eq!(other["providers"][0]["name"], "Other");
+    assert_eq!(answer(&daemon, &["disable", "App", "Other"], 0)["ok"], true);
+    assert_eq!(answer(&daemon, &["flush", "App"], 0)["session"]["events"], 3);
+    let updated = answer(&daemon, &["update", "App", "-o", text(&next)], 0);
+    assert_eq!(updated["session"]["file"], text(&next));
+    assert_eq!(answer(&daemon, &["increment", "App"], 1)["status"], 1);
+    let stopped = answer(&daemon, &["stop", "App"], 0);
+    assert_eq!(
+        (&stopped["session"]["status"], &stopped["session"]["events"]),
+        (&"stopped".into(), &3.into())
+    );
+}
+
+#[test]
+fn a_provider_enabled_by_the_name_of_a_manifest_is_known_by_it_afterwards() {
+    let daemon = Daemon::start();
+    let manifest = root().join("fixtures/manifests/everything.man");
+    daemon.weir(["start", "App", "-p", EVERYTHING_NAME, "--manifest", text(&manifest)]).expect(0);
+    let enabled = || sessions(&daemon)[0]["providers"].as_array().unwrap().clone();
+    assert_eq!((&enabled()[0]["guid"], &enabled()[0]["name"]), (&EVERYTHING.into(), &EVERYTHING_NAME.into()));
+    let page = daemon.weir(["query", "App"]).expect(0).text();
+    assert!(page.contains(&format!("Name:                   {EVERYTHING_NAME}\n")), "{page}");
+    assert!(daemon.weir(["providers"]).expect(0).text().contains(EVERYTHING_NAME));
+    let listed = daemon.weir(["providers", EVERYTHING_NAME, "--json"]).expect(0).json();
+    assert_eq!(listed[0]["guid"], EVERYTHING);
+
+    daemon.weir(["enable", "App", &format!("{}:0x10:4", EVERYTHING_NAME.to_lowercase())]).expect(0);
+    assert_eq!((enabled().len(), &enabled()[0]["any"]), (1, &"0x10".into()), "the same one");
+    daemon.weir(["enable", "App", &format!("{{{EVERYTHING}}}")]).expect(0);
+    assert_eq!(enabled()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
+    // The hash, said outright, is another provider; then the name alone says too little.
+    daemon.weir(["enable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
+    assert_eq!(enabled().len(), 2);
+    let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(2);
+    assert!(run.stderr.contains(EVERYTHING) && run.stderr.contains("Usage: weir disable"), "{}", run.stderr);
+    daemon.weir(["disable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
+    let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(0);
+    assert!(!run.stderr.contains("not enabled"), "{}", run.stderr);
+    assert_eq!(enabled(), Vec::<Value>::new());
+}
+
+#[test]
+fn the_end_of_a_session_says_what_its_last_file_holds() {
+    let daemon = Daemon::start();
+    let (first, last) = (daemon.path("first.etl"), daemon.path("last.etl"));
+    daemon.weir(["start", "App", "-o", text(&first), "-p", SHOP]).expect(0);
+    serve(&daemon, 3);
+    daemon.weir(["update", "App", "-o", text(&last)]).expect(0);
+    serve(&daemon, 1);
+    let run = daemon.weir(["stop", "App"]).expect(0);
+    assert_eq!(events_in(&last).len(), EVENTS_PER_ORDER);
+    assert!(run.stderr.contains("last.etl: 3 events in"), "{}", run.stderr);
+    assert!(run.stderr.contains("has collected 12 events"), "{}", run.stderr);
+
+    let log = daemon.path("log.etl");
+    let append = ["start", "More", "--append", "-o", text(&log), "-p", SHOP];
+    for (orders, told) in [(2, "log.etl: 6 events in"), (1, "log.etl: 9 events in")] {
+        daemon.weir(append).expect(0);
+        serve(&daemon, orders);
+        let run = daemon.weir(["stop", "More"]).expect(0);
+        assert!(run.stderr.contains(told), "{}", run.stderr);
+        assert_eq!(run.stderr.contains("this session has added 3 events"), orders == 1, "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_private_session_takes_the_id_of_its_provider_and_claims_no_file_that_nobody_wrote() {
+    let daemon = Daemon::start();
+    let file = daemon.path("old.etl");
+    std::fs::write(&file, "an old file").unwrap();
+    let start = ["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", SHOP];
+    let run = daemon.weir(start).expect(0);
+    assert!(run.stderr.contains("nobody takes part"), "{}", run.stderr);
+    let run = daemon.weir(["stop", "Own"]).expect(0);
+    assert!(run.stderr.contains("nobody took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "an old file");
+
+    let several = ["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", "A,B"];
+    let run = daemon.weir(several).expect(2);
+    assert!(run.stderr.contains("--guid") && run.stderr.contains("Usage: weir start"), "{}", run.stderr);
+}
+
+#[test]
+fn query_shows_what_a_private_session_enables() {
+    let daemon = Daemon::start();
+    let file = daemon.path("own.etl");
+    let _shop = open_shop(&daemon);
+    eventually("a registered shop", || {
+        let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
+        all.iter().any(|p| p["pids"] != Value::Array(Vec::new())).then_some(())
+    });
+    let provider = format!("{SHOP}:0x3:4");
+    daemon.weir(["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", &provider]).expect(0);
+    let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];
+    let shown = &session["providers"][0];
+    assert_eq!((&shown["name"], &shown["any"], &shown["traced"]), (&SHOP.into(), &"0x3".into(), &1.into()));
+    daemon.weir(["disable", "Own", SHOP]).expect(0);
+    let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];
+    assert_eq!(session["providers"], Value::Array(Vec::new()));
+    let run = daemon.weir(["stop", "Own"]).expect(0);
+    assert!(run.stderr.contains("own.etl"), "{}", run.stderr);
+}
+
+#[test]
+fn a_size_of_buffers_that_there_is_not_is_put_right_with_a_note() {
+    let daemon = Daemon::start();
+    for (asked, kib) in [("1", 4), ("20000", 16384)] {
+        let run = daemon.weir(["start", "App", "--min-buffers", "2", "--buffer-size", asked]).expect(0);
+        assert!(run.stderr.contains(&format!("{kib} it is, not {asked}")), "{}", run.stderr);
+        assert_eq!(sessions(&daemon)[0]["buffer_kib"], kib);
+        daemon.weir(["stop", "App"]).expect(0);
+    }
+}
+
+#[test]
+fn filters_are_shown_with_what_they_ask_for_and_processes_they_keep_out_are_not_traced() {
+    let daemon = Daemon::start();
+    let shop = open_shop(&daemon);
+    let other = open_shop(&daemon);
+    let provider = format!("{SHOP}@ids=1,2-4@pid={}", shop.id());
+    eventually("both shops", || {
+        let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
+        all.first().filter(|p| p["pids"].as_array().unwrap().len() == 2).map(drop)
+    });
+    daemon.weir(["start", "App", "-p", &provider]).expect(0);
+    let page = daemon.weir(["query", "App"]).expect(0).text();
+    assert!(page.contains(&format!("(pid={})", shop.id())) && page.contains("(ids=1,2,3,4)"), "{page}");
+    assert!(page.contains("2 registered, 1 traced"), "{page}");
+    let session = &daemon.weir(["query", "App", "--json"]).expect(0).json()[0];
+    let shown = &session["providers"][0];
+    assert_eq!((&shown["traced"], shown["pids"].as_array().unwrap().len()), (&1.into(), 2));
+    assert_eq!(shown["filtered"][1]["values"], serde_json::json!([1, 2, 3, 4]));
+    assert!(other.id() != shop.id());
+}
+
+#[test]
+fn a_name_that_is_the_guid_of_another_session_is_taken() {
+    let daemon = Daemon::start();
+    let guid = "b3864c38-4273-58c5-545b-8b3608343471";
+    let braced = format!("{{{guid}}}");
+    daemon.weir(["start", "App", "--guid", guid]).expect(0);
+    for name in [guid, &braced] {
+        let run = daemon.weir(["start", name]).expect(1);
+        assert!(run.stderr.contains("(183 ERROR_ALREADY_EXISTS)"), "{}", run.stderr);
+    }
+    daemon.weir(["stop", &braced]).expect(0);
+    daemon.weir(["start", guid]).expect(0);
+    daemon.weir(["start", &braced]).expect(1);
+    daemon.weir(["stop", &braced]).expect(0);
+}
+
+#[test]
+fn names_of_several_words_and_the_fourth_column_of_a_file_are_understood() {
+    let daemon = Daemon::start();
+    let list = daemon.path("providers.txt");
+    let lines = format!("{{{EVERYTHING}}} 0x10 0x5 \"My Provider\"\nName With Space:1:4\n");
+    std::fs::write(&list, lines).unwrap();
+    daemon.weir(["start", "App", "-pf", text(&list)]).expect(0);
+    let all = &sessions(&daemon)[0]["providers"];
+    let of = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
+    let (labelled, spaced) = (of("My Provider"), of("Name With Space"));
+    assert_eq!((&labelled["guid"], &labelled["level"]), (&EVERYTHING.into(), &5.into()));
+    assert_eq!((&spaced["any"], &spaced["level"]), (&"0x1".into(), &4.into()));
+    daemon.weir(["disable", "App", "\"My Provider\""]).expect(0);
+    assert_eq!(sessions(&daemon)[0]["providers"].as_array().unwrap().len(), 1);
+    let run = daemon.weir(["enable", "App", "Name With Space"]).expect(2);
+    assert!(run.stderr.contains("stands in quotes"), "{}", run.stderr);
+}
+
+#[test]
+fn who_is_asked_for_state_and_is_not_there_is_named() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "App", "-p", "Nobody.Has.It"]).expect(0);
+    let run = daemon.weir(["capture-state", "App", "Nobody.Has.It"]).expect(0);
+    assert!(run.stderr.contains("no process has registered Nobody.Has.It"), "{}", run.stderr);
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_the_usage_of_its_verb() {
+    let daemon = Daemon::absent();
+    let run = daemon.weir(["start", "App", "--circular", "-o", "a.etl"]).expect(2);
+    assert!(run.stderr.contains("Usage: weir start"), "{}", run.stderr);
+    let run = daemon.weir(["access", "grant", "default", "--everyone", "0x80000000"]).expect(2);
+    assert!(run.stderr.contains("change-access"), "{}", run.stderr);
+    daemon.weir(["autologger", "add", "A", "-p", SHOP, "--mode", "0x9"]).expect(0);
+    let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
+    assert_eq!(listed["mode"], "0x1", "as the daemon starts it");
+}

@@ -1,0 +1,89 @@
+//! A control group with the names that containers and applications have, made for a test.
+//!
+//! ```text
+//!   /sys/fs/cgroup/…where this process is…/weir-test-PID-N/4f1d…/snap.traced.world-4711.scope
+//!                                                          └ container      └ package snap.traced.world, application world
+//! ```
+//!
+//! Making one takes root, or a group that was handed to this user. It goes when nobody is in it any more.
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What the group tells of a process in it.
+pub(crate) const PACKAGE: &str = "snap.traced.world";
+pub(crate) const APPLICATION: &str = "world";
+pub(crate) const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
+
+/// Why there is none, for skips.
+pub(crate) const NONE: (&str, &str) = ("cgroups", "control groups cannot be made here");
+
+/// A group; removed on drop.
+pub(crate) struct ControlGroup {
+    /// The outermost folder that was made.
+    top: PathBuf,
+    folder: PathBuf,
+}
+
+impl ControlGroup {
+    /// A new one; `None` where this process may not make one that it can enter.
+    pub(crate) fn make() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let told = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = |line: &str| told.lines().find_map(|it| it.strip_prefix(line)).map(str::to_owned);
+        let unified = path("0::").unwrap_or_default();
+        for (mount, own) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
+            let base = Path::new(mount).join(own.trim_start_matches('/'));
+            let top = base.join(&name);
+            // A folder elsewhere than in the hierarchy would be made as well, but takes no processes.
+            if !base.join("cgroup.procs").exists() || std::fs::create_dir(&top).is_err() {
+                continue;
+            }
+            let folder = top.join(CONTAINER).join(format!("{PACKAGE}-4711.scope"));
+            let group = Self { top, folder };
+            if std::fs::create_dir_all(&group.folder).is_ok() && group.takes_processes() {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Tries it with a process that does nothing.
+    fn takes_processes(&self) -> bool {
+        let Ok(mut child) = std::process::Command::new("sleep").arg("60").spawn() else { return false };
+        let entered = std::fs::write(self.folder.join("cgroup.procs"), child.id().to_string()).is_ok();
+        let _ = child.kill();
+        let _ = child.wait();
+        entered
+    }
+}
+
+/// Moves a process into the group of this folder.
+#[track_caller]
+pub(crate) fn enter(folder: &Path, pid: u32) {
+    std::fs::write(folder.join("cgroup.procs"), pid.to_string()).expect("the group takes the process");
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        let mut folder = self.folder.as_path();
+        // Innermost first, and only those that were made.
+        while folder.starts_with(&self.top) {
+            let gone = (0..100).any(|_| {
+                let gone = std::fs::remove_dir(folder).is_ok() || !folder.exists();
+                if !gone {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                gone
+            });
+            let Some(outer) = folder.parent().filter(|_| gone) else { return };
+            folder = outer;
+        }
+    }
+}
