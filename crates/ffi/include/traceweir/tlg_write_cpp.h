@@ -201,6 +201,10 @@ struct Piece {
     const char *text;
     SIZE_T size;
     unsigned long long number;
+    /* To g++ with sanitizers it is no constant whether an address is null. */
+    bool is_text;
+    constexpr Piece(const char *piece, SIZE_T length, unsigned long long) : text(piece), size(length), number(0), is_text(true) {}
+    constexpr Piece(std::nullptr_t, SIZE_T length, unsigned long long value) : text(""), size(length), number(value), is_text(false) {}
 };
 
 template <SIZE_T size>
@@ -217,7 +221,7 @@ constexpr Blob<size> blob(std::initializer_list<Piece> pieces) {
     SIZE_T at = 2;
     for (const Piece &piece : pieces) {
         for (SIZE_T i = 0; i < piece.size; i++) {
-            made.bytes[at++] = piece.text ? piece.text[i] : static_cast<char>(piece.number >> (8 * i) & 0xFF);
+            made.bytes[at++] = piece.is_text ? piece.text[i] : static_cast<char>(piece.number >> (8 * i) & 0xFF);
         }
     }
     return made;
