@@ -17,6 +17,10 @@
 #ifndef TRACEWEIR_TRACELOGGINGACTIVITY_H
 #define TRACEWEIR_TRACELOGGINGACTIVITY_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #ifndef __cplusplus
 #error "TraceLoggingActivity.h is for C++"
 #endif
@@ -25,21 +29,6 @@
 #include "winmeta.h"
 
 namespace traceweir::tlg {
-
-/* The name of a function, which is no literal, as part of metadata. */
-template <SIZE_T size>
-struct FunctionName {
-    char text[size];
-};
-
-template <SIZE_T size>
-constexpr FunctionName<size> function_name(const char (&name)[size]) {
-    FunctionName<size> copy{};
-    for (SIZE_T i = 0; i < size; i++) {
-        copy.text[i] = name[i];
-    }
-    return copy;
-}
 
 /* The stop event of the destructor: constants of the place that started the activity. */
 struct StopEvent {
@@ -197,7 +186,7 @@ class TraceLoggingThreadActivityIdSetter {
 #define TraceLoggingWriteStart(activity, ...)                                                           \
     do {                                                                                                \
         _TLG_STATIC_ASSERT(_TLG_IS_NAME(_TLG_FIRST(__VA_ARGS__)), "the name of an event has no NUL inside"); \
-        _TLG_START(activity, char name[sizeof(_TLG_FIRST(__VA_ARGS__))], _TLG_FIRST(__VA_ARGS__), __VA_ARGS__)  \
+        _TLG_START(activity, _TLG_FIRST(__VA_ARGS__), __VA_ARGS__)  \
     } while (0)
 
 /* (activity, "Name", …): stops it. */
@@ -223,17 +212,16 @@ class TraceLoggingThreadActivityIdSetter {
 #define TraceLoggingFunction(...)                                                                       \
     TraceLoggingThreadActivity<_TLG_FIRST(__VA_ARGS__)> _tlg_function;                                  \
     do {                                                                                                \
-        using _tlg_name = ::traceweir::tlg::FunctionName<sizeof(__func__)>;                             \
-        _TLG_START(_tlg_function, _tlg_name name, ::traceweir::tlg::function_name(__func__), __VA_ARGS__) \
+        _TLG_START(_tlg_function, __func__, __VA_ARGS__) \
     } while (0)
 
 /* The start event, and the constants of the stop event should the destructor need one. */
-#define _TLG_START(activity, name_member, name_value, ...)                                              \
+#define _TLG_START(activity, name, ...)                                              \
     auto &_tlg_activity = (activity);                                                                   \
     using _tlg_type = std::remove_reference_t<decltype(_tlg_activity)>;                                 \
-    _TLG_CONSTANTS_NAMED(_tlg, name_member, name_value, _tlg_type::Level, _tlg_type::Keyword, WINEVENT_OPCODE_START, \
+    _TLG_CONSTANTS_NAMED(_tlg, name, _tlg_type::Level, _tlg_type::Keyword, WINEVENT_OPCODE_START, \
                          __VA_ARGS__);                                                                  \
-    _TLG_CONSTANTS_NAMED(_tlg_stop, name_member, name_value, _tlg_type::Level, _tlg_type::Keyword,      \
+    _TLG_CONSTANTS_NAMED(_tlg_stop, name, _tlg_type::Level, _tlg_type::Keyword,      \
                          WINEVENT_OPCODE_STOP, 0);                                                      \
     _tlg_activity.zInternalStart({&_tlg_stop_descriptor, &_tlg_stop_metadata, sizeof(_tlg_stop_metadata)}); \
     if (__builtin_expect(TraceLoggingProviderEnabled(_tlg_activity.Provider(), _tlg_descriptor.Level,   \

@@ -8,7 +8,8 @@
  *   TraceLoggingUnregister(g_provider);
  *
  * Names and types are constants in read-only data: nothing is built when the program starts or when it writes. Arguments are evaluated
- * once, and only if somebody listens; if nobody does, a write is one load and a branch. Writes on a provider that is not registered do nothing.
+ * once, and only if somebody listens; if nobody does, a write is one load and a branch, and one load more for a provider that is only declared in the source. Writes
+ * on a provider that is not registered do nothing.
  *
  *   traceweir/tlg_provider.h   providers, registration, EventSetInformation
  *   traceweir/tlg_fields.h     the macros that stand for fields
@@ -19,6 +20,11 @@
  */
 #ifndef TRACEWEIR_TRACELOGGINGPROVIDER_H
 #define TRACEWEIR_TRACELOGGINGPROVIDER_H
+
+/* Warnings about the style of casts and the like are for the program's own text; errors and assertions are said as always. */
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
 
 #include "windows.h"
 #include "evntprov.h"

@@ -16,6 +16,10 @@
 #ifndef _EVNTPROV_
 #define _EVNTPROV_
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include "windows.h"
 
 #ifndef EVNTAPI

@@ -13,6 +13,10 @@
 #ifndef _EVNTRACE_
 #define _EVNTRACE_
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include <stdarg.h>
 
 #include "windows.h"

@@ -6,6 +6,10 @@
 #ifndef GUID_DEFINED
 #define GUID_DEFINED
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include <stdint.h>
 #include <string.h>
 

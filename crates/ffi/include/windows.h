@@ -8,6 +8,10 @@
 #ifndef TRACEWEIR_WINDOWS_H
 #define TRACEWEIR_WINDOWS_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -2,6 +2,10 @@
 #ifndef TRACEWEIR_WINERROR_H
 #define TRACEWEIR_WINERROR_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include <stdint.h>
 
 #ifndef _HRESULT_DEFINED

@@ -8,6 +8,10 @@
 #ifndef TRACEWEIR_TLG_EACH_H
 #define TRACEWEIR_TLG_EACH_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #define _TLG_CAT(a, b) _TLG_CAT_(a, b)
 #define _TLG_CAT_(a, b) a##b
 #define _TLG_UNPACK(...) __VA_ARGS__

@@ -9,6 +9,10 @@
 #ifndef TRACEWEIR_TLG_FIELDS_H
 #define TRACEWEIR_TLG_FIELDS_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include "tlg_metadata.h"
 
 /* One value, then what is optional. The text is that of all arguments, and used where there is one only. */

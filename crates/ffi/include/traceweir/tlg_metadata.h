@@ -7,15 +7,20 @@
  *   (_tlgFIELD,  name, tags, in, out, count, how to take the data, …)    metadata and data
  *   (_tlgCUSTOM, name, tags, protocol, (schema), its size, how, …)       the same, with a schema
  *   (_tlgDATA,   how, …)                                                 data only
- *   (_tlgATTR,   level, keyword, opcode, channel, tags, id and version)  of the event: text that goes on with an expression
+ *   (_tlgATTR,   level, keyword, opcode, channel, tags, id, version)  of the event: text that goes on with an expression
  *
  * and is looked at once for each thing to be made of it: members of a structure, their values, the number of data blocks, the blocks, the attributes.
  *
- * All that follows a field's name but a schema is at most eight bytes, though never known how many before the constants are: it is one bit-field in a packed structure,
- * as wide as it must be. That keeps the whole a plain initialised constant in C as in C++, in templates and lambdas too.
+ * All that follows a field's name but a schema is at most eight bytes, though never known how many before the constants are. In C it is one bit-field in a packed
+ * structure, as wide as it must be: a plain initialised constant. In C++ a function makes an array of bytes while the program is compiled: a local class cannot
+ * be made of "this", of packs and of structured bindings.
  */
 #ifndef TRACEWEIR_TLG_METADATA_H
 #define TRACEWEIR_TLG_METADATA_H
+
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
 
 #include "tlg_each.h"
 
@@ -116,33 +121,127 @@ enum _tlgOut {
 #define _TLG_PASS_(...) _TLG_PASS__(__VA_ARGS__)
 #define _TLG_PASS__(pass, i, kind, ...) _TLG_CAT(pass, kind)(i, __VA_ARGS__)
 
-/* Members of the structure. */
-#define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
-#define _TLG_MEMBER_tlgFIELD(i, name, tags, in, out, count, ...)                                  \
+/* Numbers of each argument, as constants. What is out of range is refused here. Shifts tell it for numbers of every type and sign. */
+#define _TLG_NUMBERS(i, arg) _TLG_PASS(_TLG_NUMBERS, i, arg)
+#define _TLG_NUMBERS_tlgFIELD(i, name, tags, in, out, count, ...)                                 \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT(((in) & 0x1F) != _TlgInSTRUCT || ((out) >= 1 && (out) <= 127), "a structure has 1 to 127 members"); \
     _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type is at most 127");                 \
     _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this is no type for packed metadata");               \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
-    char _n##i[sizeof(name)];                                                                   \
-    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(in, out, tags);
-#define _TLG_MEMBER_tlgCUSTOM(i, name, tags, protocol, schema, size, ...)                         \
+    _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
+    _TLG_NUMBER(_tlg_in##i, in);                                                                  \
+    _TLG_NUMBER(_tlg_out##i, out);                                                                \
+    _TLG_NUMBER(_tlg_count##i, count);                                                            \
+    _TLG_NUMBER(_tlg_tags##i, tags);
+#define _TLG_NUMBERS_tlgCUSTOM(i, name, tags, protocol, schema, size, ...)                        \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
-    _TLG_STATIC_ASSERT((protocol) >= 0 && (protocol) <= 31, "protocols are 0 to 31");             \
-    char _n##i[sizeof(name)];                                                                   \
-    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(0x60, 0, tags);                 \
-    UINT16 _z##i;                                                                        \
-    UINT8 _s##i[size];
+    _TLG_STATIC_ASSERT((protocol) >= 5 && (protocol) <= 31, "protocols are 5 to 31; those below are reserved"); \
+    _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
+    _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema has another size than is said"); \
+    _TLG_NUMBER(_tlg_in##i, (protocol) | 0x60);                                                   \
+    _TLG_NUMBER(_tlg_out##i, 0);                                                                  \
+    _TLG_SCHEMA(i, _TLG_UNPACK schema)                                                            \
+    _TLG_NUMBER(_tlg_size##i, size);                                                              \
+    _TLG_NUMBER(_tlg_tags##i, tags);
+#define _TLG_NUMBERS_tlgDATA(...)
+#define _TLG_NUMBERS_tlgATTR(i, level, keyword, opcode, channel, tags, id, version)               \
+    _TLG_STATIC_ASSERT((0 level) >> 8 == 0, "a level is at most 255");                            \
+    _TLG_STATIC_ASSERT((0 opcode) >> 8 == 0, "an opcode is at most 255");                         \
+    _TLG_STATIC_ASSERT((0 channel) >> 8 == 0, "a channel is at most 255");                        \
+    _TLG_STATIC_ASSERT((0 tags) >> 28 == 0, "tags have 28 bits");                                 \
+    _TLG_STATIC_ASSERT((0 id) >> 16 == 0, "an id is at most 65535");                              \
+    _TLG_STATIC_ASSERT((0 version) >> 8 == 0, "a version is at most 255");
+
+#ifdef __cplusplus
+
+/* How many bytes each takes. */
+#define _TLG_SIZE(i, arg) _TLG_PASS(_TLG_SIZE, i, arg)
+#define _TLG_SIZE_tlgFIELD(i, name, ...) +sizeof(name) + _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i)
+#define _TLG_SIZE_tlgCUSTOM(i, name, ...) _TLG_SIZE_tlgFIELD(i, name, ) + 2 + _tlg_size##i
+#define _TLG_SIZE_tlgDATA(...)
+#define _TLG_SIZE_tlgATTR(...)
+
+/* The pieces: text and its size, or a number and its size. */
+#define _TLG_PIECES(i, arg) _TLG_PASS(_TLG_PIECES, i, arg)
+#define _TLG_PIECES_tlgFIELD(i, name, ...)                                                      \
+    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i),  \
+                                _TLG_TYPE_BYTES(_tlg_in##i, _tlg_out##i, _tlg_tags##i, _tlg_count##i)}
+#define _TLG_PIECES_tlgCUSTOM(i, name, tags, protocol, schema, ...)                             \
+    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_tlg_in##i, 0, _tlg_tags##i),            \
+                                _TLG_TYPE_BYTES(_tlg_in##i, 0, _tlg_tags##i, 0)},               \
+        {nullptr, 2, _tlg_size##i}, {_tlg_schema##i.bytes, sizeof(_tlg_schema##i), 0}
+#define _TLG_PIECES_tlgDATA(...)
+#define _TLG_PIECES_tlgATTR(...)
+
+/* Whether each structure has its members. */
+#define _TLG_MEMBERS(i, arg) _TLG_PASS(_TLG_MEMBERS, i, arg)
+#define _TLG_MEMBERS_tlgFIELD(i, ...) , (_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u
+#define _TLG_MEMBERS_tlgCUSTOM(...) , 0u
+#define _TLG_MEMBERS_tlgDATA(...)
+#define _TLG_MEMBERS_tlgATTR(...)
+
+#define _TLG_METADATA(prefix, event, ...)                                                                       \
+    _TLG_STATIC_ASSERT(::traceweir::tlg::complete({0u _TLG_EACH(_TLG_MEMBERS, __VA_ARGS__)}),                   \
+                       "a structure is followed by fewer fields than it has members");                          \
+    static constexpr auto prefix##_metadata _TLG_BLOB =                                                         \
+        ::traceweir::tlg::blob<2 + _TLG_TAG_SIZE(prefix##_tags) + sizeof(event) _TLG_EACH(_TLG_SIZE, __VA_ARGS__)>( \
+            {{nullptr, _TLG_TAG_SIZE(prefix##_tags), _TLG_TAG_BYTES(prefix##_tags)},                            \
+             {event, sizeof(event), 0} _TLG_EACH(_TLG_PIECES, __VA_ARGS__)});
+
+#else
+
+/* Whether each structure has its members. Fields are numbers to add, from the last one: 1 for a field, 1 - n for a structure of n, and the sum stays above 0 as long as there
+ * is a member for each place. Constants cannot be summed up in C, but sizes of members are: a type whose members have 0x8000 bytes more or less gives each sum. */
+#define _TLG_SHAPE(i, arg) _TLG_PASS(_TLG_SHAPE, i, arg)
+#define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u)];
+#define _TLG_SHAPE_tlgCUSTOM(i, ...) char _f##i[0x8001];
+#define _TLG_SHAPE_tlgDATA(...)
+#define _TLG_SHAPE_tlgATTR(...)
+#define _TLG_COMPLETE(i, arg) _TLG_PASS(_TLG_COMPLETE, i, arg)
+#define _TLG_COMPLETE_tlgFIELD(i, ...)                                                                             \
+    _TLG_STATIC_ASSERT((sizeof(struct _tlg_shape) - __builtin_offsetof(struct _tlg_shape, _f##i) + 0x4000) % 0x8000 > 0x4000,      \
+                       "a structure is followed by fewer fields than it has members");
+#define _TLG_COMPLETE_tlgCUSTOM(...)
+#define _TLG_COMPLETE_tlgDATA(...)
+#define _TLG_COMPLETE_tlgATTR(...)
+
+/* Members of the structure. */
+#define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
+#define _TLG_MEMBER_tlgFIELD(i, name, ...)                                                        \
+    char _n##i[sizeof(name)];                                                                     \
+    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i);
+#define _TLG_MEMBER_tlgCUSTOM(i, name, ...)                                                       \
+    _TLG_MEMBER_tlgFIELD(i, name, )                                                               \
+    UINT16 _z##i;                                                                                 \
+    UINT8 _s##i[_tlg_size##i];
 #define _TLG_MEMBER_tlgDATA(...)
 #define _TLG_MEMBER_tlgATTR(...)
 
 /* Their values. */
 #define _TLG_INIT(i, arg) _TLG_PASS(_TLG_INIT, i, arg)
-#define _TLG_INIT_tlgFIELD(i, name, tags, in, out, count, ...) , name, _TLG_TYPE_BYTES(in, out, tags, count)
-#define _TLG_INIT_tlgCUSTOM(i, name, tags, protocol, schema, size, ...) \
-    , name, _TLG_TYPE_BYTES((protocol) | 0x60, 0, tags, 0), (size), {_TLG_UNPACK schema}
+#define _TLG_INIT_tlgFIELD(i, name, ...) \
+    , name, _TLG_TYPE_BYTES(_tlg_in##i, _tlg_out##i, _tlg_tags##i, _tlg_count##i)
+#define _TLG_INIT_tlgCUSTOM(i, name, tags, protocol, schema, ...) \
+    , name, _TLG_TYPE_BYTES(_tlg_in##i, 0, _tlg_tags##i, 0), _tlg_size##i, {_TLG_UNPACK schema}
 #define _TLG_INIT_tlgDATA(...)
 #define _TLG_INIT_tlgATTR(...)
+
+#define _TLG_METADATA(prefix, event, ...)                                                                       \
+    struct prefix##_shape {                                                                                     \
+        char first;                                                                                              \
+        _TLG_EACH(_TLG_SHAPE, __VA_ARGS__)                                                                      \
+    };                                                                                                          \
+    _TLG_EACH(_TLG_COMPLETE, __VA_ARGS__)                                                                       \
+    static const struct {                                                                                       \
+        UINT16 size;                                                                                            \
+        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                               \
+        char name[sizeof(event)];                                                                               \
+        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                     \
+    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                               \
+        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), event _TLG_EACH(_TLG_INIT, __VA_ARGS__)};
+
+#endif
 
 /* How many blocks of data there are. */
 #define _TLG_BLOCKS(i, arg) _TLG_PASS(_TLG_BLOCKS, i, arg)
@@ -176,66 +275,66 @@ enum _tlgOut {
 #define _TLG_FILL_tlgATTR(...)
 
 /* Attributes: "5" goes on as "5*0+(n)", so the last one holds; keywords and tags are OR-ed. */
-#define TraceLoggingLevel(level) (_tlgATTR, *0 + (level), , , , , )
-#define TraceLoggingKeyword(keyword) (_tlgATTR, , | (keyword), , , , )
-#define TraceLoggingOpcode(opcode) (_tlgATTR, , , *0 + (opcode), , , )
-#define TraceLoggingChannel(channel) (_tlgATTR, , , , *0 + (channel), , )
-#define TraceLoggingEventTag(tags) (_tlgATTR, , , , , | (tags), )
-#define TraceLoggingIdVersion(id, version) (_tlgATTR, , , , , , *0 + ((id) | (version) << 16))
+#define TraceLoggingLevel(level) (_tlgATTR, *0 + (level), , , , , , )
+#define TraceLoggingKeyword(keyword) (_tlgATTR, , | (keyword), , , , , )
+#define TraceLoggingOpcode(opcode) (_tlgATTR, , , *0 + (opcode), , , , )
+#define TraceLoggingChannel(channel) (_tlgATTR, , , , *0 + (channel), , , )
+#define TraceLoggingEventTag(tags) (_tlgATTR, , , , , | (tags), , )
+#define TraceLoggingIdVersion(id, version) (_tlgATTR, , , , , , *0 + (id), *0 + (version))
 /* For readers of the source; nothing of them is recorded. */
-#define TraceLoggingDescription(description) (_tlgATTR, , , , , , )
-#define TraceLoggingCustomAttribute(key, value) (_tlgATTR, , , , , , )
+#define TraceLoggingDescription(description) (_tlgATTR, , , , , , , )
+#define TraceLoggingCustomAttribute(key, value) (_tlgATTR, , , , , , , )
 
 #define _TLG_LEVEL(i, arg) _TLG_PASS(_TLG_LEVEL, i, arg)
-#define _TLG_LEVEL_tlgATTR(i, level, keyword, opcode, channel, tags, id) level
+#define _TLG_LEVEL_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) level
 #define _TLG_LEVEL_tlgFIELD(...)
 #define _TLG_LEVEL_tlgCUSTOM(...)
 #define _TLG_LEVEL_tlgDATA(...)
 #define _TLG_KEYWORD(i, arg) _TLG_PASS(_TLG_KEYWORD, i, arg)
-#define _TLG_KEYWORD_tlgATTR(i, level, keyword, opcode, channel, tags, id) keyword
+#define _TLG_KEYWORD_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) keyword
 #define _TLG_KEYWORD_tlgFIELD(...)
 #define _TLG_KEYWORD_tlgCUSTOM(...)
 #define _TLG_KEYWORD_tlgDATA(...)
 #define _TLG_OPCODE(i, arg) _TLG_PASS(_TLG_OPCODE, i, arg)
-#define _TLG_OPCODE_tlgATTR(i, level, keyword, opcode, channel, tags, id) opcode
+#define _TLG_OPCODE_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) opcode
 #define _TLG_OPCODE_tlgFIELD(...)
 #define _TLG_OPCODE_tlgCUSTOM(...)
 #define _TLG_OPCODE_tlgDATA(...)
 #define _TLG_CHANNEL(i, arg) _TLG_PASS(_TLG_CHANNEL, i, arg)
-#define _TLG_CHANNEL_tlgATTR(i, level, keyword, opcode, channel, tags, id) channel
+#define _TLG_CHANNEL_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) channel
 #define _TLG_CHANNEL_tlgFIELD(...)
 #define _TLG_CHANNEL_tlgCUSTOM(...)
 #define _TLG_CHANNEL_tlgDATA(...)
 #define _TLG_TAGS(i, arg) _TLG_PASS(_TLG_TAGS, i, arg)
-#define _TLG_TAGS_tlgATTR(i, level, keyword, opcode, channel, tags, id) tags
+#define _TLG_TAGS_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) tags
 #define _TLG_TAGS_tlgFIELD(...)
 #define _TLG_TAGS_tlgCUSTOM(...)
 #define _TLG_TAGS_tlgDATA(...)
 #define _TLG_ID(i, arg) _TLG_PASS(_TLG_ID, i, arg)
-#define _TLG_ID_tlgATTR(i, level, keyword, opcode, channel, tags, id) id
+#define _TLG_ID_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) id
 #define _TLG_ID_tlgFIELD(...)
 #define _TLG_ID_tlgCUSTOM(...)
 #define _TLG_ID_tlgDATA(...)
+#define _TLG_VERSION(i, arg) _TLG_PASS(_TLG_VERSION, i, arg)
+#define _TLG_VERSION_tlgATTR(i, level, keyword, opcode, channel, tags, id, version) version
+#define _TLG_VERSION_tlgFIELD(...)
+#define _TLG_VERSION_tlgCUSTOM(...)
+#define _TLG_VERSION_tlgDATA(...)
 
 /* The two constants of an event: its metadata and its descriptor, named after "prefix". The list begins with something passed over. */
 #define _TLG_CONSTANTS(prefix, event, level, keyword, opcode, ...)                                              \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                          \
-    _TLG_CONSTANTS_NAMED(prefix, char name[sizeof(event)], event, level, keyword, opcode, __VA_ARGS__)
+    _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, __VA_ARGS__)
 
-/* The same for any member and value that is the name. */
-#define _TLG_CONSTANTS_NAMED(prefix, name_member, name_value, level, keyword, opcode, ...)                      \
-    enum { prefix##_tags = (0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__)) & 0xFFFFFFF };                                 \
-    _TLG_CONST_DATA struct {                                                                                    \
-        UINT16 size;                                                                                            \
-        __extension__ unsigned long long tags : 8 * _TLG_TAG_SIZE(prefix##_tags);                               \
-        name_member;                                                                                            \
-        _TLG_EACH(_TLG_MEMBER, __VA_ARGS__)                                                                     \
-    } _TLG_PACKED prefix##_metadata _TLG_BLOB = {                                                               \
-        sizeof(prefix##_metadata), _TLG_TAG_BYTES(prefix##_tags), name_value _TLG_EACH(_TLG_INIT, __VA_ARGS__)}; \
+/* The same for a name that is known to be one. */
+#define _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, ...)                      \
+    _TLG_NUMBER(prefix##_tags, 0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__));                                            \
+    _TLG_EACH(_TLG_NUMBERS, __VA_ARGS__)                                                                        \
+    _TLG_METADATA(prefix, event, __VA_ARGS__)                                                                   \
     _TLG_STATIC_ASSERT(sizeof(prefix##_metadata) <= 0x7FFF, "names and types of an event take at most 32767 bytes"); \
     _TLG_CONST_DATA EVENT_DESCRIPTOR prefix##_descriptor __attribute__((unused)) = {                            \
-        (USHORT)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) & 0xFFFF),                                                 \
-        (UCHAR)((0 _TLG_EACH(_TLG_ID, __VA_ARGS__)) >> 16),                                                     \
+        (USHORT)(0 _TLG_EACH(_TLG_ID, __VA_ARGS__)),                                                            \
+        (UCHAR)(0 _TLG_EACH(_TLG_VERSION, __VA_ARGS__)),                                                        \
         (UCHAR)(11 _TLG_EACH(_TLG_CHANNEL, __VA_ARGS__)),                                                       \
         (UCHAR)(level _TLG_EACH(_TLG_LEVEL, __VA_ARGS__)),                                                      \
         (UCHAR)(opcode _TLG_EACH(_TLG_OPCODE, __VA_ARGS__)),                                                    \

@@ -11,6 +11,10 @@
 #ifndef TRACEWEIR_TLG_PROVIDER_H
 #define TRACEWEIR_TLG_PROVIDER_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
@@ -37,6 +41,12 @@ typedef HRESULT TLG_STATUS;
 #ifndef TLG_EVENT_UNREGISTER
 #define TLG_EVENT_UNREGISTER EventUnregister
 #endif
+#if defined(TLG_EVENT_WRITE_TRANSFER) || defined(TLG_EVENT_WRITE_EX)
+/* Which may be static. */
+#define _TLG_SEND static inline __attribute__((always_inline, unused))
+#else
+#define _TLG_SEND _TLG_INLINE
+#endif
 #ifndef TLG_EVENT_WRITE_TRANSFER
 #define TLG_EVENT_WRITE_TRANSFER EventWriteTransfer
 #endif
@@ -62,12 +72,19 @@ typedef HRESULT TLG_STATUS;
 
 #ifdef __cplusplus
 #define _TLG_CONST_DATA static constexpr
+#define _TLG_NUMBER(name, value) constexpr unsigned name __attribute__((unused)) = static_cast<unsigned>(value)
 #define _TLG_STATIC_ASSERT(condition, text) static_assert(condition, text)
 #else
 #define _TLG_CONST_DATA static const
+#define _TLG_NUMBER(name, value) enum { name = (int)(value) }
 #define _TLG_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
+/* Not static in C: events may stand in inline functions that are not, which must not use what is. No object ever has a copy of such a function. */
+#ifdef __cplusplus
 #define _TLG_INLINE static inline __attribute__((always_inline, unused))
+#else
+#define _TLG_INLINE extern inline __attribute__((gnu_inline, always_inline, unused))
+#endif
 #define _TLG_COLD static __attribute__((cold, noinline, unused))
 #define _TLG_PACKED __attribute__((packed))
 /* Compilers like to align large constants; blobs stand end to end. In C they have a section of their own, for tools that read programs. In C++ constants of templates and
@@ -157,7 +174,7 @@ struct _tlgModule_t {
         0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
 
 /* A Win32 status as functions here return it. */
-_TLG_INLINE TLG_STATUS _tlg_status(ULONG code) {
+static inline __attribute__((unused)) TLG_STATUS _tlg_status(ULONG code) {
 #if _TLG_KERNEL_MODE
     switch (code) {
     case ERROR_SUCCESS:
@@ -188,8 +205,8 @@ static ULONG EVNTAPI _tlg_linked_set_information(REGHANDLE, EVENT_INFO_CLASS, PV
 #endif
 
 /* Tells the runtime something about a registered provider: a thin cover of EventSetInformation. */
-_TLG_INLINE TLG_STATUS TraceLoggingSetInformation(TraceLoggingHProvider provider, EVENT_INFO_CLASS kind, PVOID data,
-                                                  ULONG size) {
+static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(TraceLoggingHProvider provider, EVENT_INFO_CLASS kind,
+                                                                            PVOID data, ULONG size) {
 #if TLG_HAVE_EVENT_SET_INFORMATION == 0
     (void)provider;
     (void)kind;
@@ -252,7 +269,7 @@ _TLG_COLD TLG_STATUS TraceLoggingRegisterEx(TraceLoggingHProvider handle, PENABL
     return _tlg_status(status);
 }
 
-_TLG_INLINE TLG_STATUS TraceLoggingRegister(TraceLoggingHProvider handle) {
+static inline __attribute__((unused)) TLG_STATUS TraceLoggingRegister(TraceLoggingHProvider handle) {
     return TraceLoggingRegisterEx(handle, NULL, NULL);
 }
 

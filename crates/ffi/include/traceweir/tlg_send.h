@@ -2,7 +2,16 @@
 #ifndef TRACEWEIR_TLG_SEND_H
 #define TRACEWEIR_TLG_SEND_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include "tlg_provider.h"
+
+/* Of so many elements. More than a length of 16 bits can say makes the event larger than any may be, so that it is refused and not cut. */
+_TLG_INLINE ULONG _tlg_bytes(SIZE_T count, ULONG size) {
+    return count > 0xFFFF / size ? 0x10000u : (ULONG)count * size;
+}
 
 /* Puts one block and gives the place of the next. */
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put(EVENT_DATA_DESCRIPTOR *at, const void *data, ULONG size) {
@@ -14,7 +23,7 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put(EVENT_DATA_DESCRIPTOR *at, const voi
 
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string(EVENT_DATA_DESCRIPTOR *at, const char *text) {
     text = text ? text : "";
-    return _tlg_put(at, text, (ULONG)(strlen(text) + 1));
+    return _tlg_put(at, text, _tlg_bytes(strlen(text) + 1, 1));
 }
 
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, const WCHAR *text) {
@@ -23,12 +32,7 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, 
     while (text[units] != 0) {
         units++;
     }
-    return _tlg_put(at, text, (ULONG)((units + 1) * sizeof(WCHAR)));
-}
-
-/* Of so many elements. More than a length of 16 bits can say makes the event larger than any may be, so that it is refused and not cut. */
-_TLG_INLINE ULONG _tlg_bytes(SIZE_T count, ULONG size) {
-    return count > 0xFFFF / size ? 0x10000u : (ULONG)count * size;
+    return _tlg_put(at, text, _tlg_bytes(units + 1, sizeof(WCHAR)));
 }
 
 _TLG_INLINE ULONG _tlg_sid_size(const void *sid) { return 8u + 4u * ((const UINT8 *)sid)[1]; }
@@ -60,13 +64,13 @@ _TLG_INLINE void _tlg_put_metadata(TraceLoggingHProvider provider, const void *m
     data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA;
 }
 
-_TLG_INLINE void _tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
+_TLG_SEND void _tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, LPCGUID activity, LPCGUID related) {
     _tlg_put_metadata(provider, metadata, size, data);
     (void)TLG_EVENT_WRITE_TRANSFER(provider->RegHandle, event, activity, related, count, data);
 }
 
-_TLG_INLINE void _tlg_write_ex(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
+_TLG_SEND void _tlg_write_ex(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, ULONG64 filter, ULONG flags,
                                LPCGUID activity, LPCGUID related) {
     _tlg_put_metadata(provider, metadata, size, data);

@@ -14,6 +14,9 @@
     _TLG_STATIC_ASSERT(sizeof(wchar_t) == 2 || _Generic((value), wchar_t *: 0, const wchar_t *: 0, wchar_t: 0, default: 1), \
                        _TLG_WIDE_TEXT)
 
+#define _TLG_SCHEMA(i, ...)
+#define _TLG_SCHEMA_SIZE(...) sizeof((const UINT8[]){__VA_ARGS__})
+
 #define _TLG_FILL_tlgNONE(i, unused)
 #define _TLG_FILL_tlgVAL(i, type, value) \
     type const _tlg_v##i = (value);      \
@@ -65,7 +68,7 @@
 #define _TLG_FILL_tlgSID(i, type, pointer) \
     const void *const _tlg_p##i = (pointer); \
     _tlg_at = _tlg_put(_tlg_at, _tlg_p##i, _tlg_sid_size(_tlg_p##i));
-#define _TLG_FILL_tlgRAW(i, pointer, size) _tlg_at = _tlg_put(_tlg_at, (pointer), (ULONG)(size));
+#define _TLG_FILL_tlgRAW(i, pointer, size) _tlg_at = _tlg_put(_tlg_at, (pointer), _tlg_bytes((SIZE_T)(size), 1));
 
 /* TraceLoggingValue is for C++; C11 can do it too. */
 #define _TLG_VALUE_IN(v)                                                                                           \

@@ -8,11 +8,16 @@
 #ifndef TRACEWEIR_TLG_WRITE_CPP_H
 #define TRACEWEIR_TLG_WRITE_CPP_H
 
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #if __cplusplus < 201703L
 #error "TraceLoggingProvider.h needs C++17"
 #endif
 
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 
 #include "tlg_send.h"
@@ -131,7 +136,7 @@ _TLG_CPP_INLINE Counted buffer(const T *pointer) {
 
 _TLG_CPP_INLINE Memory sid(const void *pointer) { return {pointer, _tlg_sid_size(pointer)}; }
 
-_TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, static_cast<ULONG>(size)}; }
+_TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, _tlg_bytes(size, 1)}; }
 
 /* What TraceLoggingValue makes of a type. */
 template <int in_type, int out_type = TlgOutNULL>
@@ -176,10 +181,10 @@ template <> struct Of<wchar_t *> : Field<TlgInUNICODESTRING> {};
 #endif
 template <class T> struct Of<const T *> : Of<T *> {};
 
+/* By value: a constant member of a class may have no address. */
 template <class T>
-_TLG_CPP_INLINE auto value(const T &v) {
-    using Plain = std::decay_t<T>;
-    constexpr int in = Of<Plain>::in;
+_TLG_CPP_INLINE auto value(T v) {
+    constexpr int in = Of<T>::in;
     if constexpr (in == TlgInSID) {
         return sid(v);
     } else if constexpr (in == TlgInANSISTRING) {
@@ -187,8 +192,54 @@ _TLG_CPP_INLINE auto value(const T &v) {
     } else if constexpr (in == TlgInUNICODESTRING) {
         return str16(v);
     } else {
-        return Value<Plain>{v};
+        return Value<T>{v};
     }
+}
+
+/* A part of metadata: text, or the low bytes of a number. */
+struct Piece {
+    const char *text;
+    SIZE_T size;
+    unsigned long long number;
+    /* To g++ with sanitizers it is no constant whether an address is null. */
+    bool is_text;
+    constexpr Piece(const char *piece, SIZE_T length, unsigned long long) : text(piece), size(length), number(0), is_text(true) {}
+    constexpr Piece(std::nullptr_t, SIZE_T length, unsigned long long value) : text(""), size(length), number(value), is_text(false) {}
+};
+
+template <SIZE_T size>
+struct Blob {
+    char bytes[size];
+};
+
+/* Metadata, which begin with their size. */
+template <SIZE_T size>
+constexpr Blob<size> blob(std::initializer_list<Piece> pieces) {
+    Blob<size> made{};
+    made.bytes[0] = static_cast<char>(size & 0xFF);
+    made.bytes[1] = static_cast<char>(size >> 8 & 0xFF);
+    SIZE_T at = 2;
+    for (const Piece &piece : pieces) {
+        for (SIZE_T i = 0; i < piece.size; i++) {
+            made.bytes[at++] = piece.is_text ? piece.text[i] : static_cast<char>(piece.number >> (8 * i) & 0xFF);
+        }
+    }
+    return made;
+}
+
+/* Whether fields with so many members each, most with none, are followed by their members. */
+constexpr bool complete(std::initializer_list<unsigned> fields) {
+    unsigned missing = 0;
+    for (unsigned members : fields) {
+        missing = (missing ? missing - 1 : 0) + members;
+    }
+    return missing == 0;
+}
+
+/* The bytes of a schema. */
+template <class... Bytes>
+constexpr Blob<sizeof...(Bytes)> schema(Bytes... bytes) {
+    return {{static_cast<char>(bytes)...}};
 }
 
 /* The last arguments of EventWriteTransfer and of EventWriteEx. */
@@ -231,6 +282,9 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 
 } // namespace traceweir::tlg
 
+#define _TLG_SCHEMA(i, ...) static constexpr auto _tlg_schema##i = ::traceweir::tlg::schema(__VA_ARGS__);
+#define _TLG_SCHEMA_SIZE(...) sizeof(::traceweir::tlg::schema(__VA_ARGS__))
+
 #define _TLG_FILL_tlgNONE(i, unused)
 #define _TLG_FILL_tlgVAL(i, type, v) , ::traceweir::tlg::val<type>(v)
 #define _TLG_FILL_tlgADDRESS(i, type, v) , ::traceweir::tlg::val<const volatile void *>(v)
@@ -247,7 +301,7 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 #define _TLG_FILL_tlgBUFFER(i, type, ...) , ::traceweir::tlg::buffer(_TLG_FIRST(__VA_ARGS__))
 #define _TLG_FILL_tlgSID(i, type, p) , ::traceweir::tlg::sid(p)
 #define _TLG_FILL_tlgRAW(i, p, n) , ::traceweir::tlg::raw(p, static_cast<SIZE_T>(n))
-#define _TLG_FILL_tlgVALUE(i, v) , ::traceweir::tlg::value(v)
+#define _TLG_FILL_tlgVALUE(i, v) , ::traceweir::tlg::value<std::decay_t<decltype(v)>>(v)
 #define _TLG_VALUE_IN(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::in
 #define _TLG_VALUE_OUT(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::out
 

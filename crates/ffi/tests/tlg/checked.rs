@@ -13,7 +13,7 @@ fn programs(workbench: &Workbench, compiler: Compiler) -> Vec<PathBuf> {
     let table = workbench.source("table.c", &generate::program(&table::read(), Runtime::Hooks));
     let mut programs = vec![table, sources().join("rules.c")];
     if compiler.cpp {
-        programs.push(sources().join("activity.cpp"));
+        programs.extend(["activity.cpp", "places.cpp"].map(|name| sources().join(name)));
     }
     programs
 }

@@ -176,6 +176,10 @@ static void what_is_too_long_is_refused_and_not_cut(void) {
     CHECK(hook.payload_size == 2 + 0x10000);
     TraceLoggingWrite(g_rules, "E", TraceLoggingBinary(many, 0xFFFF));
     CHECK(hook.payload_size == 2 + 0xFFFF);
+    TraceLoggingWrite(g_rules, "E", TraceLoggingPackedData(many, 0x100000004u));
+    CHECK(hook.payload_size == 0x10000);
+    TraceLoggingWrite(g_rules, "E", TraceLoggingPackedField(many, 0x100000004u, TlgInBINARY));
+    CHECK(hook.payload_size == 0x10000);
 }
 
 static void packed_metadata_and_data_are_apart(void) {

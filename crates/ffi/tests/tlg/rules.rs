@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::compiler::{GCC, Workbench, compilers, sources};
-use crate::support::expect_success;
+use crate::compiler::{GCC, Workbench, compilers, cpp_compilers, sources};
+use crate::support::{expect_success, here};
 
 #[test]
 fn the_rules_hold_in_c_and_cpp() {
@@ -14,6 +14,61 @@ fn the_rules_hold_in_c_and_cpp() {
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all rules hold\n",
+                "{compiler:?} {flags:?}"
+            );
+        }
+    }
+}
+
+/// Warnings that careful programs ask for.
+const CAREFUL: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
+
+/// More of them, for C++.
+const STYLE: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wcast-qual"];
+
+#[test]
+fn events_are_written_without_warnings_of_careful_programs() {
+    let workbench = Workbench::new();
+    let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
+        void f(int n, const char *s, const short *a, unsigned short c, const GUID *id);\nvoid f(int n, const char *s, const short *a, unsigned short c, const GUID *id) {\n\
+        TraceLoggingWrite(g, \"E\", TraceLoggingLevel(4), TraceLoggingKeyword(0x8000000000000000u), TraceLoggingEventTag(0x4000), TraceLoggingInt32(n),\n\
+        TraceLoggingString(s, \"s\", \"\", 1), TraceLoggingValue(n), TraceLoggingInt16Array(a, c), TraceLoggingInt16FixedArray(a, 3, \"fixed\"),\n\
+        TraceLoggingStruct(2, \"t\"), TraceLoggingCountedString(s, c), TraceLoggingBinary(s, c), TraceLoggingPackedField(s, c, TlgInBINARY),\n\
+        TraceLoggingCustom(s, c, 5, (1, 255), 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, id, id);\n    TraceLoggingRegister(g);\n}\n";
+    let source = workbench.source("careful.c", text);
+    for compiler in compilers() {
+        let flags = [&CAREFUL[..], &[compiler.standards()[0]]].concat();
+        workbench.accepts(compiler, &source, &flags);
+        if compiler.cpp {
+            let style = [&flags[..], &STYLE].concat();
+            workbench.accepts(compiler, &source, &style);
+            workbench.accepts(compiler, &here("../../examples/cpp/activities.cpp"), &style);
+        }
+    }
+}
+
+#[test]
+fn inline_functions_that_are_not_static_write_events() {
+    let workbench = Workbench::new();
+    let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DECLARE_PROVIDER(g);\nextern inline void f(int n, const char *s);\n\
+        inline void f(int n, const char *s) {\n    TraceLoggingWrite(g, \"E\", TraceLoggingInt32(n), TraceLoggingString(s), TraceLoggingValue(s),\n\
+        TraceLoggingBinary(s, 3), TraceLoggingCountedString(s, 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, NULL, NULL);\n}\n";
+    let source = workbench.source("inline.c", text);
+    for compiler in compilers() {
+        workbench.accepts(compiler, &source, &[compiler.standards()[0], "-O0"]);
+    }
+}
+
+#[test]
+fn events_stand_wherever_cpp_lets_them() {
+    let workbench = Workbench::new();
+    for compiler in cpp_compilers() {
+        for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
+            let flags = [&flags[..], &CAREFUL].concat();
+            let program = workbench.build(compiler, &sources().join("places.cpp"), &flags);
+            assert_eq!(
+                expect_success(&mut Command::new(program)),
+                "all places do\n",
                 "{compiler:?} {flags:?}"
             );
         }
@@ -151,7 +206,36 @@ const REFUSED: &[(&str, &str)] = &[
         "no type for packed metadata",
     ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadataEx(TlgInINT8, 128, \"n\"));", "at most 127"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 32, (1), 1));", "protocols are 0 to 31"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 32, (1), 1));", "protocols are 5 to 31"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 4, (1), 1));", "protocols are 5 to 31"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 3));", "another size than is said"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 1));", "another size than is said"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(256));", "a level is at most 255"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(-1));", "a level is at most 255"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(256), TraceLoggingLevel(5));", "a level is at most 255"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingOpcode(256u));", "an opcode is at most 255"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingChannel(0x10Bu));", "a channel is at most 255"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingIdVersion(65536, 0));", "an id is at most 65535"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingIdVersion(1, 256));", "a version is at most 255"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingEventTag(0x10000000));", "tags have 28 bits"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"n\", \"\", 0x10000000u));", "tags have 28 bits"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(1, \"s\", \"\", -1), TraceLoggingInt8(1));",
+        "tags have 28 bits",
+    ),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingStruct(1, \"s\"));", "fewer fields than it has members"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(2, \"s\"), TraceLoggingInt8(1), TraceLoggingLevel(5));",
+        "fewer fields than it has members",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(2, \"s\"), TraceLoggingStruct(2, \"t\"), TraceLoggingInt8(1), TraceLoggingInt8(2));",
+        "fewer fields than it has members",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1), TraceLoggingInt8(2), TraceLoggingPackedStruct(2, \"s\"), TraceLoggingPackedMetadata(TlgInINT8, \"a\"), TraceLoggingPackedData(\"x\", 1));",
+        "fewer fields than it has members",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingUInt8FixedArray(\"x\", 65536));", "at most 65535 values"),
     ("struct { int x; } u = {1}; TraceLoggingWrite(g, \"E\", TraceLoggingValue(u));", ""),
 ];
