@@ -67,7 +67,7 @@ impl Payload {
             self.long = self.bytes().to_vec();
         }
         if self.long.len().saturating_add(bytes.len()) > MAX_BYTES {
-            self.wrong = Some(WriteError::TooLarge);
+            self.wrong.get_or_insert(WriteError::TooLarge);
         } else {
             self.long.extend_from_slice(bytes);
         }
@@ -90,7 +90,7 @@ impl Payload {
     #[inline]
     pub fn agree(&mut self, does: bool) {
         if !does && self.wrong.is_none() {
-            self.wrong = Some(WriteError::InvalidParameter);
+            self.wrong.get_or_insert(WriteError::InvalidParameter);
         }
     }
 

@@ -108,6 +108,8 @@ impl Wish {
 pub(super) struct Ledger {
     pub(super) due: BTreeSet<u64>,
     pub(super) maybe: BTreeSet<u64>,
+    /// Events that were written and are not asked for: what the rules said.
+    pub(super) others: BTreeMap<u64, String>,
 }
 
 /// Which of its events a log keeps.
@@ -129,15 +131,19 @@ impl Ledger {
             return Some(format!("{} events, {} of them different", seen.len(), there.len()));
         }
         if let Some(stray) = there.iter().find(|n| !self.due.contains(n) && !self.maybe.contains(n)) {
-            return Some(format!("event {stray} was not asked for"));
+            let why = self.others.get(stray).map_or("it was written for another file", String::as_str);
+            return Some(format!("event {stray} was not asked for: {why}"));
         }
         let missing = match keeps {
             Keeps::All => self.due.difference(&there).next(),
+            // Events that may be there or not may have come over it.
+            Keeps::Newest if self.maybe.last() > self.due.last() => None,
             Keeps::Newest => self.due.last().filter(|newest| !there.contains(newest)),
             Keeps::Some => None,
         };
         missing.map(|missing| {
-            format!("event {missing} is missing, {} of {} are there", seen.len(), self.due.len())
+            let all = self.due.len() + self.maybe.len();
+            format!("event {missing} is missing ({keeps:?}), {} of {all} are there", seen.len())
         })
     }
 }
@@ -169,6 +175,9 @@ impl Listener {
             self.ledger.maybe.insert(number);
         } else if self.wish(provider).is_some_and(|wish| wish.takes(event)) {
             self.ledger.due.insert(number);
+        } else {
+            let why = format!("{event:?} of provider {provider}, {:?}", self.wish(provider));
+            self.ledger.others.insert(number, why);
         }
     }
 }

@@ -145,15 +145,20 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
         && (payload == 0 || payload::passes(words, payload, d.id, d.version, event.data))
 }
 
-/// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together.
+/// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together. `only` is the cell of the only
+/// session's filters as the caller saw it ([`Slot::only_cell`]), 0 where there are several: it may be another one at any time.
 #[inline(always)] // Whoever writes knows which it is.
-pub(super) fn wanted(slot: &Slot, event: &Event<'_>) -> bool {
-    if event.metadata.is_some() { named_is_wanted(slot, event) } else { numbered_is_wanted(slot, event) }
+pub(super) fn wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
+    if event.metadata.is_some() {
+        named_is_wanted(slot, only, event)
+    } else {
+        numbered_is_wanted(slot, only, event)
+    }
 }
 
 #[inline(never)]
-fn named_is_wanted(slot: &Slot, event: &Event<'_>) -> bool {
-    wanted_at_sight(slot, event, |words| {
+fn named_is_wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
+    wanted_at_sight(slot, only, event, |words| {
         let names = words.size(NAMES);
         if names == 0 {
             return Some(true);
@@ -163,8 +168,8 @@ fn named_is_wanted(slot: &Slot, event: &Event<'_>) -> bool {
 }
 
 #[inline(never)]
-fn numbered_is_wanted(slot: &Slot, event: &Event<'_>) -> bool {
-    wanted_at_sight(slot, event, |words| {
+fn numbered_is_wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
+    wanted_at_sight(slot, only, event, |words| {
         let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
         if ids != 0 && !table::id_passes(words, ids, event.descriptor.id) {
             return Some(false);
@@ -175,21 +180,25 @@ fn numbered_is_wanted(slot: &Slot, event: &Event<'_>) -> bool {
 
 /// What can be said without a call, which `None` says is not enough. What is called here takes over: there is nothing to come back for, and no frame.
 #[inline(always)]
-fn wanted_at_sight(slot: &Slot, event: &Event<'_>, look: impl FnOnce(Words<'_>) -> Option<bool>) -> bool {
-    let only = slot.only_cell();
+fn wanted_at_sight(
+    slot: &Slot,
+    only: u16,
+    event: &Event<'_>,
+    look: impl FnOnce(Words<'_>) -> Option<bool>,
+) -> bool {
     if only == 0 {
         return wanted_by_any(slot, event);
     }
     match cells::read(only, look) {
         Some(Some(passes)) => passes,
-        Some(None) => wanted_by_only(slot, event),
+        Some(None) => wanted_by_only(only, event),
         None => true,
     }
 }
 
 #[inline(never)]
-fn wanted_by_only(slot: &Slot, event: &Event<'_>) -> bool {
-    cells::read(slot.only_cell(), |words| pass(words, event)).unwrap_or(true)
+fn wanted_by_only(only: u16, event: &Event<'_>) -> bool {
+    cells::read(only, |words| pass(words, event)).unwrap_or(true)
 }
 
 #[inline(never)]

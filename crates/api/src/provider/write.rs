@@ -86,16 +86,26 @@ impl Given<'_> {
 #[inline(always)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
     // Before there is a frame for the record: what a filter keeps back costs a fraction of what is written.
-    if slot.is_filtered() && !filter::wanted(slot, what) {
-        return Ok(());
+    let Some(asked) = asked(slot, what) else { return Ok(()) };
+    write_wanted(slot, what, asked)
+}
+
+/// The cell of an only session's filters if they let the event through, 0 where nobody was asked or several were; `None` where nobody wants it.
+///
+/// The answer is for these filters alone: sessions come and go between this look at them and the next.
+#[inline(always)]
+fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
+    if !slot.is_filtered() {
+        return Some(0);
     }
-    write_wanted(slot, what)
+    let only = slot.only_cell();
+    filter::wanted(slot, only, what).then_some(only)
 }
 
 #[inline(never)]
-fn write_wanted(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
+fn write_wanted(slot: &Slot, what: &Event<'_>, asked: u16) -> Result<(), WriteError> {
     let given = &Given::NOTHING;
-    staged(slot, what, given, |thread, stage| deliver(slot, what, given, thread, stage))
+    staged(slot, what, given, |thread, stage| deliver(slot, what, given, asked, thread, stage))
 }
 
 /// Writes an event that came with more than an event usually does, and not to everybody.
@@ -106,12 +116,10 @@ pub(super) fn write_given(
     given: &Given<'_>,
     except: Except,
 ) -> Result<(), WriteError> {
-    if slot.is_filtered() && !filter::wanted(slot, what) {
-        return Ok(());
-    }
+    let Some(asked) = asked(slot, what) else { return Ok(()) };
     staged(slot, what, given, |thread, stage| {
         if except == Except::default() {
-            return deliver(slot, what, given, thread, stage);
+            return deliver(slot, what, given, asked, thread, stage);
         }
         deliver::to_each(slot, what, given, thread, stage, except)
     })
@@ -120,7 +128,7 @@ pub(super) fn write_given(
 /// The same, but not to everybody.
 #[inline(never)]
 pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Result<(), WriteError> {
-    if slot.is_filtered() && !filter::wanted(slot, what) {
+    if asked(slot, what).is_none() {
         return Ok(());
     }
     let given = &Given::NOTHING;
@@ -406,6 +414,7 @@ fn deliver(
     slot: &Slot,
     what: &Event<'_>,
     given: &Given<'_>,
+    asked: u16,
     thread: u32,
     stage: &mut Stage<'_>,
 ) -> Result<(), WriteError> {
@@ -417,8 +426,8 @@ fn deliver(
     if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
         return Ok(());
     }
-    // The filters of an only session were asked in `write`.
-    if wish.filtered && slot.only_cell() != wish.filters.number && !filter::passes(slot, &wish, what) {
+    // The filters of the session that was the only one in `write` were asked there; this one may be another.
+    if wish.filtered && asked != wish.filters.number && !filter::passes(slot, &wish, what) {
         return Ok(());
     }
     let mut record = stage.gather();
