@@ -26,26 +26,8 @@ fn a_flight_recorder_says_what_becomes_of_its_buffers() {
     assert!(run.stderr.contains("keeps the newest 2,048 KiB"), "{}", run.stderr);
     assert!(run.stderr.contains("32 buffers, not 8"), "{}", run.stderr);
     let run = daemon.weir(["update", "Flight", "--max-buffers", "64"]).expect(0);
-    assert!(
-        run.stderr.contains("keeps the newest 4,096 KiB") && !run.stderr.contains("note"),
-        "{}",
-        run.stderr
-    );
-    // More buffers do keep more.
-    let kept = |name: &str, most: Option<&str>| {
-        let file = daemon.path(name);
-        if let Some(most) = most {
-            daemon.weir(["update", "Small", "--max-buffers", most]).expect(0);
-        }
-        serve(&daemon, 2000);
-        daemon.weir(["flush", "Small", "-o", text(&file)]).expect(0);
-        file.metadata().unwrap().len()
-    };
-    daemon
-        .weir(["start", "Small", "--buffering", "--buffer-size", "4", "--min-buffers", "8", "-p", SHOP])
-        .expect(0);
-    let (before, after) = (kept("1.etl", None), kept("2.etl", Some("40")));
-    assert!(after > 2 * before, "{before} bytes, then {after}");
+    assert!(run.stderr.contains("keeps the newest 2,048 KiB"), "{}", run.stderr);
+    assert!(run.stderr.contains("(--min-buffers): 32 buffers, not 64"), "{}", run.stderr);
     let run = daemon.weir(["flush", "Flight"]).expect(1);
     assert!(run.stderr.contains("weir flush NAME -o FILE"), "{}", run.stderr);
 }

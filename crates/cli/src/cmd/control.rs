@@ -145,8 +145,8 @@ fn why_others(asked: u32, now: &Properties) -> Option<String> {
         // Nothing was asked for.
         _ if asked == 0 => None,
         Ordering::Equal => None,
-        Ordering::Less if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
-            "a flight recorder keeps the buffers that it was started with: {buffers}, not {asked}; it can only get more"
+        _ if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
+            "a flight recorder keeps the buffers that it was started with (--min-buffers): {buffers}, not {asked}"
         )),
         Ordering::Less => Some(format!(
             "a session has at least the buffers that it was started with: {buffers}, not {asked}"

@@ -65,7 +65,13 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
         return Ok(Outcome::EventsLost);
     }
     Ok(match last? {
-        Some(Ended::ByUs(p) | Ended::Before(p)) => sessions::tell_loss(&p, true),
+        Some(Ended::ByUs(mut p) | Ended::Before(mut p)) => {
+            if options.filters.head.is_some() {
+                // What came when we had seen enough was for nobody.
+                (p.real_time_events_lost, p.real_time_buffers_lost) = (0, 0);
+            }
+            sessions::tell_loss(&p, true)
+        }
         Some(Ended::WithDaemon(_)) | None => Outcome::Fine,
     })
 }
