@@ -149,55 +149,66 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
 /// session's filters as the caller saw it ([`Slot::only_cell`]), 0 where there are several: it may be another one at any time.
 #[inline(always)] // Whoever writes knows which it is.
 pub(super) fn wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
-    if event.metadata.is_some() {
-        named_is_wanted(slot, only, event)
-    } else {
-        numbered_is_wanted(slot, only, event)
+    // By value: an event that is kept back at sight never has to lie in memory.
+    let at_sight = match event.metadata {
+        Some(metadata) => named_at_sight(only, metadata),
+        None => numbered_at_sight(only, event.descriptor.id),
+    };
+    match at_sight {
+        Sight::Passes => true,
+        Sight::Fails => false,
+        Sight::Unclear => {
+            let event = *event;
+            wanted_by_all_means(slot, only, &event)
+        }
     }
 }
 
+/// What can be said of an event by its id or name alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Passes,
+    Fails,
+    Unclear,
+}
+
 #[inline(never)]
-fn named_is_wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
-    wanted_at_sight(slot, only, event, |words| {
+fn named_at_sight(only: u16, metadata: &[u8]) -> Sight {
+    at_sight(only, |words| {
         let names = words.size(NAMES);
-        if names == 0 {
-            return Some(true);
-        }
-        table::name_passes_at_sight(words.section(names), event.metadata?)
+        if names == 0 { Some(true) } else { table::name_passes_at_sight(words.section(names), metadata) }
     })
 }
 
 #[inline(never)]
-fn numbered_is_wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
-    wanted_at_sight(slot, only, event, |words| {
+fn numbered_at_sight(only: u16, id: u16) -> Sight {
+    at_sight(only, |words| {
         let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
-        if ids != 0 && !table::id_passes(words, ids, event.descriptor.id) {
+        if ids != 0 && !table::id_passes(words, ids, id) {
             return Some(false);
         }
         (payload == 0).then_some(true)
     })
 }
 
-/// What can be said without a call, which `None` says is not enough. What is called here takes over: there is nothing to come back for, and no frame.
 #[inline(always)]
-fn wanted_at_sight(
-    slot: &Slot,
-    only: u16,
-    event: &Event<'_>,
-    look: impl FnOnce(Words<'_>) -> Option<bool>,
-) -> bool {
+fn at_sight(only: u16, look: impl FnOnce(Words<'_>) -> Option<bool>) -> Sight {
     if only == 0 {
-        return wanted_by_any(slot, event);
+        return Sight::Unclear;
     }
     match cells::read(only, look) {
-        Some(Some(passes)) => passes,
-        Some(None) => wanted_by_only(only, event),
-        None => true,
+        Some(Some(false)) => Sight::Fails,
+        Some(None) => Sight::Unclear,
+        Some(Some(true)) | None => Sight::Passes,
     }
 }
 
+#[cold]
 #[inline(never)]
-fn wanted_by_only(only: u16, event: &Event<'_>) -> bool {
+fn wanted_by_all_means(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
+    if only == 0 {
+        return wanted_by_any(slot, event);
+    }
     cells::read(only, |words| pass(words, event)).unwrap_or(true)
 }
 

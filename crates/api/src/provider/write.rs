@@ -87,7 +87,9 @@ impl Given<'_> {
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
     // Before there is a frame for the record: what a filter keeps back costs a fraction of what is written.
     let Some(asked) = asked(slot, what) else { return Ok(()) };
-    write_wanted(slot, what, asked)
+    // Laid down only now, where it is written.
+    let what = *what;
+    write_wanted(slot, &what, asked)
 }
 
 /// The cell of an only session's filters if they let the event through, 0 where nobody was asked or several were; `None` where nobody wants it.
