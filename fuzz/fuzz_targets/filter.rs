@@ -2,6 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use traceweir::EventDescriptor;
+use traceweir::controller::Filter;
+use traceweir::provider::filters_pass;
 use traceweir_format::filter::payload::{self, Operand, Value};
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKeyword, encode};
 use traceweir_format::spec::enable::*;
@@ -28,6 +31,7 @@ fuzz_target!(|data: &[u8]| {
     headers(data);
     if let Ok(filters) = payload::Filters::parse(data) {
         payloads(&filters, data);
+        evaluate(&filters, data);
     }
 });
 
@@ -100,6 +104,23 @@ fn payloads(filters: &payload::Filters<'_>, data: &[u8]) {
         assert!(back.predicates().eq(given.predicates()));
         // Fields behind the last one that is looked at are left out.
         assert!(back.fields().eq(given.fields().take(back.fields().count())));
+    }
+}
+
+/// On a payload of their own bytes: where its blocks are cut changes nothing.
+fn evaluate(filters: &payload::Filters<'_>, data: &[u8]) {
+    let given = [Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: data.to_vec() }];
+    for filter in filters.iter() {
+        let (id, version) = (filter.event_id, filter.event_version);
+        let descriptor = EventDescriptor { id, version, ..EventDescriptor::default() };
+        for from in [0, data.len() / 2, data.len()] {
+            let payload = data.get(from..).unwrap_or_default();
+            let whole = filters_pass(&given, &descriptor, &[payload]);
+            for cut in [1, 7, payload.len() / 2] {
+                let (one, two) = payload.split_at(cut.min(payload.len()));
+                assert_eq!(filters_pass(&given, &descriptor, &[one, &[], two]), whole, "cut at {cut}");
+            }
+        }
     }
 }
 

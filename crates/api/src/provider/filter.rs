@@ -127,6 +127,16 @@ fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
     bytes.take(length.into()).collect()
 }
 
+/// Whether filters of strangers pass an event, as a session's would; `None` where they are refused. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn filters_pass(filters: &[Filter], descriptor: &EventDescriptor, data: &[&[u8]]) -> Option<bool> {
+    let filters = Filters::of(filters).ok()?;
+    let passes = cells::read(filters.number, |words| pass(words, &Event::new(descriptor, data)));
+    filters.release();
+    Some(passes.unwrap_or(true))
+}
+
 /// Whether an event that level and keyword let through passes the session's filters.
 #[inline(never)]
 pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {

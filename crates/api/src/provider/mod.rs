@@ -59,6 +59,8 @@ pub(crate) use callback::for_provider;
 use deliver::Except;
 pub use descriptor::DataDescriptor;
 pub(crate) use enable::{Change, Combined};
+#[doc(hidden)]
+pub use filter::filters_pass;
 pub use information::set_information;
 pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
