@@ -40,6 +40,7 @@ pub(crate) mod process;
 pub(crate) mod promise;
 mod rights;
 mod shared;
+pub(crate) mod thread;
 mod traits;
 
 use std::cell::Cell;

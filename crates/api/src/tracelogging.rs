@@ -59,6 +59,7 @@ pub mod __tlg {
     pub use traceweir_format::spec::event::EventDescriptor;
     pub use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
     pub use traceweir_macros::{define_provider, write_event};
+    pub use traceweir_transport::ring::Block;
 
     pub use super::context::{Context, EnableFunction};
     pub use super::dynamic::{BuilderOf, OptionsOf, ProviderOf as DynamicProviderOf};

@@ -48,7 +48,7 @@ impl Event {
                 match (#activity_value #related_value #(#values,)*) {
                     (#activity_name #related_name #(#names,)*) => {
                         #blocks
-                        #tlg::write(&#provider, &__TLG_EVENT, &__TLG_METADATA, #activity, #related, &[#(#data),*])
+                        #tlg::write(&#provider, &__TLG_EVENT, &__TLG_METADATA, #activity, #related, &[#(#tlg::Block::new(#data)),*])
                     }
                 }
             } else {

@@ -292,7 +292,7 @@ impl Control {
     fn say_traits(&mut self, number: u32, traits: &'static Traits) {
         let mut shared = self.client.lock();
         for peer in self.peers.iter_mut().filter(|p| p.announced.contains(&number)) {
-            peer.ask(Message::SetTraits { registration: number, traits: traits_to_tell(&traits.0) });
+            peer.ask(Message::SetTraits { registration: number, traits: traits_to_tell(traits.bytes()) });
             shared.traits_said(number, Some(peer.id));
         }
         shared.traits_said(number, None);

@@ -22,10 +22,11 @@
 //! Where the kernel has no MADV_WIPEONFORK (before 4.14) the page is plain memory and the fork handler zeroes it; a raw `clone` is not noticed there.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use super::thread;
 
 struct Page {
     ready: AtomicU64,
@@ -87,35 +88,27 @@ pub(crate) enum Writer {
     Forked(u64),
 }
 
-struct Remembered {
-    ready: Cell<u64>,
-    thread: Cell<u32>,
-}
-
-thread_local! {
-    // No destructor and no lazy start: a signal handler may look at it.
-    static REMEMBERED: Remembered = const { Remembered { ready: Cell::new(u64::MAX), thread: Cell::new(0) } };
-}
-
 /// Who this is, on the way of every event that is written.
 #[inline(always)]
 pub(crate) fn writer() -> Writer {
-    let ready = page().ready.load(Ordering::Relaxed);
-    REMEMBERED
-        .with(|r| if r.ready.get() == ready { Writer::Thread(r.thread.get()) } else { recognise(r, ready) })
+    let ready = ready();
+    thread::id_of(ready).map_or_else(|| recognise(ready), Writer::Thread)
+}
+
+/// The serial number of the process once writers may write.
+#[inline(always)]
+pub(super) fn ready() -> u64 {
+    page().ready.load(Ordering::Relaxed)
 }
 
 #[cold]
-fn recognise(remembered: &Remembered, ready: u64) -> Writer {
+fn recognise(ready: u64) -> Writer {
     if ready == 0 {
         return Writer::Forked(inherited());
     }
-    let thread = thread_id();
-    remembered.thread.set(thread);
-    // A signal handler on this thread sees the number only with the id that belongs to it.
-    compiler_fence(Ordering::Release);
-    remembered.ready.set(ready);
-    Writer::Thread(thread)
+    let id = thread_id();
+    thread::remember(ready, id);
+    Writer::Thread(id)
 }
 
 /// Id of the calling thread.

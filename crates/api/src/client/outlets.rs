@@ -18,7 +18,7 @@ use super::fork;
 use crate::error::{Error, Result};
 
 /// Sessions that one process can write to.
-const OUTLETS: usize = 64;
+pub(crate) const OUTLETS: usize = 64;
 
 static TABLE: [Outlet; OUTLETS] = [const { Outlet::new() }; OUTLETS];
 

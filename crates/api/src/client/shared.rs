@@ -60,7 +60,7 @@ pub(super) struct Interned {
 
 impl Interned {
     pub(super) fn traits(&mut self, traits: &[u8]) -> &'static Traits {
-        keep(&mut self.traits, |known| *known.0 == *traits, || Traits(traits.into()))
+        keep(&mut self.traits, |known| *known.bytes() == *traits, || Traits::new(traits))
     }
 
     pub(super) fn decoding(&mut self, decoding: Decoding) -> &'static Decoding {

@@ -125,7 +125,7 @@ impl Shared {
     pub(super) fn say_pending_traits(&mut self, peer: &mut Peer, registration: u32) {
         if let Some(setting) = self.setting(registration).filter(|setting| setting.said) {
             setting.awaited.push(peer.id);
-            peer.ask(Message::SetTraits { registration, traits: setting.traits.0.to_vec() });
+            peer.ask(Message::SetTraits { registration, traits: setting.traits.bytes().to_vec() });
         }
     }
 }

@@ -9,7 +9,6 @@
 //! Two processes of one namespace differ in the process id, or, where the number is used again, in the counter: nobody makes an id a nanosecond,
 //! so a later process begins above all numbers of an earlier one. New threads begin with the null id.
 
-use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,20 +20,18 @@ use traceweir_format::spec::event::{
 };
 use traceweir_format::spec::status::Status;
 
-thread_local! {
-    static CURRENT: Cell<Guid> = const { Cell::new(Guid::NULL) };
-}
+use crate::client::thread;
 
 /// The thread's activity id.
 #[inline]
 #[must_use]
 pub fn current() -> Guid {
-    CURRENT.get()
+    thread::activity()
 }
 
 /// Sets the thread's activity id and returns the one before.
 pub fn set(id: Guid) -> Guid {
-    CURRENT.replace(id)
+    thread::set_activity(id)
 }
 
 /// A new id, unique on the machine until it restarts.

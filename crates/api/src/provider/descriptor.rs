@@ -25,7 +25,7 @@ use traceweir_format::spec::event::{
 };
 
 use super::deliver::Except;
-use super::write::{self, Event, Given, MAX_BLOCKS};
+use super::write::{self, Event, Given, MAX_BLOCKS, straight};
 use super::{Handle, WriteError};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
@@ -61,13 +61,19 @@ impl DataDescriptor {
         Self { ptr: data.as_ptr().addr() as u64, size, kind, ..Self::default() }
     }
 
+    /// Whether it has an address, or needs none.
+    #[inline(always)]
+    pub(super) fn is_there(&self) -> bool {
+        self.ptr != 0 || self.size == 0
+    }
+
     /// The bytes; an address of NULL has none.
     ///
     /// # Safety
     ///
     /// `ptr` is NULL, or `size` bytes there can be read and stay as they are for `'a`.
     #[inline(always)]
-    unsafe fn bytes<'a>(&self) -> Result<&'a [u8], WriteError> {
+    pub(super) unsafe fn bytes<'a>(&self) -> Result<&'a [u8], WriteError> {
         if self.ptr == 0 {
             return if self.size == 0 { Ok(&[]) } else { Err(WriteError::InvalidParameter) };
         }
@@ -186,6 +192,11 @@ impl Handle {
             return Ok(());
         }
         let except = Except::new(exclude, flags)?;
+        let is_plain = except == Except::default() && related.is_none();
+        // SAFETY: by the contract.
+        if is_plain && unsafe { straight::write_described(self.slot, descriptor, activity, blocks) } {
+            return Ok(());
+        }
         let mut room = Room([const { MaybeUninit::uninit() }; MAX_BLOCKS]);
         // SAFETY: by the contract.
         let sorted = unsafe { Sorted::new(&mut room, blocks, self.slot.honours_types()) }?;

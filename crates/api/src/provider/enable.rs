@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   hot words    level │ strict │ any │ all          what all sessions together may want; looked at before anything else
-//!   active       one bit for each entry in use; bit 63: every one of them has filters; bits 32–43: where it is but one, the cell of its filters
+//!   active       one bit for each entry in use; bit 63: every one of them has filters; bits 32–43: where it is but one, the cell of its filters;
+//!                bit 62: it is but one and asks for nothing but events; bits 44–48: which; bits 49–54: its outlet
 //!   entries      ticket │ any │ all │ level, outlet, filters, properties          what one session wants, as its controller said it
 //! ```
 //!
@@ -29,6 +30,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
+use super::deliver::SPECIAL;
 use super::filter::{self, Filters, Refused};
 use super::registration::Slot;
 
@@ -63,6 +65,13 @@ pub(crate) struct Wish {
     pub(crate) filters: Filters,
 }
 
+/// Where the events of the only session go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sole {
+    pub(super) outlet: u8,
+    pub(super) ticket: Ticket,
+}
+
 /// What the callback is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Combined {
@@ -75,6 +84,13 @@ pub(crate) struct Combined {
 const ALL_FILTERED: u64 = 1 << 63;
 /// In `active`: where the cell of the only session's filters stands.
 const ONLY_CELL: u32 = 32;
+/// In `active`: it is but one session, which asks for nothing but events; and where its number stands.
+const SOLE: u64 = 1 << 62;
+const SOLE_ENTRY: u32 = 44;
+/// In `active`: the number of its outlet.
+const SOLE_OUTLET: u32 = 49;
+const SOLE_OUTLET_BITS: u8 = 63;
+const _: () = assert!(MAX_ENTRIES == 32 && crate::client::outlets::OUTLETS == 64);
 const HINTS: u64 = 0xFFFF_FFFF << ONLY_CELL;
 const _: () = assert!(MAX_ENTRIES <= ONLY_CELL as usize);
 /// In the upper byte of an entry's filters.
@@ -181,6 +197,12 @@ impl Change {
     }
 }
 
+/// The cell of the only session's filters.
+#[inline(always)]
+const fn cell_in(active: u64) -> u16 {
+    (active >> ONLY_CELL) as u16 & 0x0FFF
+}
+
 impl Slot {
     /// Whether any session may want an event of this level and keyword.
     #[inline(always)]
@@ -212,7 +234,23 @@ impl Slot {
     /// The cell of the filters of the only session, where it is but one and has filters; else 0.
     #[inline(always)]
     pub(crate) fn only_cell(&self) -> u16 {
-        (self.active.load(Ordering::Relaxed) >> ONLY_CELL) as u16 & 0x0FFF
+        cell_in(self.active.load(Ordering::Relaxed))
+    }
+
+    /// The only session, where it is but one, asks for nothing but events, and has no filters of events or those of the cell `asked`.
+    ///
+    /// A session that is gone or another one by now has another ticket, or another outlet than the ticket's: the outlet refuses both.
+    #[inline(always)]
+    pub(super) fn sole(&self, asked: u16) -> Option<Sole> {
+        // Acquire as in `wishes`.
+        let active = self.active.load(Ordering::Acquire);
+        let is_asked = active & ALL_FILTERED == 0 || asked != 0 && asked == cell_in(active);
+        if active & SOLE == 0 || !is_asked {
+            return None;
+        }
+        let entry = self.entries.get((active >> SOLE_ENTRY) as usize % MAX_ENTRIES)?;
+        let ticket = Ticket(entry.ticket.load(Ordering::Relaxed));
+        Some(Sole { outlet: (active >> SOLE_OUTLET) as u8 & SOLE_OUTLET_BITS, ticket })
     }
 
     /// The sessions that have this registration enabled.
@@ -342,21 +380,26 @@ impl Slot {
     /// Computes the hot words anew.
     fn refresh(&self) {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
-        let (mut filtered, mut sessions, mut cell) = (true, 0, 0);
+        let (mut filtered, mut sessions, mut cell, mut property, mut outlet) = (true, 0, 0, 0, 0);
         for wish in self.wishes() {
             filtered &= wish.filters.of_events;
             (sessions, cell) = (sessions + 1, wish.filters.number);
+            (property, outlet) = (property | wish.property, wish.outlet);
             level = level.max(if wish.level == 0 { 256 } else { u32::from(wish.level) + 1 });
             any |= all_if_zero(wish.any);
             all &= wish.all;
             strict &= u32::from(wish.property & IGNORE_KEYWORD_0 != 0);
         }
         // Without a hint for a moment: then all is looked at.
-        self.active.fetch_and(!HINTS, Ordering::Relaxed);
-        if filtered && sessions > 0 {
-            let cell = if sessions == 1 { u64::from(cell) << ONLY_CELL } else { 0 };
-            self.active.fetch_or(ALL_FILTERED | cell, Ordering::Relaxed);
+        let active = self.active.fetch_and(!HINTS, Ordering::Relaxed);
+        let mut hints = if filtered && sessions > 0 { ALL_FILTERED } else { 0 };
+        if sessions == 1 {
+            let place = u64::from(active.trailing_zeros()) << SOLE_ENTRY | u64::from(outlet) << SOLE_OUTLET;
+            hints |= if filtered { u64::from(cell) << ONLY_CELL } else { 0 };
+            hints |= if property & SPECIAL == 0 { SOLE | place } else { 0 };
         }
+        // Release: whoever follows a hint finds the entry filled.
+        self.active.fetch_or(hints, Ordering::Release);
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);

@@ -49,6 +49,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;
+use traceweir_transport::ring::Block;
 
 use crate::client;
 use crate::error::{Error, Result};
@@ -347,10 +348,11 @@ impl Handle {
         metadata: &[u8],
         activity: Option<&Guid>,
         related: Option<&Guid>,
-        data: &[&[u8]],
+        blocks: &[Block<'_>],
     ) -> Result<(), WriteError> {
         let metadata = Some(metadata);
-        write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
+        let event = Event { metadata, activity, related, ..Event::new(descriptor, &[]) };
+        write::write_blocks(self.slot, &event, blocks)
     }
 
     /// As [`Provider::write_ex`].

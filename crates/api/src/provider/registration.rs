@@ -86,7 +86,33 @@ const _: () = assert!(size_of::<Slot>() <= 1216 && std::mem::offset_of!(Slot, ve
 
 /// Traits of a provider, as every event carries them.
 #[derive(Debug)]
-pub(crate) struct Traits(pub(crate) Box<[u8]>);
+pub(crate) struct Traits {
+    bytes: Box<[u8]>,
+    /// As an extended item in whole words: the last one of its event, and one that another follows.
+    items: [Box<[u64]>; 2],
+}
+
+impl Traits {
+    /// These bytes, which are not none.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let item = |another_follows| {
+            let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows);
+            let whole: Vec<u8> = head.iter().chain(bytes).copied().collect();
+            let word = |chunk: &[u8]| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            };
+            whole.chunks(8).map(word).collect()
+        };
+        Self { bytes: bytes.into(), items: [item(false), item(true)] }
+    }
+
+    /// As they were given.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// What events say of a provider whose traits name another GUID to decode them by.
 #[derive(Debug, PartialEq, Eq)]
@@ -184,7 +210,32 @@ impl Slot {
     pub(crate) fn traits(&self) -> &'static [u8] {
         let traits = self.traits.load(Ordering::Acquire);
         // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in `set_traits`.
-        unsafe { traits.as_ref() }.map_or(&[], |t| &t.0)
+        unsafe { traits.as_ref() }.map_or(&[], Traits::bytes)
+    }
+
+    /// Whether there are any.
+    #[inline(always)]
+    pub(super) fn has_traits(&self) -> bool {
+        !self.traits.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The traits as an item; empty when there are none. `None`: they make more of events than that item.
+    #[inline(always)]
+    pub(super) fn traits_item(&self, another_follows: bool) -> Option<&'static [u64]> {
+        // SAFETY: as in `traits`.
+        let Some(traits) = (unsafe { self.traits.load(Ordering::Acquire).as_ref() }) else {
+            return Some(&[]);
+        };
+        let [last, followed] = &traits.items;
+        // Stored before the traits (invariant 4).
+        let is_plain = self.decoding.load(Ordering::Relaxed).is_null();
+        is_plain.then_some(if another_follows { followed } else { last })
+    }
+
+    /// The provider's id where it lies, as it stands in a header.
+    #[inline(always)]
+    pub(super) fn provider_in_memory(&self) -> &[AtomicU64; 2] {
+        &self.provider
     }
 
     /// What traits that name a GUID to decode by make of headers. Looked at only where there are traits.

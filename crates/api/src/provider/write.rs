@@ -8,13 +8,22 @@
 //! session fills them in. Extended items come in this order: traits (12), schema (11), related activity (1), event key (10), stack (6). Where the traits name a
 //! GUID to decode by, that one stands in the header, and the provider's own in an item (14) in front of all others.
 //!
-//! This is the way of an event for one session that asks for nothing but the event; all others go by `deliver`.
+//! ```text
+//!   one session that asks for nothing but the event ──▶ straight: from where the pieces lie into the ring (straight.rs)
+//!     not possible right now, or a rarer event      ──▶ put together here, and handed over
+//!   several sessions, or one that asks for more     ──▶ put together here, then `deliver`
+//! ```
 //!
 //! Invariants
 //!
 //! 1. Nothing is allocated, no lock is taken, the system is called at most to wake a session's owner: a signal handler may write.
 //! 2. An event that was wanted ends up in a session's ring or in its count of losses.
 //! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
+
+mod items;
+pub(super) mod straight;
+#[cfg(test)]
+mod tests;
 
 use std::mem::MaybeUninit;
 
@@ -25,6 +34,7 @@ use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
 };
 use traceweir_transport::abi::KEEP_STAMP;
+use traceweir_transport::ring::Block;
 
 use super::deliver::{self, Except};
 use super::registration::{Decoding, Slot};
@@ -32,11 +42,15 @@ use super::stage::Stage;
 use super::{WriteError, activity, filter};
 use crate::client::fork::{self, Writer};
 use crate::client::outlets;
+use items::item_word;
+pub(super) use items::{Extras, Items, item_head};
+
+/// What the first word of a header says besides size and flags.
+const MARKER: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
 
 /// Blocks that one event may have.
 pub const MAX_BLOCKS: usize = 128;
 
-const ZEROS: [u8; 8] = [0; 8];
 /// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related activity.
 const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 /// Bytes of strings that are written without an allocation, and one unit more.
@@ -106,8 +120,36 @@ fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
 
 #[inline(never)]
 fn write_wanted(slot: &Slot, what: &Event<'_>, asked: u16) -> Result<(), WriteError> {
+    if straight::write(slot, what, asked) {
+        return Ok(());
+    }
     let given = &Given::NOTHING;
     staged(slot, what, given, |thread, stage| deliver(slot, what, given, asked, thread, stage))
+}
+
+/// Writes an event whose blocks are described already; `what` has none.
+#[inline(always)]
+pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: &[Block<'_>]) -> Result<(), WriteError> {
+    let Some(asked) = asked(slot, what) else { return Ok(()) };
+    let what = *what;
+    write_wanted_blocks(slot, &what, blocks, asked)
+}
+
+#[inline(never)]
+fn write_wanted_blocks(
+    slot: &Slot,
+    what: &Event<'_>,
+    blocks: &[Block<'_>],
+    asked: u16,
+) -> Result<(), WriteError> {
+    if straight::write_blocks(slot, what, blocks, asked) {
+        return Ok(());
+    }
+    let mut room: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
+    let slices = room.get_mut(..blocks.len()).ok_or(WriteError::InvalidParameter)?;
+    slices.iter_mut().zip(blocks).for_each(|(slice, block)| *slice = block.bytes());
+    let given = Given { depth: 1, ..Given::NOTHING };
+    write_given(slot, &Event { data: slices, ..*what }, &given, Except::default())
 }
 
 /// Writes an event that came with more than an event usually does, and not to everybody.
@@ -239,8 +281,7 @@ fn compose_plain<'a>(
 #[inline(always)]
 fn finish<'a>(stage: &mut Stage<'a>, what: &Event<'a>, flags: u16) -> usize {
     stage.push_all(what.data);
-    let marker = u64::from(HeaderType::EVENT_HEADER64.0) << 16 | 0xC0 << 24;
-    stage.set_first(stage.size() as u64 | marker | u64::from(what.flags | flags) << 32);
+    stage.set_first(stage.size() as u64 | MARKER | u64::from(what.flags | flags) << 32);
     stage.size()
 }
 
@@ -303,113 +344,6 @@ fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
     stage.push(&decoding.control);
 }
 
-/// The extended items of one event: heads that stay on the stack until the record is written, and the data where it lies.
-pub(super) struct Items<'a> {
-    any: bool,
-    traits: ([u8; ITEM_HEAD], &'a [u8]),
-    schema: ([u8; ITEM_HEAD], Option<&'a [u8]>),
-    related: ([u8; ITEM_HEAD], Option<[u8; 16]>),
-    extras: Option<&'a Extras<'a>>,
-}
-
-impl<'a> Items<'a> {
-    fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&Guid>) -> Self {
-        Self::with(traits, metadata, related, None)
-    }
-
-    /// The same, and behind them what only some sessions get.
-    pub(super) fn with(
-        traits: &'a [u8],
-        metadata: Option<&'a [u8]>,
-        related: Option<&Guid>,
-        extras: Option<&'a Extras<'a>>,
-    ) -> Self {
-        let behind_related = extras.is_some();
-        let behind_schema = related.is_some() || behind_related;
-        let behind_traits = metadata.is_some() || behind_schema;
-        Self {
-            any: behind_traits || !traits.is_empty(),
-            traits: (item_head(ExtType::PROV_TRAITS, traits.len(), behind_traits), traits),
-            schema: (
-                item_head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), behind_schema),
-                metadata,
-            ),
-            related: (
-                item_head(ExtType::RELATED_ACTIVITYID, 16, behind_related),
-                related.map(|id| id.to_bytes()),
-            ),
-            extras,
-        }
-    }
-
-    fn push_to(&'a self, stage: &mut Stage<'a>) {
-        if !self.traits.1.is_empty() {
-            push_item(stage, &self.traits.0, self.traits.1);
-        }
-        if let Some(metadata) = self.schema.1 {
-            push_item(stage, &self.schema.0, metadata);
-        }
-        if let Some(related) = &self.related.1 {
-            push_item(stage, &self.related.0, related);
-        }
-        if let Some(extras) = self.extras {
-            extras.push_to(stage);
-        }
-    }
-}
-
-/// Items that only some sessions get.
-pub(super) struct Extras<'a> {
-    key: ([u8; ITEM_HEAD], Option<[u8; 8]>),
-    stack: ([u8; ITEM_HEAD], Option<&'a [u8]>),
-}
-
-impl<'a> Extras<'a> {
-    pub(super) fn new(key: Option<u64>, stack: Option<&'a [u8]>) -> Self {
-        Self {
-            key: (item_head(ExtType::EVENT_KEY, 8, stack.is_some()), key.map(u64::to_le_bytes)),
-            stack: (item_head(ExtType::STACK_TRACE64, stack.map_or(0, <[u8]>::len), false), stack),
-        }
-    }
-
-    /// Bytes that they make a record larger.
-    pub(super) fn size(&self) -> usize {
-        // Both are whole words.
-        self.key.1.map_or(0, |key| ITEM_HEAD + key.len())
-            + self.stack.1.map_or(0, |frames| ITEM_HEAD + frames.len())
-    }
-
-    fn push_to(&'a self, stage: &mut Stage<'a>) {
-        if let Some(key) = &self.key.1 {
-            push_item(stage, &self.key.0, key);
-        }
-        if let Some(frames) = self.stack.1 {
-            push_item(stage, &self.stack.0, frames);
-        }
-    }
-}
-
-/// What stands in front of an item's data. Sizes beyond 16 bits are cut: then the record is too large as well, and is refused by its own size.
-#[inline(always)]
-fn item_word(kind: ExtType, length: usize, another_follows: bool) -> u64 {
-    // Not `next_multiple_of`, which looks whether it overflows.
-    let whole = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
-    u64::from(whole)
-        | u64::from(kind.0) << 16
-        | u64::from(another_follows) << 32
-        | u64::from(length as u16) << 48
-}
-
-/// The same as bytes.
-#[inline(always)]
-pub(super) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
-    item_word(kind, length, another_follows).to_le_bytes()
-}
-
-fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8]) {
-    stage.push_all(&[head, data, ZEROS.get(..data.len().wrapping_neg() % 8).unwrap_or(&[])]);
-}
-
 /// Hands the record to the session that wants it, or to `deliver` where there are several or one wants more.
 #[inline(always)]
 fn deliver(
@@ -458,178 +392,4 @@ fn count_lost(slot: &Slot, what: &Event<'_>, outlets: u64) -> bool {
 #[cold]
 fn in_forked_child(slot: &Slot, what: &Event<'_>, inherited: u64) -> Result<u32, WriteError> {
     if count_lost(slot, what, inherited) { Err(WriteError::NoRoom) } else { Ok(fork::thread_id()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use traceweir_format::header::event::EventHeader;
-    use traceweir_format::header::extended::Item;
-    use traceweir_format::tracelogging::TraitsBuilder;
-
-    use super::*;
-    use crate::provider::registration::{Handle, Traits};
-
-    const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
-
-    fn composed(slot: &Slot, what: &Event<'_>) -> Vec<u8> {
-        composed_with(slot, what, None)
-    }
-
-    fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
-        let items = Items::with(slot.traits(), what.metadata, what.related, extras);
-        let mut stage = Stage::empty();
-        compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
-        let bytes = bytes_of(&mut stage);
-        if extras.is_none() {
-            let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
-            compose_plain(&mut stage, &mut kept, slot, what, &Given::NOTHING, 4711);
-            assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
-        }
-        bytes
-    }
-
-    fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
-        let gather = stage.gather();
-        let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
-        bytes.truncate(16 + gather.staged_bytes);
-        bytes.drain(..16);
-        gather.rest.iter().for_each(|p| bytes.extend_from_slice(p));
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        bytes
-    }
-
-    fn encoded(what: &Event<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
-        encoded_with(what, traits, activity, &[])
-    }
-
-    fn encoded_with(what: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<'_>]) -> Vec<u8> {
-        let related = what.related.map(|g| g.to_bytes());
-        let mut items = Vec::new();
-        if !traits.is_empty() {
-            items.push(Item { kind: ExtType::PROV_TRAITS, data: traits });
-        }
-        items.extend(what.metadata.map(|data| Item { kind: ExtType::EVENT_SCHEMA_TL, data }));
-        items.extend(related.as_ref().map(|data| Item { kind: ExtType::RELATED_ACTIVITYID, data }));
-        items.extend_from_slice(extras);
-        let header = EventHeader {
-            flags: what.flags,
-            thread_id: 4711,
-            provider: PROVIDER,
-            descriptor: *what.descriptor,
-            activity,
-            items: &items,
-            ..EventHeader::default()
-        };
-        let mut out = Vec::new();
-        header.encode(&what.data.concat(), &mut out).unwrap();
-        out
-    }
-
-    #[test]
-    fn every_event_has_the_bytes_that_the_format_gives_it() {
-        let descriptor = EventDescriptor {
-            id: 0x1234,
-            version: 5,
-            channel: 11,
-            level: 4,
-            opcode: 9,
-            task: 0xBEEF,
-            keyword: 0x8000_0000_0000_0012,
-        };
-        let (mine, other) = (activity::create(), activity::create());
-        activity::set(mine);
-        let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
-        for traits_len in [0, 5, 8, 70, 900] {
-            let traits: &'static Traits = Box::leak(Box::new(Traits(long[..traits_len].into())));
-            let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
-            for metadata in [None, Some(&long[..0]), Some(&long[..13]), Some(&long[7..1200])] {
-                for (activity, related) in [(None, None), (Some(&other), Some(&mine))] {
-                    for lengths in [&[][..], &[3], &[8, 4, 2], &[200], &[5, 64, 65, 1], &[16; 100]] {
-                        let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
-                        let what =
-                            Event { flags: 4, metadata, activity, related, ..Event::new(&descriptor, &data) };
-                        let want = encoded(&what, &long[..traits_len], *activity.unwrap_or(&mine));
-                        assert_eq!(composed(handle.slot(), &what), want, "{traits_len} {lengths:?}");
-                    }
-                }
-            }
-            assert!(handle.retire());
-            handle.release();
-        }
-    }
-
-    #[test]
-    fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
-        let decode = Guid::from_u128(0x5EED);
-        let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
-        let decoding: &'static Decoding = Box::leak(Box::new(Decoding::by(&traits, PROVIDER).unwrap()));
-        let kept: &'static Traits = Box::leak(Box::new(Traits(traits.clone().into())));
-        let handle = Handle::claim(PROVIDER, None, None).unwrap();
-        handle.slot().set_traits(Some(kept), Some(decoding));
-        let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
-        let record = composed(
-            handle.slot(),
-            &Event { metadata: Some(b"meta"), ..Event::new(&descriptor, &[b"data"]) },
-        );
-        let (control, traits) = (PROVIDER.to_bytes(), traits);
-        let items = [
-            Item { kind: ExtType::CONTROL_GUID, data: &control },
-            Item { kind: ExtType::PROV_TRAITS, data: &traits },
-            Item { kind: ExtType::EVENT_SCHEMA_TL, data: b"meta" },
-        ];
-        let activity = activity::current();
-        let header = EventHeader {
-            thread_id: 4711,
-            provider: decode,
-            descriptor,
-            activity,
-            items: &items,
-            ..EventHeader::default()
-        };
-        let mut want = Vec::new();
-        header.encode(b"data", &mut want).unwrap();
-        assert_eq!(record, want);
-        assert!(Decoding::by(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
-        assert!(handle.retire());
-        handle.release();
-    }
-
-    #[test]
-    fn key_and_stack_stand_behind_all_other_items() {
-        let descriptor = EventDescriptor { id: 3, level: 4, ..EventDescriptor::default() };
-        let (activity, related) = (activity::create(), activity::create());
-        let stack: Vec<u8> = (0..8 * 193_u32).map(|i| i as u8).collect();
-        let key = 0x0102_0304_0506_0708_u64;
-        let bytes = key.to_le_bytes();
-        let blocks = [&stack[..100]; MAX_BLOCKS];
-        for traits_len in [0, 70] {
-            let traits: &'static Traits = Box::leak(Box::new(Traits(stack[..traits_len].into())));
-            let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
-            for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
-                for data in [&[][..], &[&stack[..5]], &blocks] {
-                    for (key, frames) in
-                        [(None, Some(193)), (Some(key), None), (Some(key), Some(1)), (Some(key), Some(193))]
-                    {
-                        let frames = frames.map(|count| &stack[..8 * count]);
-                        let extras = Extras::new(key, frames);
-                        let what = Event {
-                            metadata,
-                            activity: Some(&activity),
-                            related,
-                            ..Event::new(&descriptor, data)
-                        };
-                        let mut items = Vec::new();
-                        items.extend(key.map(|_| Item { kind: ExtType::EVENT_KEY, data: &bytes }));
-                        items.extend(frames.map(|data| Item { kind: ExtType::STACK_TRACE64, data }));
-                        let want = encoded_with(&what, &stack[..traits_len], activity, &items);
-                        assert_eq!(composed_with(handle.slot(), &what, Some(&extras)), want);
-                        let plain = composed(handle.slot(), &what);
-                        assert_eq!(plain.len() + extras.size(), want.len());
-                    }
-                }
-            }
-            assert!(handle.retire());
-            handle.release();
-        }
-    }
 }

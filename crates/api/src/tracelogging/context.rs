@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
+use traceweir_transport::ring::Block;
 
 use super::types::Level;
 use super::values::Id;
@@ -186,7 +187,7 @@ impl Context {
         metadata: &[u8],
         activity: Option<&Guid>,
         related: Option<&Guid>,
-        data: &[&[u8]],
+        data: &[Block<'_>],
     ) -> u32 {
         match Handle::of_raw(self.handle.load(Ordering::Relaxed)) {
             Some(handle) => {

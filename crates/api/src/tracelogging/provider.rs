@@ -8,6 +8,7 @@ use std::fmt;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::tracelogging::Traits;
+use traceweir_transport::ring::Block;
 
 use super::context::{Context, EnableFunction, boxed};
 use super::types::Level;
@@ -152,7 +153,7 @@ pub fn write<G>(
     metadata: &[u8],
     activity: Option<&Guid>,
     related: Option<&Guid>,
-    data: &[&[u8]],
+    data: &[Block<'_>],
 ) -> u32 {
     provider.context.write(descriptor, metadata, activity, related, data)
 }

@@ -68,6 +68,8 @@ mod rseq;
 #[path = "rseq_absent.rs"]
 mod rseq;
 #[cfg(not(loom))]
+mod straight;
+#[cfg(not(loom))]
 mod view;
 #[cfg(any(not(loom), test))]
 mod words;
@@ -78,6 +80,8 @@ pub use drain::{Damaged, Head, RegionReader, RingReader};
 pub use gather::Gather;
 #[cfg(not(loom))]
 pub use outlet::{Failure, Outlet, RegionSource, Ticket};
+#[cfg(not(loom))]
+pub use straight::{Block, Blocks, Header, SHORTEST_SCHEMA, Straight};
 
 /// What became of an attempt to write, by either rule.
 #[cfg(not(loom))]

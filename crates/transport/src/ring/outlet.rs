@@ -84,11 +84,11 @@ pub enum Failure {
 pub struct Outlet {
     // What every write reads, in one cache line that is written only by `open` and `close`.
     pub(super) generation: AtomicU64,
-    base: AtomicPtr<u8>,
-    data_offset: AtomicUsize,
+    pub(super) base: AtomicPtr<u8>,
+    pub(super) data_offset: AtomicUsize,
     rseq_offset: AtomicIsize,
-    cpus: AtomicU32,
-    ring_bytes: AtomicU32,
+    pub(super) cpus: AtomicU32,
+    pub(super) ring_bytes: AtomicU32,
     wake_at: AtomicU32,
     max_record: AtomicU32,
     clock: AtomicU32,

@@ -1,8 +1,8 @@
 //! The fast writer: the whole record is copied inside one restartable sequence on this processor's ring and published by one store.
 //!
 //! ```text
-//!   2: still on this processor? ── generation still ours? ── room (with the pad)? ── copy staged ── stamp ── copy rest ── head := end 5:
-//!      no: 4                        no: closed                no: full                                                    commit
+//!   2: this processor's ring ── generation still ours? ── room (with the pad)? ── stamp ── copy the pieces ── head := end 5:
+//!      none: unfit             no: closed                 no: full                                            commit
 //!   4: the kernel comes here when the thread was preempted, moved or signalled between 2 and 5: begin again
 //! ```
 //!
@@ -15,15 +15,16 @@
 //!
 //! A thread that shares the thread pointer of another one (a child of `vfork` before `exec`) must not write events.
 
+//! What the sequence reads of the outlet it reads behind the generation: an outlet that is closed changes the generation, aborts all sequences, and
+//! only then its other words. So they belong together.
+
 use core::arch::asm;
 use core::mem::offset_of;
 use core::ptr;
-use std::io::IoSlice;
 
-use super::gather::Gather;
 use super::outlet::{Outlet, Ticket};
-use super::view::View;
-use super::{Outcome, points};
+use super::points;
+use super::straight::Frame;
 use crate::abi;
 
 /// How often a sequence is begun again before the lock is used: a debugger that steps through it would never let it end.
@@ -33,33 +34,6 @@ const ATTEMPTS: u32 = 64;
 const AREA_CPU_ID: usize = 4;
 /// `struct rseq`: the descriptor of the sequence this thread is in.
 const AREA_SEQUENCE: usize = 8;
-
-/// What the sequence works on, in memory so that registers suffice. Found by `offset_of`, so the order of the fields does not matter.
-#[repr(C)]
-struct Frame {
-    generation: *const u64,
-    ticket: u64,
-    control: *mut u8,
-    data: *mut u8,
-    ring_bytes: u64,
-    size: u64,
-    prefix: u64,
-    /// The staged part of the record, behind the room for the prefix.
-    body: *const u64,
-    /// Bytes to copy of it: a multiple of eight, so up to seven more than the staged part has.
-    body_size: u64,
-    rest: *const IoSlice<'static>,
-    rest_end: *const IoSlice<'static>,
-    /// Where the rest goes, from the beginning of the prefix: right behind the staged part, over what was copied too much of it.
-    rest_at: u64,
-}
-
-// The sequence reads the parts of the rest as pairs of an address and a length. The documentation of `IoSlice` promises that it has the ABI
-// of `iovec` on Unix, and this is that of the platform.
-const _: () = {
-    assert!(size_of::<IoSlice<'_>>() == 16 && size_of::<libc::iovec>() == 16);
-    assert!(offset_of!(libc::iovec, iov_base) == 0 && offset_of!(libc::iovec, iov_len) == 8);
-};
 
 /// Where the sequence's area is, relative to the thread pointer; 0: the C library registered none.
 ///
@@ -100,77 +74,59 @@ unsafe fn area(offset: isize) -> *mut u8 {
     thread.wrapping_offset(offset)
 }
 
-/// Writes a sound record of `length` bytes.
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// It is in the ring with this control block, up to this position.
+    Published(*mut u8, u64),
+    /// The ring with this control block has no room.
+    Full(*mut u8),
+    /// The outlet serves somebody else by now.
+    Closed,
+    /// The thread has no sequence, or its processor no ring.
+    Unfit,
+}
+
+/// Writes a record.
 ///
 /// # Safety
-/// The view was read while the outlet was open for this ticket and has an area, and the record is sound for `length` (see [`Gather`]).
-#[inline]
-pub(super) unsafe fn write(
-    outlet: &Outlet,
-    ticket: Ticket,
-    view: &View,
-    record: &mut Gather<'_>,
-    length: usize,
-) -> Outcome {
-    // SAFETY: the view has an area.
-    let area = unsafe { area(view.rseq_offset) };
-    let rest = record.rest.as_ptr_range();
-    let mut frame = Frame {
-        generation: outlet.generation.as_ptr(),
-        ticket: ticket.0,
-        control: ptr::null_mut(),
-        data: ptr::null_mut(),
-        ring_bytes: u64::from(view.ring_bytes),
-        size: abi::size_in_ring(length) as u64,
-        prefix: 0,
-        body: record.staged.as_ptr().wrapping_add(abi::PREFIX_BYTES / 8),
-        body_size: (record.staged_size() - abi::PREFIX_BYTES) as u64,
-        rest: rest.start.cast(),
-        rest_end: rest.end.cast(),
-        rest_at: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
-    };
+/// `offset` is what [`area_offset`] gave, not 0. The ticket is odd. The frame keeps its invariant.
+#[inline(always)]
+pub(super) unsafe fn write(outlet: &Outlet, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
+    // SAFETY: by the contract.
+    let area = unsafe { area(offset) };
     for _ in 0..ATTEMPTS {
-        // SAFETY: the area is this thread's; the kernel may change the word at any time.
-        let cpu = unsafe { area.add(AREA_CPU_ID).cast::<u32>().read_volatile() };
-        // A negative number is a large one here: not registered.
-        if cpu >= view.cpus {
-            return Outcome::Unfit;
-        }
-        let ring = cpu as usize;
-        frame.control = view.control(ring);
-        frame.data = view.data(ring);
-        // The sequence stores the counter itself.
-        frame.prefix = record.prefix(length, cpu as u16);
-        // SAFETY: control and data are those of ring `cpu` in a range that stays mapped for ever; the record is sound.
-        match unsafe { sequence(area, cpu, &frame) } {
-            (PUBLISHED, end) => {
+        // SAFETY: by the contract.
+        match unsafe { sequence(area, outlet, ticket.0, frame) } {
+            (PUBLISHED, control, end) => {
                 points::pass("published");
-                return Outcome::Published { ring, end };
+                return Attempt::Published(control, end);
             }
-            (FULL, _) => return Outcome::Full { ring },
-            (CLOSED, _) => return Outcome::Closed,
-            _ => {}
+            (FULL, control, _) => return Attempt::Full(control),
+            (CLOSED, ..) => return Attempt::Closed,
+            (ABORTED, ..) => {}
+            _ => return Attempt::Unfit,
         }
     }
-    Outcome::Unfit
+    Attempt::Unfit
 }
 
 const PUBLISHED: u32 = 0;
 const ABORTED: u32 = 1;
 const FULL: u32 = 2;
 const CLOSED: u32 = 3;
+const UNFIT: u32 = 4;
 
-/// The sequence. How it ended, and the position behind the record if it was published. It is longer than functions should be: what must
-/// not leave the sequence cannot be parted.
+/// The sequence. How it ended, the control block of its ring if it got that far, and the position behind the record if it was published. It is longer than
+/// functions should be: what must not leave the sequence cannot be parted.
 ///
 /// # Safety
-/// `area` is this thread's registered area. The frame's control block and data are those of processor `cpu`'s ring and mapped;
-/// `body` is readable for `body_size` bytes, a multiple of eight; from `rest` to `rest_end` stand slices that are readable for what they
-/// say. Prefix and body together, and `rest_at` and the rest together, are at most `size`, which is a multiple of eight; `ring_bytes` is a
-/// power of two.
-#[inline]
-unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
+/// `area` is this thread's registered area. The ticket is odd: an outlet that has it as its generation is open, and its words are those of a region that is mapped. The
+/// frame keeps its invariant.
+#[inline(always)]
+unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
     let status: u32;
+    let control: *mut u8;
     let end: u64;
     // SAFETY: as promised by the caller. Stores go to the area, to bytes of the ring that the reader does not read (the room was
     // checked), and to the head. `nostack`: nothing is pushed. The abort handler finds all registers but those declared untouched.
@@ -186,22 +142,30 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "lea rax, [rip + 3b]",
             "mov qword ptr [{area} + {area_sequence}], rax",
             "2:",
-            "cmp dword ptr [{area} + {area_cpu_id}], {cpu:e}",
-            "jne 4f",
-            "mov rax, qword ptr [{frame} + {f_generation}]",
-            "mov rax, qword ptr [rax]",
-            "cmp rax, qword ptr [{frame} + {f_ticket}]",
+            // Open for us? A processor number that is negative, because the thread is not registered, is a large one.
+            "mov eax, dword ptr [{area} + {area_cpu_id}]",
+            "cmp {ticket}, qword ptr [{outlet} + {o_generation}]",
             "jne 7f",
-            // r8 control, r9 head then end, r10 ring_bytes, rcx size, rdx offset, rdi destination.
-            "mov r8, qword ptr [{frame} + {f_control}]",
+            "cmp eax, dword ptr [{outlet} + {o_cpus}]",
+            "jae 8f",
+            // r8 control, r9 head then end, r10 ring_bytes, rcx size, rdx offset, rdi destination, rax prefix.
+            "mov r10d, dword ptr [{outlet} + {o_ring_bytes}]",
+            "mov rdi, qword ptr [{outlet} + {o_base}]",
+            "mov r8, rax",
+            "shl r8, {control_shift}",
+            "lea r8, [rdi + r8 + {header_bytes}]",
+            "mov rdx, rax",
+            "imul rdx, r10",
+            "add rdi, qword ptr [{outlet} + {o_data_offset}]",
+            "add rdi, rdx",
+            "shl rax, 32",
+            "or rax, qword ptr [{frame} + {f_prefix}]",
             "mov rcx, qword ptr [{frame} + {f_size}]",
-            "mov r10, qword ptr [{frame} + {f_ring_bytes}]",
             "mov r9, qword ptr [r8 + {c_head}]",
-            "mov rdi, qword ptr [{frame} + {f_data}]",
             "lea rdx, [r10 - 1]",
             "and rdx, r9",
-            "lea rax, [rdx + rcx]",
-            "cmp rax, r10",
+            "lea r11, [rdx + rcx]",
+            "cmp r11, r10",
             "ja 23f",
             "add rdi, rdx",
             "22:",
@@ -212,60 +176,99 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "prefetchw byte ptr [rdi + 640]",
             "prefetchw byte ptr [rdi + 704]",
             "add r9, rcx",
-            "mov rax, r9",
-            "sub rax, qword ptr [r8 + {c_tail}]",
-            "cmp rax, r10",
+            "mov r11, r9",
+            "sub r11, qword ptr [r8 + {c_tail}]",
+            "cmp r11, r10",
             "ja 6f",
-            // The staged bytes behind the prefix, in words: they were just written in words, and a wider load would have to wait
-            // until those stores have left the processor.
-            "mov rsi, qword ptr [{frame} + {f_body}]",
-            "mov rcx, qword ptr [{frame} + {f_body_size}]",
-            "mov rax, qword ptr [{frame} + {f_prefix}]",
             "mov qword ptr [rdi], rax",
-            "lea rdx, [rdi + rcx - 24]",
-            "mov r11, rdi",
-            "cmp r11, rdx",
-            "jae 30f",
-            "24:",
-            "mov rax, qword ptr [rsi]",
-            "mov qword ptr [r11 + 16], rax",
-            "mov rax, qword ptr [rsi + 8]",
-            "mov qword ptr [r11 + 24], rax",
-            "mov rax, qword ptr [rsi + 16]",
-            "mov qword ptr [r11 + 32], rax",
-            "mov rax, qword ptr [rsi + 24]",
-            "mov qword ptr [r11 + 40], rax",
-            "add rsi, 32",
-            "add r11, 32",
-            "cmp r11, rdx",
-            "jb 24b",
-            "30:",
-            "test cl, 16",
-            "jz 32f",
-            "mov rax, qword ptr [rsi]",
-            "mov qword ptr [r11 + 16], rax",
-            "mov rax, qword ptr [rsi + 8]",
-            "mov qword ptr [r11 + 24], rax",
-            "add rsi, 16",
-            "add r11, 16",
-            "32:",
-            "test cl, 8",
-            "jz 25f",
-            "mov rax, qword ptr [rsi]",
-            "mov qword ptr [r11 + 16], rax",
-            "25:",
             "rdtsc",
             "shl rdx, 32",
             "or rax, rdx",
             "mov qword ptr [rdi + 8], rax",
-            "mov rdx, qword ptr [{frame} + {f_rest}]",
-            "cmp rdx, qword ptr [{frame} + {f_rest_end}]",
+            // The header of an event.
+            "mov rsi, qword ptr [{frame} + {f_provider}]",
+            "lea r11, [rdi + {prefix_bytes}]",
+            "test rsi, rsi",
+            "jz 40f",
+            "mov rax, qword ptr [{frame} + {f_first}]",
+            "mov rcx, qword ptr [{frame} + {f_thread}]",
+            "mov qword ptr [rdi + 16], rax",
+            "mov qword ptr [rdi + 24], rcx",
+            "mov qword ptr [rdi + 32], 0",
+            "movups xmm0, xmmword ptr [rsi]",
+            "mov rax, qword ptr [{frame} + {f_descriptor}]",
+            "movups xmm1, xmmword ptr [rax]",
+            "mov rcx, qword ptr [{frame} + {f_activity}]",
+            "movups xmm2, xmmword ptr [rcx]",
+            "movups xmmword ptr [rdi + 40], xmm0",
+            "movups xmmword ptr [rdi + 56], xmm1",
+            "mov qword ptr [rdi + 72], 0",
+            "movups xmmword ptr [rdi + 80], xmm2",
+            "lea r11, [rdi + 96]",
+            // The run, in words: what was just written in words cannot be loaded by anything wider until those stores have left the processor.
+            "40:",
+            "mov rsi, qword ptr [{frame} + {f_run}]",
+            "mov rdx, qword ptr [{frame} + {f_run_end}]",
+            "cmp rsi, rdx",
+            "je 44f",
+            "sub rdx, 24",
+            "cmp rsi, rdx",
+            "jae 42f",
+            "41:",
+            "mov rax, qword ptr [rsi]",
+            "mov rcx, qword ptr [rsi + 8]",
+            "mov qword ptr [r11], rax",
+            "mov qword ptr [r11 + 8], rcx",
+            "mov rax, qword ptr [rsi + 16]",
+            "mov rcx, qword ptr [rsi + 24]",
+            "mov qword ptr [r11 + 16], rax",
+            "mov qword ptr [r11 + 24], rcx",
+            "add rsi, 32",
+            "add r11, 32",
+            "cmp rsi, rdx",
+            "jb 41b",
+            "42:",
+            "add rdx, 24",
+            "cmp rsi, rdx",
+            "je 44f",
+            "43:",
+            "mov rax, qword ptr [rsi]",
+            "mov qword ptr [r11], rax",
+            "add rsi, 8",
+            "add r11, 8",
+            "cmp rsi, rdx",
+            "jne 43b",
+            "44:",
+            "add rdi, qword ptr [{frame} + {f_behind_run}]",
+            // The schema: zeros in its last word, then the bytes, then the last sixteen once more.
+            "mov rax, qword ptr [{frame} + {f_schema_head}]",
+            "test rax, rax",
+            "jz 46f",
+            "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
+            "mov rsi, qword ptr [{frame} + {f_schema}]",
+            "lea rdx, [rcx + 7]",
+            "and rdx, -8",
+            "mov qword ptr [rdi], rax",
+            "mov qword ptr [rdi + rdx], 0",
+            "movups xmm0, xmmword ptr [rsi + rcx - 16]",
+            "lea r11, [rcx - 16]",
+            "xor eax, eax",
+            "45:",
+            "movups xmm1, xmmword ptr [rsi + rax]",
+            "movups xmmword ptr [rdi + rax + 8], xmm1",
+            "add rax, 16",
+            "cmp rax, r11",
+            "jb 45b",
+            "movups xmmword ptr [rdi + r11 + 8], xmm0",
+            "lea rdi, [rdi + rdx + 8]",
+            "46:",
+            "mov rdx, qword ptr [{frame} + {f_blocks}]",
+            "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
             "je 29f",
-            // The parts that stay where they are, by moves that may overlap: starting a `rep movsb` costs more than a short copy.
-            "add rdi, qword ptr [{frame} + {f_rest_at}]",
+            // The blocks, by moves that may overlap: starting a `rep movsb` costs more than a short copy.
             "26:",
             "mov rsi, qword ptr [rdx]",
-            "mov rcx, qword ptr [rdx + 8]",
+            "mov ecx, dword ptr [rdx + 8]",
             "cmp rcx, 8",
             "jb 27f",
             "cmp rcx, 16",
@@ -279,7 +282,7 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "add rdi, rcx",
             "37:",
             "add rdx, 16",
-            "cmp rdx, qword ptr [{frame} + {f_rest_end}]",
+            "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
             "jne 26b",
             "jmp 29f",
             // 4 to 7, then 1 to 3.
@@ -323,15 +326,15 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "jmp 37b",
             // The record does not fit before the ring's end: a marker there, the record at the start, if there is room for both.
             "23:",
-            "mov r11, r10",
-            "sub r11, rdx",
-            "lea rax, [r9 + r11]",
-            "add rax, rcx",
-            "sub rax, qword ptr [r8 + {c_tail}]",
-            "cmp rax, r10",
+            "mov rsi, r10",
+            "sub rsi, rdx",
+            "lea r11, [r9 + rsi]",
+            "add r11, rcx",
+            "sub r11, qword ptr [r8 + {c_tail}]",
+            "cmp r11, r10",
             "ja 6f",
             "mov dword ptr [rdi + rdx], {skip}",
-            "add r9, r11",
+            "add r9, rsi",
             "jmp 22b",
             "29:",
             "mov qword ptr [r8 + {c_head}], r9",
@@ -351,42 +354,62 @@ unsafe fn sequence(area: *mut u8, cpu: u32, frame: &Frame) -> (u32, u64) {
             "7:",
             "mov eax, {closed}",
             "jmp 9b",
+            "8:",
+            "mov eax, {unfit}",
+            "jmp 9b",
             ".popsection",
             area = in(reg) area,
-            cpu = in(reg) cpu,
+            ticket = in(reg) ticket,
+            outlet = in(reg) ptr::from_ref(outlet),
             frame = in(reg) frame,
             area_cpu_id = const AREA_CPU_ID,
             area_sequence = const AREA_SEQUENCE,
-            f_generation = const offset_of!(Frame, generation),
-            f_ticket = const offset_of!(Frame, ticket),
-            f_control = const offset_of!(Frame, control),
-            f_data = const offset_of!(Frame, data),
-            f_ring_bytes = const offset_of!(Frame, ring_bytes),
+            o_generation = const offset_of!(Outlet, generation),
+            o_base = const offset_of!(Outlet, base),
+            o_data_offset = const offset_of!(Outlet, data_offset),
+            o_cpus = const offset_of!(Outlet, cpus),
+            o_ring_bytes = const offset_of!(Outlet, ring_bytes),
+            prefix_bytes = const abi::PREFIX_BYTES,
+            header_bytes = const abi::HEADER_BYTES,
+            control_shift = const abi::CONTROL_BYTES.trailing_zeros(),
             f_size = const offset_of!(Frame, size),
-            f_body = const offset_of!(Frame, body),
             f_prefix = const offset_of!(Frame, prefix),
-            f_body_size = const offset_of!(Frame, body_size),
-            f_rest = const offset_of!(Frame, rest),
-            f_rest_end = const offset_of!(Frame, rest_end),
-            f_rest_at = const offset_of!(Frame, rest_at),
+            f_provider = const offset_of!(Frame, provider),
+            f_first = const offset_of!(Frame, first),
+            f_thread = const offset_of!(Frame, thread),
+            f_descriptor = const offset_of!(Frame, descriptor),
+            f_activity = const offset_of!(Frame, activity),
+            f_run = const offset_of!(Frame, run),
+            f_run_end = const offset_of!(Frame, run_end),
+            f_behind_run = const offset_of!(Frame, behind_run),
+            f_schema_head = const offset_of!(Frame, schema_head),
+            f_schema = const offset_of!(Frame, schema),
+            f_schema_bytes = const offset_of!(Frame, schema_bytes),
+            f_blocks = const offset_of!(Frame, blocks),
+            f_blocks_end = const offset_of!(Frame, blocks_end),
             c_head = const abi::control::HEAD,
             c_tail = const abi::control::TAIL,
             skip = const abi::SKIP.cast_signed(),
             aborted = const ABORTED,
             full = const FULL,
             closed = const CLOSED,
+            unfit = const UNFIT,
             out("rax") status,
+            out("r8") control,
             out("r9") end,
             out("rcx") _,
             out("rdx") _,
             out("rsi") _,
             out("rdi") _,
-            out("r8") _,
             out("r10") _,
             out("r11") _,
             out("xmm0") _,
+            out("xmm1") _,
+            out("xmm2") _,
             options(nostack),
         );
     }
-    (status, end)
+    (status, control, end)
 }
+
+const _: () = assert!(abi::CONTROL_BYTES.is_power_of_two());

@@ -6,6 +6,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{FieldMetadata, MetadataBuilder};
+use traceweir_transport::ring::Block;
 
 use super::super::macros::descriptor;
 use super::super::types::{Channel, InType, Level, Opcode, OutType};
@@ -57,7 +58,13 @@ impl<G: Id> BuilderOf<G> {
             return Status::ERROR_ARITHMETIC_OVERFLOW.0;
         };
         let [activity, related] = [activity, related].map(|id| id.map(|id| (*id).into()));
-        provider.context.write(&self.descriptor, metadata, activity.as_ref(), related.as_ref(), &[&self.data])
+        provider.context.write(
+            &self.descriptor,
+            metadata,
+            activity.as_ref(),
+            related.as_ref(),
+            &[Block::new(&self.data)],
+        )
     }
 
     /// The metadata as they will be written; `None` where they are more than 65,535 bytes.

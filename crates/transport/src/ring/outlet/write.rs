@@ -13,8 +13,11 @@ use std::os::fd::BorrowedFd;
 
 use super::{Failure, Outlet, Ticket};
 use crate::ring::gather::Gather;
+use crate::ring::rseq::{self, Attempt};
+use crate::ring::straight::{Frame, Straight};
 use crate::ring::view::View;
-use crate::ring::{Outcome, fallback, points, rseq};
+use crate::ring::words::Words;
+use crate::ring::{Outcome, fallback, points};
 use crate::{abi, cpu};
 
 impl Outlet {
@@ -27,23 +30,45 @@ impl Outlet {
             return Err(Failure::Closed);
         }
         let length = record.length();
-        let view = self.view();
         if length.wrapping_sub(1) >= self.max_record.load(Ordering::Relaxed) as usize {
             return self.too_large(ticket);
         }
-        if view.rseq_offset != 0 {
-            // SAFETY: `length` found the record sound; the sequence looks at the generation before it uses the view.
-            match unsafe { rseq::write(self, ticket, &view, record, length) } {
-                Outcome::Published { ring, end } => {
-                    self.after_publish(ticket, &view, ring, end);
+        let offset = self.rseq_offset.load(Ordering::Relaxed);
+        if offset != 0 {
+            let frame = Frame::gathered(record, length);
+            // SAFETY: an open outlet has this offset; `length` found the record sound; the ticket is odd, as the gate was open for it.
+            match unsafe { rseq::write(self, ticket, offset, &frame) } {
+                Attempt::Published(control, end) => {
+                    self.after_sequence(ticket, control, end);
                     return Ok(());
                 }
-                Outcome::Full { ring } => return self.full(ticket, ring),
-                Outcome::Closed => return Err(Failure::Closed),
-                Outcome::Unfit => {}
+                Attempt::Full(control) => return self.full(ticket, self.ring_of(control)),
+                Attempt::Closed => return Err(Failure::Closed),
+                Attempt::Unfit => {}
             }
         }
         self.write_locked(ticket, thread, record, length)
+    }
+
+    /// Writes a record from where its pieces lie, where that is possible right now; whether it was. Nothing is counted: whoever gets a `false` comes again with
+    /// [`write`](Self::write), which says why.
+    #[inline(always)]
+    pub fn write_straight(&self, ticket: Ticket, record: &Straight<'_>) -> bool {
+        points::pass("before_write");
+        let offset = self.rseq_offset.load(Ordering::Relaxed);
+        let most = self.max_record.load(Ordering::Relaxed) as usize;
+        // Words of another opening do no harm: its generation is not the ticket.
+        if offset == 0 || ticket.0 & 1 == 0 || record.length > most {
+            return false;
+        }
+        // SAFETY: the offset was stored by an opening; a `Straight` keeps the invariant of its frame; the ticket is odd.
+        match unsafe { rseq::write(self, ticket, offset, &record.frame) } {
+            Attempt::Published(control, end) => {
+                self.after_sequence(ticket, control, end);
+                true
+            }
+            Attempt::Full(_) | Attempt::Closed | Attempt::Unfit => false,
+        }
     }
 
     /// Whether a record of `length` bytes would be taken now, as far as a look can tell: nothing is reserved, written or counted.
@@ -140,6 +165,23 @@ impl Outlet {
         if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
             self.wake(ticket, ring, end);
         }
+    }
+
+    /// The same behind a sequence, which knows the control block of its ring.
+    #[inline(always)]
+    fn after_sequence(&self, ticket: Ticket, control: *mut u8, end: u64) {
+        // SAFETY: a record was just published by it, and ranges of outlets stay mapped for ever.
+        let words = unsafe { Words::at(control) };
+        if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
+            self.wake(ticket, self.ring_of(control), end);
+        }
+    }
+
+    /// The ring that a control block is of. Where the outlet was opened anew it may be none; whoever uses it is a visitor, and finds that out.
+    #[cold]
+    fn ring_of(&self, control: *mut u8) -> usize {
+        let first = self.view().control(0).addr();
+        control.addr().wrapping_sub(first) / abi::CONTROL_BYTES
     }
 
     #[cold]

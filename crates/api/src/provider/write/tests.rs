@@ -1,0 +1,170 @@
+//! The bytes of events, put together in either way.
+
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::tracelogging::TraitsBuilder;
+
+use super::*;
+use crate::provider::registration::{Handle, Traits};
+
+const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
+
+fn composed(slot: &Slot, what: &Event<'_>) -> Vec<u8> {
+    composed_with(slot, what, None)
+}
+
+fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
+    let items = Items::with(slot.traits(), what.metadata, what.related, extras);
+    let mut stage = Stage::empty();
+    compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
+    let bytes = bytes_of(&mut stage);
+    if extras.is_none() {
+        let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
+        compose_plain(&mut stage, &mut kept, slot, what, &Given::NOTHING, 4711);
+        assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
+    }
+    bytes
+}
+
+fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
+    let gather = stage.gather();
+    let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    bytes.truncate(16 + gather.staged_bytes);
+    bytes.drain(..16);
+    gather.rest.iter().for_each(|p| bytes.extend_from_slice(p));
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+fn encoded(what: &Event<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
+    encoded_with(what, traits, activity, &[])
+}
+
+fn encoded_with(what: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<'_>]) -> Vec<u8> {
+    let related = what.related.map(|g| g.to_bytes());
+    let mut items = Vec::new();
+    if !traits.is_empty() {
+        items.push(Item { kind: ExtType::PROV_TRAITS, data: traits });
+    }
+    items.extend(what.metadata.map(|data| Item { kind: ExtType::EVENT_SCHEMA_TL, data }));
+    items.extend(related.as_ref().map(|data| Item { kind: ExtType::RELATED_ACTIVITYID, data }));
+    items.extend_from_slice(extras);
+    let header = EventHeader {
+        flags: what.flags,
+        thread_id: 4711,
+        provider: PROVIDER,
+        descriptor: *what.descriptor,
+        activity,
+        items: &items,
+        ..EventHeader::default()
+    };
+    let mut out = Vec::new();
+    header.encode(&what.data.concat(), &mut out).unwrap();
+    out
+}
+
+#[test]
+fn every_event_has_the_bytes_that_the_format_gives_it() {
+    let descriptor = EventDescriptor {
+        id: 0x1234,
+        version: 5,
+        channel: 11,
+        level: 4,
+        opcode: 9,
+        task: 0xBEEF,
+        keyword: 0x8000_0000_0000_0012,
+    };
+    let (mine, other) = (activity::create(), activity::create());
+    activity::set(mine);
+    let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
+    for traits_len in [0, 5, 8, 70, 900] {
+        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&long[..traits_len])));
+        let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
+        for metadata in [None, Some(&long[..0]), Some(&long[..13]), Some(&long[7..1200])] {
+            for (activity, related) in [(None, None), (Some(&other), Some(&mine))] {
+                for lengths in [&[][..], &[3], &[8, 4, 2], &[200], &[5, 64, 65, 1], &[16; 100]] {
+                    let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
+                    let what =
+                        Event { flags: 4, metadata, activity, related, ..Event::new(&descriptor, &data) };
+                    let want = encoded(&what, &long[..traits_len], *activity.unwrap_or(&mine));
+                    assert_eq!(composed(handle.slot(), &what), want, "{traits_len} {lengths:?}");
+                }
+            }
+        }
+        assert!(handle.retire());
+        handle.release();
+    }
+}
+
+#[test]
+fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
+    let decode = Guid::from_u128(0x5EED);
+    let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
+    let decoding: &'static Decoding = Box::leak(Box::new(Decoding::by(&traits, PROVIDER).unwrap()));
+    let kept: &'static Traits = Box::leak(Box::new(Traits::new(&traits)));
+    let handle = Handle::claim(PROVIDER, None, None).unwrap();
+    handle.slot().set_traits(Some(kept), Some(decoding));
+    let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
+    let record =
+        composed(handle.slot(), &Event { metadata: Some(b"meta"), ..Event::new(&descriptor, &[b"data"]) });
+    let (control, traits) = (PROVIDER.to_bytes(), traits);
+    let items = [
+        Item { kind: ExtType::CONTROL_GUID, data: &control },
+        Item { kind: ExtType::PROV_TRAITS, data: &traits },
+        Item { kind: ExtType::EVENT_SCHEMA_TL, data: b"meta" },
+    ];
+    let activity = activity::current();
+    let header = EventHeader {
+        thread_id: 4711,
+        provider: decode,
+        descriptor,
+        activity,
+        items: &items,
+        ..EventHeader::default()
+    };
+    let mut want = Vec::new();
+    header.encode(b"data", &mut want).unwrap();
+    assert_eq!(record, want);
+    assert!(Decoding::by(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
+    assert!(handle.retire());
+    handle.release();
+}
+
+#[test]
+fn key_and_stack_stand_behind_all_other_items() {
+    let descriptor = EventDescriptor { id: 3, level: 4, ..EventDescriptor::default() };
+    let (activity, related) = (activity::create(), activity::create());
+    let stack: Vec<u8> = (0..8 * 193_u32).map(|i| i as u8).collect();
+    let key = 0x0102_0304_0506_0708_u64;
+    let bytes = key.to_le_bytes();
+    let blocks = [&stack[..100]; MAX_BLOCKS];
+    for traits_len in [0, 70] {
+        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&stack[..traits_len])));
+        let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
+        for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
+            for data in [&[][..], &[&stack[..5]], &blocks] {
+                for (key, frames) in
+                    [(None, Some(193)), (Some(key), None), (Some(key), Some(1)), (Some(key), Some(193))]
+                {
+                    let frames = frames.map(|count| &stack[..8 * count]);
+                    let extras = Extras::new(key, frames);
+                    let what = Event {
+                        metadata,
+                        activity: Some(&activity),
+                        related,
+                        ..Event::new(&descriptor, data)
+                    };
+                    let mut items = Vec::new();
+                    items.extend(key.map(|_| Item { kind: ExtType::EVENT_KEY, data: &bytes }));
+                    items.extend(frames.map(|data| Item { kind: ExtType::STACK_TRACE64, data }));
+                    let want = encoded_with(&what, &stack[..traits_len], activity, &items);
+                    assert_eq!(composed_with(handle.slot(), &what, Some(&extras)), want);
+                    let plain = composed(handle.slot(), &what);
+                    assert_eq!(plain.len() + extras.size(), want.len());
+                }
+            }
+        }
+        assert!(handle.retire());
+        handle.release();
+    }
+}
