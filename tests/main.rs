@@ -1,5 +1,6 @@
 //! End-to-end tests: the real `weir`, real files, one process a test.
 
+mod architecture;
 mod baseline;
 mod commands;
 mod golden;

@@ -73,6 +73,18 @@ step enable-denied anna enable Live Some.Provider --system
 step stop-refused anna stop Own --system
 step stop-allowed anna stop Live --system
 step member-stops bert stop Own --system
+
+# A file system of which half is kept back for root, and whose other half is full.
+mkdir "$work/half"
+truncate -s 16M "$work/half.image"
+if mkfs.ext4 -q -m 50 "$work/half.image" && mount -o loop "$work/half.image" "$work/half"; then
+    chown 64309 "$work/half"
+    setpriv --reuid=64309 --regid=64309 --clear-groups dd if=/dev/zero of="$work/half/full" bs=4k 2>>"$work/out/log" || true
+    step member-has-no-room bert start Own -o "$work/half/own.etl" --system
+    step root-has-room "$weir" start Roots -o "$work/half/roots.etl" --system
+    step root-stops "$weir" stop Roots --system
+    umount "$work/half"
+fi
 stat -c '%a %U %n' /etc/traceweir /etc/traceweir/security.d /etc/traceweir/security.d/* >"$work/out/files"
 
 "$weir" access grant default --user anna create-file --system 2>>"$work/out/log"

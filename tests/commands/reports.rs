@@ -107,7 +107,29 @@ fn check_is_quiet_about_sound_files_and_gives_offsets_for_others() {
     let findings = weir(["check", "--json", text(&fixture("crashed"))]).expect(3).json();
     let rules: Vec<_> = findings.iter().map(|f| f["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["not-finalised", "buffers-written", "buffer-sequence", "record"]);
-    assert!(findings.iter().all(|f| f["offset"].is_u64() && f["detail"].is_string()));
+    assert!(findings.iter().all(|f| f["offset"].is_u64() && f["detail"].is_string() && f["remark"] == false));
+}
+
+#[test]
+fn stamps_that_go_back_are_a_remark_and_no_fault() {
+    let folder = folder();
+    let mut bytes = five_events();
+    // The second record of the second buffer, which then has a stamp like one that a provider supplied.
+    let second = 0x1048 + usize::from(u16::from_le_bytes([bytes[0x1048], bytes[0x1049]])).next_multiple_of(8);
+    bytes[second + 0x10..second + 0x18].copy_from_slice(&1_000_i64.to_le_bytes());
+    let path = store(&folder, "supplied.etl", &bytes);
+    let run = weir(["check", text(&path)]).expect(0);
+    let place = format!("{second:#010x}: remark: time-in-buffer: stamp 1000 after");
+    assert!(run.text().contains(&place), "{}", run.text());
+    assert!(run.stderr.contains("sound: 6 events") && run.stderr.contains("1 remark"), "{}", run.stderr);
+    let remarks = weir(["check", "--json", text(&path)]).expect(0).json();
+    assert_eq!((remarks.len(), &remarks[0]["remark"]), (1, &true.into()));
+    assert_eq!(dump(&path, &[]).expect(0).json().len(), 6, "and it is read like any other");
+
+    // Beside a fault it stays a remark, and the fault one.
+    bytes.truncate(bytes.len() - 100);
+    let run = weir(["check", text(&store(&folder, "cut.etl", &bytes))]).expect(3);
+    assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
 }
 
 #[test]

@@ -82,6 +82,30 @@ fn a_session_goes_before_a_provider_of_the_same_name_unless_the_rights_say_other
 }
 
 #[test]
+fn a_flag_that_the_environment_overrules_is_told() {
+    let daemon = Daemon::start();
+    let everyone = ["--everyone", "query", "--system"];
+    for (verb, rest) in [
+        (&["access", "grant", "App"][..], &everyone[..]),
+        (&["access", "deny", "App"], &everyone),
+        (&["access", "show", "App"], &["--system"]),
+        (&["access", "list"], &["--user"]),
+        (&["access", "remove", "App"], &["--user"]),
+        (&["watch", "App"], &["--system"]),
+    ] {
+        let run = daemon.weir(verb.iter().chain(rest));
+        let flag = format!("{} is not looked at", rest[rest.len() - 1]);
+        assert!(
+            run.stderr.contains("TRACEWEIR_RUNTIME_DIR is set") && run.stderr.contains(&flag),
+            "{verb:?}: {}",
+            run.stderr
+        );
+    }
+    let help = daemon.weir(["access", "grant", "--help"]).expect(0).text();
+    assert!(help.contains("TRACEWEIR_RUNTIME_DIR"), "{help}");
+}
+
+#[test]
 fn what_is_typed_wrong_is_said() {
     let daemon = Daemon::start();
     for (args, code, word) in [

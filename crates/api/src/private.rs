@@ -329,7 +329,7 @@ fn begin(client: &'static Client, config: Config, file: Option<File>, from_outsi
         let closed = client.end_sessions(is_private(id));
         client.tell_later(closed.changed);
     });
-    let place = Place { id, file, next_file: None, starter, on_end };
+    let place = Place { id, file, next_file: None, has_roots_room: true, starter, on_end };
     let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
         client
             .lock()

@@ -114,6 +114,9 @@ pub(crate) enum Command {
     /// Count events and bytes by provider, event and process
     Stats(Box<Stats>),
     /// List every rule of the format that a file breaks, with offsets
+    #[command(
+        after_help = "Remarks are listed too: what whole files may have, such as stamps that providers supply, earlier than those around them.\nA file with nothing but remarks is sound, and the exit status 0."
+    )]
     Check(Check),
     /// Finalise a file that a crash left behind
     Repair(Repair),

@@ -52,6 +52,12 @@ pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
     Ok(found)
 }
 
+/// The daemon; one of the user's is started where none runs.
+pub(crate) fn find_or_start(whose: Whose) -> Result<Controller> {
+    tell_overruled(whose);
+    Controller::find_or_start(whose.scope()).map_err(|error| in_folder(whose, error))
+}
+
 /// Says that the environment goes before the flag.
 fn tell_overruled(whose: Whose) {
     let flag = match whose.scope() {
@@ -125,9 +131,7 @@ impl Own {
         config: &SessionConfig,
         providers: &[Wanted],
     ) -> Result<(Self, Properties)> {
-        tell_overruled(whose);
-        let mut controller =
-            Controller::find_or_start(whose.scope()).map_err(|error| in_folder(whose, error))?;
+        let mut controller = find_or_start(whose)?;
         let about = || format!("cannot start session {}", plain(&config.name));
         // Before the start, which empties the file: an old trace is not given for a session that cannot be.
         check_enables(&controller.providers()?, providers).with_context(about)?;

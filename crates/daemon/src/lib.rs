@@ -27,6 +27,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+pub mod accounts;
 pub mod autologger;
 mod conf;
 pub mod error;

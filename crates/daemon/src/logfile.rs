@@ -12,7 +12,8 @@
 //!
 //! Room: the file system must have as much as the file may take, and the system's own (that of `/`) the reserve besides. So it is for the first file of a session,
 //! for each further one of a row, and for one that an update names. What a file that is to be replaced takes now counts as free; it is emptied only when everything
-//! else is settled. What a file system keeps back for root counts for root's sessions only, whoever the daemon is.
+//! else is settled. What a file system keeps back for root counts for root's sessions only, whoever the daemon is; the session keeps to that for as long as it
+//! writes (`session/storage/room`).
 
 mod row;
 
@@ -132,6 +133,16 @@ impl Terms {
         let most_bytes = Some(u64::from(config.maximum_file_size) << unit);
         let keeps = config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0;
         Self { keeps, most_bytes, is_roots: uid == 0 }
+    }
+
+    /// For a snapshot that this user asked for.
+    pub(crate) fn of_snapshot(uid: u32) -> Self {
+        Self { is_roots: uid == 0, ..Self::default() }
+    }
+
+    /// Whether what the file system keeps back for root is there for the file.
+    pub(crate) fn has_roots_room(&self) -> bool {
+        self.is_roots
     }
 }
 

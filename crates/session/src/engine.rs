@@ -26,6 +26,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
@@ -52,6 +53,9 @@ pub struct Place {
     pub file: Option<File>,
     /// Makes the further files of a row; needed where there is one.
     pub next_file: Option<NextFile>,
+    /// Whether what file systems keep back for root is there for its files. Else they are written only while there is room that everybody may
+    /// use, whatever rights the process has that writes them.
+    pub has_roots_room: bool,
     /// Process and thread that start the session, for the header.
     pub starter: (u32, u32),
     /// Called once, from the session's thread, when the session ends by itself (limit reached, disk full). `stop` must still be called.
@@ -197,6 +201,11 @@ impl Session {
     #[must_use]
     pub fn properties(&self) -> Properties {
         self.shared().properties()
+    }
+
+    /// From its next file on, what file systems keep back for root is not for this session: somebody else has chosen that file.
+    pub fn give_up_roots_room(&self) {
+        self.shared().has_roots_room.store(false, Relaxed);
     }
 
     /// Collects everything that was published before the call, and writes it out (or the snapshot of a flight recorder, to `file` or its own).

@@ -39,6 +39,10 @@ mod sequence;
 mod stats;
 mod storage;
 
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
+
 pub use config::Config;
 pub use engine::{Attached, Done, Ended, Further, Live, NextFile, Place, Session, SourceId};
 pub use error::{Error, Result};

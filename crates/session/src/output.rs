@@ -31,7 +31,6 @@ use crate::logfile::{Facts, Flight, LogFile, Written};
 use crate::pool::Buffer;
 use crate::realtime::{MAX_CONSUMERS, Realtime};
 use crate::stats::Stats;
-use crate::storage::LogStorage;
 
 /// Slots of a consumer's queue: in low latency, where each may hold a few events only, and at least.
 const SLOTS: (usize, usize) = (1024, 8);
@@ -315,7 +314,7 @@ impl Output {
                 return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
             }
         };
-        let storage = Box::new(LogStorage::new(file));
+        let storage = Box::new(self.shared.store(file));
         let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut partial, lost)?;
         self.shared.stats.buffers_written.store(written, Relaxed);
         Ok(())

@@ -8,6 +8,10 @@
 //! A log that is written faster than people read it gains nothing from the page cache, and loses whenever the system decides to write back: a write
 //! then stands still for tens of milliseconds, which is longer than the buffers of a busy session last. So whole buffers go straight to the device
 //! while much flows and the device is quick; a slow device, or a file system that refuses, gets them by the cache.
+//!
+//! Whose room it takes is told in `storage/room.rs`.
+
+mod room;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -16,6 +20,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
+
+use room::Room;
 
 /// Where a log is stored.
 pub(crate) trait Storage: Send {
@@ -52,6 +58,8 @@ pub(crate) struct LogStorage {
     /// The same file, opened for direct transfer; missing where that is refused.
     direct: Option<File>,
     flow: Flow,
+    /// How it keeps off what is kept back for root; nothing where it may have that.
+    room: Option<Room>,
 }
 
 /// How much flows, and how quick the device is.
@@ -98,12 +106,24 @@ impl Flow {
 }
 
 impl LogStorage {
+    /// A log that takes all the room that this process can have.
     pub(crate) fn new(file: File) -> Self {
         // A second opening of the same file: the flag belongs to the opening, and small pieces are written without it.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let direct = rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from);
-        Self { file, direct, flow: Flow::new() }
+        Self { file, direct, flow: Flow::new(), room: None }
+    }
+
+    /// A log that leaves alone what its file system keeps back for root.
+    pub(crate) fn of_everybody(file: File) -> Self {
+        let room = Some(Room::of(&file));
+        Self { room, ..Self::new(file) }
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Writes straight to the device; bytes from the first on that were written so.
@@ -139,6 +159,9 @@ impl Storage for LogStorage {
     }
 
     fn write_row_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        if let Some(room) = &mut self.room {
+            room.claim(&self.file, offset, pieces.iter().map(|p| p.len() as u64).sum())?;
+        }
         let end = offset.saturating_add(self.write_direct(pieces, offset)?);
         for piece in pieces {
             // What was not taken at once goes by the cache.
@@ -153,6 +176,9 @@ impl Storage for LogStorage {
     }
 
     fn reserve(&mut self, length: u64) -> io::Result<()> {
+        if let Some(room) = &mut self.room {
+            room.claim(&self.file, 0, length)?;
+        }
         loop {
             match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
                 Err(rustix::io::Errno::INTR) => {}
@@ -162,7 +188,11 @@ impl Storage for LogStorage {
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.file.set_len(length)
+        self.file.set_len(length)?;
+        if let Some(room) = &mut self.room {
+            room.cut(length);
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use traceweir::controller::access::Rights;
 
 use super::Whose;
+use super::sessions::DAEMON;
 
 const AFTER_ACCESS: &str = "\
 OBJECT is one of
@@ -103,7 +104,7 @@ pub(crate) struct AccessEntry {
     #[arg(long)]
     pub(crate) only: bool,
     /// The lists of the system's daemon [default: the system's where it runs and permits, else your own]
-    #[arg(long)]
+    #[arg(long, help_heading = DAEMON)]
     pub(crate) system: bool,
 }
 

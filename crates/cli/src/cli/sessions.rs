@@ -12,9 +12,13 @@ use super::{EventFilters, Format, Providers, Schemas, Shape, Show};
 use crate::filter::parse_duration;
 use crate::grammar::GRAMMAR;
 
+/// Over the flags that choose one.
+pub(super) const DAEMON: &str =
+    "Daemon (TRACEWEIR_RUNTIME_DIR, where it is set, names the folder of another)";
+
 /// Which daemon.
 #[derive(Clone, Copy, Debug, Default, Args)]
-#[command(next_help_heading = "Daemon (TRACEWEIR_RUNTIME_DIR, where it is set, names the folder of another)")]
+#[command(next_help_heading = DAEMON)]
 pub(crate) struct Whose {
     /// The system's daemon [default: the system's where it runs and permits, else your own]
     #[arg(long, conflicts_with = "user")]
@@ -138,7 +142,7 @@ pub(crate) struct Update {
     /// Write out buffers after so long, full or not; 0 leaves it as it is
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) flush_timer: Option<u32>,
-    /// Buffers at most
+    /// Buffers at most; a flight recorder keeps the memory it began with
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) max_buffers: Option<u32>,
     /// Another log file; a flight recorder writes its snapshot there

@@ -94,7 +94,7 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
 
 /// A daemon whose lists are to be changed.
 fn to_change(whose: Whose) -> Result<Controller> {
-    let controller = Controller::find_or_start(whose.scope())?;
+    let controller = sessions::find_or_start(whose)?;
     let serves_all =
         RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     if !serves_all {

@@ -1,19 +1,21 @@
 //! `weir check`: every rule of the format that a file breaks.
+//!
+//! What is wrong with a file, and what is only remarked of it (stamps that go back: a provider may have supplied them), are listed alike; only the former is damage.
 
 use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir_format::etl;
+use traceweir_format::etl::{self, Finding};
 
 use super::grouped;
 use crate::cli::Check;
 use crate::exit::{self, Outcome};
 use crate::export::write_json_string;
-use crate::input;
+use crate::input::{self, Input};
 use crate::output::Output;
 
-/// Findings that are printed; all are counted.
+/// Faults that are printed, and remarks; all are counted.
 const SHOWN: u64 = 100_000;
 
 /// Runs the command.
@@ -25,49 +27,62 @@ pub(super) fn run(options: &Check) -> Result<Outcome> {
 fn check(path: &Path, json: bool, output: &mut Output) -> Result<Outcome> {
     let mut outcome = Outcome::Fine;
     for file in input::open_one(path)? {
-        let mut findings = 0_u64;
-        let mut failed = Ok(());
-        let events = etl::check(&file.trace, &mut |finding| {
-            findings += 1;
-            if findings > SHOWN || failed.is_err() {
-                return;
-            }
-            let out = output.buffer();
-            if json {
-                out.extend_from_slice(b"{\"file\":");
-                write_json_string(&file.name, out);
-                let tail =
-                    format!(",\"rule\":\"{}\",\"offset\":{},\"detail\":", finding.rule, finding.offset);
-                out.extend_from_slice(tail.as_bytes());
-                write_json_string(&finding.detail, out);
-                out.extend_from_slice(b"}\n");
-            } else {
-                let line = format!(
-                    "{}: {:#010x}: {}: {}\n",
-                    file.name, finding.offset, finding.rule, finding.detail
-                );
-                out.extend_from_slice(line.as_bytes());
-            }
-            failed = output.settle();
-        })?;
-        failed?;
-        output.flush()?;
-        let (buffers, size) = (file.trace.buffers().len() as u64, file.trace.file_size());
-        let (buffers, events, size) = (grouped(buffers), grouped(events), grouped(size));
-        let read = format!("{events} events in {buffers} buffers, {size} bytes");
-        if findings == 0 {
-            eprintln!("{}: sound: {read}", file.name);
-        } else {
-            eprintln!("{}: {} findings; {read} can be read", file.name, grouped(findings));
-            outcome = outcome.max(Outcome::Damaged);
-        }
-        if let Some(damage) = &file.damage {
-            eprintln!("{}: {damage}", file.name);
-            outcome = outcome.max(Outcome::Damaged);
-        }
-        if file.trace.header().events_lost > 0 || file.trace.header().buffers_lost > 0 {
-            outcome = outcome.max(Outcome::EventsLost);
-        }
+        outcome = outcome.max(check_file(&file, json, output)?);
     }
     Ok(outcome)
+}
+
+fn check_file(file: &Input, json: bool, output: &mut Output) -> Result<Outcome> {
+    let (mut faults, mut remarks) = (0_u64, 0_u64);
+    let mut failed = Ok(());
+    let events = etl::check(&file.trace, &mut |finding| {
+        let count = if finding.rule.is_remark() { &mut remarks } else { &mut faults };
+        *count += 1;
+        if *count > SHOWN || failed.is_err() {
+            return;
+        }
+        print(&file.name, &finding, json, output.buffer());
+        failed = output.settle();
+    })?;
+    failed?;
+    output.flush()?;
+    let (buffers, size) = (file.trace.buffers().len() as u64, file.trace.file_size());
+    let (buffers, events, size) = (grouped(buffers), grouped(events), grouped(size));
+    let read = format!("{events} events in {buffers} buffers, {size} bytes");
+    let remarked = match remarks {
+        0 => String::new(),
+        1 => "; 1 remark".to_owned(),
+        many => format!("; {} remarks", grouped(many)),
+    };
+    let mut outcome = Outcome::Fine;
+    if faults == 0 {
+        eprintln!("{}: sound: {read}{remarked}", file.name);
+    } else {
+        eprintln!("{}: {} findings; {read} can be read{remarked}", file.name, grouped(faults));
+        outcome = Outcome::Damaged;
+    }
+    if let Some(damage) = &file.damage {
+        eprintln!("{}: {damage}", file.name);
+        outcome = Outcome::Damaged;
+    }
+    if file.trace.header().events_lost > 0 || file.trace.header().buffers_lost > 0 {
+        outcome = outcome.max(Outcome::EventsLost);
+    }
+    Ok(outcome)
+}
+
+fn print(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
+    let Finding { rule, offset, detail } = finding;
+    let is_remark = rule.is_remark();
+    if json {
+        out.extend_from_slice(b"{\"file\":");
+        write_json_string(file, out);
+        let tail = format!(",\"rule\":\"{rule}\",\"remark\":{is_remark},\"offset\":{offset},\"detail\":");
+        out.extend_from_slice(tail.as_bytes());
+        write_json_string(detail, out);
+        out.extend_from_slice(b"}\n");
+    } else {
+        let remark = if is_remark { "remark: " } else { "" };
+        out.extend_from_slice(format!("{file}: {offset:#010x}: {remark}{rule}: {detail}\n").as_bytes());
+    }
 }

@@ -5,16 +5,15 @@
 //! process: a process id may have passed on to somebody else since the connection was made.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use traceweir_format::security::{Principal, Sid};
 use traceweir_transport::socket::Peer;
 
+use crate::accounts::{Account, GROUPS, USERS, accounts, read};
+
 /// The group whose members control the system's daemon, unless lists say otherwise.
 pub(crate) const GROUP: &str = "traceweir";
-const USERS: &str = "/etc/passwd";
-const GROUPS: &str = "/etc/group";
 
 /// Who somebody is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,41 +59,14 @@ impl Identity {
 
 /// The number of the group whose members control the system's daemon, where there is one.
 pub(super) fn tracing_group() -> Option<u32> {
-    groups_in(&read(GROUPS)).find(|group| group.name == GROUP).map(|group| group.gid)
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(path)).unwrap_or_default()
-}
-
-/// A line of the group file.
-struct Group<'a> {
-    name: &'a str,
-    gid: u32,
-    members: &'a str,
-}
-
-fn groups_in(text: &str) -> impl Iterator<Item = Group<'_>> {
-    text.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let gid = fields.nth(1)?.parse().ok()?;
-        Some(Group { name, gid, members: fields.next().unwrap_or_default() })
-    })
+    accounts(&read(GROUPS)).find(|group| group.name == GROUP).map(|group| group.id)
 }
 
 /// The groups that list this user among their members, sorted.
 fn groups_of(uid: u32, users: &str, groups: &str) -> Vec<u32> {
-    let names: Vec<&str> = users
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(':');
-            let name = fields.next()?;
-            (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-        })
-        .collect();
-    let is_member = |group: &Group<'_>| group.members.split(',').any(|member| names.contains(&member));
-    let mut found: Vec<u32> = groups_in(groups).filter(is_member).map(|group| group.gid).collect();
+    let names: Vec<&str> = accounts(users).filter(|user| user.id == uid).map(|user| user.name).collect();
+    let is_member = |group: &Account<'_>| names.iter().any(|name| group.has_member(name));
+    let mut found: Vec<u32> = accounts(groups).filter(is_member).map(|group| group.id).collect();
     found.sort_unstable();
     found
 }

@@ -91,6 +91,7 @@ impl Service {
         let (files, terms) = (self.files.clone(), Terms::of_log(&config, owner.uid));
         apart(move || match passed.open(&files, &terms) {
             Ok(Opened { file, claim, folder, rights }) => {
+                keep_room(&session, &terms);
                 let done = promise.completed_by(|it| (it, claim)).done();
                 match (file, folder) {
                     (Some(file), Some(folder)) => {
@@ -131,6 +132,8 @@ impl Service {
         if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
         }
+        let (_, owner) = self.starter(asker.link).ok_or_else(not_running)?;
+        let terms = Terms::of_snapshot(owner.uid);
         self.count_change(id)?;
         let promise = self.promise_change(id, asker, false);
         let Some(path) = log_file else {
@@ -138,8 +141,9 @@ impl Service {
             return Ok(());
         };
         let files = self.files.clone();
-        apart(move || match passed.open(&files, &Terms::default()) {
+        apart(move || match passed.open(&files, &terms) {
             Ok(Opened { file, claim, .. }) => {
+                keep_room(&session, &terms);
                 let done = promise.completed_by(|it| (it, claim)).done();
                 session.flush(file.map(|file| (file, path)), done);
             }
@@ -208,6 +212,13 @@ impl Service {
             Ok(properties) => self.reply(asker, Message::Properties(Box::new(properties))),
             Err(e) => self.refuse(asker, e.into()),
         }
+    }
+}
+
+/// A file that was opened on these terms is the session's next.
+fn keep_room(session: &Session, terms: &Terms) {
+    if !terms.has_roots_room() {
+        session.give_up_roots_room();
     }
 }
 

@@ -112,7 +112,9 @@ impl Service {
                 });
                 let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files, terms));
                 let starter = (pid, pid);
-                let session = Session::start(config, Place { id, file, next_file, starter, on_end })?;
+                let has_roots_room = terms.has_roots_room();
+                let place = Place { id, file, next_file, has_roots_room, starter, on_end };
+                let session = Session::start(config, place)?;
                 Ok((session, claim))
             }));
         });

@@ -1,5 +1,6 @@
-//! Connections and roles, without a session: what a service does with whoever comes.
+//! What a service does with whoever comes: connections and roles, and how sessions end. What others may use up is in `bounds`.
 
+mod bounds;
 mod private;
 mod told;
 
@@ -52,6 +53,45 @@ fn heard(service: &mut Service) -> Vec<String> {
         Effect::Close { link } => format!("{link} close"),
     };
     service.effects().into_iter().map(text).collect()
+}
+
+/// A service whose sessions are real; their notices are delivered by hand.
+fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
+    let (sender, notices) = std::sync::mpsc::channel();
+    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new());
+    connect(&mut service, 1, OWN);
+    say(&mut service, 1, hello(Role::Controller, 1));
+    (service, notices)
+}
+
+fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -> u64 {
+    let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
+    say(service, 1, Message::Start(Box::new(config)));
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    heard(service);
+    service.sessions.running().pop().unwrap()
+}
+
+fn enable(session: u64, timeout_ms: u32) -> Message {
+    let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
+    let params = Box::new(EnableParams::default());
+    Message::EnableProvider {
+        session: SessionRef::Id(session),
+        provider,
+        code,
+        params,
+        name: String::new(),
+        timeout_ms,
+    }
+}
+
+/// A process with a registration that the session wants.
+fn register(service: &mut Service, link: LinkId) {
+    connect(service, link, OWN);
+    say(service, link, hello(Role::Provider, link));
+    let provider = Guid::from_u128(1);
+    say(service, link, Message::Register { registration: 1, provider, traits: Vec::new(), classic: false });
 }
 
 #[test]
@@ -238,224 +278,6 @@ fn a_leaving_daemon_takes_no_new_work() {
     heard(&mut service);
     say(&mut service, 1, Message::Start(Box::default()));
     assert_eq!(heard(&mut service), ["1 refused 1450"]);
-}
-
-/// A service whose sessions are real; their notices are delivered by hand.
-fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
-    let (sender, notices) = std::sync::mpsc::channel();
-    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new());
-    connect(&mut service, 1, OWN);
-    say(&mut service, 1, hello(Role::Controller, 1));
-    (service, notices)
-}
-
-fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -> u64 {
-    let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
-    say(service, 1, Message::Start(Box::new(config)));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    heard(service);
-    service.sessions.running().pop().unwrap()
-}
-
-fn enable(session: u64, timeout_ms: u32) -> Message {
-    let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
-    let params = Box::new(EnableParams::default());
-    Message::EnableProvider {
-        session: SessionRef::Id(session),
-        provider,
-        code,
-        params,
-        name: String::new(),
-        timeout_ms,
-    }
-}
-
-#[test]
-fn calls_that_wait_are_bounded_and_end_with_their_controller() {
-    let (mut service, notices) = with_notices();
-    let session = started(&mut service, &notices);
-    connect(&mut service, 2, OWN);
-    say(&mut service, 2, hello(Role::Provider, 1));
-    say(
-        &mut service,
-        2,
-        Message::Register {
-            registration: 1,
-            provider: Guid::from_u128(1),
-            traits: Vec::new(),
-            classic: false,
-        },
-    );
-    for _ in 0..64 {
-        say(&mut service, 1, enable(session, u32::MAX));
-    }
-    assert!(!heard(&mut service).contains(&"1 refused 170".into()));
-    say(&mut service, 1, enable(session, u32::MAX));
-    assert_eq!(heard(&mut service), ["1 refused 170"]);
-    assert_eq!(service.registry.processes[&2].awaited.len(), 64);
-    service.disconnected(1);
-    assert!(service.registry.processes[&2].awaited.is_empty());
-    assert_eq!(service.waits.of(1), [] as [u64; 0]);
-}
-
-#[test]
-fn a_wait_that_expires_leaves_nothing_behind() {
-    let (mut service, notices) = with_notices();
-    let session = started(&mut service, &notices);
-    connect(&mut service, 2, OWN);
-    say(&mut service, 2, hello(Role::Provider, 1));
-    say(
-        &mut service,
-        2,
-        Message::Register {
-            registration: 1,
-            provider: Guid::from_u128(1),
-            traits: Vec::new(),
-            classic: false,
-        },
-    );
-    say(&mut service, 1, enable(session, 5000));
-    heard(&mut service);
-    let deadline = service.deadline().unwrap();
-    service.tick(deadline - Duration::from_millis(1));
-    assert_eq!(heard(&mut service), [] as [String; 0]);
-    service.tick(deadline);
-    assert_eq!(heard(&mut service), ["1 refused 1460"]);
-    assert!(service.registry.processes[&2].awaited.is_empty());
-    assert_eq!(service.deadline(), None);
-}
-
-/// A process with a registration that the session wants.
-fn register(service: &mut Service, link: LinkId) {
-    connect(service, link, OWN);
-    say(service, link, hello(Role::Provider, link));
-    let provider = Guid::from_u128(1);
-    say(service, link, Message::Register { registration: 1, provider, traits: Vec::new(), classic: false });
-}
-
-#[test]
-fn a_process_that_gets_no_region_is_counted_and_gets_it_when_there_is_room() {
-    let (mut service, notices) = with_notices();
-    let session = started(&mut service, &notices);
-    say(&mut service, 1, enable(session, 0));
-    heard(&mut service);
-    service.descriptors = Descriptors::limited_to(0);
-    register(&mut service, 2);
-    let said = heard(&mut service);
-    assert_eq!(said, ["2 welcome 77", "2 registered 1"], "no region, and no enable without one");
-    let lost = |service: &Service| {
-        let properties = service.sessions.properties(session).unwrap();
-        assert_eq!(properties.events_lost, properties.lost_by_cause.sum());
-        properties.lost_by_cause.no_region
-    };
-    assert_eq!(lost(&service), 1);
-    say(&mut service, 1, enable(session, 5000));
-    assert_eq!(heard(&mut service), ["1 refused 1450"], "who waits is told");
-    assert_eq!(lost(&service), 1, "the same process");
-    let again = service.deadline().unwrap();
-    service.tick(again);
-    assert_eq!(heard(&mut service), [] as [String; 0], "still none");
-    service.descriptors = Descriptors::of_process();
-    let again = service.deadline().unwrap();
-    service.tick(again);
-    let said = heard(&mut service);
-    assert!(said[0].starts_with("2 Region") && said[1].starts_with("2 Enable"), "{said:?}");
-    assert_eq!((said.len(), service.deadline()), (2, None));
-}
-
-#[test]
-fn who_left_or_is_wanted_no_more_gets_no_region_later() {
-    let (mut service, notices) = with_notices();
-    let session = started(&mut service, &notices);
-    say(&mut service, 1, enable(session, 0));
-    service.descriptors = Descriptors::limited_to(0);
-    register(&mut service, 2);
-    register(&mut service, 3);
-    service.disconnected(2);
-    let disable = Message::EnableProvider {
-        session: SessionRef::Id(session),
-        provider: Guid::from_u128(1),
-        code: EnableCode::Disable,
-        params: Box::default(),
-        name: String::new(),
-        timeout_ms: 0,
-    };
-    say(&mut service, 1, disable);
-    heard(&mut service);
-    service.descriptors = Descriptors::of_process();
-    let again = service.deadline().unwrap();
-    service.tick(again);
-    assert_eq!((heard(&mut service), service.deadline()), (vec![], None));
-}
-
-#[test]
-fn all_sessions_together_take_a_bounded_part_of_the_memory() {
-    let (mut service, notices) = with_notices();
-    heard(&mut service);
-    let start = |service: &mut Service, name: &str, maximum_buffers| {
-        let (log_file_mode, buffer_size) = (0x100, 1024);
-        let name = name.into();
-        let config =
-            SessionConfig { name, log_file_mode, buffer_size, maximum_buffers, ..SessionConfig::default() };
-        say(service, 1, Message::Start(Box::new(config)));
-        match service.effects().pop() {
-            Some(Effect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
-            Some(other) => panic!("{other:?}"),
-            None => {
-                service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-                service.effects();
-                let id = service.sessions.running().pop().unwrap();
-                Ok((id, service.sessions.properties(id).unwrap().config))
-            }
-        }
-    };
-    let least = start(&mut service, "a", 1).unwrap().1.maximum_buffers;
-    let mib = |buffers: u32| u64::from(buffers) << 20;
-    service.sessions.pool_budget = mib(3 * least + 5);
-    let (second, config) = start(&mut service, "b", 10_000).unwrap();
-    assert_eq!(config.maximum_buffers, 2 * least + 5, "what is left");
-    assert_eq!(start(&mut service, "c", 0).unwrap_err(), 1450);
-    service.sessions.pool_budget = mib(3 * least + 7);
-    let update = Update { maximum_buffers: Some(10_000), ..Update::default() };
-    let control = Control::Update(update);
-    say(&mut service, 1, Message::Control { session: SessionRef::Id(second), control });
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    let updated = service.sessions.properties(second).unwrap().config.maximum_buffers;
-    assert_eq!(updated, 2 * least + 7);
-    assert_eq!(service.sessions.pool_left(false), 0);
-}
-
-#[test]
-fn providers_leave_places_for_those_who_control() {
-    let mut service = service(Scope::System);
-    for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
-        let pid = u32::try_from(link).unwrap() + 2;
-        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, None, 1));
-    }
-    connect(&mut service, 9000, 0);
-    connect(&mut service, 9001, OWN);
-    say(&mut service, 9000, hello(Role::Provider, 2));
-    say(&mut service, 9001, hello(Role::Controller, 1));
-    assert_eq!(heard(&mut service), ["9000 refused 1450", "9000 close", "9001 welcome 77"]);
-}
-
-#[test]
-fn changes_under_way_are_bounded() {
-    let (mut service, notices) = with_notices();
-    let session = started(&mut service, &notices);
-    let flush =
-        || Message::Control { session: SessionRef::Id(session), control: Control::Flush { log_file: None } };
-    for _ in 0..64 {
-        say(&mut service, 1, flush());
-    }
-    assert_eq!(heard(&mut service), [] as [String; 0]);
-    say(&mut service, 1, flush());
-    assert_eq!(heard(&mut service), ["1 refused 170"]);
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    heard(&mut service);
-    say(&mut service, 1, flush());
-    assert_eq!(heard(&mut service), [] as [String; 0], "one is over");
 }
 
 #[test]

@@ -10,6 +10,10 @@
 //!   contents          buffer by buffer, of circular files by sequence number: unpacking, records, filler
 //! ```
 //!
+//! Most broken rules are faults. Some are **remarks** ([`Rule::is_remark`]): whole files break them too, and nothing in the file says whether this one is whole. Stamps are
+//! such a case: a provider may supply its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE, WNODE_FLAG_USE_TIMESTAMP), earlier than those around it, and no record says that it did.
+//! Readers sort what they read, so no event is lost by it. A file with nothing but remarks is sound.
+//!
 //! Buffers from before Windows Vista lack or misuse most header fields: of those only `Offset`, processor, records and
 //! stamps are checked. Where `Offset` is impossible, nobody knows where filler begins.
 //!
@@ -76,10 +80,9 @@ pub enum Rule {
     Filler,
     /// Extended items lie inside their record.
     ExtendedItems,
-    /// Stamps do not decrease within a buffer. A provider that supplies stamps of its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE) can break
-    /// this, and no record says that it did: whoever reads in order of time must expect it of such a file all the same.
+    /// Stamps do not decrease within a buffer. A remark.
     TimeInBuffer,
-    /// Stamps do not decrease from buffer to buffer of a processor.
+    /// Stamps do not decrease from buffer to buffer of a processor. A remark.
     TimeAcrossBuffers,
 }
 
@@ -110,6 +113,12 @@ impl Rule {
             Self::TimeInBuffer => "time-in-buffer",
             Self::TimeAcrossBuffers => "time-across-buffers",
         }
+    }
+
+    /// Whether whole files break it too, so that this is something to know about a file and not a fault of it.
+    #[must_use]
+    pub const fn is_remark(self) -> bool {
+        matches!(self, Self::TimeInBuffer | Self::TimeAcrossBuffers)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::pool::Pool;
 use crate::region::Regions;
 use crate::sequence::Sequence;
 use crate::stats::Stats;
+use crate::storage::LogStorage;
 
 /// Something for the collector.
 pub(crate) enum Command {
@@ -80,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) modules: Mutex<Modules>,
     /// Nothing more can be kept: there is no log, and the backlog for the first consumer is full.
     is_full: AtomicBool,
+    /// Whether its files may take what file systems keep back for root.
+    pub(crate) has_roots_room: AtomicBool,
 }
 
 fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -119,6 +122,7 @@ impl Shared {
             pieces: AtomicU64::new(0),
             modules: Mutex::new(Modules::new(config.buffer_bytes())),
             is_full: AtomicBool::new(false),
+            has_roots_room: AtomicBool::new(true),
         };
         shared.listen_to(&shared.bell)?;
         Ok(shared)
@@ -234,6 +238,11 @@ impl Shared {
     /// Changes the configuration.
     pub(crate) fn change(&self, change: impl FnOnce(&mut SessionConfig)) {
         change(&mut locked(&self.config));
+    }
+
+    /// A file of the session, written with the rights to room that the session has.
+    pub(crate) fn store(&self, file: File) -> LogStorage {
+        if self.has_roots_room.load(Relaxed) { LogStorage::new(file) } else { LogStorage::of_everybody(file) }
     }
 
     pub(crate) fn set_log_file(&self, name: &Path) {

@@ -81,7 +81,7 @@ impl Stage {
         let on_end = Box::new(move |end| tell.send(end).expect("somebody listens"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(raw, cpus).expect("a valid configuration");
-        let place = Place { id: 0x10007, file, next_file, starter: (10, 11), on_end };
+        let place = Place { id: 0x10007, file, next_file, has_roots_room: true, starter: (10, 11), on_end };
         match Session::start(config, place) {
             Ok(session) => Ok(Self { session, folder, ended }),
             Err(error) => Err((error, folder)),

@@ -44,6 +44,7 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let clock = SessionClock::start(config.properties().clock, counter);
     config.set_clock(clock.kind());
     let shared = Arc::new(Shared::new(place.id, &config, counter)?);
+    shared.has_roots_room.store(place.has_roots_room, Relaxed);
     let facts = Facts {
         config: config.properties().clone(),
         logger_id,

@@ -3,8 +3,6 @@
 //! It must have been written the same way: clock, buffer size, pointer size, processors. Everything is looked at before the first byte is written, so that a
 //! file that is refused is as it was.
 
-use std::fs::File;
-
 use traceweir_format::Error as FormatError;
 use traceweir_format::etl::{Tail, Writer};
 use traceweir_format::spec::status::Status;
@@ -26,15 +24,15 @@ fn refuse<T>(why: &'static str) -> Result<T> {
 impl LogFile {
     /// Goes on with a file, or begins it where it is empty.
     pub(crate) fn append_to(
-        file: File,
+        mut storage: LogStorage,
         facts: &Facts,
         name: Option<&std::path::Path>,
         anchor: Anchor,
     ) -> Result<Self> {
-        if file.metadata().map_err(Error::File)?.len() == 0 {
-            return Self::create(Box::new(LogStorage::new(file)), facts, name, anchor);
+        if storage.file().metadata().map_err(Error::File)?.len() == 0 {
+            return Self::create(Box::new(storage), facts, name, anchor);
         }
-        let tail = match Tail::find(&file) {
+        let tail = match Tail::find(storage.file()) {
             Ok(tail) => tail,
             Err(error @ FormatError::Io { .. }) => return Err(Error::Format(error)),
             Err(_) => {
@@ -44,7 +42,6 @@ impl LogFile {
             }
         };
         check(&tail, facts, &anchor)?;
-        let mut storage = LogStorage::new(file);
         storage.truncate(tail.length()).map_err(Error::File)?;
         let failure = Failure::default();
         let disk = Disk { storage: Box::new(storage), failure: failure.clone() };

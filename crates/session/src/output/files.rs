@@ -23,7 +23,6 @@ use crate::engine::NextFile;
 use crate::error::{Error, Result};
 use crate::logfile::{Flight, LogFile, Written, failed};
 use crate::pool::Buffer;
-use crate::storage::LogStorage;
 
 /// A row of files.
 pub(crate) struct Row {
@@ -102,10 +101,11 @@ impl Output {
 
     fn begin_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
         let name = name.map(PathBuf::as_path);
+        let storage = self.shared.store(file);
         if Mode(self.facts.config.log_file_mode).appends() {
-            LogFile::append_to(file, &self.facts, name, anchor)
+            LogFile::append_to(storage, &self.facts, name, anchor)
         } else {
-            LogFile::create(Box::new(LogStorage::new(file)), &self.facts, name, anchor)
+            LogFile::create(Box::new(storage), &self.facts, name, anchor)
         }
     }
 

@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, anyhow};
 use traceweir::controller::access::{Principal, Sid};
+use traceweir_daemon::accounts::{self, accounts};
 
 use crate::export::plain;
 
-/// Two tables with the same first and third column: name and number.
+/// Users or groups.
 #[derive(Clone, Copy)]
 struct Table {
     file: &'static str,
@@ -19,8 +20,8 @@ struct Table {
     what: &'static str,
 }
 
-const USERS: Table = Table { file: "/etc/passwd", name: "passwd", what: "user" };
-const GROUPS: Table = Table { file: "/etc/group", name: "group", what: "group" };
+const USERS: Table = Table { file: accounts::USERS, name: "passwd", what: "user" };
+const GROUPS: Table = Table { file: accounts::GROUPS, name: "group", what: "group" };
 
 /// Those that are named.
 pub(super) fn sids(users: &[String], groups: &[String], everyone: bool) -> Result<Vec<Sid>> {
@@ -38,8 +39,8 @@ pub(super) fn sids(users: &[String], groups: &[String], everyone: bool) -> Resul
 /// Who it is, for people.
 pub(super) fn name(sid: &Sid) -> String {
     let named = |table: Table, id: u32| {
-        let text = std::fs::read_to_string(table.file).unwrap_or_default();
-        let name = rows(&text).find(|(_, number)| *number == id).map(|(name, _)| plain(name));
+        let text = accounts::read(table.file);
+        let name = accounts(&text).find(|account| account.id == id).map(|account| plain(account.name));
         format!("{} {}", table.what, name.unwrap_or_else(|| id.to_string()))
     };
     match sid.principal() {
@@ -55,23 +56,14 @@ fn number(table: Table, text: &str) -> Result<u32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let file = std::fs::read_to_string(table.file).unwrap_or_default();
-    let found = rows(&file).find(|(name, _)| *name == text).map(|(_, number)| number);
-    let found = found.or_else(|| {
+    let by_name =
+        |table: &str| accounts(table).find(|account| account.name == text).map(|account| account.id);
+    let found = by_name(&accounts::read(table.file)).or_else(|| {
         let mut getent = Command::new("getent");
         getent.args([table.name, "--", text]).stdin(Stdio::null()).stderr(Stdio::null());
-        let answer = String::from_utf8(getent.output().ok()?.stdout).ok()?;
-        rows(&answer).find(|(name, _)| *name == text).map(|(_, number)| number)
+        by_name(&String::from_utf8(getent.output().ok()?.stdout).ok()?)
     });
     found.ok_or_else(|| anyhow!("there is no {} {} on this machine", table.what, plain(text)))
-}
-
-fn rows(text: &str) -> impl Iterator<Item = (&str, u32)> {
-    text.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((name, fields.nth(1)?.parse().ok()?))
-    })
 }
 
 #[cfg(test)]

@@ -138,7 +138,14 @@ fn a_row_needs_somebody_who_makes_its_files_and_can_become_another() {
         SessionConfig { log_file: Some(folder.path().join("%d.etl")), maximum_file_size: 1, ..properties(8) };
     let config = Config::new(raw, CPUS).unwrap();
     let file = Some(open(&folder.path().join("1.etl")));
-    let place = Place { id: 1, file, next_file: None, starter: (0, 0), on_end: Box::new(|_| {}) };
+    let place = Place {
+        id: 1,
+        file,
+        next_file: None,
+        has_roots_room: true,
+        starter: (0, 0),
+        on_end: Box::new(|_| {}),
+    };
     assert_eq!(Session::start(config, place).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
 
     let stage = row(1 << 20, properties(0x2008), u32::MAX);

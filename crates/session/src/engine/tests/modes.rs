@@ -119,7 +119,14 @@ fn a_file_that_cannot_be_written_starts_no_session() {
     drop(open(&path));
     let file = File::options().read(true).open(&path).unwrap();
     let config = Config::new(SessionConfig { log_file: Some(path), ..properties(1) }, CPUS).unwrap();
-    let place = Place { id: 1, file: Some(file), next_file: None, starter: (0, 0), on_end: Box::new(|_| {}) };
+    let place = Place {
+        id: 1,
+        file: Some(file),
+        next_file: None,
+        has_roots_room: true,
+        starter: (0, 0),
+        on_end: Box::new(|_| {}),
+    };
     let refused = Session::start(config, place).unwrap_err();
     assert!(matches!(refused, Error::File(_)), "{refused}");
 }
@@ -267,7 +274,7 @@ fn a_process_that_wakes_for_nothing_disturbs_nobody() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Relaxed) {
                 // Fills the counter of its own descriptor and empties it again.
                 let _ = rustix::io::write(&nuisance.wake, &(u64::MAX - 1).to_ne_bytes());
                 let _ = rustix::io::read(&nuisance.wake, &mut [0_u8; 8]);
@@ -278,7 +285,7 @@ fn a_process_that_wakes_for_nothing_disturbs_nobody() {
             pen.write(number, 0).unwrap();
             assert_eq!(stage.flush().events, number + 1);
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Relaxed);
     });
     stage.stop();
     assert_eq!(set(&numbers(&stage.log())), (0..50).collect());
@@ -350,7 +357,14 @@ fn two_hundred_processes_have_rings_on_a_machine_of_many_possible_processors() {
     let path = folder.path().join("log.etl");
     let file = open(&path);
     let config = Config::new(SessionConfig { log_file: Some(path), ..recording() }, 128).unwrap();
-    let place = Place { id: 1, file: Some(file), next_file: None, starter: (0, 0), on_end: Box::new(|_| {}) };
+    let place = Place {
+        id: 1,
+        file: Some(file),
+        next_file: None,
+        has_roots_room: true,
+        starter: (0, 0),
+        on_end: Box::new(|_| {}),
+    };
     let session = Session::start(config, place).unwrap();
     let attached: Vec<_> =
         (0..200).map(|pid| session.attach(pid, Threads::AsGiven).expect("a region")).collect();

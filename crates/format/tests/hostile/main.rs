@@ -2,7 +2,10 @@
 //!
 //! A counting allocator watches each test's own thread, so that "bounded" is a number here.
 
+mod bombs;
+#[path = "../fake/mod.rs"]
 mod fake;
+mod streams;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -115,6 +118,21 @@ fn offset_of(error: &Error) -> u64 {
 
 fn id_of(seen: &Seen) -> usize {
     usize::from(Record::parse(&seen.bytes, 0).unwrap().descriptor().id)
+}
+
+fn append_packed(bytes: &mut Vec<u8>, cpu: u16, offset: u32, sequence: i64, stream: &[u8]) {
+    let head = BufferHeader {
+        buffer_size: (HEADER_SIZE + stream.len()) as u32,
+        saved_offset: offset,
+        offset,
+        sequence_number: sequence,
+        processor_index: cpu,
+        logger_id: 7,
+        state: 3,
+        flags: BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED,
+        ..BufferHeader::default()
+    };
+    bytes.put(&head.to_bytes()).put(stream);
 }
 
 #[test]
@@ -276,242 +294,6 @@ fn offsets_past_the_end_are_not_followed() {
     }
 }
 
-/// A file of one compressed buffer with this stream.
-fn with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
-    let mut bytes = file(Options { compressed: true, buffer_size: 16 << 20, ..options() }, &[]);
-    append_packed(&mut bytes, 0, offset, 1, stream);
-    bytes
-}
-
-fn append_packed(bytes: &mut Vec<u8>, cpu: u16, offset: u32, sequence: i64, stream: &[u8]) {
-    let head = BufferHeader {
-        buffer_size: (HEADER_SIZE + stream.len()) as u32,
-        saved_offset: offset,
-        offset,
-        sequence_number: sequence,
-        processor_index: cpu,
-        logger_id: 7,
-        state: 3,
-        flags: BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED,
-        ..BufferHeader::default()
-    };
-    bytes.put(&head.to_bytes()).put(stream);
-}
-
-/// A copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
-fn long_copy(distance: u16, length: u32) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.put_u16((distance - 1) << 3 | 7).put_u8(0x0F).put_u8(0xFF).put_u16(0).put_u32(length.wrapping_sub(3));
-    out
-}
-
-#[test]
-fn copies_that_cannot_be_are_reported_with_their_place() {
-    let literal = |byte: u8, flags: u32, rest: &[u8]| [&flags.to_le_bytes()[..], &[byte], rest].concat();
-    let one_then_copy = 0x4000_0000;
-    let streams = [
-        ("empty", Vec::new()),
-        ("flags only", vec![0; 4]),
-        ("before the first byte", [&u32::MAX.to_le_bytes()[..], &long_copy(1, 100)].concat()),
-        ("too far back", literal(0, one_then_copy, &long_copy(8192, 100))),
-        ("past the stated length", literal(0, one_then_copy, &long_copy(1, u32::MAX))),
-        ("a length that wraps", literal(0, one_then_copy, &long_copy(1, 1))),
-        ("cut in the length", literal(0, one_then_copy, &long_copy(1, 100)[..7])),
-        ("cut in the token", literal(0, one_then_copy, &[7])),
-    ];
-    for (what, stream) in streams {
-        for offset in [0x48 + 8, 0x1000, 1 << 20, 16 << 20] {
-            let bytes = with_stream(offset, &stream);
-            let (outcome, peak) = peak_of(|| survive(&bytes).unwrap());
-            assert_eq!(outcome.events, 1, "{what}");
-            assert!(!outcome.defects.is_empty(), "{what}");
-            assert!(outcome.defects.iter().all(|d| offset_of(d) <= bytes.len() as u64), "{what}");
-            assert!(peak < 2 * MIB, "{what}: {peak}");
-        }
-    }
-}
-
-#[test]
-fn a_copy_that_overlaps_itself_is_legal_and_bounded() {
-    // One byte FF repeated to 16 MiB: a buffer of filler.
-    let fill = [&0x4000_0000_u32.to_le_bytes()[..], &[0xFF], &long_copy(1, (16 << 20) - 0x48 - 1)].concat();
-    let (outcome, peak) = peak_of(|| survive(&with_stream(16 << 20, &fill)).unwrap());
-    assert_eq!((outcome.events, outcome.defects.len()), (1, 0));
-    assert!(peak < 36 * MIB, "{peak}");
-    // One byte 0: no marker is like that.
-    let zeros = [&0x4000_0000_u32.to_le_bytes()[..], &[0], &long_copy(1, (16 << 20) - 0x48 - 1)].concat();
-    assert_eq!(survive(&with_stream(16 << 20, &zeros)).unwrap().defects.len(), 1);
-}
-
-#[test]
-fn a_claim_of_16_mib_costs_a_short_file_nothing() {
-    for size in [16_u32 << 20, 64 << 20, u32::MAX] {
-        let mut bytes = file(options(), &[]);
-        put(&mut bytes, 0, &size.to_le_bytes());
-        put(&mut bytes, 0x30, &size.to_le_bytes());
-        put(&mut bytes, 0x68, &(16_u32 << 20).to_le_bytes());
-        assert_eq!(bytes.len(), 1024);
-        let ((outcome, findings), peak) = peak_of(|| {
-            let trace = Trace::open(&bytes).unwrap();
-            let mut events = trace.events();
-            let mut count = 0;
-            while events.next().unwrap().is_some() {
-                count += 1;
-            }
-            (count, findings(&bytes))
-        });
-        assert_eq!(outcome, u64::from(size <= 64 << 20), "{size:#x}");
-        assert!(!findings.is_empty());
-        assert!(peak < MIB, "{size:#x}: {peak}");
-    }
-}
-
-/// A stream of some hundred bytes that unpacks to these records and then filler, `len` bytes in all.
-fn bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
-    let mut plain = records.concat();
-    plain.push(0xFF);
-    let mut out = Vec::new();
-    let mut tokens: Vec<(bool, Vec<u8>)> = plain.iter().map(|&b| (false, vec![b])).collect();
-    tokens.push((true, long_copy(1, (len - plain.len()) as u32)));
-    for group in tokens.chunks(32) {
-        let flags = (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|t| t.0)));
-        out.put_u32(flags);
-        group.iter().for_each(|t| out.extend(&t.1));
-    }
-    out
-}
-
-/// 2,048 processors with a bomb each; every eighth has three events, the others one.
-fn bombs(offset: u32) -> Vec<u8> {
-    let len = offset as usize - HEADER_SIZE;
-    let once = bomb(&[event(ANCHOR + 1, 1, 8)], len);
-    let thrice = bomb(&[1, 2, 3].map(|n| event(ANCHOR + n, n as usize, 8)), len);
-    let mut bytes =
-        file(Options { compressed: true, buffer_size: offset, processors: 2048, ..options() }, &[]);
-    for cpu in 0..2048 {
-        append_packed(
-            &mut bytes,
-            cpu,
-            offset,
-            i64::from(cpu) + 1,
-            if cpu % 8 == 0 { &thrice } else { &once },
-        );
-    }
-    bytes
-}
-
-/// Reads at most so many events and asserts their order.
-fn read_some(bytes: &[u8], most: u64) -> (u64, u64) {
-    let trace = Trace::open(bytes).unwrap();
-    let mut events = trace.events();
-    let (mut count, mut last) = (0, (0, 0));
-    while let Some(record) = events.next().unwrap().filter(|_| count < most) {
-        let turn = (record.time(), record.cpu());
-        assert!(turn >= last, "{turn:?} after {last:?}");
-        (count, last) = (count + 1, turn);
-    }
-    (count, events.damage().count)
-}
-
-#[test]
-fn many_processors_with_a_bomb_each_take_little_more_than_the_memory_of_one() {
-    // Unpacking all 32 GiB proves nothing more than the first hundred bombs do.
-    let bytes = bombs(16 << 20);
-    assert!(bytes.len() < MIB / 2);
-    let ((events, damage), peak) = peak_of(|| read_some(&bytes, 100));
-    assert_eq!((events, damage), (100, 0));
-    assert!(peak < 32 * MIB, "{peak}");
-}
-
-#[test]
-fn bombs_that_give_their_memory_back_are_still_read_in_order() {
-    let bytes = bombs(256 << 10);
-    let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
-    assert_eq!((events, damage), (1 + 2048 + 2 * 256, 0));
-    assert!(peak < 16 * MIB, "{peak} bytes, where 512 MiB are claimed");
-}
-
-#[test]
-fn buffers_loaded_again_go_on_where_they_were() {
-    // Highly repetitive, so that the file is small against its contents and the budget tight.
-    let buffer_size = 512 << 10;
-    let mut writer =
-        Writer::create(Vec::new(), Options { compressed: true, buffer_size, ..options() }).unwrap();
-    let mut written = Vec::new();
-    for n in 0..7_i64 {
-        for cpu in 0..64_u16 {
-            let time = ANCHOR + 100 * n + i64::from(cpu * 37 % 64);
-            let record = event(time, usize::from(cpu), 60_000);
-            writer.write_record(cpu, &record).unwrap();
-            written.push((time, cpu));
-        }
-    }
-    let bytes = writer.finish(Summary::default()).unwrap();
-    written.sort_unstable();
-    let (seen, peak) = peak_of(|| {
-        let trace = Trace::open(&bytes).unwrap();
-        let mut events = trace.events();
-        let mut seen = Vec::new();
-        while let Some(record) = events.next().unwrap() {
-            if record.hook().is_none() {
-                assert!(
-                    record.payload().len() == 60_000
-                        && record.payload().iter().all(|&b| b == record.cpu() as u8)
-                );
-                seen.push((record.time(), record.cpu()));
-            }
-        }
-        seen
-    });
-    assert_eq!(seen, written);
-    assert!(peak < 12 * MIB, "{peak} bytes, where 27 MiB would be needed to keep all");
-}
-
-#[test]
-fn very_many_buffers_open_at_once_take_neither_time_nor_memory_beyond_measure() {
-    // Each spans the whole time, so all must be open before any ends.
-    let count = 20_000_i64;
-    let mut bytes = file(options(), &[]);
-    for n in 0..count {
-        let perf = |time| PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time, counters: &[] };
-        let mut records = encode(|out| perf(ANCHOR + 1).encode(b"", out));
-        perf(ANCHOR + 2 * count - n).encode(b"", &mut records).unwrap();
-        let size = (HEADER_SIZE + records.len()) as u32;
-        let head = BufferHeader {
-            buffer_size: size,
-            offset: size,
-            sequence_number: n + 1,
-            flags: 0x20,
-            ..Default::default()
-        };
-        bytes.put(&head.to_bytes()).put(&records);
-    }
-    let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
-    assert_eq!((events, damage), (1 + 2 * count as u64, 0));
-    assert!(peak < 8 * bytes.len(), "{peak} bytes for a file of {}", bytes.len());
-}
-
-#[test]
-fn sorting_a_buffer_takes_a_fraction_of_its_size() {
-    let buffer_size = 2 << 20;
-    let mut records = Vec::new();
-    let count = (buffer_size - HEADER_SIZE) / 16;
-    for n in 0..count as i64 {
-        let perf = PerfInfoHeader {
-            pointer_size: 8,
-            version: 2,
-            hook: 0x0F2E,
-            time: ANCHOR + (n * 7919) % 10_007,
-            counters: &[],
-        };
-        perf.encode(b"", &mut records).unwrap();
-    }
-    let bytes = file(Options { buffer_size: buffer_size as u32, ..options() }, &[(0, vec![records])]);
-    let ((events, _), peak) = peak_of(|| read_some(&bytes, u64::MAX));
-    assert_eq!(events, 1 + count as u64);
-    assert!(peak < 2 * buffer_size, "{peak}");
-}
-
 #[test]
 fn a_file_that_changes_under_the_reader_is_reported() {
     use std::cell::RefCell;
@@ -527,7 +309,7 @@ fn a_file_that_changes_under_the_reader_is_reported() {
         }
     }
 
-    let bytes = bombs(256 << 10);
+    let bytes = bombs::bombs(256 << 10);
     let source = Changing(RefCell::new(bytes.clone()));
     let trace = Trace::open(&source).unwrap();
     let mut events = trace.events();

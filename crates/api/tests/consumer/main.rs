@@ -1,4 +1,4 @@
-//! Consumers of live sessions against a daemon that is played by hand: order, loss, closing, ends.
+//! Consumers of live sessions against a daemon that is played by hand: loss, ends and refusals here, order and closing in modules of their own.
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -22,7 +22,9 @@ use traceweir_transport::live::QueueWriter;
 use traceweir_transport::message::Message;
 use traceweir_transport::socket::{Connection, Envelope};
 
-#[path = "consumer_support/mod.rs"]
+mod closing;
+mod order;
+#[path = "../consumer_support/mod.rs"]
 mod support;
 use support::{Fake, PATIENCE, reply, until};
 
@@ -165,80 +167,6 @@ fn the_header_comes_first_and_a_stopped_session_ends_cleanly_after_its_last_even
 }
 
 #[test]
-fn processors_are_waited_for_until_all_have_come_that_far() {
-    let session = Session::new(2, false, 1000);
-    let (trace, mut queue) = session.open();
-    let (thread, delivered) = consume(vec![trace]);
-    assert!(queue.push(&buffer(0, 100, 0, &[10, 30, 90])));
-    // The other processor is complete up to 40 now: 10, 20 and 30 are safe, 90 is not.
-    assert!(queue.push(&buffer(1, 40, 0, &[20])));
-    until("what is safe", || times(&delivered).len() == 3);
-    assert!(queue.push(&buffer(1, 200, 0, &[50])));
-    until("the rest", || times(&delivered).len() == 5);
-    assert_eq!(times(&delivered), [10, 20, 30, 50, 90]);
-    queue.end();
-    thread.join().unwrap().unwrap();
-}
-
-#[test]
-fn a_flush_shows_that_the_flushes_before_it_are_complete_also_where_processors_are_idle() {
-    let session = Session::new(64, false, 1000);
-    let (trace, mut queue) = session.open();
-    let (thread, delivered) = consume(vec![trace]);
-    assert!(queue.push(&buffer(7, 90, 0, &[30, 90])));
-    assert!(queue.push(&buffer(9, 60, BUFFER_FLAG_FLUSH_MARKER, &[20, 60])));
-    // Between the looks at two processors the first may have written something earlier than what the second wrote.
-    assert!(queue.push(&buffer(7, 150, 0, &[95, 150])));
-    assert!(queue.push(&buffer(9, 140, BUFFER_FLAG_FLUSH_MARKER, &[80, 140])));
-    until("all of the first flush", || times(&delivered).len() >= 5);
-    assert_eq!(times(&delivered), [20, 30, 60, 80, 90]);
-    queue.end();
-    thread.join().unwrap().unwrap();
-    assert_eq!(times(&delivered), [20, 30, 60, 80, 90, 95, 140, 150]);
-}
-
-#[test]
-fn a_queue_says_outright_how_far_all_processors_are_complete() {
-    let session = Session::new(64, false, 1000);
-    let (trace, mut queue) = session.open();
-    let (thread, delivered) = consume(vec![trace]);
-    assert!(queue.push(&buffer(7, 90, 0, &[30, 90])));
-    queue.set_complete(70);
-    until("what is complete", || !times(&delivered).is_empty());
-    assert_eq!(times(&delivered), [30]);
-    queue.end();
-    thread.join().unwrap().unwrap();
-}
-
-#[test]
-fn without_marks_an_event_is_held_for_the_flush_timer_at_most() {
-    for low_latency in [false, true] {
-        let session = Session::new(64, low_latency, 1);
-        let (trace, mut queue) = session.open();
-        let (thread, delivered) = consume(vec![trace]);
-        assert!(queue.push(&buffer(7, 100, 0, &[90])));
-        until("it to be old enough", || times(&delivered) == [90]);
-        drop(queue);
-        assert!(thread.join().unwrap().is_err());
-    }
-}
-
-#[test]
-fn made_up_stamps_keep_their_value_and_move_nobody_else() {
-    let session = Session::new(2, false, 1000);
-    let (trace, mut queue) = session.open();
-    assert!(queue.push(&buffer(0, 100, 0, &[10, 999_999, -5, 40])));
-    assert!(queue.push(&buffer(1, 100, 0, &[20, 60, 80])));
-    queue.end();
-    let (thread, delivered) = consume(vec![trace]);
-    thread.join().unwrap().unwrap();
-    let of_cpu_0: Vec<i64> = times(&delivered).into_iter().filter(|t| ![20, 60, 80].contains(t)).collect();
-    assert_eq!(of_cpu_0, [10, 999_999, -5, 40], "the order of one processor is kept");
-    let of_cpu_1: Vec<i64> = times(&delivered).into_iter().filter(|t| [20, 60, 80].contains(t)).collect();
-    assert_eq!(of_cpu_1, [20, 60, 80]);
-}
-
-#[test]
 fn losses_come_before_the_events_of_the_buffer_that_tells_of_them() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
@@ -302,123 +230,6 @@ fn a_daemon_that_dies_is_an_error_after_everything_it_delivered() {
 }
 
 #[test]
-fn two_sessions_are_merged_by_wall_time() {
-    let (first, second) = (Session::new(1, false, 1000), Session::new(1, false, 1000));
-    let ((a, mut queue_a), (b, mut queue_b)) = (first.open(), second.open());
-    let (thread, delivered) = consume(vec![a, b]);
-    assert!(queue_a.push(&buffer(0, 50, 0, &[10, 30, 50])));
-    assert!(queue_b.push(&buffer(0, 45, 0, &[20, 40])));
-    until("what both are complete for", || times(&delivered).len() == 4);
-    queue_b.end();
-    until("the rest", || times(&delivered).len() == 5);
-    queue_a.end();
-    thread.join().unwrap().unwrap();
-    assert_eq!(times(&delivered), [10, 20, 30, 40, 50]);
-    let traces: Vec<usize> = delivered
-        .lock()
-        .unwrap()
-        .iter()
-        .filter_map(|g| if let Got::Event { trace, .. } = g { Some(*trace) } else { None })
-        .collect();
-    assert_eq!(traces, [0, 1, 0, 1, 0]);
-}
-
-#[test]
-fn no_callback_is_made_after_close_returned() {
-    for _ in 0..20 {
-        let session = Session::new(1, true, 1);
-        let (trace, mut queue) = session.open();
-        let closer = trace.closer();
-        let (closed, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (was_closed, counter) = (Arc::clone(&closed), Arc::clone(&seen));
-        let consumer = std::thread::spawn(move || {
-            process(vec![trace], |_| {
-                assert!(!was_closed.load(Ordering::SeqCst), "called after close");
-                counter.fetch_add(1, Ordering::SeqCst);
-                std::thread::yield_now();
-                assert!(!was_closed.load(Ordering::SeqCst), "close returned during a callback");
-                ControlFlow::Continue(())
-            })
-        });
-        let mut time = 0;
-        until("some events", || {
-            time += 10;
-            queue.push(&buffer(0, time, 0, &[time - 5; 20]));
-            seen.load(Ordering::SeqCst) > 30
-        });
-        closer.close();
-        closed.store(true, Ordering::SeqCst);
-        queue.push(&buffer(0, time + 10, 0, &[time; 20]));
-        consumer.join().unwrap().unwrap();
-    }
-}
-
-#[test]
-fn close_ends_a_consumer_that_waits_and_one_that_has_not_begun() {
-    let session = Session::new(1, false, 1000);
-    let (trace, _queue) = session.open();
-    let closer = trace.closer();
-    let (thread, delivered) = consume(vec![trace]);
-    until("the header", || !delivered.lock().unwrap().is_empty());
-    closer.close();
-    thread.join().unwrap().unwrap();
-
-    let (trace, mut queue) = session.open();
-    assert!(queue.push(&buffer(0, 10, 0, &[5])));
-    trace.closer().close();
-    let (thread, delivered) = consume(vec![trace]);
-    thread.join().unwrap().unwrap();
-    assert!(delivered.lock().unwrap().is_empty());
-}
-
-#[test]
-fn close_from_within_the_callback_returns_and_nothing_follows() {
-    let session = Session::new(1, false, 1000);
-    let (trace, mut queue) = session.open();
-    let closer = trace.closer();
-    assert!(queue.push(&buffer(0, 100, 0, &[10, 20, 30])));
-    let mut seen = Vec::new();
-    process(vec![trace], |item| {
-        seen.push(got(&item));
-        if seen.len() == 2 {
-            closer.close();
-        }
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    assert_eq!(seen, [Got::Header, Got::Event { trace: 0, cpu: 0, time: 10 }]);
-}
-
-#[test]
-fn closing_one_of_two_lets_the_other_go_on() {
-    let (first, second) = (Session::new(1, false, 1000), Session::new(1, false, 1000));
-    let ((a, mut queue_a), (b, mut queue_b)) = (first.open(), second.open());
-    let closer = b.closer();
-    assert!(queue_b.push(&buffer(0, 10, 0, &[5])));
-    assert!(queue_a.push(&buffer(0, 20, 0, &[15])));
-    let (thread, delivered) = consume(vec![a, b]);
-    until("the first", || times(&delivered) == [5]);
-    closer.close();
-    until("the other's", || times(&delivered) == [5, 15]);
-    queue_a.end();
-    thread.join().unwrap().unwrap();
-}
-
-#[test]
-fn a_callback_that_breaks_or_panics_closes_the_connection() {
-    let session = Session::new(1, false, 1000);
-    let (trace, _queue) = session.open();
-    process(vec![trace], |_| ControlFlow::Break(())).unwrap();
-
-    let (trace, _queue) = session.open();
-    let closer = trace.closer();
-    let panicked = catch_unwind(AssertUnwindSafe(|| process(vec![trace], |_| panic!("on purpose"))));
-    assert!(panicked.is_err());
-    // The gate is open and this thread is outside of callbacks again: this returns.
-    closer.close();
-}
-
-#[test]
 fn a_slow_consumer_is_told_what_it_lost() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
@@ -439,52 +250,6 @@ fn a_slow_consumer_is_told_what_it_lost() {
     assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
     assert_eq!(times(&delivered).len(), pushed);
     assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: lost * 2, buffers: lost })));
-}
-
-/// A small generator: the same numbers in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
-#[test]
-fn whatever_the_processors_do_the_order_is_that_of_time_and_nothing_is_missing() {
-    for seed in 0..20 {
-        let session = Session::new(4, false, 1000);
-        let (trace, mut queue) = session.open();
-        let (thread, delivered) = consume(vec![trace]);
-        let (mut dice, mut now, mut written) = (Dice(seed), 0_i64, Vec::new());
-        let mut waiting: [Vec<i64>; 4] = Default::default();
-        let mut push = |bytes: Vec<u8>| until("room in the queue", || queue.push(&bytes));
-        for _ in 0..400 {
-            now += i64::try_from(dice.below(5)).unwrap() + 1;
-            let cpu = usize::try_from(dice.below(4)).unwrap();
-            waiting[cpu].push(now);
-            written.push(now);
-            // A buffer runs full, or all are flushed.
-            let full = waiting[cpu].len() > 12;
-            let flush = dice.below(40) == 0;
-            let cpus = if flush { 0..4 } else { cpu..cpu + 1 };
-            let last = cpus.clone().rev().find(|&c| !waiting[c].is_empty());
-            for c in cpus.filter(|_| full || flush) {
-                let marker = if flush && Some(c) == last { BUFFER_FLAG_FLUSH_MARKER } else { 0 };
-                let times = std::mem::take(&mut waiting[c]);
-                if !times.is_empty() {
-                    push(buffer(u16::try_from(c).unwrap(), now, marker, &times));
-                }
-            }
-        }
-        for (c, times) in waiting.iter().enumerate() {
-            push(buffer(u16::try_from(c).unwrap(), now, 0, times));
-        }
-        queue.end();
-        thread.join().unwrap().unwrap();
-        assert_eq!(times(&delivered), written, "seed {seed}");
-    }
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Closing: from another thread, from within the callback, before it began, one of two.
+
+use super::*;
+
+#[test]
+fn no_callback_is_made_after_close_returned() {
+    for _ in 0..20 {
+        let session = Session::new(1, true, 1);
+        let (trace, mut queue) = session.open();
+        let closer = trace.closer();
+        let (closed, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (was_closed, counter) = (Arc::clone(&closed), Arc::clone(&seen));
+        let consumer = std::thread::spawn(move || {
+            process(vec![trace], |_| {
+                assert!(!was_closed.load(Ordering::SeqCst), "called after close");
+                counter.fetch_add(1, Ordering::SeqCst);
+                std::thread::yield_now();
+                assert!(!was_closed.load(Ordering::SeqCst), "close returned during a callback");
+                ControlFlow::Continue(())
+            })
+        });
+        let mut time = 0;
+        until("some events", || {
+            time += 10;
+            queue.push(&buffer(0, time, 0, &[time - 5; 20]));
+            seen.load(Ordering::SeqCst) > 30
+        });
+        closer.close();
+        closed.store(true, Ordering::SeqCst);
+        queue.push(&buffer(0, time + 10, 0, &[time; 20]));
+        consumer.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn close_ends_a_consumer_that_waits_and_one_that_has_not_begun() {
+    let session = Session::new(1, false, 1000);
+    let (trace, _queue) = session.open();
+    let closer = trace.closer();
+    let (thread, delivered) = consume(vec![trace]);
+    until("the header", || !delivered.lock().unwrap().is_empty());
+    closer.close();
+    thread.join().unwrap().unwrap();
+
+    let (trace, mut queue) = session.open();
+    assert!(queue.push(&buffer(0, 10, 0, &[5])));
+    trace.closer().close();
+    let (thread, delivered) = consume(vec![trace]);
+    thread.join().unwrap().unwrap();
+    assert!(delivered.lock().unwrap().is_empty());
+}
+
+#[test]
+fn close_from_within_the_callback_returns_and_nothing_follows() {
+    let session = Session::new(1, false, 1000);
+    let (trace, mut queue) = session.open();
+    let closer = trace.closer();
+    assert!(queue.push(&buffer(0, 100, 0, &[10, 20, 30])));
+    let mut seen = Vec::new();
+    process(vec![trace], |item| {
+        seen.push(got(&item));
+        if seen.len() == 2 {
+            closer.close();
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(seen, [Got::Header, Got::Event { trace: 0, cpu: 0, time: 10 }]);
+}
+
+#[test]
+fn closing_one_of_two_lets_the_other_go_on() {
+    let (first, second) = (Session::new(1, false, 1000), Session::new(1, false, 1000));
+    let ((a, mut queue_a), (b, mut queue_b)) = (first.open(), second.open());
+    let closer = b.closer();
+    assert!(queue_b.push(&buffer(0, 10, 0, &[5])));
+    assert!(queue_a.push(&buffer(0, 20, 0, &[15])));
+    let (thread, delivered) = consume(vec![a, b]);
+    until("the first", || times(&delivered) == [5]);
+    closer.close();
+    until("the other's", || times(&delivered) == [5, 15]);
+    queue_a.end();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_callback_that_breaks_or_panics_closes_the_connection() {
+    let session = Session::new(1, false, 1000);
+    let (trace, _queue) = session.open();
+    process(vec![trace], |_| ControlFlow::Break(())).unwrap();
+
+    let (trace, _queue) = session.open();
+    let closer = trace.closer();
+    let panicked = catch_unwind(AssertUnwindSafe(|| process(vec![trace], |_| panic!("on purpose"))));
+    assert!(panicked.is_err());
+    // The gate is open and this thread is outside of callbacks again: this returns.
+    closer.close();
+}

@@ -1,0 +1,83 @@
+//! Kernel and classic events: by table, by class and type, by what merging described.
+
+use super::*;
+
+#[test]
+fn kernel_events_are_in_the_tables() {
+    let mut decoder = Decoder::new();
+    let name = |decoder: &mut Decoder, record: &[u8]| {
+        decoder.find(&Record::parse(record, 0).unwrap()).unwrap().known.event_name.clone()
+    };
+    for compact in [false, true] {
+        assert_eq!(name(&mut decoder, &system(0x0301, 4, compact)).as_deref(), Some("Process/Start"));
+    }
+    let mut sample = Vec::new();
+    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: 0, counters: &[] };
+    header.encode(&[0; 16], &mut sample).unwrap();
+    assert!(name(&mut decoder, &sample).is_some());
+    assert_eq!(name(&mut decoder, &classic(class::PROCESS, 1, 4, &[])).as_deref(), Some("Process/Start"));
+    let mut instance = Vec::new();
+    let header = ClassicHeader {
+        pointer_size: 8,
+        opcode: 1,
+        level: 0,
+        version: 4,
+        thread_id: 0,
+        process_id: 0,
+        time: 0,
+        class: class::PROCESS,
+        cpu_times: (0, 0),
+        instance: Some(Instance { id: 1, parent_id: 0, parent_class: Guid::NULL }),
+    };
+    header.encode(&[], &mut instance).unwrap();
+    assert_eq!(name(&mut decoder, &instance).as_deref(), Some("Process/Start"));
+}
+
+#[test]
+fn kernel_versions_past_the_tables_use_the_newest_layout() {
+    let mut decoder = Decoder::new();
+    let newest = fields(&mut decoder, &system(0x0301, 4, false)).unwrap();
+    for version in 5..=255 {
+        assert_eq!(fields(&mut decoder, &system(0x0301, version, false)).unwrap(), newest);
+    }
+    assert_eq!(decoder.known.len(), 1, "versions of one layout share it");
+    assert_ne!(fields(&mut decoder, &system(0x0301, 1, false)).unwrap(), newest);
+    let error = Err(Undecoded::NoKernelLayout { hook: 0x1020, version: 2 });
+    assert_eq!(fields(&mut decoder, &system(0x1020, 2, false)), error);
+    assert_eq!(fields(&mut decoder, &system(0x1020, 2, false)), error, "from the cache");
+}
+
+#[test]
+fn classic_events_are_found_by_class_and_type_when_merging_described_them() {
+    let mut decoder = Decoder::new();
+    let of_type = |opcode, version| EventDescriptor { opcode, version, ..Default::default() };
+    let record = classic(CLASS, 10, 2, &[0; 4]);
+    unknown(&mut decoder, &record);
+    observe(&mut decoder, &info(CLASS, of_type(10, 2), "ten", Some("M")));
+    observe(&mut decoder, &info(CLASS, of_type(11, 2), "eleven", None));
+    has(&mut decoder, &record, &["ten"]);
+    has(&mut decoder, &classic(CLASS, 11, 2, &[]), &["eleven"]);
+    unknown(&mut decoder, &classic(CLASS, 12, 2, &[]));
+    observe(&mut decoder, &map("M", 1, "One"));
+    assert_eq!(named(&mut decoder, &record, 1).as_deref(), Some("One"));
+}
+
+#[test]
+fn a_manifest_event_may_name_the_guid_of_its_task() {
+    let mut decoder = Decoder::new();
+    observe(&mut decoder, &info_from(0, CLASS, id_of(5, 1), "f", None));
+    has(&mut decoder, &event(5, 1, &[]), &["f"]);
+    unknown(&mut decoder, &classic(CLASS, 0, 1, &[]));
+}
+
+#[test]
+fn no_embedded_schema_overrides_a_kernel_table() {
+    let mut decoder = Decoder::new();
+    let before = fields(&mut decoder, &system(0x0301, 4, false)).unwrap();
+    let descriptor = EventDescriptor { opcode: 1, version: 4, ..Default::default() };
+    observe(&mut decoder, &info(class::PROCESS, descriptor, "forged", None));
+    assert_eq!(fields(&mut decoder, &system(0x0301, 4, false)).unwrap(), before);
+    let mut fresh = Decoder::new();
+    observe(&mut fresh, &info(class::PROCESS, descriptor, "forged", None));
+    assert_eq!(fields(&mut fresh, &system(0x0301, 4, false)).unwrap(), before);
+}

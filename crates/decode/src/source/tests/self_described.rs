@@ -1,0 +1,85 @@
+//! Events that carry their own metadata (TraceLogging): what makes two of them the same, and what is no metadata.
+
+use super::*;
+
+#[test]
+fn tracelogging_events_describe_themselves() {
+    let mut traits = TraitsBuilder::new("Self.Provider");
+    let mut metadata = MetadataBuilder::new("Request", 0);
+    let items = [
+        Item { kind: ExtType::PROV_TRAITS, data: traits.finish().unwrap() },
+        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.add_field("url", 1, 0, 0).finish().unwrap() },
+    ];
+    let record = with_items(&items, EventDescriptor { channel: 11, ..Default::default() }, b"x\0\0\0");
+    let mut decoder = Decoder::new();
+    let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
+    assert_eq!((found.known.schema.origin, found.payload), (Origin::TraceLogging, &b"x\0\0\0"[..]));
+    assert_eq!(found.known.event_name.as_deref(), Some("Request"));
+    assert_eq!(found.known.schema.names.provider.as_deref(), Some("Self.Provider"));
+    assert_eq!(found.known.json_key(0), b"\"url\":");
+    let first: *const Known = found.known;
+    let again = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
+    assert!(std::ptr::eq(first, again.known), "the second one comes from the cache");
+}
+
+#[test]
+fn metadata_of_one_hash_is_still_told_apart() {
+    // The cheap hash looks at the ends only; these differ in the middle.
+    let metadata = |middle: char| {
+        let mut builder = MetadataBuilder::new("AnEventOfALongName", 0);
+        builder.add_field(&format!("{middle}{middle}"), 8, 0, 0).add_field("AFieldOfALongName", 8, 0, 0);
+        builder.finish().unwrap().to_vec()
+    };
+    let mut decoder = Decoder::new();
+    for middle in ['a', 'b', 'a', 'b'] {
+        let blob = metadata(middle);
+        let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: &blob }];
+        let record = with_items(&items, EventDescriptor::default(), &[]);
+        has(&mut decoder, &record, &[&format!("{middle}{middle}"), "AFieldOfALongName"]);
+    }
+}
+
+#[test]
+fn traits_and_providers_are_part_of_the_identity() {
+    let mut metadata = MetadataBuilder::new("e", 0);
+    let metadata = metadata.finish().unwrap();
+    let mut decoder = Decoder::new();
+    for (provider, name) in [(PROVIDER, "A"), (PROVIDER, "B"), (OTHER, "A"), (PROVIDER, "A")] {
+        let mut traits = TraitsBuilder::new(name);
+        let items = [
+            Item { kind: ExtType::PROV_TRAITS, data: traits.finish().unwrap() },
+            Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata },
+        ];
+        let record = encoded(&EventHeader { provider, items: &items, ..Default::default() }, &[]);
+        let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
+        assert_eq!(found.known.schema.names.provider.as_deref(), Some(name));
+        assert_eq!(found.known.schema.provider, provider);
+    }
+}
+
+#[test]
+fn bad_metadata_is_said_to_be_bad() {
+    let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: &[200, 0, 0] }];
+    let record = with_items(&items, EventDescriptor::default(), &[]);
+    assert!(matches!(fields(&mut Decoder::new(), &record), Err(Undecoded::BadMetadata(_))));
+}
+
+#[test]
+fn metadata_in_the_payload_is_found_on_its_channel() {
+    let mut traits = TraitsBuilder::new("Late.Provider");
+    let mut metadata = MetadataBuilder::new("Late", 0);
+    let metadata = metadata.add_field("n", 8, 0, 0).finish().unwrap();
+    let payload = [traits.finish().unwrap(), metadata, &[5, 0, 0, 0]].concat();
+    let record = |channel| with_items(&[], EventDescriptor { channel, ..Default::default() }, &payload);
+    let mut decoder = Decoder::new();
+    let (here, elsewhere) = (record(11), record(0));
+    let found = decoder.find(&Record::parse(&here, 0).unwrap()).unwrap();
+    assert_eq!((found.known.event_name.as_deref(), found.payload), (Some("Late"), &[5, 0, 0, 0][..]));
+    assert_eq!(found.known.schema.names.provider.as_deref(), Some("Late.Provider"));
+    unknown(&mut decoder, &elsewhere);
+    for short in [0, 1, 2, 10, traits.finish().unwrap().len() + 3] {
+        let record =
+            with_items(&[], EventDescriptor { channel: 11, ..Default::default() }, &payload[..short]);
+        unknown(&mut decoder, &record);
+    }
+}

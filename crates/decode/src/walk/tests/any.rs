@@ -1,0 +1,160 @@
+//! Against anything: random schemas on random payloads.
+//!
+//! What simple schemas come to is told by an oracle that steps through the bytes; of all others it is asked that the walk ends, stays inside the payload and closes
+//! what it opened.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Sizes of the types that the oracle knows.
+const SIMPLE: [(InType, usize); 8] = [
+    (InType::UINT8, 1),
+    (InType::UINT16, 2),
+    (InType::UINT32, 4),
+    (InType::UINT64, 8),
+    (InType::FILETIME, 8),
+    (InType::POINTER, 8),
+    (InType::GUID, 16),
+    (InType::ANSISTRING, 0),
+];
+
+/// A slow and obvious walker of simple types: the offset and size of each value, and the bytes left if all went well.
+fn oracle(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
+    let (mut at, mut found) = (0, Vec::new());
+    for field in schema.top() {
+        if at == payload.len() && field.count != Count::Fixed(0) {
+            break;
+        }
+        let count = match field.count {
+            Count::Fixed(n) => n.into(),
+            Count::Prefixed => {
+                let Some(prefix) = payload.get(at..at + 2) else { return (found, None) };
+                at += 2;
+                usize::from(prefix[0]) + 256 * usize::from(prefix[1])
+            }
+            _ => 1,
+        };
+        let Kind::Value { input, .. } = field.kind else { panic!("no structures here") };
+        let size = SIMPLE.iter().find(|s| s.0 == input).unwrap().1;
+        for _ in 0..count {
+            let left = &payload[at..];
+            let (text, step) = match left.iter().position(|&b| b == 0) {
+                _ if size > 0 => (size, size),
+                Some(n) => (n, n + 1),
+                None => (left.len(), left.len()),
+            };
+            let no_string = size == 0 && left.is_empty() && field.count != Count::One;
+            if step > left.len() || no_string {
+                return (found, None);
+            }
+            found.push((at, text));
+            at += step;
+        }
+    }
+    (found, Some(payload.len() - at))
+}
+
+/// The bytes that a value stands for.
+fn size_of(value: &Value<'_>) -> usize {
+    match value {
+        Value::U8(_) => 1,
+        Value::U16(_) => 2,
+        Value::U32(_) => 4,
+        Value::Guid(_) => 16,
+        Value::Text8(text) => text.len(),
+        _ => 8,
+    }
+}
+
+fn simple_field() -> impl Strategy<Value = Field> {
+    let count = prop_oneof![4 => Just(Count::One), 1 => (0_u16..4).prop_map(Count::Fixed), 1 => Just(Count::Prefixed)];
+    ((0..SIMPLE.len()), count).prop_map(|(i, count)| of(SIMPLE[i].0).times(count))
+}
+
+fn any_field() -> impl Strategy<Value = Field> {
+    let input = prop_oneof![0_u16..27, 299_u16..312];
+    let output = prop_oneof![0_u16..40, 299_u16..303];
+    let value =
+        (input, output).prop_map(|(i, o)| Kind::Value { input: InType(i), output: OutType(o), map: None });
+    let kind = prop_oneof![3 => value, 1 => (0_u16..14, 0_u16..5).prop_map(|(first, members)| Kind::Struct { first, members })];
+    let count = prop_oneof![
+        4 => Just(Count::One),
+        1 => prop_oneof![0_u16..5, any::<u16>()].prop_map(Count::Fixed),
+        1 => (0_u16..14).prop_map(Count::Field),
+        1 => Just(Count::Prefixed),
+        1 => Just(Count::ToEnd),
+    ];
+    let length = prop_oneof![
+        3 => Just(Length::Natural),
+        1 => prop_oneof![0_u16..5, any::<u16>()].prop_map(Length::Fixed),
+        1 => (0_u16..14).prop_map(Length::Field),
+    ];
+    (kind, count, length).prop_map(|(kind, count, length)| Field::new("f", kind).times(count).long(length))
+}
+
+fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![3 => any::<u8>(), 2 => 0_u8..4], 0..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn simple_schemas_read_as_the_oracle_reads_them(
+        fields in prop::collection::vec(simple_field(), 0..8),
+        payload in small_bytes(),
+    ) {
+        let schema = flat(fields);
+        let (expected, left) = oracle(&schema, &payload);
+        let (seen, result) = walk(&schema, &payload, 8);
+        prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), left);
+        let sizes: Vec<_> = seen.iter().filter_map(|s| match s {
+            Seen::Value(_, v) => Some(size_of(v)),
+            _ => None,
+        }).collect();
+        if left.is_some() {
+            prop_assert_eq!(&sizes, &expected.iter().map(|e| e.1).collect::<Vec<_>>());
+            for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, Seen::Value(..))).zip(expected) {
+                let Seen::Value(_, value) = seen else { unreachable!() };
+                let bytes = &payload[at..at + size];
+                match value {
+                    Value::Text8(text) => prop_assert_eq!(*text, bytes),
+                    Value::Guid(guid) => prop_assert_eq!(&guid.to_bytes()[..], bytes),
+                    other => prop_assert_eq!(&other.as_u64().unwrap().to_le_bytes()[..size], bytes),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_schema_on_any_payload_is_bounded(
+        fields in prop::collection::vec(any_field(), 0..14),
+        top in 0_usize..14,
+        payload in small_bytes(),
+        narrow: bool,
+    ) {
+        let top = top.min(fields.len());
+        let Ok(schema) = Schema::default().seal(fields, top) else { return Ok(()) };
+        let (seen, result) = walk(&schema, &payload, if narrow { 4 } else { 8 });
+        if let Ok(rest) = result {
+            prop_assert!(payload.ends_with(rest));
+        }
+        let allowance = (payload.len() + schema.fields().len()) * 2 + 64;
+        let values = seen.iter().filter(|s| matches!(s, Seen::Value(..))).count();
+        prop_assert!(values <= payload.len() + allowance, "{} values", values);
+        let begun = seen.iter().filter(|s| matches!(s, Seen::Array(..) | Seen::Struct(_))).count();
+        prop_assert!(begun <= 2 * (payload.len() * (MAX_DEPTH + 1) + allowance), "{} arrays and structures", begun);
+        let mut open = Vec::new();
+        for seen in seen {
+            match seen {
+                Seen::Array(i, _) => open.push((true, i)),
+                Seen::Struct(i) => open.push((false, i)),
+                Seen::EndArray(i) => prop_assert_eq!(open.pop(), Some((true, i))),
+                Seen::EndStruct(i) => prop_assert_eq!(open.pop(), Some((false, i))),
+                Seen::Value(..) => {}
+            }
+        }
+        prop_assert!(open.is_empty());
+    }
+}

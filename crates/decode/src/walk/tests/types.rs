@@ -1,0 +1,196 @@
+//! By type: how many bytes a value takes, and what it is.
+
+use super::*;
+
+#[test]
+fn each_fixed_type_takes_its_size() {
+    let bytes: [u8; 16] = [0xF1, 0xF2, 0xF3, 0xF4, 5, 6, 7, 0xF8, 9, 10, 11, 12, 13, 14, 15, 16];
+    let word = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+    for (input, size, expected) in [
+        (InType::INT8, 1, Value::I8(-15)),
+        (InType::UINT8, 1, Value::U8(0xF1)),
+        (InType::INT16, 2, Value::I16(-3343)),
+        (InType::UINT16, 2, Value::U16(0xF2F1)),
+        (InType::INT32, 4, Value::I32(0xF4F3_F2F1_u32.cast_signed())),
+        (InType::UINT32, 4, Value::U32(0xF4F3_F2F1)),
+        (InType::HEXINT32, 4, Value::U32(0xF4F3_F2F1)),
+        (InType::INT64, 8, Value::I64(word.cast_signed())),
+        (InType::UINT64, 8, Value::U64(word)),
+        (InType::HEXINT64, 8, Value::U64(word)),
+        (InType::FLOAT, 4, Value::F32(f32::from_bits(0xF4F3_F2F1))),
+        (InType::DOUBLE, 8, Value::F64(f64::from_bits(word))),
+        (InType::BOOLEAN, 4, Value::Bool(true)),
+        (InType::GUID, 16, Value::Guid(Guid::from_bytes(&bytes))),
+        (InType::FILETIME, 8, Value::FileTime(word.cast_signed())),
+        (
+            InType::SYSTEMTIME,
+            16,
+            Value::SystemTime([0xF2F1, 0xF4F3, 0x605, 0xF807, 0xA09, 0xC0B, 0xE0D, 0x100F]),
+        ),
+        (InType::POINTER, 8, Value::Pointer(word)),
+        (InType::SIZET, 8, Value::Pointer(word)),
+        (InType::UNICODECHAR, 2, Value::Text16(&bytes[..2])),
+        (InType::ANSICHAR, 1, Value::Text8(&bytes[..1])),
+    ] {
+        let schema = flat(vec![of(input)]);
+        assert_eq!(values(&schema, &bytes, 16 - size), [expected], "{input:?}");
+        assert_eq!(values(&schema, &bytes[..size], 0), [expected], "{input:?} that fits exactly");
+        assert_eq!(values(&schema, &[], 0), [], "{input:?} of an older layout is absent");
+        if size > 1 {
+            too_short(&schema, &bytes[..size - 1], 0);
+        }
+    }
+}
+
+#[test]
+fn pointers_have_the_size_of_the_event() {
+    let schema = flat(vec![of(InType::POINTER), of(InType::SIZET)]);
+    let payload = [1, 0, 0, 0, 2, 0, 0, 0];
+    let (seen, rest) = walk(&schema, &payload, 4);
+    assert_eq!(seen, [Seen::Value(0, Value::Pointer(1)), Seen::Value(1, Value::Pointer(2))]);
+    assert_eq!(rest, Ok(&[][..]));
+    assert_eq!(values(&schema, &payload, 0), [Value::Pointer(0x2_0000_0001)], "the second one is absent");
+}
+
+#[test]
+fn booleans_have_four_bytes_and_any_of_them_counts() {
+    let schema = flat(vec![of(InType::BOOLEAN).times(Count::ToEnd)]);
+    assert_eq!(values(&schema, &[0, 0, 0, 0, 0, 0, 0, 1], 0), [Value::Bool(false), Value::Bool(true)]);
+}
+
+#[test]
+fn null_takes_nothing() {
+    let schema = flat(vec![of(InType::NULL), of(InType::UINT8), of(InType::NULL)]);
+    assert_eq!(values(&schema, &[7], 0), [Value::Null, Value::U8(7), Value::Null]);
+}
+
+#[test]
+fn counted_types_carry_their_size_in_bytes() {
+    let data: &[u8] = &[b'a', 0, b'b', 0];
+    for (input, prefix, expected) in [
+        (InType::COUNTEDSTRING, &[4, 0][..], Value::Text16(data)),
+        (InType::COUNTEDANSISTRING, &[4, 0], Value::Text8(data)),
+        (InType::COUNTEDBINARY, &[4, 0], Value::Bytes(data)),
+        (InType::MOF_COUNTEDSTRING, &[4, 0], Value::Text16(data)),
+        (InType::MOF_COUNTEDANSISTRING, &[4, 0], Value::Text8(data)),
+        (InType::REVERSEDCOUNTEDSTRING, &[0, 4], Value::Text16(data)),
+        (InType::REVERSEDCOUNTEDANSISTRING, &[0, 4], Value::Text8(data)),
+        (InType::HEXDUMP, &[4, 0, 0, 0], Value::Bytes(data)),
+    ] {
+        let schema = flat(vec![of(input), of(InType::UINT8)]);
+        let payload = [prefix, data, &[9, 10]].concat();
+        assert_eq!(values(&schema, &payload, 1), [expected, Value::U8(9)], "{input:?}");
+        too_short(&schema, &payload[..prefix.len() + 3], prefix.len());
+        too_short(&schema, &payload[..prefix.len() - 1], 0);
+        let empty = vec![0; prefix.len()];
+        assert_eq!(values(&schema, &empty, 0).len(), 1, "{input:?} of no bytes");
+    }
+}
+
+#[test]
+fn text_to_the_end_takes_all_and_stops_at_a_nul() {
+    let schema = |input| flat(vec![of(InType::UINT8), of(input)]);
+    let wide = schema(InType::NONNULLTERMINATEDSTRING);
+    assert_eq!(values(&wide, b"\x01a\0b\0", 0)[1], Value::Text16(b"a\0b\0"));
+    assert_eq!(values(&wide, b"\x01a\0\0\0b\0", 0)[1], Value::Text16(b"a\0"));
+    let narrow = schema(InType::NONNULLTERMINATEDANSISTRING);
+    assert_eq!(values(&narrow, b"\x01ab", 0)[1], Value::Text8(b"ab"));
+    assert_eq!(values(&narrow, b"\x01a\0b", 0)[1], Value::Text8(b"a"));
+}
+
+#[test]
+fn strings_end_at_their_nul_and_the_last_one_may_lack_it() {
+    let wide = flat(vec![of(InType::UNICODESTRING), of(InType::UNICODESTRING)]);
+    assert_eq!(values(&wide, b"a\0\0\0b\0\0\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
+    assert_eq!(values(&wide, b"a\0\0\0b\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
+    assert_eq!(
+        values(&wide, b"a\0\0\0b\0\0", 0),
+        [Value::Text16(b"a\0"), Value::Text16(b"b\0")],
+        "half a NUL"
+    );
+    assert_eq!(values(&wide, b"\0\0\0\0", 0), [Value::Text16(b""), Value::Text16(b"")]);
+    assert_eq!(values(&wide, b"a\0\0\0", 0), [Value::Text16(b"a\0")]);
+    let narrow = flat(vec![of(InType::ANSISTRING), of(InType::ANSISTRING)]);
+    assert_eq!(values(&narrow, b"a\0b\0", 0), [Value::Text8(b"a"), Value::Text8(b"b")]);
+    assert_eq!(values(&narrow, b"a\0b", 0), [Value::Text8(b"a"), Value::Text8(b"b")]);
+    assert_eq!(values(&narrow, b"\0\0z", 1), [Value::Text8(b""), Value::Text8(b"")]);
+}
+
+#[test]
+fn lengths_count_characters_of_wide_text_and_bytes_of_all_else() {
+    for (input, length, expected) in [
+        (InType::UNICODESTRING, 2, Value::Text16(b"a\0b\0")),
+        (InType::ANSISTRING, 4, Value::Text8(b"a")),
+        (InType::BINARY, 4, Value::Bytes(b"a\0b\0")),
+    ] {
+        let fixed = flat(vec![of(input).long(Length::Fixed(length)), of(InType::UINT8)]);
+        assert_eq!(values(&fixed, b"a\0b\0!", 0), [expected, Value::U8(b'!')], "{input:?}");
+        too_short(&fixed, b"a\0b", 0);
+        let by_field = flat(vec![of(InType::UINT16), of(input).long(Length::Field(0)), of(InType::UINT8)]);
+        let payload = [&length.to_le_bytes(), &b"a\0b\0!"[..]].concat();
+        assert_eq!(values(&by_field, &payload, 0)[1..], [expected, Value::U8(b'!')], "{input:?}");
+        too_short(&by_field, &payload[..5], 2);
+        assert_eq!(values(&by_field, &[0, 0, 9], 0).len(), 3, "{input:?} of length 0");
+        assert_eq!(values(&by_field, &[0, 0], 0).len(), 2, "nothing is enough for length 0");
+    }
+}
+
+#[test]
+fn lengths_of_types_that_know_their_size_are_ignored() {
+    let fields = vec![
+        of(InType::UINT8),
+        of(InType::UINT32).long(Length::Field(0)),
+        of(InType::GUID).long(Length::Fixed(0)),
+    ];
+    let schema = flat(fields);
+    assert_eq!(values(&schema, &[0, 1, 0, 0, 0], 0), [Value::U8(0), Value::U32(1)]);
+    assert_eq!(values(&schema, &[0], 0), [Value::U8(0)]);
+}
+
+#[test]
+fn binary_without_a_length_is_an_address_or_the_rest() {
+    let bytes = [3; 20];
+    let address = flat(vec![shown(InType::BINARY, OutType::IPV6)]);
+    assert_eq!(values(&address, &bytes, 4), [Value::Bytes(&bytes[..16])]);
+    too_short(&address, &bytes[..15], 0);
+    assert_eq!(values(&flat(vec![of(InType::BINARY)]), &bytes, 0), [Value::Bytes(&bytes)]);
+}
+
+#[test]
+fn sids_say_their_own_size() {
+    let schema = flat(vec![of(InType::SID), of(InType::UINT8)]);
+    let payload = [&SID[..], &[7]].concat();
+    assert_eq!(values(&schema, &payload, 0), [Value::Sid(&SID), Value::U8(7)]);
+    too_short(&schema, &SID[..15], 0);
+    too_short(&schema, &SID[..1], 0);
+    let mut many = [0; 80];
+    many[1] = 16;
+    bad_field(&schema, &many, 0);
+    many[1] = 15;
+    assert_eq!(values(&schema, &many, 11), [Value::Sid(&many[..68]), Value::U8(0)]);
+}
+
+#[test]
+fn sid_blocks_are_four_zeros_or_two_pointers_and_a_sid() {
+    let schema = flat(vec![of(InType::WBEMSID), of(InType::UINT8)]);
+    for pointer_size in [4, 8] {
+        let none = [0, 0, 0, 0, 7];
+        let (seen, rest) = walk(&schema, &none, pointer_size);
+        assert_eq!(seen, [Seen::Value(0, Value::Null), Seen::Value(1, Value::U8(7))]);
+        assert_eq!(rest, Ok(&[][..]));
+        let payload = [&vec![1; pointer_size * 2][..], &SID, &[7]].concat();
+        let (seen, rest) = walk(&schema, &payload, pointer_size);
+        assert_eq!(seen, [Seen::Value(0, Value::Sid(&SID)), Seen::Value(1, Value::U8(7))]);
+        assert_eq!(rest, Ok(&[][..]));
+    }
+    too_short(&schema, &[1; 3], 0);
+    too_short(&schema, &[1; 15], 0);
+    too_short(&schema, &[1; 17], 16);
+}
+
+#[test]
+fn types_without_a_layout_are_refused() {
+    for code in [24, 26, 99, 299, 311, u16::MAX] {
+        assert_eq!(bad_field(&flat(vec![of(InType(code))]), &[1; 8], 0), Vec::<String>::new(), "{code}");
+    }
+}
