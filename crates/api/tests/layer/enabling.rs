@@ -98,6 +98,36 @@ fn without_any_session_the_level_is_off_soon_and_log_is_not_shut_out() {
     });
 }
 
+/// Threads of this process that belong to layers.
+fn threads_of_layers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim_end() == "traceweir-layer").count()
+}
+
+#[test]
+fn a_program_of_many_subscribers_has_one_thread_for_their_layers_and_soon_none() {
+    alone(
+        "enabling::a_program_of_many_subscribers_has_one_thread_for_their_layers_and_soon_none",
+        |_folder| {
+            for _ in 0..300 {
+                let layer = LayerBuilder::new(NAME).build().unwrap();
+                tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || say(0));
+                assert!(threads_of_layers() <= 1);
+            }
+            assert_eq!(threads_of_layers(), 1);
+            install(LayerBuilder::new(NAME));
+            until("the last of them to settle", || LevelFilter::current() == LevelFilter::OFF);
+            until("the thread to end", || threads_of_layers() == 0);
+            // And the next one starts again.
+            let another = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
+            let _guard = tracing::subscriber::set_default(another);
+            assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
+            until("the next one to settle", || LevelFilter::current() == LevelFilter::OFF);
+        },
+    );
+}
+
 #[test]
 fn a_session_of_a_daemon_turns_a_running_program_on_and_off() {
     alone("enabling::a_session_of_a_daemon_turns_a_running_program_on_and_off", |folder| {
