@@ -265,3 +265,73 @@ fn sessions_that_come_and_go_disturb_no_thread_that_writes() {
         assert_eq!(seen.iter().filter(|e| e.field("n") == Some("U64(7)")).count(), 2);
     });
 }
+
+#[test]
+fn subscribers_end_while_sessions_come_and_their_spans_live() {
+    alone("enabling::subscribers_end_while_sessions_come_and_their_spans_live", |folder| {
+        let recording = Recording::of(folder, &[]);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    recording.session.enable(provider(), &params(4, 0)).unwrap();
+                    recording.session.disable(provider()).unwrap();
+                }
+            });
+            for _ in 0..200 {
+                let layer = LayerBuilder::new(NAME).build().unwrap();
+                let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+                let others = subscriber.clone();
+                let writer = scope.spawn(move || tracing::dispatcher::with_default(&others, || say(1)));
+                let make = || tracing::info_span!("outlives", late = tracing::field::Empty);
+                let span = tracing::dispatcher::with_default(&subscriber, make);
+                drop(subscriber);
+                span.record("late", 1);
+                span.in_scope(|| say(2));
+                drop(span);
+                writer.join().unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        recording.session.enable(provider(), &params(4, 0)).unwrap();
+        // Nothing that they left behind is in the way of the next one.
+        install(LayerBuilder::new(NAME));
+        tracing::error!(name: "last", n = 1);
+        assert_eq!(recording.events().iter().filter(|e| e.name == "last").count(), 1);
+    });
+}
+
+/// Writes when its thread ends.
+struct Farewell;
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        tracing::info_span!("farewell").in_scope(|| info!(name: "last words", n = 1));
+    }
+}
+
+#[test]
+fn a_thread_may_write_while_its_own_memory_goes() {
+    thread_local! {
+        static LAST: Farewell = const { Farewell };
+    }
+    alone("enabling::a_thread_may_write_while_its_own_memory_goes", |folder| {
+        let seen = crate::recorded(folder, || {
+            // What was made first goes last: once the layer's memory of the thread is there before, once behind.
+            std::thread::spawn(|| {
+                info!(name: "first", n = 1);
+                LAST.with(|_| ());
+            })
+            .join()
+            .unwrap();
+            std::thread::spawn(|| {
+                LAST.with(|_| ());
+                info!(name: "first", n = 1);
+            })
+            .join()
+            .unwrap();
+        });
+        let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names, ["first", "farewell", "last words", "farewell"].repeat(2));
+    });
+}
