@@ -20,6 +20,13 @@ impl Guid {
         Self(traceweir::Guid::NULL)
     }
 
+    /// A new one, drawn at random.
+    #[must_use]
+    pub fn new() -> Self {
+        // Where the system has no random numbers, one that is unique on the machine.
+        traceweir::__tlg::new_guid().map_or_else(crate::Provider::create_activity_id, Self)
+    }
+
     /// What a provider's name hashes to.
     #[must_use]
     pub fn from_name(event_provider_name: &str) -> Self {
@@ -165,6 +172,15 @@ mod tests {
         assert_eq!(Guid::from_u128(&guid.to_u128()), guid);
         let (a, b, c, d) = guid.to_fields();
         assert_eq!(Guid::from_fields(a, b, c, d), guid);
+    }
+
+    #[test]
+    fn new_ones_are_random_and_differ() {
+        let (one, other) = (Guid::new(), Guid::new());
+        assert_ne!(one, other);
+        for guid in [one, other] {
+            assert_eq!((guid.to_u128() >> 76 & 0xF, guid.to_u128() >> 62 & 3), (4, 2), "{guid:?}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub mod changelog;
 
 pub use tracelogging::{
     Channel, Guid, InType, Level, NATIVE_IMPLEMENTATION, NativeImplementation, Opcode, OutType,
-    ProviderEnableCallback,
+    ProviderEnableCallback, win_filetime_from_systemtime,
 };
 
 /// A provider made at run time.
@@ -31,19 +31,3 @@ pub type Provider = traceweir::__tlg::DynamicProviderOf<Guid>;
 pub type ProviderOptions = traceweir::__tlg::OptionsOf<Guid>;
 /// Puts events together.
 pub type EventBuilder = traceweir::__tlg::BuilderOf<Guid>;
-
-#[doc(hidden)]
-pub use tracelogging::_internal;
-
-/// A `std::time::SystemTime` as FILETIME (`i64`), the first or last there is where it is out of range.
-#[macro_export]
-macro_rules! win_filetime_from_systemtime {
-    ($time:expr) => {
-        match $time.duration_since(::std::time::SystemTime::UNIX_EPOCH) {
-            ::core::result::Result::Ok(after) => $crate::_internal::filetime_from_duration_after_1970(after),
-            ::core::result::Result::Err(before) => {
-                $crate::_internal::filetime_from_duration_before_1970(before.duration())
-            }
-        }
-    };
-}

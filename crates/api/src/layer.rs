@@ -28,7 +28,7 @@
 //! | `builder` | what can be set |
 //! | `routes` | targets, providers, keywords, levels |
 //! | `naming` | providers of targets that come up at run time |
-//! | `interest` | what callsites are told, and when |
+//! | `interest`, `settle` | what callsites are told, and when |
 //! | `values`, `describe` | one event as payload and metadata |
 //! | `span` | what is remembered of a span |
 //!
@@ -73,6 +73,7 @@ mod describe;
 mod interest;
 mod naming;
 mod routes;
+mod settle;
 mod span;
 mod values;
 

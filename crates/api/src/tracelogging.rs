@@ -11,6 +11,7 @@
 //! | `context` | the words that every event looks at; registering |
 //! | `provider` | the provider that `define_provider!` makes |
 //! | [`dynamic`] | providers and events that are put together at run time |
+//! | `ids` | functions about ids that both have |
 //! | `types` | levels, opcodes, channels, in and out types |
 //! | `values` | values as bytes |
 //! | `macros` | the macros, which hand over to the crate `traceweir-macros` |
@@ -39,6 +40,7 @@
 pub mod dynamic;
 
 mod context;
+mod ids;
 mod macros;
 mod provider;
 mod types;
@@ -59,6 +61,7 @@ pub mod __tlg {
     pub use traceweir_format::spec::event::EventDescriptor;
     pub use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
     pub use traceweir_macros::{define_provider, write_event};
+    pub use traceweir_session::config::new_guid;
     pub use traceweir_transport::ring::Block;
 
     pub use super::context::{Context, EnableFunction};

@@ -13,8 +13,7 @@
 //! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current one where it knows of one only, and on the thread that runs
 //!    callbacks there is none. A layer that does not know its subscriber (it lies in a layer that does not pass that on) always answers as in 2.
 //!
-//! A second after the layer became part of a subscriber, a thread rebuilds once and ends: until then the level is not said, because
-//! `tracing-subscriber` takes what it finds at the start as the level of the `log` crate, for good.
+//! The first rebuild comes a second after the layer became part of a subscriber (`settle`).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,11 +26,9 @@ use tracing_core::{Event, LevelFilter, Metadata, Subscriber};
 use tracing_log::NormalizeEvent;
 use tracing_subscriber::layer::{Context, Filter};
 
-use super::naming;
 use super::routes::Routes;
+use super::{naming, settle};
 
-/// From the start of a subscriber to the first rebuild.
-const SETTLED: Duration = Duration::from_secs(1);
 /// How long a thread waits for the rebuild of another, which may be waiting for this thread's callback to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -48,12 +45,7 @@ impl Home {
     /// The layer became part of a subscriber.
     pub(super) fn found(self: &Arc<Self>, dispatch: &Dispatch) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(dispatch.downgrade());
-        let home = Arc::clone(self);
-        // Without the thread, callsites stay as exact and are a little slower.
-        let _ = std::thread::Builder::new().name("traceweir-layer".to_owned()).spawn(move || {
-            std::thread::sleep(SETTLED);
-            home.rebuild();
-        });
+        settle::later(self);
     }
 
     fn dispatch(&self) -> Option<Dispatch> {

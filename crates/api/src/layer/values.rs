@@ -142,7 +142,7 @@ impl Values {
         })
     }
 
-    /// Takes newer values: in place of older ones of the same field, or beside them, in the order of the fields. What an event has no room for is left out.
+    /// Takes newer values: in place of older ones of the same field, or beside them, in the order of the fields. What goes beyond the room of an event is cut.
     pub(super) fn take_newer(&mut self, newer: &Self) {
         let replaced = |index| newer.shape.iter().any(|described| described.index() == index);
         let kept = self.entries().filter(|(described, _)| !replaced(described.index()));
@@ -150,10 +150,7 @@ impl Values {
         all.sort_by_key(|(described, _)| described.index());
         let mut merged = Self::default();
         for (described, bytes) in all {
-            if merged.has_room_for(bytes.len()) {
-                merged.shape.push(described);
-                merged.payload.extend_from_slice(bytes);
-            }
+            merged.put_again(described, bytes);
         }
         *self = merged;
     }
@@ -169,17 +166,37 @@ impl Values {
     }
 
     fn put(&mut self, field: &Field, kind: Kind, bytes: &[u8]) {
-        if let Some(described) = Described::new(field, kind)
-            && self.has_room_for(bytes.len())
-        {
+        if let Some(described) = Described::new(field, kind) {
+            self.put_whole(described, bytes);
+        }
+    }
+
+    fn put_whole(&mut self, described: Described, bytes: &[u8]) {
+        if self.has_room_for(bytes.len()) {
             self.shape.push(described);
             self.payload.extend_from_slice(bytes);
         }
     }
 
+    /// A value as [`entries`](Self::entries) has it.
+    fn put_again(&mut self, described: Described, bytes: &[u8]) {
+        match (described.kind(), bytes.split_at_checked(2)) {
+            (Kind::Text, Some((_, text))) => {
+                // It was text when it came.
+                self.put_counted(described, |values| {
+                    values.append_text(str::from_utf8(text).unwrap_or_default())
+                });
+            }
+            // Numbers of 128 bits stay whole.
+            (Kind::Binary, Some((_, value))) if value.len() > size_of::<u128>() => {
+                self.put_counted(described, |values| values.append_bytes(value));
+            }
+            _ => self.put_whole(described, bytes),
+        }
+    }
+
     /// A value behind its count, which is filled in when `fill` has appended it.
-    fn put_counted(&mut self, field: &Field, kind: Kind, fill: impl FnOnce(&mut Self)) {
-        let Some(described) = Described::new(field, kind) else { return };
+    fn put_counted(&mut self, described: Described, fill: impl FnOnce(&mut Self)) {
         if !self.has_room_for(2) {
             return;
         }
@@ -195,6 +212,17 @@ impl Values {
         self.shape.push(described);
     }
 
+    /// Appends as much of a text as there is room for.
+    fn append_text(&mut self, text: &str) {
+        let _ = Appended(self).write_str(text);
+    }
+
+    /// Appends as many bytes as there is room for.
+    fn append_bytes(&mut self, value: &[u8]) {
+        let fitting = value.get(..self.room()).unwrap_or(value);
+        self.payload.extend_from_slice(fitting);
+    }
+
     /// The bytes of a number, behind their count.
     fn put_wide(&mut self, field: &Field, number: [u8; 16]) {
         let mut bytes = [0; 18];
@@ -205,7 +233,8 @@ impl Values {
     }
 
     fn put_display(&mut self, field: &Field, text: fmt::Arguments<'_>) {
-        self.put_counted(field, Kind::Text, |values| {
+        let Some(described) = Described::new(field, Kind::Text) else { return };
+        self.put_counted(described, |values| {
             // A text that ends early, by its own fault or for want of room, is written as far as it came.
             let _ = Appended(values).write_fmt(text);
         });
@@ -259,16 +288,15 @@ impl Visit for Values {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put_counted(field, Kind::Text, |values| {
-            let _ = Appended(values).write_str(value);
-        });
+        if let Some(described) = Described::new(field, Kind::Text) {
+            self.put_counted(described, |values| values.append_text(value));
+        }
     }
 
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
-        self.put_counted(field, Kind::Binary, |values| {
-            let fitting = value.get(..values.room()).unwrap_or(value);
-            values.payload.extend_from_slice(fitting);
-        });
+        if let Some(described) = Described::new(field, Kind::Binary) {
+            self.put_counted(described, |values| values.append_bytes(value));
+        }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
@@ -313,8 +341,9 @@ mod tests {
         let long = "x".repeat(40_000);
         kept.take_newer(&values(&[(3, &long)]));
         kept.take_newer(&values(&[(4, &long), (5, "e")]));
-        let indices: Vec<usize> = told(&kept).iter().map(|(index, _)| *index).collect();
-        assert_eq!(indices, [0, 1, 2, 3, 5], "what has no room is left out");
+        let sizes: Vec<_> = told(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
+        let cut = MAX_TEXTS - (40_000 + 5 * 2 + 3);
+        assert_eq!(sizes, [(0, 1), (1, 1), (2, 1), (3, 40_000), (4, cut), (5, 0)], "what goes beyond is cut");
         assert!(kept.payload.len() <= MAX_PAYLOAD);
     }
 }

@@ -39,9 +39,9 @@ pub use super::types::{Channel, InType, Level, Opcode, OutType};
 pub use builder::{BuilderOf, EventBuilder};
 
 use super::context::{Context, EnableFunction, boxed};
+use super::ids::id_functions;
 use super::provider::{describe, name_in};
 use super::values::Id;
-use crate::provider::activity;
 
 /// As published: names are shorter than this.
 const NAME_LIMIT: usize = 32_768;
@@ -109,26 +109,6 @@ pub struct ProviderOf<G> {
 }
 
 impl<G: Id> ProviderOf<G> {
-    /// The thread's activity id.
-    pub fn current_thread_activity_id() -> G {
-        activity::current().into()
-    }
-
-    /// Sets the thread's activity id and returns the one before.
-    pub fn set_current_thread_activity_id(value: &G) -> G {
-        activity::set((*value).into()).into()
-    }
-
-    /// A new activity id, unique on the machine until it restarts.
-    pub fn create_activity_id() -> G {
-        activity::create().into()
-    }
-
-    /// The id that a provider of this name has if it is not given another.
-    pub fn guid_from_name(name: &str) -> G {
-        Guid::from_provider_name(name).into()
-    }
-
     /// Options, none of them set.
     pub fn options() -> OptionsOf<G> {
         OptionsOf::new()
@@ -208,6 +188,8 @@ impl<G: Id> ProviderOf<G> {
         self.context.set_information(class, information)
     }
 }
+
+id_functions!(ProviderOf);
 
 impl<G: Id> fmt::Debug for ProviderOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,9 +11,9 @@ use traceweir_format::tracelogging::Traits;
 use traceweir_transport::ring::Block;
 
 use super::context::{Context, EnableFunction, boxed};
+use super::ids::id_functions;
 use super::types::Level;
 use super::values::Id;
-use crate::provider::activity;
 
 /// A provider of events that describe themselves; made by [`define_provider!`](crate::define_provider).
 pub type Provider = ProviderOf<Guid>;
@@ -67,26 +67,6 @@ impl<G> ProviderOf<G> {
 }
 
 impl<G: Id> ProviderOf<G> {
-    /// The thread's activity id.
-    pub fn current_thread_activity_id() -> G {
-        activity::current().into()
-    }
-
-    /// Sets the thread's activity id and returns the one before.
-    pub fn set_current_thread_activity_id(value: &G) -> G {
-        activity::set((*value).into()).into()
-    }
-
-    /// A new activity id, unique on the machine until it restarts.
-    pub fn create_activity_id() -> G {
-        activity::create().into()
-    }
-
-    /// The id that a provider of this name has if it is not given another.
-    pub fn guid_from_name(name: &str) -> G {
-        Guid::from_provider_name(name).into()
-    }
-
     /// Registers it: a Win32 status, 0 for success, after which it has its traits. A daemon that appears later is told.
     ///
     /// # Safety
@@ -117,6 +97,8 @@ impl<G: Id> ProviderOf<G> {
         unsafe { self.context.register(self.id.into(), self.traits, Some(boxed(callback, context))) }
     }
 }
+
+id_functions!(ProviderOf);
 
 impl<G: Id> fmt::Debug for ProviderOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

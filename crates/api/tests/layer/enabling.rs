@@ -98,6 +98,36 @@ fn without_any_session_the_level_is_off_soon_and_log_is_not_shut_out() {
     });
 }
 
+/// Threads of this process that belong to layers.
+fn threads_of_layers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim_end() == "traceweir-layer").count()
+}
+
+#[test]
+fn a_program_of_many_subscribers_has_one_thread_for_their_layers_and_soon_none() {
+    alone(
+        "enabling::a_program_of_many_subscribers_has_one_thread_for_their_layers_and_soon_none",
+        |_folder| {
+            for _ in 0..300 {
+                let layer = LayerBuilder::new(NAME).build().unwrap();
+                tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || say(0));
+                assert!(threads_of_layers() <= 1);
+            }
+            assert_eq!(threads_of_layers(), 1);
+            install(LayerBuilder::new(NAME));
+            until("the last of them to settle", || LevelFilter::current() == LevelFilter::OFF);
+            until("the thread to end", || threads_of_layers() == 0);
+            // And the next one starts again.
+            let another = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
+            let _guard = tracing::subscriber::set_default(another);
+            assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
+            until("the next one to settle", || LevelFilter::current() == LevelFilter::OFF);
+        },
+    );
+}
+
 #[test]
 fn a_session_of_a_daemon_turns_a_running_program_on_and_off() {
     alone("enabling::a_session_of_a_daemon_turns_a_running_program_on_and_off", |folder| {
@@ -233,5 +263,75 @@ fn sessions_that_come_and_go_disturb_no_thread_that_writes() {
         assert_eq!(SHOWN.load(Ordering::Relaxed), before + 2);
         let seen = recording.events();
         assert_eq!(seen.iter().filter(|e| e.field("n") == Some("U64(7)")).count(), 2);
+    });
+}
+
+#[test]
+fn subscribers_end_while_sessions_come_and_their_spans_live() {
+    alone("enabling::subscribers_end_while_sessions_come_and_their_spans_live", |folder| {
+        let recording = Recording::of(folder, &[]);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    recording.session.enable(provider(), &params(4, 0)).unwrap();
+                    recording.session.disable(provider()).unwrap();
+                }
+            });
+            for _ in 0..200 {
+                let layer = LayerBuilder::new(NAME).build().unwrap();
+                let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+                let others = subscriber.clone();
+                let writer = scope.spawn(move || tracing::dispatcher::with_default(&others, || say(1)));
+                let make = || tracing::info_span!("outlives", late = tracing::field::Empty);
+                let span = tracing::dispatcher::with_default(&subscriber, make);
+                drop(subscriber);
+                span.record("late", 1);
+                span.in_scope(|| say(2));
+                drop(span);
+                writer.join().unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        recording.session.enable(provider(), &params(4, 0)).unwrap();
+        // Nothing that they left behind is in the way of the next one.
+        install(LayerBuilder::new(NAME));
+        tracing::error!(name: "last", n = 1);
+        assert_eq!(recording.events().iter().filter(|e| e.name == "last").count(), 1);
+    });
+}
+
+/// Writes when its thread ends.
+struct Farewell;
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        tracing::info_span!("farewell").in_scope(|| info!(name: "last words", n = 1));
+    }
+}
+
+#[test]
+fn a_thread_may_write_while_its_own_memory_goes() {
+    thread_local! {
+        static LAST: Farewell = const { Farewell };
+    }
+    alone("enabling::a_thread_may_write_while_its_own_memory_goes", |folder| {
+        let seen = crate::recorded(folder, || {
+            // What was made first goes last: once the layer's memory of the thread is there before, once behind.
+            std::thread::spawn(|| {
+                info!(name: "first", n = 1);
+                LAST.with(|_| ());
+            })
+            .join()
+            .unwrap();
+            std::thread::spawn(|| {
+                LAST.with(|_| ());
+                info!(name: "first", n = 1);
+            })
+            .join()
+            .unwrap();
+        });
+        let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names, ["first", "farewell", "last words", "farewell"].repeat(2));
     });
 }

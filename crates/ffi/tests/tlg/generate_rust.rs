@@ -191,8 +191,11 @@ fn by_macro(event: &Declaration) -> String {
 
 /// The next field; of a structure, with its members.
 fn macro_field<'a>(rest: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
-    let Field { what, name, tag } = rest.next()?;
-    let tag = tag.map_or(String::new(), |t| format!(", tag({t})"));
+    let Field { what, name, tag, format_default } = rest.next()?;
+    let mut tag = tag.map_or(String::new(), |t| format!(", tag({t})"));
+    if *format_default {
+        tag += ", format(Default)";
+    }
     Some(match what {
         What::Struct(count) => {
             let members: Vec<_> = (0..*count).map_while(|_| macro_field(rest)).collect();
@@ -247,7 +250,7 @@ fn by_builder(event: &Declaration) -> String {
         event.last("id", 0),
         event.last("version", 0),
     );
-    for Field { what, name, tag } in &event.fields {
+    for Field { what, name, tag, .. } in &event.fields {
         let tag = tag.unwrap_or(0);
         let _ = match what {
             What::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),

@@ -20,11 +20,11 @@ use crate::recorded::{Recorded, TABLE, check_all_but_metadata, record_program};
 use crate::support::{Workshop, here, skip};
 use crate::table::{self, Declaration};
 
-/// Where the published macros take another number of bytes for the same tags.
+/// Where the published macros take another number of bytes for the same tags and formats.
 ///
 /// They write a field's tags wherever `tag(…)` stands, also where it is 0, and have a form of three bytes. The contract knows 1, 2 and 4 bytes; the published
-/// builder and this project have no other.
-const MACROS_DIFFER: [&str; 3] = ["EventTag6", "FieldTags0", "FieldTags6"];
+/// builder and this project have no other. In the same way they write the byte of `format(Default)`, which is 0.
+const MACROS_DIFFER: [&str; 4] = ["EventTag6", "FieldTags0", "FieldTags6", "FormatDefault"];
 /// Where the published builder does: it writes a field's tags in four bytes always, and an event's in the fewest.
 const BUILDER_DIFFERS: [&str; 4] = ["FieldTags1", "FieldTags2", "FieldTags3", "FieldTags4"];
 

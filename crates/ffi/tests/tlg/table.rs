@@ -18,6 +18,8 @@ pub(crate) struct Field {
     pub(crate) what: What,
     pub(crate) name: String,
     pub(crate) tag: Option<u32>,
+    /// Where a form can say so, that it is shown as its type says.
+    pub(crate) format_default: bool,
 }
 
 pub(crate) enum What {
@@ -56,7 +58,8 @@ fn field(line: &str) -> Field {
     let (what, name, rest) = (parts.next(), parts.next(), parts.next());
     let (Some(what), Some(name), Some(rest)) = (what, name, rest) else { panic!("{line} is no field") };
     let tag = rest.trim().strip_prefix("tag=").map(|t| t.parse().expect("a tag is a number"));
-    Field { what: self::what(what.trim()), name: name.to_owned(), tag }
+    let format_default = rest.trim() == "format=Default";
+    Field { what: self::what(what.trim()), name: name.to_owned(), tag, format_default }
 }
 
 fn what(word: &str) -> What {
