@@ -110,15 +110,17 @@ fn definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) 
 
 /// A manifest whose names were made to leave comments and literals.
 fn hostile() -> Manifest {
-    let hostile = r#"*/ int x; /* &quot; \ ??/ %1 // &#10;#error &lt;b&gt; `x` \"#;
+    let hostile = r#"     */ int x; /* &quot; \ ??/ %1 // &#10;#error &lt;b&gt; `x` \"#;
     let xml = format!(
-        r#"<instrumentationManifest><provider name="{hostile}" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}">
-        <keywords><keyword name="{hostile}" mask="1"/></keywords><tasks><task name="{hostile}" value="1" message="{hostile}"/></tasks>
+        r#"<instrumentationManifest><provider name="{hostile}" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}" symbol="int">
+        <keywords><keyword name="{hostile}" mask="1"/><keyword name="K" mask="2" symbol="for"/></keywords><tasks><task name="{hostile}" value="1" message="{hostile}"/></tasks>
         <maps><valueMap name="{hostile}"><map value="1" message="{hostile}"/></valueMap></maps>
         <templates><template tid="{hostile}"><data name="{hostile}" inType="win:UInt8" map="{hostile}"/>
-        <struct name="{hostile}"><data name="while" inType="win:AnsiString"/></struct></template></templates>
+        <struct name="{hostile}S"><data name="while" inType="win:AnsiString"/></struct></template></templates>
         <events><event value="1" symbol="while" template="{hostile}" message="{hostile}"/><event value="2" message="{hostile}"/></events>
-        </provider></instrumentationManifest>"#
+        </provider><provider name="{hostile}2" guid="{{11223344-5566-7788-99aa-bbccddeeff01}}">
+        <maps><valueMap name="{hostile}"><map value="2" message="{hostile}"/><map value="3" message="{hostile}"/></valueMap></maps>
+        <events><event value="2"/></events></provider></instrumentationManifest>"#
     );
     Manifest::parse("hostile \\.man", xml.as_bytes(), "en-US").unwrap()
 }
@@ -272,7 +274,8 @@ fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
     run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
     let (program, file) = (target().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
-    daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&program)]).expect(0);
+    let by_name = ["record", "--manifest", text(&program), "-p", "Example-Greenhouse:Climate|Water"];
+    daemon.weir(by_name.iter().chain(&["-o", text(&file), "--", text(&program)])).expect(0);
     let dump = weir(["dump", text(&file)]).expect(0).text();
     assert!(dump.contains("Example-Greenhouse/Measured"), "{dump}");
     let messages = weir(["dump", "--format", "jsonl", text(&file)]).expect(0).text();

@@ -1,13 +1,14 @@
-//! Manifests in XML, given as a file, sent in chunks, and compiled.
+//! Manifests in XML, given as a file, sent in chunks, compiled, and made into code.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use traceweir_build::{COptions, Manifest};
 use traceweir_decode::source::messages::MessageTable;
 use traceweir_decode::source::{Known, manifest, wevt};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::{Guid, Record};
-use traceweir_fuzz::{Decoding, Render};
+use traceweir_fuzz::{Decoding, Render, check_c, check_rust};
 
 /// What can be compiled is read back, all of it.
 fn compile(data: &[u8]) {
@@ -20,8 +21,20 @@ fn compile(data: &[u8]) {
     assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == events(n)));
 }
 
+/// What can be compiled becomes code that no name or text has left its place in.
+fn generate(data: &[u8]) {
+    let Ok(manifest) = Manifest::parse("fuzz.man", data, "en-US") else { return };
+    check_c(&manifest.c_header(&COptions::default()));
+    let (Ok(module), Ok(resource)) = (manifest.rust_module("fuzz.etw"), manifest.c_resource()) else {
+        return;
+    };
+    check_rust(&module, manifest.providers().len());
+    check_c(&resource);
+}
+
 fuzz_target!(|data: &[u8]| {
     compile(data);
+    generate(data);
     let Ok(providers) = manifest::parse(data) else { return };
     let mut render = Render::default();
     for provider in &providers {

@@ -7,8 +7,10 @@
 //! A target finds more than panics: output that is not JSON, more values than a payload can hold, bytes that were read
 //! twice or not at all, a single allocation that no input of this size justifies.
 
+mod code;
 mod limit;
 mod render;
 pub mod schema;
 
+pub use code::{check_c, check_rust};
 pub use render::{Decoding, Render};

@@ -54,7 +54,8 @@ pub(crate) fn comment(text: &str) -> String {
             c => out.push(c),
         }
     }
-    out.trim_end().to_owned()
+    // Behind four blanks a doc comment would be a program, which tests of documentation run.
+    out.trim().to_owned()
 }
 
 /// A literal of both languages for a text.
@@ -70,4 +71,30 @@ pub(crate) fn literal(text: &str, escape: impl Fn(u32) -> String) -> String {
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_stay_comments_of_one_line() {
+        for (text, expected) in [
+            ("*/ int x; /*", "·/ int x; /·"),
+            ("a\\", "a/"),
+            ("a\r\n#error\u{2028}b", "a  #error b"),
+            ("     panic!()  ", "panic!()"),
+            ("??/", "? /"),
+            ("\u{202E}x", "x"),
+            ("```[`x`](y)", "'''''x''(y)"),
+        ] {
+            assert_eq!(comment(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_leaves_a_literal() {
+        let escaped = literal("\"\\\n?é~", |c| format!("<{c:x}>"));
+        assert_eq!(escaped, "\"<22><5c><a><3f><e9>~\"");
+    }
 }

@@ -18,21 +18,33 @@ impl Event<'_> {
     }
 }
 
-/// The events of a provider; those without a symbol are called by their numbers.
-pub(crate) fn events(provider: &ProviderDefinition) -> Vec<Event<'_>> {
+/// The symbols that a manifest gives itself, which no name may become that code makes up. A manifest has each for one thing only.
+pub(crate) fn symbols(providers: &[ProviderDefinition]) -> Taken {
     let mut taken = Taken::default();
-    let symbol = |definition: &EventDefinition| {
+    for provider in providers {
+        let events = provider.events.iter().filter_map(|event| event.event.schema.names.event.as_deref());
+        let names = tables(provider).into_iter().flat_map(|(_, names)| names);
+        let entries = provider.maps.iter().flat_map(|map| &map.entries);
+        let all = events
+            .chain(provider.symbol.as_deref())
+            .chain(names.filter_map(|name| name.symbol.as_deref()))
+            .chain(entries.filter_map(|(_, _, symbol)| symbol.as_deref()));
+        all.for_each(|symbol| taken.take(symbol));
+    }
+    taken
+}
+
+/// The events of a provider; those without a symbol are called by their numbers, and differently from what is `taken`.
+pub(crate) fn events<'m>(provider: &'m ProviderDefinition, taken: &mut Taken) -> Vec<Event<'m>> {
+    let mut symbol = |definition: &EventDefinition| {
         let descriptor = &definition.event.descriptor;
-        definition.event.schema.names.event.as_deref().map_or_else(
-            || match descriptor.version {
-                0 => format!("Event{}", descriptor.id),
-                version => format!("Event{}_V{version}", descriptor.id),
-            },
-            str::to_owned,
-        )
+        match (definition.event.schema.names.event.as_deref(), descriptor.version) {
+            (Some(symbol), _) => symbol.to_owned(),
+            (None, 0) => taken.unique(format!("Event{}", descriptor.id)),
+            (None, version) => taken.unique(format!("Event{}_V{version}", descriptor.id)),
+        }
     };
-    let named = provider.events.iter().map(|definition| (definition, symbol(definition)));
-    named.map(|(definition, symbol)| Event { definition, symbol: taken.unique(symbol) }).collect()
+    provider.events.iter().map(|definition| Event { definition, symbol: symbol(definition) }).collect()
 }
 
 /// The tables of names that become constants: what they are called, their entries.

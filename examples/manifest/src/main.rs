@@ -7,7 +7,7 @@
 //!
 //! ```sh
 //! cargo build -p traceweir-example-manifest
-//! weir record -p Example-Greenhouse -o greenhouse.etl -- target/debug/traceweir-example-manifest
+//! weir record --manifest examples/manifest/greenhouse.man -p Example-Greenhouse -o greenhouse.etl -- target/debug/traceweir-example-manifest
 //! weir dump greenhouse.etl        # decoded, though nothing was registered: the trace names the program
 //! ```
 

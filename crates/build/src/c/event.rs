@@ -10,6 +10,8 @@ use crate::plan::{Event, Form, form_of};
 const MAX_BLOCKS: usize = 128;
 
 /// A field as the function has it: its parameters, and the blocks they become.
+///
+/// A parameter is called `Arg_` and the field: else a field would hide a descriptor or a function of the same name, or be a macro.
 struct Parameter {
     declared: String,
     /// What is put into blocks; `@` stands for the block.
@@ -83,8 +85,8 @@ fn write_function(
 
 fn parameters(fields: &[Field]) -> Vec<Parameter> {
     let mut taken = Taken::default();
-    let _ = ["McActivity", "McRelated", "McData"].map(|name| taken.unique(name.to_owned()));
-    let names: Vec<String> = fields.iter().map(|field| taken.unique(c_name(&field.name))).collect();
+    let names: Vec<String> =
+        fields.iter().map(|field| taken.unique(format!("Arg_{}", c_name(&field.name)))).collect();
     let name_of = |index: u16| names.get(usize::from(index)).cloned().unwrap_or_default();
     let mut parameters = Vec::with_capacity(fields.len());
     for (field, name) in fields.iter().zip(&names) {

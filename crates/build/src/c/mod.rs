@@ -14,6 +14,7 @@
 
 mod event;
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition};
@@ -40,13 +41,39 @@ pub(crate) fn header(manifest: &Manifest, options: &COptions) -> String {
     code.line("");
     COMMON.lines().for_each(|line| code.line(line));
     let mut taken = Taken::default();
+    let mut symbols = Symbols { taken: plan::symbols(manifest.providers()), defined: HashSet::new() };
     for provider in manifest.providers() {
         let name = taken.unique(c_name(provider.name.as_deref().unwrap_or_default()));
-        write_provider(&mut code, provider, &name, options);
+        write_provider(&mut code, provider, &name, options, &mut symbols);
     }
     code.line("");
     code.line(format!("#endif /* {guard} */"));
     code.finish()
+}
+
+/// The names of a header, which has one place for all.
+struct Symbols {
+    taken: Taken,
+    /// Constants of the manifest that stand in the header already: a manifest may name the same number twice.
+    defined: HashSet<String>,
+}
+
+impl Symbols {
+    /// Writes a constant: as the manifest calls it, else as it is called in `otherwise`.
+    fn constant(
+        &mut self,
+        code: &mut Code,
+        symbol: Option<&str>,
+        otherwise: impl FnOnce() -> String,
+        value: &str,
+    ) {
+        let name = match symbol {
+            Some(symbol) if !self.defined.insert(symbol.to_owned()) => return,
+            Some(symbol) => c_name(symbol),
+            None => self.taken.unique(otherwise()),
+        };
+        code.line(format!("#define {name} {value}"));
+    }
 }
 
 /// The text of the file with the resource.
@@ -81,8 +108,15 @@ pub(crate) fn resource(manifest: &Manifest, bytes: &[u8]) -> String {
     code.finish()
 }
 
-fn write_provider(code: &mut Code, provider: &ProviderDefinition, name: &str, options: &COptions) {
-    let symbol = provider.symbol.clone().unwrap_or_else(|| format!("{name}_ProviderId"));
+fn write_provider(
+    code: &mut Code,
+    provider: &ProviderDefinition,
+    name: &str,
+    options: &COptions,
+    symbols: &mut Symbols,
+) {
+    let own = provider.symbol.as_deref().map(c_name);
+    let symbol = own.unwrap_or_else(|| symbols.taken.unique(format!("{name}_ProviderId")));
     code.line("");
     code.line(format!(
         "/* Provider {} {{{}}} */",
@@ -92,16 +126,16 @@ fn write_provider(code: &mut Code, provider: &ProviderDefinition, name: &str, op
     code.line(format!("static const GUID {symbol} __attribute__((unused)) = {};", guid(&provider.id)));
     let prefix = constant(name);
     for (what, names) in plan::tables(provider) {
-        write_constants(code, what, names, &prefix);
+        write_constants(code, what, names, &prefix, symbols);
     }
-    write_maps(code, &provider.maps, &prefix);
-    let context = format!("{name}_Context");
+    write_maps(code, &provider.maps, &prefix, symbols);
+    let context = symbols.taken.unique(format!("{name}_Context"));
     code.line("");
     code.line(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
     code.line(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
     code.line(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
     code.line(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
-    for event in plan::events(provider) {
+    for event in plan::events(provider, &mut symbols.taken) {
         event::write(code, &event, &context, &options.prefix);
     }
 }
@@ -118,27 +152,23 @@ fn guid(id: &Guid) -> String {
     )
 }
 
-fn write_constants(code: &mut Code, what: &str, names: &[Name], prefix: &str) {
-    let mut taken = Taken::default();
+fn write_constants(code: &mut Code, what: &str, names: &[Name], prefix: &str, symbols: &mut Symbols) {
     for name in names {
-        let symbol = name.symbol.clone();
-        let symbol =
-            symbol.unwrap_or_else(|| format!("{prefix}_{}_{}", constant(what), constant(&name.name)));
+        let otherwise = || format!("{prefix}_{}_{}", constant(what), constant(&name.name));
         let ending = if what == "keyword" { "ull" } else { "" };
-        let text = comment(name.display());
-        code.line(format!("#define {} {:#x}{ending} /* {text} */", taken.unique(symbol), name.value));
+        let value = format!("{:#x}{ending} /* {} */", name.value, comment(name.display()));
+        symbols.constant(code, name.symbol.as_deref(), otherwise, &value);
     }
 }
 
-fn write_maps(code: &mut Code, maps: &[MapDefinition], prefix: &str) {
+fn write_maps(code: &mut Code, maps: &[MapDefinition], prefix: &str, symbols: &mut Symbols) {
     for map in maps {
         let map_name = map.symbol.clone().unwrap_or_else(|| format!("{prefix}_{}", constant(&map.map.name)));
         code.line(format!("/* Map {} */", comment(&map.map.name)));
-        let mut taken = Taken::default();
         for (value, text, symbol) in &map.entries {
             let own = || text.as_deref().map_or_else(|| format!("VALUE_{value}"), constant);
-            let symbol = symbol.clone().unwrap_or_else(|| format!("{map_name}_{}", own()));
-            code.line(format!("#define {} {value:#x}u", taken.unique(symbol)));
+            let otherwise = || format!("{map_name}_{}", own());
+            symbols.constant(code, symbol.as_deref(), otherwise, &format!("{value:#x}u"));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The functions of one event.
 //!
-//! Statements follow the payload: each field is put behind the one before. `n3` is the count or length that field 3 holds.
+//! Statements follow the payload: each field is put behind the one before. `n3_` is the count or length that field 3 holds, `s0_` the structure that
+//! is written. No name of a field becomes an argument with such an ending.
 
 use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
 
@@ -99,16 +100,16 @@ impl Scope<'_> {
     fn write(&self, code: &mut Code) {
         for (index, field) in (self.first..).zip(self.fields) {
             if field.referenced && field.count == Count::One {
-                code.line(format!("let n{index} = {};", self.size(index)));
+                code.line(format!("let n{index}_ = {};", self.size(index)));
             }
         }
         for (index, field) in (self.first..).zip(self.fields) {
             match (measured_by(self.fields, self.first, index), form_of(field)) {
                 (Some(_), Some(Form::Number(ty, _))) => {
-                    code.line(format!("let number: {ty} = payload.number(n{index});"));
+                    code.line(format!("let number: {ty} = payload.number(n{index}_);"));
                     code.line("payload.put(&number.to_le_bytes());");
                 }
-                (Some(_), _) => code.line(format!("payload.put(&n{index}.to_le_bytes());")),
+                (Some(_), _) => code.line(format!("payload.put(&n{index}_.to_le_bytes());")),
                 (None, _) => self.field(code, index, field),
             }
         }
@@ -130,7 +131,7 @@ impl Scope<'_> {
     fn field(&self, code: &mut Code, index: usize, field: &Field) {
         let value = self.access(index);
         if let Count::Field(count) = field.count {
-            code.line(format!("payload.agree({value}.len() == n{count});"));
+            code.line(format!("payload.agree({value}.len() == n{count}_);"));
         }
         let Kind::Struct { first, members } = field.kind else {
             let Some(form) = form_of(field) else { return };
@@ -143,7 +144,7 @@ impl Scope<'_> {
             return;
         };
         let fields = self.schema.members(first, members);
-        let (element, names) = (format!("s{}", self.depth), member_names(fields));
+        let (element, names) = (format!("s{}_", self.depth), member_names(fields));
         let of = format!("{element}.");
         let depth = self.depth.saturating_add(1);
         let inner = Scope { schema: self.schema, fields, first: first.into(), names: &names, of: &of, depth };
@@ -160,7 +161,7 @@ impl Scope<'_> {
         let size = match length {
             Length::Natural => None,
             Length::Fixed(n) => Some(n.to_string()),
-            Length::Field(index) => Some(format!("n{index}")),
+            Length::Field(index) => Some(format!("n{index}_")),
         };
         code.line(match (form, size) {
             (Form::Number(..) | Form::Pointer | Form::FileTime, _) => {

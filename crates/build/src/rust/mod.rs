@@ -60,7 +60,7 @@ fn rust_literal(text: &str) -> String {
 }
 
 fn write_provider(code: &mut Code, provider: &ProviderDefinition) {
-    let events = plan::events(provider);
+    let events = plan::events(provider, &mut plan::symbols(std::slice::from_ref(provider)));
     let structures = Structures::write(code, provider);
     code.line("/// The registered provider; unregistered on drop.");
     code.line("#[derive(Debug)]");
@@ -70,7 +70,7 @@ fn write_provider(code: &mut Code, provider: &ProviderDefinition) {
         let mut taken = Taken::default();
         let _ = ["register", "register_with", "provider"].map(|name| taken.unique(name.to_owned()));
         for (event, constant) in events.iter().zip(event_constants(&events)) {
-            let name = taken.unique(snake(&event.symbol));
+            let name = taken.unique_with(snake(&event.symbol), &["", "_enabled", "_transfer"]);
             event::write(code, event, &name, &constant, &structures);
         }
     });

@@ -1,6 +1,6 @@
 //! The types of arguments, and a type for each structure of a template.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
 use traceweir_decode::source::manifest::ProviderDefinition;
@@ -21,13 +21,12 @@ impl Structures {
         let mut structures = Self::default();
         let mut taken = Taken::default();
         taken.unique("Provider".to_owned());
-        let mut done = Vec::new();
+        let mut done = HashSet::new();
         for event in &provider.events {
             let Some(template) = event.template.as_deref() else { continue };
-            if done.contains(&template) {
+            if !done.insert(template) {
                 continue;
             }
-            done.push(template);
             let schema = &event.event.schema;
             let is_struct = |field: &Field| matches!(field.kind, Kind::Struct { .. });
             for (index, field) in schema.fields().iter().enumerate().filter(|(_, field)| is_struct(field)) {

@@ -9,7 +9,8 @@
 //!
 //! A decoder reads what it can; a compiler must refuse what would make events that nobody can read. So this is
 //! stricter than [`parse`](super::parse): texts and maps that are referred to must exist, ids and symbols are
-//! given once, symbols are identifiers, types are those of manifests, bytes have a length.
+//! given once, symbols are identifiers, types are those of manifests, bytes have a length. [`rules`](super::rules)
+//! has those that can be told from the definitions as written.
 //!
 //! Events of a channel get the keyword bit that the message compiler reserves for it: the highest for the
 //! first channel of the manifest, the next lower for the next.
@@ -28,13 +29,16 @@ use super::layout::{Layout, lay_out};
 use super::raw::{self, Manifest, Provider, Shape, Strings};
 use super::reader::MAX_MISTAKES;
 use super::resolve::{Budget, Context, Tables, maps, without_prefix};
-use super::{MAX_BYTES, invalid, reader};
+use super::{MAX_BYTES, invalid, reader, rules};
 use crate::Error;
-use crate::schema::ValueMap;
+use crate::schema::{Count, Length, ValueMap};
 use crate::source::provider::EventSchema;
 
 /// The most channels of a provider: each takes one of the bits that are reserved for them.
 const MAX_CHANNELS: usize = 8;
+
+/// The culture whose texts are taken where nobody asks for another; a manifest may be without.
+const USUAL_CULTURE: &str = "en-US";
 
 /// What is wrong with a manifest, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,7 +133,12 @@ pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>,
     let document = Document::decode(xml).map_err(in_bytes)?;
     let mut mistakes = Vec::new();
     let providers = match reader::read_all(&document.text, culture, &mut mistakes) {
-        Ok(manifest) => define(&manifest, xml.len(), &mut mistakes),
+        Ok(manifest) => {
+            if !manifest.has_culture && !culture.eq_ignore_ascii_case(USUAL_CULTURE) {
+                mistakes.push(invalid(0, format!("there are no texts of culture {culture}")));
+            }
+            define(&manifest, xml.len(), &mut mistakes)
+        }
         Err(error) => {
             mistakes.push(error);
             Vec::new()
@@ -162,6 +171,7 @@ fn place(error: Error, text_before: impl Fn(u64) -> String) -> Mistake {
 fn define(manifest: &Manifest, size: usize, mistakes: &mut Vec<Error>) -> Vec<ProviderDefinition> {
     let mut budget = Budget::new(size);
     let mut definer = Definer { strings: &manifest.strings, mistakes };
+    rules::check(manifest, &mut |offset, why| definer.wrong(offset, why));
     manifest.providers.iter().map(|provider| definer.provider(provider, &mut budget)).collect()
 }
 
@@ -194,6 +204,10 @@ impl Definer<'_> {
                 self.note(error);
                 Layout { fields: Vec::new(), top: 0 }
             });
+            if let Some((name, size)) = sized_by_array(&layout) {
+                let why = format!("field {size}, the count or length of {name}, is an array itself");
+                self.wrong(template.offset, why);
+            }
             if templates.insert(&template.id, layout).is_some() {
                 self.wrong(template.offset, format!("template {} is defined twice", template.id));
             }
@@ -226,16 +240,13 @@ impl Definer<'_> {
         channels: &[Name],
         budget: &mut Budget,
     ) -> Vec<EventDefinition> {
-        let (mut ids, mut symbols) = (HashSet::new(), HashSet::new());
+        let mut ids = HashSet::new();
         let mut events = Vec::with_capacity(context.provider.events.len());
         for raw in &context.provider.events {
             if !ids.insert((raw.id, raw.version)) {
                 self.wrong(raw.offset, format!("event {} version {} is defined twice", raw.id, raw.version));
             }
             self.symbol(raw.offset, raw.symbol.as_deref());
-            if let Some(symbol) = raw.symbol.as_deref().filter(|symbol| !symbols.insert(*symbol)) {
-                self.wrong(raw.offset, format!("symbol {symbol} names two events"));
-            }
             self.message(raw.offset, raw.message.as_deref());
             match context.event(raw, budget) {
                 Ok(mut event) => {
@@ -301,6 +312,7 @@ impl Definer<'_> {
         for channel in &provider.channels {
             if names.len() == MAX_CHANNELS {
                 self.wrong(channel.offset, "a provider has at most eight channels");
+                break;
             }
             self.symbol(channel.offset, channel.symbol.as_deref());
             self.message(channel.offset, channel.message.as_deref());
@@ -375,6 +387,20 @@ impl Definer<'_> {
     }
 }
 
+/// A field whose count or length is a field that stands there more than once, and that field.
+fn sized_by_array(layout: &Layout) -> Option<(&str, &str)> {
+    layout.fields.iter().find_map(|field| {
+        let (count, length) = (field.count, field.length);
+        let counted = if let Count::Field(index) = count { Some(index) } else { None };
+        let measured = if let Length::Field(index) = length { Some(index) } else { None };
+        let sizes = counted.into_iter().chain(measured);
+        let array = sizes
+            .filter_map(|index| layout.fields.get(usize::from(index)))
+            .find(|f| f.count != Count::One)?;
+        Some((&*field.name, &*array.name))
+    })
+}
+
 /// The keyword bit of the channel that stands at a place of the list.
 fn channel_bit(place: usize) -> u64 {
     u32::try_from(place).ok().and_then(|place| (1_u64 << 63).checked_shr(place)).unwrap_or(0)
@@ -426,7 +452,7 @@ mod tests {
         assert!(
             mistakes(&"<events><event/></events>\n".repeat(5000)).len() <= MAX_MISTAKES.saturating_add(1)
         );
-        assert_eq!(mistakes("\n<a>\n</b>")[0].0, 5);
+        assert_eq!(mistakes("\n<x:a>\n</b>")[0].0, 5);
         let utf16: Vec<u8> =
             [0xFF, 0xFE].into_iter().chain("<a>\n\n</b>".encode_utf16().flat_map(u16::to_le_bytes)).collect();
         assert_eq!(definitions(&utf16, "en-US").unwrap_err()[0].line, 3);

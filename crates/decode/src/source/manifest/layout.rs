@@ -156,11 +156,11 @@ fn narrow(index: usize) -> u16 {
 }
 
 /// Types whose size a length decides; for others a length is meaningless.
-fn has_length(input: InType) -> bool {
+pub(super) fn has_length(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
 }
 
-fn is_integer(input: InType) -> bool {
+pub(super) fn is_integer(input: InType) -> bool {
     matches!(
         input,
         InType::INT8

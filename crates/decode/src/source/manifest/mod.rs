@@ -44,6 +44,7 @@ mod layout;
 mod raw;
 mod reader;
 mod resolve;
+mod rules;
 mod tag;
 #[cfg(test)]
 mod tests;

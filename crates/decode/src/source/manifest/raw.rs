@@ -12,6 +12,8 @@ use traceweir_format::spec::types::{InType, OutType};
 pub(super) struct Manifest {
     pub(super) providers: Vec<Provider>,
     pub(super) strings: Strings,
+    /// Whether it has texts of the culture that is preferred.
+    pub(super) has_culture: bool,
 }
 
 #[derive(Default)]
@@ -120,12 +122,13 @@ pub(super) struct Strings {
 }
 
 impl Strings {
-    /// Adds a text of a culture, which is the preferred one or not.
-    pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) {
-        let replace = self.texts.get(&id).is_none_or(|(known, _)| preferred && !known);
-        if replace {
+    /// Adds a text of a culture, which is the preferred one or not; the first of a culture stays. Says whether the preferred culture had one.
+    pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) -> bool {
+        let known = self.texts.get(&id).map(|(known, _)| *known);
+        if known.is_none_or(|known| preferred && !known) {
             self.texts.insert(id, (preferred, text.into()));
         }
+        preferred && known == Some(true)
     }
 
     /// Whether a message attribute refers to a text that no table has.

@@ -93,6 +93,39 @@ fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
     collector.finish(as_offset(text.len()))
 }
 
+/// Whether manifests have such an element in a place; of the places outside of providers nothing is said.
+fn may_be_in(parent: Place, name: &str) -> bool {
+    match parent {
+        Place::Provider => matches!(
+            name,
+            "levels"
+                | "tasks"
+                | "opcodes"
+                | "keywords"
+                | "channels"
+                | "maps"
+                | "templates"
+                | "events"
+                | "filters"
+                | "namedQueries"
+        ),
+        Place::Levels => name == "level",
+        Place::Tasks => name == "task",
+        Place::Task => matches!(name, "opcodes" | "events"),
+        Place::TaskOpcodes | Place::Opcodes => name == "opcode",
+        Place::Keywords => name == "keyword",
+        Place::Channels => matches!(name, "channel" | "importChannel"),
+        Place::Maps => matches!(name, "valueMap" | "bitMap" | "patternMaps"),
+        Place::Map => name == "map",
+        Place::Templates => name == "template",
+        Place::Template => matches!(name, "data" | "struct" | "UserData" | "binary"),
+        Place::Struct => matches!(name, "data" | "struct"),
+        Place::Events => name == "event",
+        Place::StringTable { .. } => name == "string",
+        Place::Outside | Place::Localization | Place::Resources { .. } | Place::Ignored => true,
+    }
+}
+
 /// What the XML reader complains of, without its advice to programmers.
 fn reason(error: &quick_xml::Error) -> String {
     match error {
@@ -125,12 +158,26 @@ impl Collector<'_> {
     fn start(&mut self, start: &quick_xml::events::BytesStart<'_>, offset: u64) -> Result<()> {
         let place = match self.places.last().copied().unwrap_or(Place::Outside) {
             Place::Ignored => Place::Ignored,
-            parent => match Tag::new(start, offset).and_then(|tag| self.enter(parent, tag)) {
+            parent => match Tag::new(start, offset).and_then(|tag| self.judge(parent, tag)) {
                 Ok(place) => place,
                 Err(error) => self.forgive(error)?,
             },
         };
         self.open(place, offset)
+    }
+
+    /// Takes in an element. A decoder passes over what it does not know; for a compiler that is a slip of the pen, which would cost a field or an event.
+    fn judge(&mut self, parent: Place, tag: Tag<'_>) -> Result<Place> {
+        if self.mistakes.is_some() {
+            if !may_be_in(parent, tag.name) {
+                return Err(invalid(tag.offset, format!("element {} is not known in this place", tag.name)));
+            }
+            if let Some(attribute) = tag.unknown_attribute() {
+                let why = format!("element {} has no attribute {attribute} in manifests", tag.name);
+                return Err(invalid(tag.offset, why));
+            }
+        }
+        self.enter(parent, tag)
     }
 
     /// Notes a mistake where there is a list for them, and goes on without the element.
@@ -192,7 +239,9 @@ impl Collector<'_> {
             },
             (Place::Task, "opcodes") => Place::TaskOpcodes,
             (Place::Localization, "resources") => {
-                Place::Resources { preferred: tag.is("culture", self.culture.as_deref().unwrap_or("en-US")) }
+                let preferred = tag.is("culture", self.culture.as_deref().unwrap_or("en-US"));
+                self.manifest.has_culture |= preferred;
+                Place::Resources { preferred }
             }
             (Place::Resources { preferred }, "stringTable") => Place::StringTable { preferred },
             (Place::Outside | Place::Task | Place::Localization | Place::Resources { .. }, _) => {
@@ -212,7 +261,10 @@ impl Collector<'_> {
             Place::StringTable { preferred } => {
                 if tag.name == "string" {
                     let (id, text) = (tag.required("id")?, tag.required("value")?);
-                    self.manifest.strings.add(id, preferred, &text);
+                    let twice = format!("string {id} is defined twice");
+                    if self.manifest.strings.add(id, preferred, &text) && self.mistakes.is_some() {
+                        return Err(invalid(tag.offset, twice));
+                    }
                 }
                 Ok(Place::Ignored)
             }

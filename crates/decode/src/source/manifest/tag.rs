@@ -64,6 +64,32 @@ impl<'t> Tag<'t> {
         invalid(self.offset, format!("element {} has no attribute {name}", self.name))
     }
 
+    /// An attribute that events and fields do not have; those of other namespaces may be there.
+    pub(super) fn unknown_attribute(&self) -> Option<&'t str> {
+        let known: &[&str] = match self.name {
+            "event" => &[
+                "value",
+                "version",
+                "symbol",
+                "level",
+                "task",
+                "opcode",
+                "keywords",
+                "channel",
+                "template",
+                "message",
+                "notLogged",
+                "attributes",
+                "tags",
+            ],
+            "data" => &["name", "inType", "outType", "map", "count", "length", "tags"],
+            "struct" => &["name", "count", "tags"],
+            _ => return None,
+        };
+        let keys = self.attributes.iter().map(|(key, _)| *key);
+        keys.filter(|key| *key != "xmlns" && !key.contains(':')).find(|key| !known.contains(key))
+    }
+
     /// A number up to `most`, decimal or hexadecimal with `0x`.
     fn number(&self, name: &str, most: u64) -> Result<Option<u64>> {
         let Some(text) = self.get(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };

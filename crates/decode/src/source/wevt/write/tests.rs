@@ -156,7 +156,8 @@ fn field(xml: &mut String, index: usize, (input, output, count, length): Shape) 
     let _ = match count {
         0 => write!(xml, r#" count="3""#),
         1 => write!(xml, r#" count="N""#),
-        2 => write!(xml, r#" map="M""#),
+        // Integers alone have maps.
+        2 if matches!(input, 2..=9 | 14 | 18) => write!(xml, r#" map="M""#),
         _ => Ok(()),
     };
     let _ = match length {

@@ -1,0 +1,317 @@
+//! What manifests may say: the rules that a definition keeps by itself, or with others of its kind.
+//!
+//! | What | Rule |
+//! |---|---|
+//! | level | 16 to 255 |
+//! | opcode | 10 to 239 |
+//! | task | 1 to 65535 |
+//! | keyword | one bit, of the lower 48 |
+//! | channel | 16 to 255 where it has a value; its chid and its name are its own |
+//! | all of these, entries of maps | a value stands for one of them |
+//! | map | has entries |
+//! | field | a name of its own; a length if it is text or bytes, a map if it is an integer |
+//! | provider | an id and a name of its own |
+//! | symbol | in the whole manifest for one thing: an event, a provider, or one number |
+//!
+//! What is predefined may be declared again with its own value. A decoder asks for none of this.
+//!
+//! Source: Documented ("EventManifest Schema", "Defining Severity Levels", "Defining Tasks and Opcodes", "Defining Keywords Used to Classify Types of
+//! Events"); that values are given once, and symbols, is what makes the generated code and the names of numbers mean one thing.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::ops::RangeInclusive;
+
+use super::layout::{has_length, is_integer};
+use super::raw::{Channel, Definition, Field, Manifest, Map, Provider, Shape};
+use super::winmeta;
+
+/// What the message compiler makes of an event's symbol by putting something behind it.
+const ENDINGS: [&str; 3] = ["_value", "_AssumeEnabled", "_Activity"];
+
+/// Keywords of a provider are below the bits that are reserved.
+const KEYWORD_BITS: u64 = (1 << 48) - 1;
+
+/// Tells of every rule that a manifest breaks: where, and which.
+pub(super) fn check(manifest: &Manifest, wrong: &mut dyn FnMut(u64, String)) {
+    let mut rules = Rules { wrong };
+    let (mut ids, mut names) = (HashSet::new(), HashSet::new());
+    for provider in &manifest.providers {
+        let name = provider.name.as_deref().unwrap_or_default();
+        if !ids.insert(provider.id) || (!name.is_empty() && !names.insert(name)) {
+            rules.tell(provider.offset, format!("provider {name} {} is defined twice", provider.id));
+        }
+        rules.provider(provider);
+    }
+    rules.symbols(manifest);
+}
+
+struct Rules<'w> {
+    wrong: &'w mut dyn FnMut(u64, String),
+}
+
+impl Rules<'_> {
+    fn tell(&mut self, offset: u64, why: String) {
+        (self.wrong)(offset, why);
+    }
+
+    fn provider(&mut self, provider: &Provider) {
+        self.numbers("level", &provider.levels, winmeta::LEVELS, 16..=255);
+        self.numbers("opcode", &provider.opcodes, winmeta::OPCODES, 10..=239);
+        self.numbers("task", provider.tasks.iter().map(|task| &task.definition), winmeta::TASKS, 1..=0xFFFF);
+        for task in &provider.tasks {
+            self.numbers("opcode", &task.opcodes, winmeta::OPCODES, 10..=239);
+        }
+        self.numbers("keyword", &provider.keywords, winmeta::KEYWORDS, 1..=KEYWORD_BITS);
+        for keyword in provider.keywords.iter().filter(|keyword| keyword.value.count_ones() > 1) {
+            self.tell(
+                keyword.offset,
+                format!("keyword {}: its mask has more than one bit", keyword.name.trim()),
+            );
+        }
+        self.channels(&provider.channels);
+        provider.maps.iter().for_each(|map| self.map(map));
+        provider.templates.iter().for_each(|template| self.fields(&template.fields));
+    }
+
+    fn numbers<'d>(
+        &mut self,
+        what: &str,
+        definitions: impl IntoIterator<Item = &'d Definition>,
+        predefined: &[(&str, u64)],
+        range: RangeInclusive<u64>,
+    ) {
+        let mut values = HashMap::new();
+        for definition in definitions {
+            let (name, value) = (definition.name.trim(), definition.value);
+            if !range.contains(&value) && !predefined.contains(&(name, value)) {
+                let (least, most) = range.clone().into_inner();
+                let why = format!(
+                    "{what} {name}: {value:#x} is reserved, its value is from {least:#x} to {most:#x}"
+                );
+                self.tell(definition.offset, why);
+            }
+            self.once(&mut values, value, name, definition.offset, what);
+        }
+    }
+
+    /// Notes a value, and tells if another name has it.
+    fn once<'n, T: Hash + Eq>(
+        &mut self,
+        values: &mut HashMap<T, &'n str>,
+        value: T,
+        name: &'n str,
+        offset: u64,
+        what: &str,
+    ) {
+        if let Some(other) = values.insert(value, name) {
+            self.tell(offset, format!("{what} {name} has the value of {other}"));
+        }
+    }
+
+    fn channels(&mut self, channels: &[Channel]) {
+        let (mut ids, mut names, mut values) = (HashSet::new(), HashSet::new(), HashMap::new());
+        for channel in channels {
+            let name = channel.name.trim();
+            let is_new = channel.id.as_deref().is_none_or(|id| ids.insert(id.trim()));
+            if !names.insert(name) || !is_new {
+                self.tell(channel.offset, format!("channel {name} or its chid is defined twice"));
+            }
+            let Some(value) = channel.value else { continue };
+            if value < winmeta::FIRST_OWN_CHANNEL && !channel.imported {
+                self.tell(
+                    channel.offset,
+                    format!("channel {name}: {value:#x} is reserved, its value is from 0x10 to 0xff"),
+                );
+            }
+            self.once(&mut values, value, name, channel.offset, "channel");
+        }
+    }
+
+    fn map(&mut self, map: &Map) {
+        if map.entries.is_empty() {
+            self.tell(map.offset, format!("map {} has no entries", map.name));
+        }
+        let mut values = HashSet::new();
+        for entry in map.entries.iter().filter(|entry| !values.insert(entry.value)) {
+            self.tell(entry.offset, format!("map {} has value {:#x} twice", map.name, entry.value));
+        }
+    }
+
+    /// Nesting is bounded by the reader.
+    fn fields(&mut self, fields: &[Field]) {
+        let mut names = HashSet::new();
+        for field in fields {
+            let name = field.name.trim();
+            if !names.insert(name) {
+                self.tell(field.offset, format!("field {name} is defined twice"));
+            }
+            match &field.shape {
+                Shape::Struct(members) => self.fields(members),
+                Shape::Value { input, map, .. } => {
+                    if field.length.is_some() && !has_length(*input) {
+                        self.tell(
+                            field.offset,
+                            format!("field {name}: only text and win:Binary have a length"),
+                        );
+                    }
+                    if map.is_some() && !is_integer(*input) {
+                        self.tell(field.offset, format!("field {name}: only integers have a map"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// All symbols of a manifest are names of one C header.
+    fn symbols<'m>(&mut self, manifest: &'m Manifest) {
+        // What a symbol stands for: a number, which may be named twice, or something that is there once.
+        let mut known: HashMap<&'m str, Option<u64>> = HashMap::new();
+        let mut add = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
+            let Some((symbol, before)) = symbol.as_deref().map(|s| (s, known.insert(s, value))) else {
+                return;
+            };
+            if before.is_some_and(|before| value.is_none() || before != value) {
+                self.tell(offset, format!("symbol {symbol} is the name of something else already"));
+            }
+        };
+        for provider in &manifest.providers {
+            add(provider.offset, &provider.symbol, None);
+            let tasks = provider.tasks.iter();
+            let opcodes = provider.opcodes.iter().chain(tasks.clone().flat_map(|task| &task.opcodes));
+            let numbers = provider.levels.iter().chain(&provider.keywords).chain(opcodes);
+            for d in numbers.chain(tasks.map(|task| &task.definition)) {
+                add(d.offset, &d.symbol, Some(d.value));
+            }
+            provider.channels.iter().for_each(|c| add(c.offset, &c.symbol, c.value.map(u64::from)));
+            for entry in provider.maps.iter().flat_map(|map| &map.entries) {
+                add(entry.offset, &entry.symbol, Some(entry.value));
+            }
+            provider.events.iter().for_each(|event| add(event.offset, &event.symbol, None));
+        }
+        for event in manifest.providers.iter().flat_map(|provider| &provider.events) {
+            let Some(symbol) = event.symbol.as_deref() else { continue };
+            for made in ENDINGS
+                .map(|ending| format!("{symbol}{ending}"))
+                .iter()
+                .filter(|made| known.contains_key(made.as_str()))
+            {
+                self.tell(
+                    event.offset,
+                    format!("symbol {made} is what is made of event {symbol}; call one of them otherwise"),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::definitions;
+
+    fn mistakes(inside: &str) -> Vec<String> {
+        let xml = format!(
+            "<instrumentationManifest><provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">{inside}</provider></instrumentationManifest>"
+        );
+        definitions(xml.as_bytes(), "en-US").err().into_iter().flatten().map(|mistake| mistake.why).collect()
+    }
+
+    #[test]
+    fn each_rule_is_told_when_it_is_broken() {
+        for (inside, told) in [
+            ("<levels><level name='L' value='15'/></levels>", "0xf is reserved"),
+            (
+                "<levels><level name='L' value='16'/><level name='M' value='16'/></levels>",
+                "level M has the value of L",
+            ),
+            ("<opcodes><opcode name='O' value='9'/></opcodes>", "0x9 is reserved"),
+            ("<opcodes><opcode name='O' value='240'/></opcodes>", "0xf0 is reserved"),
+            ("<tasks><task name='T' value='0'/></tasks>", "0x0 is reserved"),
+            (
+                "<tasks><task name='T' value='1'><opcodes><opcode name='O' value='1'/></opcodes></task></tasks>",
+                "0x1 is reserved",
+            ),
+            ("<keywords><keyword name='K' mask='3'/></keywords>", "more than one bit"),
+            ("<keywords><keyword name='K' mask='0'/></keywords>", "is reserved"),
+            ("<keywords><keyword name='K' mask='0x1000000000000'/></keywords>", "is reserved"),
+            ("<channels><channel name='C' value='9'/></channels>", "is reserved"),
+            (
+                "<channels><channel chid='c' name='C'/><channel chid='c' name='D'/></channels>",
+                "defined twice",
+            ),
+            ("<maps><valueMap name='M'/></maps>", "no entries"),
+            (
+                "<maps><bitMap name='M'><map value='1' message='a'/><map value='1' message='b'/></bitMap></maps>",
+                "value 0x1 twice",
+            ),
+            (
+                "<templates><template tid='T'><data name='a' inType='win:Int8'/><data name='a' inType='win:Int8'/></template></templates>",
+                "field a is defined twice",
+            ),
+            (
+                "<templates><template tid='T'><data name='a' inType='win:Int8' length='4'/></template></templates>",
+                "have a length",
+            ),
+            (
+                "<templates><template tid='T'><data name='a' inType='win:Int8' count='2'/><data name='b' inType='win:Int8' count='a'/></template></templates>",
+                "is an array itself",
+            ),
+            (
+                "<maps><valueMap name='M'><map value='1' message='a'/></valueMap></maps><templates><template tid='T'><data name='a' inType='win:Float' map='M'/></template></templates>",
+                "have a map",
+            ),
+            (
+                "<templates><template tid='T'><dta name='a' inType='win:Int8'/></template></templates>",
+                "element dta is not known",
+            ),
+            ("<evnts/>", "element evnts is not known"),
+            ("<events><event value='1' keyword='K'/></events>", "no attribute keyword"),
+            (
+                "<tasks><task name='T' value='1' symbol='E'/></tasks><events><event value='1' symbol='E'/></events>",
+                "symbol E is the name",
+            ),
+            (
+                "<tasks><task name='T' value='1' symbol='S'/></tasks><opcodes><opcode name='O' value='11' symbol='S'/></opcodes>",
+                "symbol S is the name",
+            ),
+            (
+                "<events><event value='1' symbol='E'/><event value='2' symbol='E_Activity'/></events>",
+                "E_Activity is what is made of event E",
+            ),
+            ("</provider><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff01}'>", "provider P"),
+            (
+                "</provider><localization><resources culture='en-US'><stringTable><string id='a' value='x'/><string id='a' value='y'/></stringTable></resources></localization><provider name='Q' guid='{11223344-5566-7788-99aa-bbccddeeff01}'>",
+                "string a is defined twice",
+            ),
+        ] {
+            let found = mistakes(inside);
+            assert!(
+                found.len() == 1 && found.iter().all(|why| why.contains(told)),
+                "{inside}: {told}: {found:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_rules_allow_is_accepted() {
+        for inside in [
+            "<levels><level name='win:Error' value='2'/><level name='L' value='255'/></levels>",
+            "<opcodes><opcode name='win:Start' value='1'/><opcode name='O' value='10'/><opcode name='P' value='239'/></opcodes>",
+            "<tasks><task name='T' value='0xFFFF'><opcodes><opcode name='O' value='10'/></opcodes></task></tasks><opcodes><opcode name='P' value='10'/></opcodes>",
+            "<keywords><keyword name='K' mask='0x800000000000'/></keywords>",
+            "<channels><importChannel name='System'/><channel name='C' value='16'/></channels>",
+            "<tasks><task name='T' value='20' symbol='S'/></tasks><opcodes><opcode name='O' value='20' symbol='S'/></opcodes>",
+            "<templates><template tid='T'><data name='a' inType='win:Int8'/><struct name='s'><data name='a' inType='win:Int8'/></struct><UserData><x/></UserData></template></templates>",
+            "<events><event value='1' notLogged='true' xmlns:x='urn:x' x:y='z'/></events><filters><filter/></filters>",
+        ] {
+            assert_eq!(mistakes(inside), [] as [&str; 0], "{inside}");
+        }
+    }
+
+    #[test]
+    fn a_culture_that_is_asked_for_must_be_there() {
+        let xml = b"<instrumentationManifest><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff00}'/></instrumentationManifest>";
+        assert!(definitions(xml, "en-us").is_ok());
+        assert_eq!(definitions(xml, "de_DE").unwrap_err()[0].why, "there are no texts of culture de_DE");
+    }
+}

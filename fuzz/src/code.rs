@@ -1,0 +1,48 @@
+//! Whether generated code is what its generator meant: whatever names and texts a manifest has, they are inside literals, comments and
+//! identifiers.
+
+use proc_macro2::{TokenStream, TokenTree};
+
+/// A Rust module: it has tokens at all, and as many modules at its top as the manifest has providers, and nothing there but those and one static.
+pub fn check_rust(text: &str, providers: usize) {
+    let tokens: TokenStream = text.parse().unwrap_or_else(|e| panic!("no tokens: {e}\n{text}"));
+    let words: Vec<String> = tokens
+        .into_iter()
+        .filter_map(|token| if let TokenTree::Ident(word) = token { Some(word.to_string()) } else { None })
+        .collect();
+    assert_eq!(words.iter().filter(|word| *word == "mod").count(), providers, "{words:?}");
+    assert_eq!(words.iter().filter(|word| *word == "static").count(), 1, "{words:?}");
+    assert!(
+        ["fn", "impl", "use", "macro_rules"].iter().all(|item| !words.contains(&(*item).to_owned())),
+        "{words:?}"
+    );
+}
+
+/// A C file: comments end on their line, every directive is one that we write, and what is left is plain text with its braces closed.
+pub fn check_c(text: &str) {
+    let mut depth = 0_i64;
+    for line in text.lines() {
+        let code = without_comments(line);
+        assert!(code.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "{line}");
+        assert!(!code.ends_with('\\') && !code.contains("??"), "{line}");
+        if let Some(directive) = code.trim_start().strip_prefix('#') {
+            let known = ["include", "ifndef", "define", "endif", "if "];
+            assert!(known.iter().any(|word| directive.starts_with(word)), "{line}");
+        }
+        let count = |brace: char| i64::try_from(code.matches(brace).count()).expect("a short line");
+        depth += count('{') - count('}');
+        assert!(depth >= 0, "{line}");
+    }
+    assert_eq!(depth, 0);
+}
+
+/// What stands outside of comments, which end where they begin: on this line.
+fn without_comments(line: &str) -> String {
+    let mut code = String::new();
+    let mut rest = line;
+    while let Some((before, comment)) = rest.split_once("/*") {
+        code.push_str(before);
+        rest = comment.split_once("*/").unwrap_or_else(|| panic!("a comment that goes on: {line}")).1;
+    }
+    code + rest
+}
