@@ -84,6 +84,7 @@ enum _tlgOut {
     TlgOutFILETIME = 16,
     TlgOutSIGNED = 17,
     TlgOutUNSIGNED = 18,
+    TlgOutDATETIME_CULTURE_INSENSITIVE = 33,
     TlgOutUTF8 = 35,
     TlgOutPKCS7_WITH_TYPE_INFO = 36,
     TlgOutCODE_POINTER = 37,
