@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::compiler::{GCC, Workbench, compilers, cpp_compilers, sources};
-use crate::support::{expect_success, here};
+use crate::support::{Link, Workshop, expect_success, here};
 
 #[test]
 fn the_rules_hold_in_c_and_cpp() {
@@ -167,6 +167,31 @@ fn set_information_follows_its_mode() {
             let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
             let printed = expect_success(Command::new(program).arg(status));
             assert_eq!(printed.trim_end(), *expected, "{compiler:?} {flags:?}");
+        }
+    }
+}
+
+#[test]
+fn set_information_says_what_the_library_says_in_every_mode() {
+    let workshop = Workshop::new();
+    let nobody = Workbench::new();
+    for compiler in compilers() {
+        for mode in [None, Some("0"), Some("1"), Some("2")] {
+            for (kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
+                if compiler.cpp && link == Link::Static {
+                    continue; // The flag for the language would be for the library too.
+                }
+                let mode = mode.map(|mode| format!("-DTLG_HAVE_EVENT_SET_INFORMATION={mode}"));
+                let mut flags = vec![compiler.standards()[0]];
+                flags.extend(compiler.cpp.then_some("-xc++"));
+                flags.extend(mode.as_deref());
+                flags.extend(kernel.then_some("-D_KERNEL_MODE"));
+                let source = sources().join("information.c");
+                let program = workshop.build(compiler.program, &source, &flags, link);
+                let mut command = Command::new(program);
+                let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", nobody.path(".")));
+                assert_eq!(printed, "rows: 22\n", "{compiler:?} {flags:?} {link:?}");
+            }
         }
     }
 }
