@@ -155,6 +155,9 @@ struct _tlgModule_t {
 #define _TLG_PROVIDER_2_(...) _TLG_PROVIDER_2__(__VA_ARGS__)
 #define _TLG_PROVIDER_2__(storage, name, guid, kind, ...) _TLG_CAT(_TLG_PROVIDER, kind)(storage, name, guid, __VA_ARGS__)
 
+#define _TLG_PROVIDER_3(storage, name, guid, first, second) \
+    _TLG_STATIC_ASSERT(0, "a provider has one option at most: the group that it belongs to")
+
 #define _TLG_PROVIDER_tlgOPTION_GROUP(storage, name, guid, ...)                               \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a provider has no NUL inside");       \
     static const struct {                                                                     \

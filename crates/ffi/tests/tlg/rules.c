@@ -182,6 +182,15 @@ static void what_is_too_long_is_refused_and_not_cut(void) {
     CHECK(hook.payload_size == 0x10000);
 }
 
+#define BINARY TraceLoggingBinary("x", 1, "b")
+#define NINE(field) field, field, field, field, field, field, field, field, field
+
+static void an_event_has_up_to_128_blocks(void) {
+    TraceLoggingWrite(g_rules, "E", NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY));
+    CHECK(hook.blocks == 128 && hook.payload_size == 63 * 3);
+    CHECK(hook.types[0] == EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA && hook.types[1] == EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA);
+}
+
 static void packed_metadata_and_data_are_apart(void) {
     TraceLoggingWrite(g_rules, "E", TraceLoggingPackedMetadata(TlgInUINT8 | TlgInVcount, "a"),
                       TraceLoggingPackedMetadataEx(TlgInUINT16, TlgOutHEX, "b", "described"),
@@ -206,14 +215,19 @@ static void values_choose_their_type(void) {
     WCHAR wide[] = u"w";
     const WCHAR *const_wide = wide;
     char character = 'c';
+#ifdef __cplusplus
+    bool flag = true;
+#else
+    _Bool flag = 1;
+#endif
     const int const_int = 4;
     TraceLoggingWrite(g_rules, "I", TraceLoggingValue((signed char)1, "a"), TraceLoggingValue((unsigned char)1, "b"),
                       TraceLoggingValue((short)1, "c"), TraceLoggingValue((unsigned short)1, "d"), TraceLoggingValue(const_int),
                       TraceLoggingValue(1u, "f"), TraceLoggingValue(1L, "g"), TraceLoggingValue(1UL, "h"), TraceLoggingValue(1LL, "i"),
                       TraceLoggingValue(1ULL, "j"), TraceLoggingValue(1.0f, "k"), TraceLoggingValue(1.0, "l"),
-                      TraceLoggingValue(character, "m"));
-    CHECK(FIELDS("I", "a\0\3b\0\4c\0\5d\0\6const_int\0\7f\0\x08g\0\x09h\0\x0ai\0\x09j\0\x0ak\0\x0bl\0\x0cm\0\x84\2"));
-    CHECK(hook.payload_size == 1 + 1 + 2 + 2 + 4 + 4 + 8 * 4 + 4 + 8 + 1);
+                      TraceLoggingValue(character, "m"), TraceLoggingValue(flag));
+    CHECK(FIELDS("I", "a\0\3b\0\4c\0\5d\0\6const_int\0\7f\0\x08g\0\x09h\0\x0ai\0\x09j\0\x0ak\0\x0bl\0\x0cm\0\x84\2" "flag\0\x84\3"));
+    CHECK(hook.payload_size == 1 + 1 + 2 + 2 + 4 + 4 + 8 * 4 + 4 + 8 + 1 + 1);
     TraceLoggingWrite(g_rules, "S", TraceLoggingValue(guid, "a"), TraceLoggingValue(file_time, "b"), TraceLoggingValue(system_time, "c"),
                       TraceLoggingValue(&sid, "d"), TraceLoggingValue(const_sid, "e"), TraceLoggingValue(pointer, "f"),
                       TraceLoggingValue(const_pointer, "g", "described", 0x200000));
@@ -257,6 +271,7 @@ int main(int argc, char **argv) {
     a_name_is_the_source_text_of_the_value();
     null_strings_are_empty();
     what_is_too_long_is_refused_and_not_cut();
+    an_event_has_up_to_128_blocks();
     packed_metadata_and_data_are_apart();
     values_choose_their_type();
     tags_of_fields_keep_28_bits();
