@@ -177,7 +177,10 @@ fn a_registration_that_fails_says_so_as_the_mode_says_it() {
     for compiler in compilers() {
         for (flag, rows) in [
             ("-D_USER_MODE", [("0", "00000000"), ("8", "80070008"), ("1450", "800705aa"), ("5", "80070005")]),
-            ("-D_KERNEL_MODE", [("0", "00000000"), ("8", "c0000017"), ("1450", "c00705aa"), ("5", "c0000022")]),
+            (
+                "-D_KERNEL_MODE",
+                [("0", "00000000"), ("8", "c0000017"), ("1450", "c00705aa"), ("5", "c0000022")],
+            ),
         ] {
             let flags = [flag, "-DWITH_OVERRIDE", compiler.standards()[0]];
             let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
@@ -270,7 +273,10 @@ const REFUSED: &[(&str, &str)] = &[
         "no type for packed metadata",
     ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(26, \"n\"));", "no type for packed metadata"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedField(\"x\", 1, 16, \"n\"));", "no type for packed metadata"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedField(\"x\", 1, 16, \"n\"));",
+        "no type for packed metadata",
+    ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedFieldEx(\"x\", 1, 24, 1, \"n\"));",
         "no type for packed metadata",
