@@ -157,6 +157,21 @@ static void a_name_is_the_source_text_of_the_value(void) {
                       "at.text\0\x17&value\0\x8e\x0cp->text\0\x65\1\0\1&array[0]\0\7"));
 }
 
+static void names_of_a_program_are_its_own(void) {
+    UINT8 _tlg_at = 1, _tlg_data = 2, _tlg_provider = 3, _tlg_v1 = 4, _tlg_p2 = 5, _tlg_c3 = 6, _tlg = 7, _tlg_metadata = 8;
+    UINT8 provider = 9, event = 10, data = 11, at = 12, size = 13, metadata = 14, count = 15, activity = 16, related = 17;
+    UINT8 value = 18, pointer = 19, type = 20, name = 21, text = 22, in = 23, out = 24, tags = 25, level = 26, send = 27, how = 28, i = 29;
+#define U(v) TraceLoggingUInt8(v)
+    TraceLoggingWrite(g_rules, "E", U(_tlg_at), U(_tlg_data), U(_tlg_provider), U(_tlg_v1), U(_tlg_p2), U(_tlg_c3), U(_tlg), U(_tlg_metadata),
+                      U(provider), U(event), U(data), U(at), U(size), U(metadata), U(count), U(activity), U(related), U(value), U(pointer),
+                      U(type), U(name), U(text), U(in), U(out), U(tags), U(level), U(send), U(how), U(i));
+    CHECK(BYTES(payload, "\1\2\3\4\5\6\7\x8\x9\xa\xb\xc\xd\xe\xf\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d"));
+    TraceLoggingWrite(g_rules, "E", TraceLoggingBinary(&_tlg_at, _tlg_at), TraceLoggingCountedString((char *)&_tlg_data, _tlg_at),
+                      TraceLoggingUInt8Array(&_tlg_p2, _tlg_at), TraceLoggingUInt8FixedArray(&_tlg_c3, 1), TraceLoggingValue(_tlg_v1),
+                      TraceLoggingPackedData(&_tlg_at, _tlg_at));
+    CHECK(BYTES(payload, "\1\0\1\1\0\2\1\0\5\6\4\1"));
+}
+
 static void null_strings_are_empty(void) {
     const char *narrow = NULL;
     const WCHAR *wide = NULL;
@@ -269,6 +284,7 @@ int main(int argc, char **argv) {
     activities_are_handed_on();
     attributes_have_defaults_and_rules_for_repeats();
     a_name_is_the_source_text_of_the_value();
+    names_of_a_program_are_its_own();
     null_strings_are_empty();
     what_is_too_long_is_refused_and_not_cut();
     an_event_has_up_to_128_blocks();
