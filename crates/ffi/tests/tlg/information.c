@@ -16,8 +16,10 @@ TRACELOGGING_DEFINE_PROVIDER(g_info, "Info", (0xC0FFEE20, 1, 2, 3, 4, 5, 6, 7, 8
 #endif
 #if defined(_KERNEL_MODE)
 #define STATUS_OF KERNEL
+#define IS_GOOD NT_SUCCESS
 #else
 #define STATUS_OF USER
+#define IS_GOOD SUCCEEDED
 #endif
 
 #define SET(code, which, data, size) \
@@ -46,6 +48,8 @@ int main(void) {
     SET(87, EventProviderUseDescriptorType, NULL, 1);
     SET(87, EventProviderUseDescriptorType, &yes, 0);
     SET(87, EventProviderUseDescriptorType, wide, 4);
+    IS(TLG_HAVE_EVENT_SET_INFORMATION != 0, IS_GOOD(TraceLoggingSetInformation(g_info, EventProviderUseDescriptorType, &yes, 1)));
+    IS(0, IS_GOOD(TraceLoggingSetInformation(g_info, MaxEventInfo, NULL, 0)));
     SET(50, MaxEventInfo, NULL, 0);
     SET(50, 5, &yes, 1);
     SET(50, -1, NULL, 0);

@@ -211,7 +211,7 @@ fn set_information_says_what_the_library_says_in_every_mode() {
                 let program = workshop.build(compiler.program, &source, &flags, link);
                 let mut command = Command::new(program);
                 let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", nobody.path(".")));
-                assert_eq!(printed, "rows: 22\n", "{compiler:?} {flags:?} {link:?}");
+                assert_eq!(printed, "rows: 24\n", "{compiler:?} {flags:?} {link:?}");
             }
         }
     }
