@@ -91,7 +91,7 @@ class ActivityBase {
     void write_stop() const {
         if (id_ != GUID{} && TraceLoggingProviderEnabled(provider, level, keyword)) {
             Block data[2];
-            _tlg_transfer(provider, stop_.descriptor, stop_.metadata, stop_.size, data, 2, &id_, nullptr);
+            _Tlg_transfer(provider, stop_.descriptor, stop_.metadata, stop_.size, data, 2, &id_, nullptr);
         }
     }
 
@@ -192,43 +192,43 @@ class TraceLoggingThreadActivityIdSetter {
 /* (activity, "Name", …): stops it. */
 #define TraceLoggingWriteStop(activity, ...)                                                            \
     do {                                                                                                \
-        auto &_tlg_activity = (activity);                                                               \
-        using _tlg_type = std::remove_reference_t<decltype(_tlg_activity)>;                             \
-        _TLG_EVENT(_tlg_activity.Provider(), _TLG_FIRST(__VA_ARGS__), _tlg_type::Level, _tlg_type::Keyword, \
-                   WINEVENT_OPCODE_STOP, _tlg_transfer, (_tlg_activity.Id(), nullptr), __VA_ARGS__);    \
-        _tlg_activity.zInternalStop();                                                                  \
+        auto &_Tlg_activity = (activity);                                                               \
+        using _Tlg_type = std::remove_reference_t<decltype(_Tlg_activity)>;                             \
+        _TLG_EVENT(_Tlg_activity.Provider(), _TLG_FIRST(__VA_ARGS__), _Tlg_type::Level, _Tlg_type::Keyword, \
+                   WINEVENT_OPCODE_STOP, _Tlg_transfer, (_Tlg_activity.Id(), nullptr), __VA_ARGS__);    \
+        _Tlg_activity.zInternalStop();                                                                  \
     } while (0)
 
 /* (activity, "Name", …): an event that belongs to it. */
 #define TraceLoggingWriteTagged(activity, ...)                                                          \
     do {                                                                                                \
-        const auto &_tlg_activity = (activity);                                                         \
-        using _tlg_type = std::remove_cv_t<std::remove_reference_t<decltype(_tlg_activity)>>;           \
-        _TLG_EVENT(_tlg_activity.Provider(), _TLG_FIRST(__VA_ARGS__), _tlg_type::Level, _tlg_type::Keyword, 0, \
-                   _tlg_transfer, (_tlg_activity.Id(), nullptr), __VA_ARGS__);                          \
+        const auto &_Tlg_activity = (activity);                                                         \
+        using _Tlg_type = std::remove_cv_t<std::remove_reference_t<decltype(_Tlg_activity)>>;           \
+        _TLG_EVENT(_Tlg_activity.Provider(), _TLG_FIRST(__VA_ARGS__), _Tlg_type::Level, _Tlg_type::Keyword, 0, \
+                   _Tlg_transfer, (_Tlg_activity.Id(), nullptr), __VA_ARGS__);                          \
     } while (0)
 
 /* (provider, …): a thread activity with the name of the function, from here to the end of the scope. */
 #define TraceLoggingFunction(...)                                                                       \
-    TraceLoggingThreadActivity<_TLG_FIRST(__VA_ARGS__)> _tlg_function;                                  \
+    TraceLoggingThreadActivity<_TLG_FIRST(__VA_ARGS__)> _Tlg_function;                                  \
     do {                                                                                                \
-        _TLG_START(_tlg_function, __func__, __VA_ARGS__) \
+        _TLG_START(_Tlg_function, __func__, __VA_ARGS__) \
     } while (0)
 
 /* The start event, and the constants of the stop event should the destructor need one. */
 #define _TLG_START(activity, name, ...)                                              \
-    auto &_tlg_activity = (activity);                                                                   \
-    using _tlg_type = std::remove_reference_t<decltype(_tlg_activity)>;                                 \
-    _TLG_CONSTANTS_NAMED(_tlg, name, _tlg_type::Level, _tlg_type::Keyword, WINEVENT_OPCODE_START, \
+    auto &_Tlg_activity = (activity);                                                                   \
+    using _Tlg_type = std::remove_reference_t<decltype(_Tlg_activity)>;                                 \
+    _TLG_CONSTANTS_NAMED(_Tlg, name, _Tlg_type::Level, _Tlg_type::Keyword, WINEVENT_OPCODE_START, \
                          __VA_ARGS__);                                                                  \
-    _TLG_CONSTANTS_NAMED(_tlg_stop, name, _tlg_type::Level, _tlg_type::Keyword,      \
+    _TLG_CONSTANTS_NAMED(_Tlg_stop, name, _Tlg_type::Level, _Tlg_type::Keyword,      \
                          WINEVENT_OPCODE_STOP, 0);                                                      \
-    _tlg_activity.zInternalStart({&_tlg_stop_descriptor, &_tlg_stop_metadata, sizeof(_tlg_stop_metadata)}); \
-    if (__builtin_expect(TraceLoggingProviderEnabled(_tlg_activity.Provider(), _tlg_descriptor.Level,   \
-                                                     _tlg_descriptor.Keyword), 0)) {                    \
+    _Tlg_activity.zInternalStart({&_Tlg_stop_descriptor, &_Tlg_stop_metadata, sizeof(_Tlg_stop_metadata)}); \
+    if (__builtin_expect(TraceLoggingProviderEnabled(_Tlg_activity.Provider(), _Tlg_descriptor.Level,   \
+                                                     _Tlg_descriptor.Keyword), 0)) {                    \
         ::traceweir::tlg::write(                                                                        \
-            ::traceweir::tlg::_tlg_transfer(_tlg_activity.Id(), _tlg_activity.zInternalRelatedId()),    \
-            _tlg_activity.Provider(), _tlg_descriptor, &_tlg_metadata, sizeof(_tlg_metadata)            \
+            ::traceweir::tlg::_Tlg_transfer(_Tlg_activity.Id(), _Tlg_activity.zInternalRelatedId()),    \
+            _Tlg_activity.Provider(), _Tlg_descriptor, &_Tlg_metadata, sizeof(_Tlg_metadata)            \
                 _TLG_EACH(_TLG_FILL, __VA_ARGS__));                                                     \
     }
 

@@ -16,6 +16,9 @@
  *   traceweir/tlg_metadata.h   how an event becomes a constant, and its attributes
  *   traceweir/tlg_write_*.h    how data are handed over, in C and in C++
  *
+ * Macros that are not published begin with _TLG, variables inside them with _Tlg: no program may have such names in any scope, so that what it hands over never
+ * means something else inside.
+ *
  * Written from the published documentation of traceloggingprovider.h.
  */
 #ifndef TRACEWEIR_TRACELOGGINGPROVIDER_H
@@ -38,14 +41,14 @@
 
 /* (provider, "Name", up to 99 fields and attributes): under the activity of the thread. */
 #define TraceLoggingWrite(provider, ...) \
-    _TLG_EVENT(provider, _TLG_FIRST(__VA_ARGS__), 5, 0, 0, _tlg_transfer, (NULL, NULL), __VA_ARGS__)
+    _TLG_EVENT(provider, _TLG_FIRST(__VA_ARGS__), 5, 0, 0, _Tlg_transfer, (NULL, NULL), __VA_ARGS__)
 
 /* (provider, "Name", activity, related activity, …): each a pointer to a GUID, or NULL. */
 #define TraceLoggingWriteActivity(provider, name, activity, ...) \
-    _TLG_EVENT(provider, name, 5, 0, 0, _tlg_transfer, (activity, _TLG_FIRST(__VA_ARGS__)), __VA_ARGS__)
+    _TLG_EVENT(provider, name, 5, 0, 0, _Tlg_transfer, (activity, _TLG_FIRST(__VA_ARGS__)), __VA_ARGS__)
 
 /* (provider, "Name", filter, flags, activity, related activity, …): all that EventWriteEx can do. */
 #define TraceLoggingWriteEx(provider, name, filter, flags, activity, ...) \
-    _TLG_EVENT(provider, name, 5, 0, 0, _tlg_write_ex, (filter, flags, activity, _TLG_FIRST(__VA_ARGS__)), __VA_ARGS__)
+    _TLG_EVENT(provider, name, 5, 0, 0, _Tlg_write_ex, (filter, flags, activity, _TLG_FIRST(__VA_ARGS__)), __VA_ARGS__)
 
 #endif /* TRACEWEIR_TRACELOGGINGPROVIDER_H */

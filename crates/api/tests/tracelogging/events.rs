@@ -7,7 +7,7 @@ use traceweir::tracelogging::dynamic::{EventBuilder, Provider as Dynamic};
 use traceweir::tracelogging::{Channel, Level, Opcode, OutType, Provider};
 use traceweir::{EventDescriptor, Guid, define_provider, provider_enabled, write_event};
 
-use super::{metadata, recorded};
+use super::{metadata, recorded, recorded_but};
 
 define_provider!(EVENTS, "Traceweir.Test.Events", group_id("12345678-9abc-def0-1234-56789abcdef0"));
 
@@ -147,6 +147,50 @@ fn values_are_evaluated_once_and_only_where_somebody_listens() {
     LAZY.unregister();
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].payload, b"\x01\0\0\0\x01\x002\x01\x003");
+}
+
+define_provider!(LARGE, "Traceweir.Test.Large");
+
+#[test]
+fn what_the_runtime_says_of_an_event_is_returned() {
+    let dynamic = pin!(Dynamic::new("Traceweir.Test.Large.Dynamic", &Dynamic::options()));
+    let data = vec![7_u8; 65_535];
+    let written = recorded_but(&[*LARGE.id(), *dynamic.id()], 2, || {
+        // SAFETY: a static, and one that is dropped before its memory goes.
+        assert_eq!(unsafe { [LARGE.register(), dynamic.as_ref().register()] }, [0, 0]);
+        assert_eq!(write_event!(LARGE, "TooLarge", binary("data", &data)), 534);
+        let mut builder = EventBuilder::new();
+        builder.reset("TooLarge", Level::Verbose, 1, 0).add_binary("data", &data, OutType::Default, 0);
+        assert!(builder.raw_meta().is_some(), "the builder leaves the size of data to the runtime");
+        assert_eq!(builder.write(&dynamic, None, None), 534);
+        assert_eq!(write_event!(LARGE, "Small", u8("n", &1)), 0);
+        assert_eq!([LARGE.unregister(), dynamic.unregister()], [0, 0]);
+    });
+    assert_eq!(
+        written.iter().map(|e| e.metadata.clone()).collect::<Vec<_>>(),
+        [metadata("Small", b"n\0\x04")]
+    );
+    assert_eq!(
+        write_event!(LARGE, "Gone", binary("data", &data)),
+        0,
+        "nobody listens to who is not registered"
+    );
+}
+
+define_provider!(SIDS, "Traceweir.Test.Sids");
+
+#[test]
+fn a_sid_that_is_too_short_panics_where_somebody_listens() {
+    let short = [1, 2, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0];
+    assert_eq!(write_event!(SIDS, "E", win_sid("s", &short)), 0, "nobody looks at it");
+    let written = recorded(&[*SIDS.id()], || {
+        // SAFETY: a static.
+        assert_eq!(unsafe { SIDS.register() }, 0);
+        let panicked = std::panic::catch_unwind(|| write_event!(SIDS, "E", win_sid("s", &short)));
+        assert!(panicked.is_err());
+        SIDS.unregister();
+    });
+    assert_eq!(written, []);
 }
 
 #[test]

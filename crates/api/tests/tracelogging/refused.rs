@@ -11,7 +11,10 @@ fn cases() -> Vec<(String, &'static str)> {
     };
     let event = |fields: &str| format!("fn f() {{ traceweir::write_event!(P, \"E\", {fields}); }}");
     vec![
-        (event(&many("str8(\"#\", \"\"),", 64)), "too many blocks of data: an event has 128 at most"),
+        (
+            event(&format!("{} u8(\"last\", &1)", many("str8(\"#\", \"\"),", 63))),
+            "too many blocks of data: an event has 128 at most",
+        ),
         (event(&many("raw_meta(\"#\", U8),", 129)), "too many fields: an event has 128 at most"),
         (
             event(&format!("struct(\"s\", {{ {} }})", many("raw_meta(\"#\", U8),", 128))),
@@ -51,6 +54,23 @@ fn cases() -> Vec<(String, &'static str)> {
         (
             "traceweir::define_provider!(Q, \"Q\", color(1));".into(),
             "expected id(\"GUID\"), group_id(\"GUID\") or debug()",
+        ),
+        ("traceweir::define_provider!(Q, \"a\\0b\");".into(), "names end at a NUL"),
+        (
+            "traceweir::define_provider!(Q, \"Q\", group_id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"), \
+             group_id(\"f73b8292-f610-4fa7-ba62-708353d162c5\"));"
+                .into(),
+            "given twice",
+        ),
+        (
+            "traceweir::define_provider!(Q, \"Q\", id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"), \
+             id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"));"
+                .into(),
+            "given twice",
+        ),
+        (
+            format!("traceweir::define_provider!(Q, \"{}\");", "n".repeat(32_768)),
+            "a provider's name has fewer than 32,768 bytes",
         ),
         (
             "traceweir::define_provider!(Q, \"Q\", group_name(\"Bad\"));".into(),
@@ -97,7 +117,30 @@ fn the_macros_work_under_another_name_without_unsafe_and_inside_other_macros() {
         fn main() { assert_eq!(inner::write(1) + count!(Q, "n", 1 + 1) + Thing("x").tell(), 0); }"#;
     std::fs::write(folder.path().join("main.rs"), source).unwrap();
     let errors = compiled(folder.path(), "[[bin]]\nname = \"good\"\npath = \"main.rs\"\n");
-    assert!(!errors.contains("error") && errors.contains("static P : "), "{errors}");
+    assert!(!is_refused(&errors) && errors.contains("static P : "), "{errors}");
+}
+
+#[test]
+fn as_much_as_there_may_be_compiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let many = |field: &str, count: usize| field.repeat(count);
+    let blocks = many("str8(\"f\", \"\"),", 63);
+    let fields = many("raw_meta(\"f\", U8),", 128);
+    let members = many("raw_meta(\"f\", U8),", 127);
+    let source = format!(
+        "#![deny(warnings)]\nuse renamed as tracing;\ntracing::define_provider!(P, \"{}\", id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"));\n\
+         fn main() {{ tracing::write_event!(P, \"B\", {blocks}); tracing::write_event!(P, \"F\", {fields}); \
+         tracing::write_event!(P, \"M\", struct(\"s\", {{ {members} }}), tag(0x0FFF_FFFF)); }}\n",
+        "n".repeat(32_767)
+    );
+    std::fs::write(folder.path().join("main.rs"), source).unwrap();
+    let errors = compiled(folder.path(), "[[bin]]\nname = \"much\"\npath = \"main.rs\"\n");
+    assert!(!is_refused(&errors) && errors.contains("Finished"), "{errors}");
+}
+
+/// Whether there are errors in what was said, which may name `thiserror` as well.
+fn is_refused(said: &str) -> bool {
+    said.lines().any(|line| line.starts_with("error") || line.contains(": error"))
 }
 
 /// What `cargo check` says of a program that has `traceweir` under the names `traceweir` and `renamed`.

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Barrier, Mutex, OnceLock};
 
 use traceweir::tracelogging::dynamic::{EventBuilder, Provider as Dynamic};
 use traceweir::tracelogging::{Level, Provider};
@@ -51,22 +51,92 @@ fn registering_twice_panics_and_unregistering_is_always_fine() {
     }
 }
 
+define_provider!(RACED, "Traceweir.Test.Raced");
+
+#[test]
+fn of_two_threads_that_register_at_once_one_does_and_the_other_panics() {
+    const WORDS: [&str; 2] = [
+        "the provider is registered already",
+        "the provider is being registered or unregistered by another thread",
+    ];
+    for _ in 0..50 {
+        let start = Barrier::new(2);
+        let register = || {
+            start.wait();
+            // SAFETY: a static; where it panics, nothing is registered.
+            catch_unwind(|| unsafe { RACED.register() })
+        };
+        let both = std::thread::scope(|scope| {
+            [scope.spawn(register), scope.spawn(register)].map(|thread| thread.join().unwrap())
+        });
+        let (done, refused): (Vec<_>, Vec<_>) = both.into_iter().partition(Result::is_ok);
+        assert_eq!((done.len(), refused.len()), (1, 1), "one wins");
+        assert_eq!(done[0].as_ref().ok(), Some(&0));
+        let said = refused[0].as_ref().unwrap_err().downcast_ref::<&str>().unwrap();
+        assert!(WORDS.contains(said), "{said}");
+        // What is left is one registration, and it works.
+        assert_ne!(RACED.set_information(4, &[]), 0);
+        assert_eq!([RACED.unregister(), RACED.unregister()], [0, 0]);
+    }
+}
+
+#[test]
+fn providers_give_and_take_activity_ids_of_the_thread() {
+    let [first, second] = [Provider::create_activity_id(), Dynamic::create_activity_id()];
+    assert!(first != second && ![first, second].contains(&Guid::NULL));
+    assert_eq!(Provider::current_thread_activity_id(), Guid::NULL, "a thread begins with none");
+    assert_eq!(Provider::set_current_thread_activity_id(&first), Guid::NULL);
+    assert_eq!(
+        [Provider::current_thread_activity_id(), Dynamic::current_thread_activity_id()],
+        [first; 2],
+        "the thread has one, whoever asks"
+    );
+    assert_eq!(Dynamic::set_current_thread_activity_id(&second), first, "the old one");
+    let elsewhere = std::thread::spawn(Provider::current_thread_activity_id).join().unwrap();
+    assert_eq!((elsewhere, Provider::current_thread_activity_id()), (Guid::NULL, second));
+}
+
+#[test]
+fn a_provider_made_at_run_time_has_the_id_that_it_is_given() {
+    let (id, group) = (Guid::from_u128(0x1234), Guid::from_u128(0x5678));
+    let provider = Dynamic::new_with_id("Given", Dynamic::options().group_id(&group), &id);
+    assert_eq!((provider.name(), provider.id()), ("Given", &id));
+    let traits = [&b"\x1b\0Given\0\x13\0\x01"[..], &group.to_bytes()].concat();
+    assert_eq!(provider.raw_meta(), traits);
+    assert_eq!(provider.unregister(), 0, "not registered");
+    assert_eq!(Dynamic::guid_from_name("MyProvider").to_string(), "b3864c38-4273-58c5-545b-8b3608343471");
+}
+
 define_provider!(INFORMED, "Traceweir.Test.Informed");
 
 #[test]
 #[cfg(not(feature = "set-info-off"))]
 fn information_is_set_of_a_registered_provider_only() {
     let hresult = |class, bytes: &[u8]| INFORMED.set_information(class, bytes).cast_unsigned();
-    assert_eq!(hresult(3, &[1]), 0x8007_0057, "not registered");
+    let without_a_registration = |why| {
+        for (class, bytes) in [(0, &[][..]), (2, INFORMED.raw_meta()), (3, &[1])] {
+            assert_eq!(hresult(class, bytes), 0x8007_0057, "class {class}: {why}");
+        }
+        assert_eq!([hresult(1, &[]), hresult(4, &[])], [0x8007_0032; 2], "the class comes first: {why}");
+    };
+    without_a_registration("not registered");
     // SAFETY: a static.
     assert_eq!(unsafe { INFORMED.register() }, 0);
-    assert_eq!(hresult(3, &[1]), 0);
-    assert_eq!(hresult(3, &[1, 2]), 0x8007_0057, "a byte too many");
+    assert_eq!([hresult(0, &[]), hresult(0, &[1])], [0, 0], "a buffer is tolerated");
+    assert_eq!([hresult(3, &[1]), hresult(3, &[0])], [0, 0]);
+    assert_eq!([hresult(3, &[]), hresult(3, &[1, 2])], [0x8007_0057; 2], "one byte");
     assert_eq!(hresult(2, INFORMED.raw_meta()), 0x8007_0057, "traits are set once, and registering did");
-    assert_eq!(hresult(1, &[]), 0x8007_0032);
-    assert_eq!(hresult(4, &[]), 0x8007_0032);
+    for class in [1, 4, 5, u32::MAX] {
+        assert_eq!(hresult(class, &[1]), 0x8007_0032, "class {class}");
+    }
     INFORMED.unregister();
-    assert_eq!(hresult(3, &[1]), 0x8007_0057, "gone");
+    without_a_registration("gone");
+    let dynamic = pin!(Dynamic::new("Traceweir.Test.Informed.Dynamic", &Dynamic::options()));
+    let hresult = |class, bytes: &[u8]| dynamic.set_information(class, bytes).cast_unsigned();
+    assert_eq!([hresult(3, &[1]), hresult(4, &[])], [0x8007_0057, 0x8007_0032], "not registered");
+    // SAFETY: pinned to this frame.
+    assert_eq!(unsafe { dynamic.as_ref().register() }, 0);
+    assert_eq!([hresult(0, &[]), hresult(3, &[1]), hresult(3, &[])], [0, 0, 0x8007_0057]);
 }
 
 #[test]

@@ -84,6 +84,7 @@ enum _tlgOut {
     TlgOutFILETIME = 16,
     TlgOutSIGNED = 17,
     TlgOutUNSIGNED = 18,
+    TlgOutDATETIME_CULTURE_INSENSITIVE = 33,
     TlgOutUTF8 = 35,
     TlgOutPKCS7_WITH_TYPE_INFO = 36,
     TlgOutCODE_POINTER = 37,
@@ -130,20 +131,20 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this is no type for packed metadata");               \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
-    _TLG_NUMBER(_tlg_in##i, in);                                                                  \
-    _TLG_NUMBER(_tlg_out##i, out);                                                                \
-    _TLG_NUMBER(_tlg_count##i, count);                                                            \
-    _TLG_NUMBER(_tlg_tags##i, tags);
+    _TLG_NUMBER(_Tlg_in##i, in);                                                                  \
+    _TLG_NUMBER(_Tlg_out##i, out);                                                                \
+    _TLG_NUMBER(_Tlg_count##i, count);                                                            \
+    _TLG_NUMBER(_Tlg_tags##i, tags);
 #define _TLG_NUMBERS_tlgCUSTOM(i, name, tags, protocol, schema, size, ...)                        \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT((protocol) >= 5 && (protocol) <= 31, "protocols are 5 to 31; those below are reserved"); \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
     _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema has another size than is said"); \
-    _TLG_NUMBER(_tlg_in##i, (protocol) | 0x60);                                                   \
-    _TLG_NUMBER(_tlg_out##i, 0);                                                                  \
+    _TLG_NUMBER(_Tlg_in##i, (protocol) | 0x60);                                                   \
+    _TLG_NUMBER(_Tlg_out##i, 0);                                                                  \
     _TLG_SCHEMA(i, _TLG_UNPACK schema)                                                            \
-    _TLG_NUMBER(_tlg_size##i, size);                                                              \
-    _TLG_NUMBER(_tlg_tags##i, tags);
+    _TLG_NUMBER(_Tlg_size##i, size);                                                              \
+    _TLG_NUMBER(_Tlg_tags##i, tags);
 #define _TLG_NUMBERS_tlgDATA(...)
 #define _TLG_NUMBERS_tlgATTR(i, level, keyword, opcode, channel, tags, id, version)               \
     _TLG_STATIC_ASSERT((0 level) >> 8 == 0, "a level is at most 255");                            \
@@ -157,26 +158,26 @@ enum _tlgOut {
 
 /* How many bytes each takes. */
 #define _TLG_SIZE(i, arg) _TLG_PASS(_TLG_SIZE, i, arg)
-#define _TLG_SIZE_tlgFIELD(i, name, ...) +sizeof(name) + _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i)
-#define _TLG_SIZE_tlgCUSTOM(i, name, ...) _TLG_SIZE_tlgFIELD(i, name, ) + 2 + _tlg_size##i
+#define _TLG_SIZE_tlgFIELD(i, name, ...) +sizeof(name) + _TLG_TYPE_SIZE(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i)
+#define _TLG_SIZE_tlgCUSTOM(i, name, ...) _TLG_SIZE_tlgFIELD(i, name, ) + 2 + _Tlg_size##i
 #define _TLG_SIZE_tlgDATA(...)
 #define _TLG_SIZE_tlgATTR(...)
 
 /* The pieces: text and its size, or a number and its size. */
 #define _TLG_PIECES(i, arg) _TLG_PASS(_TLG_PIECES, i, arg)
 #define _TLG_PIECES_tlgFIELD(i, name, ...)                                                      \
-    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i),  \
-                                _TLG_TYPE_BYTES(_tlg_in##i, _tlg_out##i, _tlg_tags##i, _tlg_count##i)}
+    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i),  \
+                                _TLG_TYPE_BYTES(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i, _Tlg_count##i)}
 #define _TLG_PIECES_tlgCUSTOM(i, name, tags, protocol, schema, ...)                             \
-    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_tlg_in##i, 0, _tlg_tags##i),            \
-                                _TLG_TYPE_BYTES(_tlg_in##i, 0, _tlg_tags##i, 0)},               \
-        {nullptr, 2, _tlg_size##i}, {_tlg_schema##i.bytes, sizeof(_tlg_schema##i), 0}
+    , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_Tlg_in##i, 0, _Tlg_tags##i),            \
+                                _TLG_TYPE_BYTES(_Tlg_in##i, 0, _Tlg_tags##i, 0)},               \
+        {nullptr, 2, _Tlg_size##i}, {_Tlg_schema##i.bytes, sizeof(_Tlg_schema##i), 0}
 #define _TLG_PIECES_tlgDATA(...)
 #define _TLG_PIECES_tlgATTR(...)
 
 /* Whether each structure has its members. */
 #define _TLG_MEMBERS(i, arg) _TLG_PASS(_TLG_MEMBERS, i, arg)
-#define _TLG_MEMBERS_tlgFIELD(i, ...) , (_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u
+#define _TLG_MEMBERS_tlgFIELD(i, ...) , (_Tlg_in##i & 0x1F) == _TlgInSTRUCT ? _Tlg_out##i : 0u
 #define _TLG_MEMBERS_tlgCUSTOM(...) , 0u
 #define _TLG_MEMBERS_tlgDATA(...)
 #define _TLG_MEMBERS_tlgATTR(...)
@@ -194,13 +195,13 @@ enum _tlgOut {
 /* Whether each structure has its members. Fields are numbers to add, from the last one: 1 for a field, 1 - n for a structure of n, and the sum stays above 0 as long as there
  * is a member for each place. Constants cannot be summed up in C, but sizes of members are: a type whose members have 0x8000 bytes more or less gives each sum. */
 #define _TLG_SHAPE(i, arg) _TLG_PASS(_TLG_SHAPE, i, arg)
-#define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_tlg_in##i & 0x1F) == _TlgInSTRUCT ? _tlg_out##i : 0u)];
+#define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_Tlg_in##i & 0x1F) == _TlgInSTRUCT ? _Tlg_out##i : 0u)];
 #define _TLG_SHAPE_tlgCUSTOM(i, ...) char _f##i[0x8001];
 #define _TLG_SHAPE_tlgDATA(...)
 #define _TLG_SHAPE_tlgATTR(...)
 #define _TLG_COMPLETE(i, arg) _TLG_PASS(_TLG_COMPLETE, i, arg)
 #define _TLG_COMPLETE_tlgFIELD(i, ...)                                                                             \
-    _TLG_STATIC_ASSERT((sizeof(struct _tlg_shape) - __builtin_offsetof(struct _tlg_shape, _f##i) + 0x4000) % 0x8000 > 0x4000,      \
+    _TLG_STATIC_ASSERT((sizeof(struct _Tlg_shape) - __builtin_offsetof(struct _Tlg_shape, _f##i) + 0x4000) % 0x8000 > 0x4000,      \
                        "a structure is followed by fewer fields than it has members");
 #define _TLG_COMPLETE_tlgCUSTOM(...)
 #define _TLG_COMPLETE_tlgDATA(...)
@@ -210,20 +211,20 @@ enum _tlgOut {
 #define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
 #define _TLG_MEMBER_tlgFIELD(i, name, ...)                                                        \
     char _n##i[sizeof(name)];                                                                     \
-    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(_tlg_in##i, _tlg_out##i, _tlg_tags##i);
+    __extension__ unsigned long long _t##i : 8 * _TLG_TYPE_SIZE(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i);
 #define _TLG_MEMBER_tlgCUSTOM(i, name, ...)                                                       \
     _TLG_MEMBER_tlgFIELD(i, name, )                                                               \
     UINT16 _z##i;                                                                                 \
-    UINT8 _s##i[_tlg_size##i];
+    UINT8 _s##i[_Tlg_size##i];
 #define _TLG_MEMBER_tlgDATA(...)
 #define _TLG_MEMBER_tlgATTR(...)
 
 /* Their values. */
 #define _TLG_INIT(i, arg) _TLG_PASS(_TLG_INIT, i, arg)
 #define _TLG_INIT_tlgFIELD(i, name, ...) \
-    , name, _TLG_TYPE_BYTES(_tlg_in##i, _tlg_out##i, _tlg_tags##i, _tlg_count##i)
+    , name, _TLG_TYPE_BYTES(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i, _Tlg_count##i)
 #define _TLG_INIT_tlgCUSTOM(i, name, tags, protocol, schema, ...) \
-    , name, _TLG_TYPE_BYTES(_tlg_in##i, 0, _tlg_tags##i, 0), _tlg_size##i, {_TLG_UNPACK schema}
+    , name, _TLG_TYPE_BYTES(_Tlg_in##i, 0, _Tlg_tags##i, 0), _Tlg_size##i, {_TLG_UNPACK schema}
 #define _TLG_INIT_tlgDATA(...)
 #define _TLG_INIT_tlgATTR(...)
 

@@ -155,6 +155,9 @@ struct _tlgModule_t {
 #define _TLG_PROVIDER_2_(...) _TLG_PROVIDER_2__(__VA_ARGS__)
 #define _TLG_PROVIDER_2__(storage, name, guid, kind, ...) _TLG_CAT(_TLG_PROVIDER, kind)(storage, name, guid, __VA_ARGS__)
 
+#define _TLG_PROVIDER_3(storage, name, guid, first, second) \
+    _TLG_STATIC_ASSERT(0, "a provider has one option at most: the group that it belongs to")
+
 #define _TLG_PROVIDER_tlgOPTION_GROUP(storage, name, guid, ...)                               \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a provider has no NUL inside");       \
     static const struct {                                                                     \
@@ -174,7 +177,7 @@ struct _tlgModule_t {
         0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
 
 /* A Win32 status as functions here return it. */
-static inline __attribute__((unused)) TLG_STATUS _tlg_status(ULONG code) {
+static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
 #if _TLG_KERNEL_MODE
     switch (code) {
     case ERROR_SUCCESS:
@@ -200,7 +203,7 @@ static inline __attribute__((unused)) TLG_STATUS _tlg_status(ULONG code) {
 
 #if TLG_HAVE_EVENT_SET_INFORMATION == 2
 /* The function of a static library is no dynamic symbol, but the program has it. */
-static ULONG EVNTAPI _tlg_linked_set_information(REGHANDLE, EVENT_INFO_CLASS, PVOID, ULONG)
+static ULONG EVNTAPI _Tlg_linked_set_information(REGHANDLE, EVENT_INFO_CLASS, PVOID, ULONG)
     __attribute__((weakref("EventSetInformation"), unused));
 #endif
 
@@ -222,15 +225,15 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(Trac
     /* NULL is RTLD_DEFAULT. ISO C has no conversion from data to functions; POSIX promises that the bits are the same. */
     void *found = dlsym(NULL, "EventSetInformation");
     memcpy(&function, &found, sizeof function);
-    function = function ? function : _tlg_linked_set_information;
-    return _tlg_status(function ? function(provider->RegHandle, kind, data, size) : (ULONG)ERROR_NOT_SUPPORTED);
+    function = function ? function : _Tlg_linked_set_information;
+    return _Tlg_status(function ? function(provider->RegHandle, kind, data, size) : (ULONG)ERROR_NOT_SUPPORTED);
 #else
-    return _tlg_status(TLG_EVENT_SET_INFORMATION(provider->RegHandle, kind, data, size));
+    return _Tlg_status(TLG_EVENT_SET_INFORMATION(provider->RegHandle, kind, data, size));
 #endif
 }
 
 /* Keeps what the writes look at, then tells the provider's own callback. */
-_TLG_COLD VOID NTAPI _tlg_enabled_changed(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
+_TLG_COLD VOID NTAPI _Tlg_enabled_changed(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
                                           PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     struct _tlgProvider_t *provider = (struct _tlgProvider_t *)context;
     if (!__atomic_exchange_n(&provider->IsTyped, 1, __ATOMIC_RELAXED)) {
@@ -259,14 +262,14 @@ _TLG_COLD TLG_STATUS TraceLoggingRegisterEx(TraceLoggingHProvider handle, PENABL
     provider->Callback = callback;
     provider->CallbackContext = context;
     provider->IsTyped = 0;
-    status = TLG_EVENT_REGISTER(&provider->Id, _tlg_enabled_changed, provider, &provider->RegHandle);
+    status = TLG_EVENT_REGISTER(&provider->Id, _Tlg_enabled_changed, provider, &provider->RegHandle);
     if (status == ERROR_SUCCESS) {
         /* A runtime that cannot take traits still takes events: they carry them too. */
         (void)TraceLoggingSetInformation(handle, EventProviderSetTraits, (PVOID)(ULONG_PTR)provider->Traits,
                                          provider->TraitsSize);
         __atomic_store_n(&provider->IsTyped, 1, __ATOMIC_RELAXED);
     }
-    return _tlg_status(status);
+    return _Tlg_status(status);
 }
 
 static inline __attribute__((unused)) TLG_STATUS TraceLoggingRegister(TraceLoggingHProvider handle) {

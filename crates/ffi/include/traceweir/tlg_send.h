@@ -9,52 +9,52 @@
 #include "tlg_provider.h"
 
 /* Of so many elements. More than a length of 16 bits can say makes the event larger than any may be, so that it is refused and not cut. */
-_TLG_INLINE ULONG _tlg_bytes(SIZE_T count, ULONG size) {
+_TLG_INLINE ULONG _Tlg_bytes(SIZE_T count, ULONG size) {
     return count > 0xFFFF / size ? 0x10000u : (ULONG)count * size;
 }
 
 /* Puts one block and gives the place of the next. */
-_TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put(EVENT_DATA_DESCRIPTOR *at, const void *data, ULONG size) {
+_TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put(EVENT_DATA_DESCRIPTOR *at, const void *data, ULONG size) {
     at->Ptr = (ULONGLONG)(ULONG_PTR)data;
     at->Size = size;
     at->Reserved = EVENT_DATA_DESCRIPTOR_TYPE_NONE;
     return at + 1;
 }
 
-_TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string(EVENT_DATA_DESCRIPTOR *at, const char *text) {
+_TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string(EVENT_DATA_DESCRIPTOR *at, const char *text) {
     text = text ? text : "";
-    return _tlg_put(at, text, _tlg_bytes(strlen(text) + 1, 1));
+    return _Tlg_put(at, text, _Tlg_bytes(strlen(text) + 1, 1));
 }
 
-_TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, const WCHAR *text) {
+_TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, const WCHAR *text) {
     SIZE_T units = 0;
     text = text ? text : u"";
     while (text[units] != 0) {
         units++;
     }
-    return _tlg_put(at, text, _tlg_bytes(units + 1, sizeof(WCHAR)));
+    return _Tlg_put(at, text, _Tlg_bytes(units + 1, sizeof(WCHAR)));
 }
 
-_TLG_INLINE ULONG _tlg_sid_size(const void *sid) { return 8u + 4u * ((const UINT8 *)sid)[1]; }
+_TLG_INLINE ULONG _Tlg_sid_size(const void *sid) { return 8u + 4u * ((const UINT8 *)sid)[1]; }
 
 /* The same for pointers that stand in a variable. */
-_TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
+_TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
     (void)size;
-    return _tlg_put_string(at, *(const char *const *)text);
+    return _Tlg_put_string(at, *(const char *const *)text);
 }
 
-_TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_string16_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
+_TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string16_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
     (void)size;
-    return _tlg_put_string16(at, *(const WCHAR *const *)text);
+    return _Tlg_put_string16(at, *(const WCHAR *const *)text);
 }
 
-_TLG_INLINE EVENT_DATA_DESCRIPTOR *_tlg_put_sid_at(EVENT_DATA_DESCRIPTOR *at, const void *sid, ULONG size) {
+_TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_sid_at(EVENT_DATA_DESCRIPTOR *at, const void *sid, ULONG size) {
     (void)size;
-    return _tlg_put(at, *(const SID *const *)sid, _tlg_sid_size(*(const SID *const *)sid));
+    return _Tlg_put(at, *(const SID *const *)sid, _Tlg_sid_size(*(const SID *const *)sid));
 }
 
 /* The first two blocks of every event: what the provider is, and what the event is. */
-_TLG_INLINE void _tlg_put_metadata(TraceLoggingHProvider provider, const void *metadata, ULONG size,
+_TLG_INLINE void _Tlg_put_metadata(TraceLoggingHProvider provider, const void *metadata, ULONG size,
                                    EVENT_DATA_DESCRIPTOR *data) {
     data[0].Ptr = (ULONGLONG)(ULONG_PTR)provider->Traits;
     data[0].Size = provider->TraitsSize;
@@ -64,16 +64,16 @@ _TLG_INLINE void _tlg_put_metadata(TraceLoggingHProvider provider, const void *m
     data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA;
 }
 
-_TLG_SEND void _tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
+_TLG_SEND void _Tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, LPCGUID activity, LPCGUID related) {
-    _tlg_put_metadata(provider, metadata, size, data);
+    _Tlg_put_metadata(provider, metadata, size, data);
     (void)TLG_EVENT_WRITE_TRANSFER(provider->RegHandle, event, activity, related, count, data);
 }
 
-_TLG_SEND void _tlg_write_ex(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
+_TLG_SEND void _Tlg_write_ex(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, ULONG64 filter, ULONG flags,
                                LPCGUID activity, LPCGUID related) {
-    _tlg_put_metadata(provider, metadata, size, data);
+    _Tlg_put_metadata(provider, metadata, size, data);
     (void)TLG_EVENT_WRITE_EX(provider->RegHandle, event, filter, flags, activity, related, count, data);
 }
 

@@ -38,7 +38,7 @@ template <class T>
 struct Value {
     static constexpr unsigned blocks = 1;
     T value;
-    _TLG_CPP_INLINE Block *put(Block *at) const { return _tlg_put(at, &value, sizeof(value)); }
+    _TLG_CPP_INLINE Block *put(Block *at) const { return _Tlg_put(at, &value, sizeof(value)); }
 };
 
 /* Memory of the caller. */
@@ -46,7 +46,7 @@ struct Memory {
     static constexpr unsigned blocks = 1;
     const void *data;
     ULONG size;
-    _TLG_CPP_INLINE Block *put(Block *at) const { return _tlg_put(at, data, size); }
+    _TLG_CPP_INLINE Block *put(Block *at) const { return _Tlg_put(at, data, size); }
 };
 
 /* Memory of the caller after a count, of elements or bytes. */
@@ -54,7 +54,7 @@ struct Counted {
     static constexpr unsigned blocks = 2;
     UINT16 count;
     Memory memory;
-    _TLG_CPP_INLINE Block *put(Block *at) const { return memory.put(_tlg_put(at, &count, sizeof(count))); }
+    _TLG_CPP_INLINE Block *put(Block *at) const { return memory.put(_Tlg_put(at, &count, sizeof(count))); }
 };
 
 /* Metadata without data. */
@@ -88,7 +88,7 @@ _TLG_CPP_INLINE Value<WCHAR> char16(T value) {
 template <class T, class Element>
 _TLG_CPP_INLINE Counted array(const Element *pointer, SIZE_T count) {
     static_assert(sizeof(Element) == sizeof(T), "the array has elements of another size");
-    return {static_cast<UINT16>(count), {pointer, _tlg_bytes(count, sizeof(T))}};
+    return {static_cast<UINT16>(count), {pointer, _Tlg_bytes(count, sizeof(T))}};
 }
 
 template <class T, SIZE_T count, class Element>
@@ -99,7 +99,7 @@ _TLG_CPP_INLINE Memory fixed(const Element *pointer) {
 
 _TLG_CPP_INLINE Memory str8(const char *text) {
     Block block;
-    _tlg_put_string(&block, text);
+    _Tlg_put_string(&block, text);
     return {text ? text : "", block.Size};
 }
 
@@ -110,12 +110,12 @@ _TLG_CPP_INLINE Memory str16(const Unit *text) {
     static_assert(!is_wide<Unit>, _TLG_WIDE_TEXT);
     static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is no string of WCHAR");
     Block block;
-    _tlg_put_string16(&block, reinterpret_cast<const WCHAR *>(text));
+    _Tlg_put_string16(&block, reinterpret_cast<const WCHAR *>(text));
     return text ? Memory{text, block.Size} : str16(nullptr);
 }
 
 _TLG_CPP_INLINE Counted bytes(const void *pointer, SIZE_T size) {
-    return {static_cast<UINT16>(size), {pointer, _tlg_bytes(size, 1)}};
+    return {static_cast<UINT16>(size), {pointer, _Tlg_bytes(size, 1)}};
 }
 
 _TLG_CPP_INLINE Counted counted8(const char *pointer, SIZE_T count) { return bytes(pointer, count); }
@@ -126,7 +126,7 @@ template <class Unit>
 _TLG_CPP_INLINE Counted counted16(const Unit *pointer, SIZE_T count) {
     static_assert(!is_wide<Unit>, _TLG_WIDE_TEXT);
     static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is no string of WCHAR");
-    return {static_cast<UINT16>(count * sizeof(WCHAR)), {pointer, _tlg_bytes(count, sizeof(WCHAR))}};
+    return {static_cast<UINT16>(count * sizeof(WCHAR)), {pointer, _Tlg_bytes(count, sizeof(WCHAR))}};
 }
 
 template <class T>
@@ -134,9 +134,9 @@ _TLG_CPP_INLINE Counted buffer(const T *pointer) {
     return bytes(pointer->Buffer, static_cast<SIZE_T>(pointer->Length));
 }
 
-_TLG_CPP_INLINE Memory sid(const void *pointer) { return {pointer, _tlg_sid_size(pointer)}; }
+_TLG_CPP_INLINE Memory sid(const void *pointer) { return {pointer, _Tlg_sid_size(pointer)}; }
 
-_TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, _tlg_bytes(size, 1)}; }
+_TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, _Tlg_bytes(size, 1)}; }
 
 /* What TraceLoggingValue makes of a type. */
 template <int in_type, int out_type = TlgOutNULL>
@@ -248,7 +248,7 @@ struct Transfer {
     LPCGUID related;
     _TLG_CPP_INLINE void send(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR &event, const void *metadata,
                               ULONG size, Block *data, ULONG count) const {
-        ::_tlg_transfer(provider, &event, metadata, size, data, count, activity, related);
+        ::_Tlg_transfer(provider, &event, metadata, size, data, count, activity, related);
     }
 };
 
@@ -259,12 +259,12 @@ struct WriteEx {
     LPCGUID related;
     _TLG_CPP_INLINE void send(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR &event, const void *metadata,
                               ULONG size, Block *data, ULONG count) const {
-        ::_tlg_write_ex(provider, &event, metadata, size, data, count, filter, flags, activity, related);
+        ::_Tlg_write_ex(provider, &event, metadata, size, data, count, filter, flags, activity, related);
     }
 };
 
-_TLG_CPP_INLINE Transfer _tlg_transfer(LPCGUID activity, LPCGUID related) { return {activity, related}; }
-_TLG_CPP_INLINE WriteEx _tlg_write_ex(ULONG64 filter, ULONG flags, LPCGUID activity, LPCGUID related) {
+_TLG_CPP_INLINE Transfer _Tlg_transfer(LPCGUID activity, LPCGUID related) { return {activity, related}; }
+_TLG_CPP_INLINE WriteEx _Tlg_write_ex(ULONG64 filter, ULONG flags, LPCGUID activity, LPCGUID related) {
     return {filter, flags, activity, related};
 }
 
@@ -282,7 +282,7 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 
 } // namespace traceweir::tlg
 
-#define _TLG_SCHEMA(i, ...) static constexpr auto _tlg_schema##i = ::traceweir::tlg::schema(__VA_ARGS__);
+#define _TLG_SCHEMA(i, ...) static constexpr auto _Tlg_schema##i = ::traceweir::tlg::schema(__VA_ARGS__);
 #define _TLG_SCHEMA_SIZE(...) sizeof(::traceweir::tlg::schema(__VA_ARGS__))
 
 #define _TLG_FILL_tlgNONE(i, unused)
@@ -308,11 +308,11 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 /* An event, if anybody listens. "send" names what tlg_send.h does, and "how" its last arguments. */
 #define _TLG_EVENT(provider, event, level, keyword, opcode, how_to_send, how, ...)                               \
     do {                                                                                                        \
-        _TLG_CONSTANTS(_tlg, event, level, keyword, opcode, __VA_ARGS__);                                       \
-        const TraceLoggingHProvider _tlg_provider = (provider);                                                 \
-        if (__builtin_expect(TraceLoggingProviderEnabled(_tlg_provider, _tlg_descriptor.Level, _tlg_descriptor.Keyword), 0)) { \
-            ::traceweir::tlg::write(::traceweir::tlg::how_to_send how, _tlg_provider, _tlg_descriptor, &_tlg_metadata, \
-                                    sizeof(_tlg_metadata) _TLG_EACH(_TLG_FILL, __VA_ARGS__));                   \
+        _TLG_CONSTANTS(_Tlg, event, level, keyword, opcode, __VA_ARGS__);                                       \
+        const TraceLoggingHProvider _Tlg_provider = (provider);                                                 \
+        if (__builtin_expect(TraceLoggingProviderEnabled(_Tlg_provider, _Tlg_descriptor.Level, _Tlg_descriptor.Keyword), 0)) { \
+            ::traceweir::tlg::write(::traceweir::tlg::how_to_send how, _Tlg_provider, _Tlg_descriptor, &_Tlg_metadata, \
+                                    sizeof(_Tlg_metadata) _TLG_EACH(_TLG_FILL, __VA_ARGS__));                   \
         }                                                                                                       \
     } while (0)
 

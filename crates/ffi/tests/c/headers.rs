@@ -1,13 +1,14 @@
 //! Headers: each alone, all together in any order, twice; in all standards, with all compilers, without a warning.
 
+use std::path::Path;
 use std::process::Command;
 
 use traceweir::Status;
 
 use crate::support::{C, CPP, Language, STRICT, expect_success, here, skip};
 
-/// Those that belong to this test: headers that are another's have tests of their own.
-const HEADERS: [&str; 9] = [
+/// Those that a source includes; the last is for C++ alone.
+const HEADERS: [&str; 11] = [
     "windows.h",
     "Windows.h",
     "guiddef.h",
@@ -17,15 +18,18 @@ const HEADERS: [&str; 9] = [
     "winmeta.h",
     "evntprov.h",
     "evntrace.h",
+    "TraceLoggingProvider.h",
+    "TraceLoggingActivity.h",
 ];
 
 /// Sources that include headers in several ways.
-fn sources() -> Vec<String> {
+fn sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let mut sources: Vec<String> = HEADERS.iter().map(|name| include(&[name, name])).collect();
-    for turn in 0..HEADERS.len() {
-        let mut names = HEADERS;
+    let headers = if language.extension == C.extension { &HEADERS[..10] } else { &HEADERS[..] };
+    let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
+    for turn in 0..headers.len() {
+        let mut names = headers.to_vec();
         names.rotate_left(turn);
         sources.push(include(&names));
         names.reverse();
@@ -34,10 +38,11 @@ fn sources() -> Vec<String> {
     sources
 }
 
-fn compile_all(language: &Language) {
+/// Compiles all that with the headers of a folder.
+fn compile_all(language: &Language, headers: &Path, more: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
-    for (number, source) in sources().into_iter().enumerate() {
+    for (number, source) in sources(language).into_iter().enumerate() {
         let file = folder.path().join(format!("s{number}.{}", language.extension));
         // A unit with nothing in it is not C.
         std::fs::write(&file, format!("{source}extern int s{number}; int s{number} = 1;\n")).unwrap();
@@ -46,33 +51,52 @@ fn compile_all(language: &Language) {
     for compiler in language.compilers() {
         for standard in language.standards {
             let mut command = Command::new(compiler);
-            command.current_dir(folder.path()).args(STRICT).args([
-                "-Wconversion",
-                "-Wshadow",
-                "-fsyntax-only",
-            ]);
+            command.current_dir(folder.path()).args(STRICT).args(more).arg("-fsyntax-only");
             expect_success(
                 command
                     .arg(format!("-std={standard}"))
                     .arg("-I")
-                    .arg(here("include"))
+                    .arg(headers)
                     .arg("-I")
-                    .arg(here("include/case"))
+                    .arg(headers.join("case"))
                     .args(&files),
             );
         }
     }
 }
 
+/// Warnings that careful programs ask for.
+const CAREFUL: [&str; 2] = ["-Wconversion", "-Wshadow"];
+
 #[test]
 fn every_header_compiles_alone_and_with_all_others_in_c() {
-    compile_all(&C);
+    compile_all(&C, &here("include"), &CAREFUL);
 }
 
 #[test]
 fn every_header_compiles_alone_and_with_all_others_in_cpp() {
-    compile_all(&CPP);
+    compile_all(&CPP, &here("include"), &CAREFUL);
 }
+
+/// In C++ the headers say that they belong to the system, for programs that ask for warnings of style. There are none of the others that this could hide.
+#[test]
+fn headers_that_are_not_the_systems_have_no_warnings_in_cpp() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pragmas = 0;
+    for part in ["", "case", "traceweir"] {
+        let (from, to) = (here("include").join(part), folder.path().join(part));
+        std::fs::create_dir_all(&to).unwrap();
+        for file in std::fs::read_dir(from).unwrap().map(Result::unwrap).filter(|f| f.path().is_file()) {
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            pragmas += text.matches(SYSTEM).count();
+            std::fs::write(to.join(file.file_name()), text.replace(SYSTEM, "")).unwrap();
+        }
+    }
+    assert!(pragmas >= 10, "{pragmas} headers say so");
+    compile_all(&CPP, folder.path(), &[]);
+}
+
+const SYSTEM: &str = "#pragma GCC system_header";
 
 #[test]
 fn status_codes_are_those_of_the_library() {

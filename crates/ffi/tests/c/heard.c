@@ -50,15 +50,30 @@ static void types(REGHANDLE reg) {
     EVENT_DESCRIPTOR before = event(4), with = event(5), after = event(6);
     EVENT_DATA_DESCRIPTOR data[3] = {block("\x07\0\0ev\0\0", 7, EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA),
                                      block("\x04\0P\0", 4, EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA), block("data", 4, 0)};
-    EVENT_DATA_DESCRIPTOR unknown = block("u", 1, 4), short_time = block("1234", 4, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE);
-    EVENT_DATA_DESCRIPTOR twice[2] = {data[0], data[0]};
+    static const ULONG no_times[] = {0, 4, 7, 9, 16};
+    EVENT_DATA_DESCRIPTOR time = block("12345678", 8, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE), unknown, wrong;
+    EVENT_DATA_DESCRIPTOR twice[3][2] = {{data[0], data[0]}, {data[1], data[1]}, {time, time}};
     /* Before the provider opted in, all is payload. */
     IS(ERROR_SUCCESS, EventWrite(reg, &before, 3, data));
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &yes, 1));
     IS(ERROR_SUCCESS, EventWrite(reg, &with, 3, data));
+    for (unsigned type = 4; type < 256; type++) {
+        unknown = block("u", 1, (UCHAR)type);
+        IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 1, &unknown));
+    }
+    for (unsigned i = 0; i < 5; i++) {
+        wrong = block("1234567812345678", no_times[i], EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE);
+        IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 1, &wrong));
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 2, twice[i]));
+    }
+    /* Any byte but 0 is TRUE. */
+    yes = 0x80;
+    unknown = block("u", 1, 4);
+    IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &no, 1));
+    IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &yes, 1));
     IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 1, &unknown));
-    IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 1, &short_time));
-    IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 2, twice));
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &no, 1));
     IS(ERROR_SUCCESS, EventWrite(reg, &after, 3, data));
 }

@@ -42,20 +42,22 @@ fn shared_structures(mut out: String) -> String {
     });
     structure!(out, "EVENT_FILTER_DESCRIPTOR", FilterDescriptor { "Ptr": ptr, "Size": size, "Type": kind });
     structure!(out, "WNODE_HEADER", WnodeHeader {
-        "BufferSize": buffer_size, "ProviderId": provider_id, "HistoricalContext": historical_context, "TimeStamp": time_stamp,
+        "BufferSize": buffer_size, "ProviderId": provider_id, "HistoricalContext": historical_context, "Version": historical_context,
+        "CountLost": time_stamp, "KernelHandle": time_stamp, "TimeStamp": time_stamp,
         "Guid": guid, "ClientContext": client_context, "Flags": flags,
     });
     structure!(out, "EVENT_TRACE_HEADER", EventTraceHeader {
-        "Size": size, "FieldTypeFlags": field_type_flags, "HeaderType": field_type_flags, "Version": kind, "Class.Type": kind,
-        "Class.Level": level, "Class.Version": version, "ThreadId": thread_id, "ProcessId": process_id, "TimeStamp": time_stamp,
+        "Size": size, "FieldTypeFlags": field_type_flags, "HeaderType": field_type_flags, "Version": kind, "Class": kind,
+        "Class.Type": kind, "Class.Level": level, "Class.Version": version, "ThreadId": thread_id, "ProcessId": process_id, "TimeStamp": time_stamp,
         "Guid": guid, "GuidPtr": guid, "KernelTime": client_context, "UserTime": flags, "ProcessorTime": client_context,
         "ClientContext": client_context, "Flags": flags,
     });
     structure!(out, "EVENT_INSTANCE_HEADER", EventInstanceHeader {
-        "Size": size, "FieldTypeFlags": field_type_flags, "Version": kind, "Class.Type": kind, "Class.Level": level,
+        "Size": size, "FieldTypeFlags": field_type_flags, "HeaderType": field_type_flags, "Version": kind, "Class": kind,
+        "Class.Type": kind, "Class.Level": level,
         "Class.Version": version, "ThreadId": thread_id, "ProcessId": process_id, "TimeStamp": time_stamp, "RegHandle": reg_handle,
-        "InstanceId": instance_id, "ParentInstanceId": parent_instance_id, "KernelTime": client_context, "EventId": client_context,
-        "Flags": flags, "ParentRegHandle": parent_reg_handle,
+        "InstanceId": instance_id, "ParentInstanceId": parent_instance_id, "KernelTime": client_context, "UserTime": flags,
+        "ProcessorTime": client_context, "EventId": client_context, "Flags": flags, "ParentRegHandle": parent_reg_handle,
     });
     structure!(out, "EVENT_INSTANCE_INFO", EventInstanceInfo { "RegHandle": reg_handle, "InstanceId": instance_id });
     structure!(out, "TRACE_GUID_REGISTRATION", TraceGuidRegistration { "Guid": guid, "RegHandle": reg_handle });
@@ -66,7 +68,7 @@ fn shared_structures(mut out: String) -> String {
 
 /// Types that only C has: as published.
 fn published(mut out: String) -> String {
-    let sizes: [(&str, usize, usize); 38] = [
+    let sizes: [(&str, usize, usize); 41] = [
         ("BYTE", 1, 1),
         ("UCHAR", 1, 1),
         ("BOOLEAN", 1, 1),
@@ -96,6 +98,7 @@ fn published(mut out: String) -> String {
         ("FILETIME", 8, 4),
         ("SYSTEMTIME", 16, 2),
         ("TIME_ZONE_INFORMATION", 172, 4),
+        ("SID_IDENTIFIER_AUTHORITY", 6, 1),
         ("SID", 12, 4),
         ("REGHANDLE", 8, 8),
         ("TRACEHANDLE", 8, 8),
@@ -104,39 +107,47 @@ fn published(mut out: String) -> String {
         ("EVENT_FILTER_EVENT_NAME", 24, 8),
         ("EVENT_FILTER_LEVEL_KW", 24, 8),
         ("EVENT_INFO_CLASS", 4, 4),
+        ("ETW_PROVIDER_TRAIT_TYPE", 4, 4),
+        ("TRACEWEIR_EVENT_CLASS", 4, 2),
         ("WMIDPREQUESTCODE", 4, 4),
     ];
     for (name, bytes, align) in sizes {
         size(&mut out, name, bytes, align);
     }
-    for (name, field, at) in [
-        ("EVENT_FILTER_HEADER", "Id", 0),
-        ("EVENT_FILTER_HEADER", "Version", 2),
-        ("EVENT_FILTER_HEADER", "Reserved", 3),
-        ("EVENT_FILTER_HEADER", "InstanceId", 8),
-        ("EVENT_FILTER_HEADER", "Size", 16),
-        ("EVENT_FILTER_HEADER", "NextOffset", 20),
-        ("EVENT_FILTER_EVENT_ID", "FilterIn", 0),
-        ("EVENT_FILTER_EVENT_ID", "Count", 2),
-        ("EVENT_FILTER_EVENT_ID", "Events", 4),
-        ("EVENT_FILTER_EVENT_NAME", "MatchAllKeyword", 8),
-        ("EVENT_FILTER_EVENT_NAME", "Level", 16),
-        ("EVENT_FILTER_EVENT_NAME", "FilterIn", 17),
-        ("EVENT_FILTER_EVENT_NAME", "NameCount", 18),
-        ("EVENT_FILTER_EVENT_NAME", "Names", 20),
-        ("EVENT_FILTER_LEVEL_KW", "Level", 16),
-        ("EVENT_FILTER_LEVEL_KW", "FilterIn", 17),
-        ("SYSTEMTIME", "wMilliseconds", 14),
-        ("TIME_ZONE_INFORMATION", "StandardDate", 68),
-        ("TIME_ZONE_INFORMATION", "DaylightName", 88),
-        ("TIME_ZONE_INFORMATION", "DaylightBias", 168),
-        ("SID", "SubAuthority", 8),
-        ("LARGE_INTEGER", "HighPart", 4),
-    ] {
-        offset(&mut out, name, field, at);
+    for (name, fields) in MEMBERS {
+        for (field, at) in *fields {
+            offset(&mut out, name, field, *at);
+        }
     }
     out
 }
+
+/// Members of structures that only C has, and those of others that Rust has no name for.
+#[rustfmt::skip]
+const MEMBERS: &[(&str, &[(&str, usize)])] = &[
+    ("FILETIME", &[("dwLowDateTime", 0), ("dwHighDateTime", 4)]),
+    ("SYSTEMTIME", &[
+        ("wYear", 0), ("wMonth", 2), ("wDayOfWeek", 4), ("wDay", 6), ("wHour", 8), ("wMinute", 10), ("wSecond", 12), ("wMilliseconds", 14),
+    ]),
+    ("TIME_ZONE_INFORMATION", &[
+        ("Bias", 0), ("StandardName", 4), ("StandardDate", 68), ("StandardBias", 84), ("DaylightName", 88), ("DaylightDate", 152),
+        ("DaylightBias", 168),
+    ]),
+    ("LARGE_INTEGER", &[("LowPart", 0), ("HighPart", 4), ("u", 0), ("u.HighPart", 4), ("QuadPart", 0)]),
+    ("ULARGE_INTEGER", &[("LowPart", 0), ("HighPart", 4), ("u", 0), ("u.HighPart", 4), ("QuadPart", 0)]),
+    ("SID_IDENTIFIER_AUTHORITY", &[("Value", 0)]),
+    ("SID", &[("Revision", 0), ("SubAuthorityCount", 1), ("IdentifierAuthority", 2), ("SubAuthority", 8)]),
+    ("EVENT_FILTER_HEADER", &[("Id", 0), ("Version", 2), ("Reserved", 3), ("InstanceId", 8), ("Size", 16), ("NextOffset", 20)]),
+    ("EVENT_FILTER_EVENT_ID", &[("FilterIn", 0), ("Reserved", 1), ("Count", 2), ("Events", 4)]),
+    ("EVENT_FILTER_EVENT_NAME", &[
+        ("MatchAnyKeyword", 0), ("MatchAllKeyword", 8), ("Level", 16), ("FilterIn", 17), ("NameCount", 18), ("Names", 20),
+    ]),
+    ("EVENT_FILTER_LEVEL_KW", &[("MatchAnyKeyword", 0), ("MatchAllKeyword", 8), ("Level", 16), ("FilterIn", 17)]),
+    ("TRACEWEIR_EVENT_CLASS", &[("Type", 0), ("Level", 1), ("Version", 2)]),
+    ("WNODE_HEADER", &[("Linkage", 12)]),
+    ("EVENT_TRACE_HEADER", &[("MarkerFlags", 3)]),
+    ("EVENT_INSTANCE_HEADER", &[("MarkerFlags", 3)]),
+];
 
 macro_rules! constants {
     ($out:ident, $($module:ident :: { $($name:ident),* $(,)? }),* $(,)?) => {
@@ -163,10 +174,17 @@ fn shared_constants(mut out: String) -> String {
         TRACE_MESSAGE_SEQUENCE, TRACE_MESSAGE_GUID, TRACE_MESSAGE_COMPONENTID, TRACE_MESSAGE_TIMESTAMP,
         TRACE_MESSAGE_PERFORMANCE_TIMESTAMP, TRACE_MESSAGE_SYSTEMINFO, TRACE_MESSAGE_POINTER32, TRACE_MESSAGE_POINTER64,
     });
-    let info = event::EventInfoClass::MaxEventInfo.0;
+    for (name, class) in [
+        ("EventProviderBinaryTrackInfo", event::EventInfoClass::EventProviderBinaryTrackInfo),
+        ("EventProviderSetReserved1", event::EventInfoClass::EventProviderSetReserved1),
+        ("EventProviderSetTraits", event::EventInfoClass::EventProviderSetTraits),
+        ("EventProviderUseDescriptorType", event::EventInfoClass::EventProviderUseDescriptorType),
+        ("MaxEventInfo", event::EventInfoClass::MaxEventInfo),
+    ] {
+        writeln!(out, "CHECK({name} == {});", class.0).unwrap();
+    }
     let [arguments, fields] = [classic::MAX_ARGUMENTS, classic::MAX_FIELDS];
-    writeln!(out, "CHECK(MaxEventInfo == {info}); CHECK(MAX_EVENT_DATA_DESCRIPTORS == {MAX_BLOCKS});")
-        .unwrap();
+    writeln!(out, "CHECK(MAX_EVENT_DATA_DESCRIPTORS == {MAX_BLOCKS});").unwrap();
     writeln!(out, "CHECK(TRACEWEIR_MESSAGE_ARGUMENTS == {arguments}); CHECK(MAX_MOF_FIELDS == {fields});")
         .unwrap();
     for (name, value) in [
@@ -190,6 +208,55 @@ fn shared_constants(mut out: String) -> String {
     out
 }
 
+/// The structures that a header defines with a name, and their members; members of members without a name are the structure's own.
+fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
+    let text = std::fs::read_to_string(here("include").join(header)).unwrap();
+    let mut found = Vec::new();
+    // Of each brace that is open: the members so far.
+    let mut open: Vec<Vec<String>> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let begins = ["typedef struct", "typedef union", "struct", "union", "__extension__"]
+            .iter()
+            .any(|word| line.starts_with(word));
+        if begins && line.ends_with('{') {
+            open.push(Vec::new());
+        } else if let Some(name) = line.strip_prefix('}')
+            && let Some(members) = open.pop()
+        {
+            let name = name.trim().trim_end_matches(';').split(',').next().unwrap_or_default().trim();
+            match (open.last_mut(), name) {
+                (None, name) => found.push((name.to_owned(), members)),
+                (Some(outer), "") => outer.extend(members),
+                (Some(outer), name) => outer.push(name.to_owned()),
+            }
+        } else if let Some(members) = open.last_mut()
+            && let Some(declared) = line.strip_suffix(';')
+        {
+            let name = declared.split('[').next().unwrap_or_default();
+            members.push(name.rsplit([' ', '*']).next().unwrap_or_default().to_owned());
+        }
+    }
+    assert!(open.is_empty(), "{header}: {open:?}");
+    found
+}
+
+/// No structure and no member is forgotten, whoever adds one.
+fn check_that_none_is_missing(unit: &str) {
+    let mut count = 0;
+    for header in ["windows.h", "guiddef.h", "evntprov.h", "evntrace.h"] {
+        for (name, members) in structures_of(header) {
+            assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "{header}: the size of {name}");
+            assert!(!members.is_empty(), "{header}: {name}");
+            for member in members {
+                let row = format!("CHECK(offsetof({name}, {member}) == ");
+                assert!(unit.contains(&row), "{header}: {member} of {name}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 120, "{count} members were found");
+}
+
 #[test]
 fn c_and_rust_agree_on_every_structure_and_constant() {
     let head = "#include <evntprov.h>\n#include <evntrace.h>\n#include <winmeta.h>\n\
@@ -198,6 +265,7 @@ fn c_and_rust_agree_on_every_structure_and_constant() {
                 #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
     let unit = shared_constants(published(shared_structures(head.to_owned())));
     assert!(unit.lines().count() > 150);
+    check_that_none_is_missing(&unit);
     let folder = tempfile::tempdir().unwrap();
     for language in [C, CPP] {
         let file = folder.path().join(format!("layout.{}", language.extension));

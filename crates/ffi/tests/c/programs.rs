@@ -22,6 +22,7 @@ const CLASSIC: Guid = provider(3);
 const PLUGIN: Guid = provider(4);
 const STACK: Guid = provider(5);
 const MORE: Guid = provider(6);
+const TRAITS: Guid = provider(7);
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
 fn everything() -> EnableParams {
@@ -213,6 +214,30 @@ fn traits_stamps_and_sizes_are_heeded() {
         assert_eq!((&event.items, &event.payload[..]), (items, &b"pay"[..]));
     }
     assert!(events[0].1 > 0x1234567 && events[2].1 == 0x1234567, "{events:?}");
+}
+
+#[test]
+fn traits_of_all_kinds_are_carried_by_every_event() {
+    let workshop = Workshop::new();
+    let decode = b"\x0d\xc0\xde\xc056789abcdef0";
+    let traits = [b" \0T\0\x13\0\x02", &decode[..], b"\x03\0\x05\x06\0\xc8own"].concat();
+    for compiler in C.compilers() {
+        let program = workshop.build(compiler, &source("traits.c"), &[], Link::Shared);
+        // The session knows the provider by its own GUID, the events are decoded by the other.
+        let daemon = Daemon::new();
+        let session = daemon.record("traits", &[TRAITS, Guid::from_bytes(decode)], &everything());
+        expect_success(&mut daemon.command(&program));
+        let events = session.stop(0, |record| (record.provider(), seen(record).items));
+        assert_eq!(events.len(), 5, "{events:?}");
+        for (provider, items) in events {
+            assert_eq!(provider, Guid::from_bytes(decode));
+            for item in
+                [(ExtType::CONTROL_GUID, TRAITS.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits.clone())]
+            {
+                assert_eq!(items.iter().filter(|it| **it == item).count(), 1, "{item:?} in {items:?}");
+            }
+        }
+    }
 }
 
 #[test]

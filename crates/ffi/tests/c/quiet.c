@@ -107,6 +107,55 @@ static void activities(void) {
 
 #define SET(reg, which, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(which), info, length)
 
+#define GUID_BYTES "0123456789abcdef"
+#define TRAITS(bytes) set_traits(bytes, sizeof(bytes) - 1)
+
+/* The status of traits that are set first of all. */
+static ULONG set_traits(const char *bytes, ULONG length) {
+    REGHANDLE reg;
+    ULONG status;
+    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    status = SET(reg, EventProviderSetTraits, (PVOID)(ULONG_PTR)bytes, length);
+    IS(ERROR_SUCCESS, EventUnregister(reg));
+    return status;
+}
+
+static void provider_traits(void) {
+    static char large[0x10000];
+    /* The size: that of the whole, and a NUL at least. */
+    IS(ERROR_SUCCESS, TRAITS("\x03\0\0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x03"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x02\0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\0\0\0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x02\0\0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x04\0\0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x03\0P"));
+    /* A trait: its head at least, and all of it inside. */
+    IS(ERROR_SUCCESS, TRAITS("\x07\0P\0" "\x03\0\x7f"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x02\0\x7f"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\0\0\x7f"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x04\0\x7f"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x05\0P\0" "\x03"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x06\0P\0" "\x03\0"));
+    /* 1 group and 2 decode GUID have a GUID; of groups there is one. */
+    IS(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x01" GUID_BYTES));
+    IS(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x02" GUID_BYTES));
+    IS(ERROR_SUCCESS, TRAITS("\x2a\0P\0" "\x13\0\x02" GUID_BYTES "\x13\0\x01" GUID_BYTES));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x01" "0123456789abcde"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x01" GUID_BYTES "0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x02" "0123456789abcde"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x02" GUID_BYTES "0"));
+    IS(ERROR_INVALID_PARAMETER, TRAITS("\x2a\0P\0" "\x13\0\x01" GUID_BYTES "\x13\0\x01" GUID_BYTES));
+    /* 3 to 127 are reserved and 128 to 255 the provider's: kept, whatever they are. */
+    IS(ERROR_SUCCESS, TRAITS("\x0e\0P\0" "\x03\0\x03" "\x03\0\x80" "\x04\0\xff!"));
+    /* Up to what the size can say. */
+    memset(large, 'P', sizeof large);
+    large[0] = large[1] = (char)0xFF;
+    large[0xFFFE] = 0;
+    IS(ERROR_SUCCESS, set_traits(large, 0xFFFF));
+    IS(ERROR_INVALID_PARAMETER, set_traits(large, 0x10000));
+}
+
 static void information(void) {
     /* Size, "P", a trait that is reserved, one that is the provider's, a group. */
     static UCHAR traits[] = "\x1F\0P\0" "\x04\0\x05r" "\x04\0\x80p" "\x13\0\x01" "0123456789abcdef";
@@ -123,6 +172,8 @@ static void information(void) {
     IS(ERROR_NOT_SUPPORTED, SET(reg, MaxEventInfo, NULL, 0));
     IS(ERROR_NOT_SUPPORTED, SET(reg, 5, &yes, 1));
     IS(ERROR_NOT_SUPPORTED, SET(reg, -1, NULL, 1));
+    IS(ERROR_NOT_SUPPORTED, SET(reg, 0x7FFFFFFF, NULL, 0));
+    IS(ERROR_NOT_SUPPORTED, SET(Unknown, 5, NULL, 1));
     IS(ERROR_NOT_SUPPORTED, SET(reg, EventProviderSetReserved1, NULL, 0));
     IS(ERROR_NOT_SUPPORTED, SET(0, EventProviderSetReserved1, NULL, 4));
     for (int which = 0; which < 4; which++) {
@@ -135,8 +186,10 @@ static void information(void) {
     }
     IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, NULL, 0));
     IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, &yes, 1));
+    IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, traits, length));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, NULL, 0));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &yes, 0));
+    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 2));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 4));
     IS(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &yes, 1));
     IS(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &no, 1));
@@ -160,6 +213,7 @@ static void information(void) {
     IS(ERROR_SUCCESS, SET(reg, EventProviderSetTraits, traits, length));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length));
     IS(ERROR_SUCCESS, EventUnregister(reg));
+    provider_traits();
 
     /* EtwGetTraitFromProviderTraits */
     PVOID trait;
@@ -173,6 +227,12 @@ static void information(void) {
     IS(1, size == 0 && trait == NULL);
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
     IS(1, size == 0 && trait == NULL);
+    memcpy(broken, traits, sizeof traits);
+    broken[8] = 2; /* behind a trait that is shorter than its head nothing is found, before it what there is */
+    EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
+    IS(1, size == 0 && trait == NULL);
+    EtwGetTraitFromProviderTraits(broken, 5, &trait, &size);
+    IS(1, size == 1 && *(UCHAR *)trait == 'r');
 }
 
 static void descriptors(void) {

@@ -85,6 +85,10 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
             );
             let needle = b"NinetyNine\0f0\0\x04f1\0\x04f2\0\x04";
             assert!(bytes.windows(needle.len()).any(|w| w == needle), "{compiler:?}: metadata are constants");
+            // For tools: signature, size, version, 64 bits, magic; then the traits.
+            let module = b"ETW0\x10\0\0\x01\x86\x0e\x04\x88\x2b\x05\x8a\xbb\x08\0Table\0";
+            let blocks = bytes.windows(module.len()).filter(|w| w == module).count();
+            assert_eq!(blocks, 1, "{compiler:?} {pic}: the block of the module and its provider");
             for (name, flags) in sections(&object) {
                 let constructor = [".init_array", ".ctors"].iter().any(|s| name.starts_with(s));
                 assert!(!constructor, "{compiler:?} {pic}: {name}");

@@ -27,6 +27,11 @@ static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 
 
 /// The whole program.
 pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
+    program_of(&table.iter().map(write).collect::<Vec<_>>(), runtime)
+}
+
+/// The whole program for events that are spelled out already.
+pub(crate) fn program_of(events: &[String], runtime: Runtime) -> String {
     let hooks = runtime == Runtime::Hooks;
     let mut text = if hooks { format!("#include \"hooks.h\"\n{HEAD}") } else { HEAD.to_owned() };
     for kind in KINDS.iter().filter(|k| !k.initialisers().is_empty()) {
@@ -37,10 +42,10 @@ pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
     let _ = writeln!(text, "static const UINT8 sample_packed[] = {{{}}};", packed.join(", "));
     text += "TRACELOGGING_DEFINE_PROVIDER(g_table, \"Table\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
     // Functions of some events each: compilers take longer than linear time for large ones.
-    for (i, events) in table.chunks(16).enumerate() {
+    for (i, some) in events.chunks(16).enumerate() {
         let _ = writeln!(text, "static void part{i}(void) {{");
-        for event in events {
-            text += &write(event);
+        for event in some {
+            text += event;
             text += if hooks { "    hook_print();\n" } else { "" };
         }
         text += "}\n";
@@ -48,7 +53,7 @@ pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
     text += "int main(void) {\n";
     text += if hooks { "    hook.enabled_at_register = TRUE;\n" } else { "" };
     text += "    if (TraceLoggingRegister(g_table) != S_OK) {\n        return 1;\n    }\n";
-    (0..table.len().div_ceil(16)).for_each(|i| {
+    (0..events.len().div_ceil(16)).for_each(|i| {
         let _ = writeln!(text, "    part{i}();");
     });
     text + "    TraceLoggingUnregister(g_table);\n    return 0;\n}\n"

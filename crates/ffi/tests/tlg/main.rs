@@ -18,10 +18,12 @@
 mod activity;
 mod checked;
 mod compiler;
+mod forms;
 mod generate;
 mod generate_rust;
 mod kinds;
 mod metadata;
+mod numbers;
 mod recorded;
 mod rules;
 mod rust;

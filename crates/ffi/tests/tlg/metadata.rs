@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The line that a program must print for an event; the types of its blocks are the last word.
-fn expected(event: &Declaration) -> String {
+pub(crate) fn expected(event: &Declaration) -> String {
     let mut traits = TraitsBuilder::new("Table");
     let traits = hex(traits.finish().expect("traits of a name"));
     format!(

@@ -17,6 +17,11 @@ EXTERN_C ULONG EventSetInformation(REGHANDLE handle, EVENT_INFO_CLASS kind, PVOI
 #endif
 
 int main(int argc, char **argv) {
+    if (argc == 3) {
+        hook.register_status = (ULONG)strtoul(argv[2], NULL, 0);
+        printf("%08x\n", (unsigned)TraceLoggingRegister(g_modes));
+        return 0;
+    }
     CHECK(argc == 2);
     CHECK(TraceLoggingRegister(g_modes) == 0);
     hook.set_status = (ULONG)strtoul(argv[1], NULL, 0);

@@ -157,6 +157,21 @@ static void a_name_is_the_source_text_of_the_value(void) {
                       "at.text\0\x17&value\0\x8e\x0cp->text\0\x65\1\0\1&array[0]\0\7"));
 }
 
+static void names_of_a_program_are_its_own(void) {
+    UINT8 _tlg_at = 1, _tlg_data = 2, _tlg_provider = 3, _tlg_v1 = 4, _tlg_p2 = 5, _tlg_c3 = 6, _tlg = 7, _tlg_metadata = 8;
+    UINT8 provider = 9, event = 10, data = 11, at = 12, size = 13, metadata = 14, count = 15, activity = 16, related = 17;
+    UINT8 value = 18, pointer = 19, type = 20, name = 21, text = 22, in = 23, out = 24, tags = 25, level = 26, send = 27, how = 28, i = 29;
+#define U(v) TraceLoggingUInt8(v)
+    TraceLoggingWrite(g_rules, "E", U(_tlg_at), U(_tlg_data), U(_tlg_provider), U(_tlg_v1), U(_tlg_p2), U(_tlg_c3), U(_tlg), U(_tlg_metadata),
+                      U(provider), U(event), U(data), U(at), U(size), U(metadata), U(count), U(activity), U(related), U(value), U(pointer),
+                      U(type), U(name), U(text), U(in), U(out), U(tags), U(level), U(send), U(how), U(i));
+    CHECK(BYTES(payload, "\1\2\3\4\5\6\7\x8\x9\xa\xb\xc\xd\xe\xf\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d"));
+    TraceLoggingWrite(g_rules, "E", TraceLoggingBinary(&_tlg_at, _tlg_at), TraceLoggingCountedString((char *)&_tlg_data, _tlg_at),
+                      TraceLoggingUInt8Array(&_tlg_p2, _tlg_at), TraceLoggingUInt8FixedArray(&_tlg_c3, 1), TraceLoggingValue(_tlg_v1),
+                      TraceLoggingPackedData(&_tlg_at, _tlg_at));
+    CHECK(BYTES(payload, "\1\0\1\1\0\2\1\0\5\6\4\1"));
+}
+
 static void null_strings_are_empty(void) {
     const char *narrow = NULL;
     const WCHAR *wide = NULL;
@@ -180,6 +195,15 @@ static void what_is_too_long_is_refused_and_not_cut(void) {
     CHECK(hook.payload_size == 0x10000);
     TraceLoggingWrite(g_rules, "E", TraceLoggingPackedField(many, 0x100000004u, TlgInBINARY));
     CHECK(hook.payload_size == 0x10000);
+}
+
+#define BINARY TraceLoggingBinary("x", 1, "b")
+#define NINE(field) field, field, field, field, field, field, field, field, field
+
+static void an_event_has_up_to_128_blocks(void) {
+    TraceLoggingWrite(g_rules, "E", NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY));
+    CHECK(hook.blocks == 128 && hook.payload_size == 63 * 3);
+    CHECK(hook.types[0] == EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA && hook.types[1] == EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA);
 }
 
 static void packed_metadata_and_data_are_apart(void) {
@@ -206,14 +230,19 @@ static void values_choose_their_type(void) {
     WCHAR wide[] = u"w";
     const WCHAR *const_wide = wide;
     char character = 'c';
+#ifdef __cplusplus
+    bool flag = true;
+#else
+    _Bool flag = 1;
+#endif
     const int const_int = 4;
     TraceLoggingWrite(g_rules, "I", TraceLoggingValue((signed char)1, "a"), TraceLoggingValue((unsigned char)1, "b"),
                       TraceLoggingValue((short)1, "c"), TraceLoggingValue((unsigned short)1, "d"), TraceLoggingValue(const_int),
                       TraceLoggingValue(1u, "f"), TraceLoggingValue(1L, "g"), TraceLoggingValue(1UL, "h"), TraceLoggingValue(1LL, "i"),
                       TraceLoggingValue(1ULL, "j"), TraceLoggingValue(1.0f, "k"), TraceLoggingValue(1.0, "l"),
-                      TraceLoggingValue(character, "m"));
-    CHECK(FIELDS("I", "a\0\3b\0\4c\0\5d\0\6const_int\0\7f\0\x08g\0\x09h\0\x0ai\0\x09j\0\x0ak\0\x0bl\0\x0cm\0\x84\2"));
-    CHECK(hook.payload_size == 1 + 1 + 2 + 2 + 4 + 4 + 8 * 4 + 4 + 8 + 1);
+                      TraceLoggingValue(character, "m"), TraceLoggingValue(flag));
+    CHECK(FIELDS("I", "a\0\3b\0\4c\0\5d\0\6const_int\0\7f\0\x08g\0\x09h\0\x0ai\0\x09j\0\x0ak\0\x0bl\0\x0cm\0\x84\2" "flag\0\x84\3"));
+    CHECK(hook.payload_size == 1 + 1 + 2 + 2 + 4 + 4 + 8 * 4 + 4 + 8 + 1 + 1);
     TraceLoggingWrite(g_rules, "S", TraceLoggingValue(guid, "a"), TraceLoggingValue(file_time, "b"), TraceLoggingValue(system_time, "c"),
                       TraceLoggingValue(&sid, "d"), TraceLoggingValue(const_sid, "e"), TraceLoggingValue(pointer, "f"),
                       TraceLoggingValue(const_pointer, "g", "described", 0x200000));
@@ -255,8 +284,10 @@ int main(int argc, char **argv) {
     activities_are_handed_on();
     attributes_have_defaults_and_rules_for_repeats();
     a_name_is_the_source_text_of_the_value();
+    names_of_a_program_are_its_own();
     null_strings_are_empty();
     what_is_too_long_is_refused_and_not_cut();
+    an_event_has_up_to_128_blocks();
     packed_metadata_and_data_are_apart();
     values_choose_their_type();
     tags_of_fields_keep_28_bits();

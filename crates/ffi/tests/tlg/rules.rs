@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::compiler::{GCC, Workbench, compilers, cpp_compilers, sources};
-use crate::support::{expect_success, here};
+use crate::support::{Link, Workshop, expect_success, here};
 
 #[test]
 fn the_rules_hold_in_c_and_cpp() {
@@ -171,8 +171,63 @@ fn set_information_follows_its_mode() {
     }
 }
 
+#[test]
+fn a_registration_that_fails_says_so_as_the_mode_says_it() {
+    let workbench = Workbench::new();
+    for compiler in compilers() {
+        for (flag, rows) in [
+            ("-D_USER_MODE", [("0", "00000000"), ("8", "80070008"), ("1450", "800705aa"), ("5", "80070005")]),
+            (
+                "-D_KERNEL_MODE",
+                [("0", "00000000"), ("8", "c0000017"), ("1450", "c00705aa"), ("5", "c0000022")],
+            ),
+        ] {
+            let flags = [flag, "-DWITH_OVERRIDE", compiler.standards()[0]];
+            let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
+            for (given, expected) in rows {
+                let printed = expect_success(Command::new(&program).args(["register", given]));
+                assert_eq!(printed.trim_end(), expected, "{compiler:?} {flag} {given}");
+            }
+        }
+    }
+}
+
+#[test]
+fn set_information_says_what_the_library_says_in_every_mode() {
+    let workshop = Workshop::new();
+    let nobody = Workbench::new();
+    for compiler in compilers() {
+        for mode in [None, Some("0"), Some("1"), Some("2")] {
+            for (kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
+                if compiler.cpp && link == Link::Static {
+                    continue; // The flag for the language would be for the library too.
+                }
+                let mode = mode.map(|mode| format!("-DTLG_HAVE_EVENT_SET_INFORMATION={mode}"));
+                let mut flags = vec![compiler.standards()[0]];
+                flags.extend(compiler.cpp.then_some("-xc++"));
+                flags.extend(mode.as_deref());
+                flags.extend(kernel.then_some("-D_KERNEL_MODE"));
+                let source = sources().join("information.c");
+                let program = workshop.build(compiler.program, &source, &flags, link);
+                let mut command = Command::new(program);
+                let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", nobody.path(".")));
+                assert_eq!(printed, "rows: 24\n", "{compiler:?} {flags:?} {link:?}");
+            }
+        }
+    }
+}
+
 /// A statement that must not compile, and a part of what the compiler says about it.
 const REFUSED: &[(&str, &str)] = &[
+    (
+        "TRACELOGGING_DEFINE_PROVIDER_STORAGE(s, \"a\\0b\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));",
+        "the name of a provider has no NUL inside",
+    ),
+    (
+        "TRACELOGGING_DEFINE_PROVIDER_STORAGE(s, \"S\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11), \
+         TraceLoggingOptionGroup(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11), TraceLoggingOptionGroup(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12));",
+        "a provider has one option at most",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"n\"));", "wchar_t has 4 bytes here"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingString16(L\"x\", \"n\"));", "wchar_t has 4 bytes here"),
     (
@@ -203,6 +258,27 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInBINARY | TlgInVcount, \"n\"));",
+        "no type for packed metadata",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCustom, \"n\"));",
+        "no type for packed metadata",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInChain, \"n\"));",
+        "no type for packed metadata",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInNULL | TlgInVcount, \"n\"));",
+        "no type for packed metadata",
+    ),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(26, \"n\"));", "no type for packed metadata"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedField(\"x\", 1, 16, \"n\"));",
+        "no type for packed metadata",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingPackedFieldEx(\"x\", 1, 24, 1, \"n\"));",
         "no type for packed metadata",
     ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadataEx(TlgInINT8, 128, \"n\"));", "at most 127"),
@@ -244,8 +320,9 @@ const REFUSED: &[(&str, &str)] = &[
 fn what_is_wrong_does_not_compile_and_is_said() {
     let workbench = Workbench::new();
     let head = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
-    let pairs: Vec<String> = (0..64).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
-    let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {});", pairs.join(", "));
+    // With the two of the metadata 129; rules.c has an event of 128.
+    let pairs: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
+    let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", pairs.join(", "));
     let hundred = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
     let long_name = format!("TraceLoggingWrite(g, \"{}\");", "x".repeat(0x8000));
     let more = [
@@ -266,14 +343,32 @@ fn what_is_wrong_does_not_compile_and_is_said() {
 }
 
 #[test]
-fn wchar_t_of_two_bytes_is_accepted() {
+fn wchar_t_of_two_bytes_is_a_wchar() {
     let workbench = Workbench::new();
-    let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
-        void f(const wchar_t *w);\nvoid f(const wchar_t *w) { TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"a\"), \
-        TraceLoggingWideString(w), TraceLoggingCountedWideString(w, 1, \"b\"), TraceLoggingWChar(L'x', \"c\"), TraceLoggingString16(u\"x\", \"d\"), \
-        TraceLoggingValue(w, \"e\")); }\n";
+    let text = "#include \"hooks.h\"\n#include <TraceLoggingProvider.h>\n\
+        TRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
+        static void f(const wchar_t *w) { TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"a\"), \
+        TraceLoggingWideString(w, \"b\"), TraceLoggingCountedWideString(w, 1, \"c\"), TraceLoggingWChar(L'x', \"d\"), TraceLoggingString16(u\"x\", \"e\"), \
+        TraceLoggingValue(w, \"f\")); hook_print();\n\
+        #ifdef __cplusplus\n    TraceLoggingWrite(g, \"V\", TraceLoggingValue(L'x', \"a\"), TraceLoggingValue(L\"x\", \"b\")); hook_print();\n#endif\n}\n\
+        int main(void) { hook.enabled_at_register = TRUE; CHECK(TraceLoggingRegister(g) == S_OK); f(L\"y\"); return 0; }\n";
     let source = workbench.source("short.c", text);
     for compiler in compilers() {
-        workbench.accepts(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
+        let program = workbench.build(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
+        let printed = expect_success(&mut Command::new(program));
+        let mut lines = printed.lines();
+        let mut has = |metadata: &[u8], payload: &[u8]| {
+            let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+            let line = lines.next().expect("a line for each event");
+            assert!(line.contains(&format!(" {} {} ", hex(metadata), hex(payload))), "{compiler:?}: {line}");
+        };
+        let (x, y) = (b"x\0\0\0", b"y\0\0\0");
+        has(
+            b"\x18\0\0E\0a\0\x01b\0\x01c\0\x16d\0\x86\x02e\0\x01f\0\x01",
+            &[&x[..], y, b"\x02\0y\0", b"x\0", x, y].concat(),
+        );
+        if compiler.cpp {
+            has(b"\x0c\0\0V\0a\0\x86\x02b\0\x01", &[&b"x\0"[..], x].concat());
+        }
     }
 }

@@ -1,0 +1,61 @@
+/* TraceLoggingSetInformation with the library, class by class, in whatever mode it is compiled: what is said of EventSetInformation comes back as an HRESULT or, in kernel
+ * mode, as an NTSTATUS. */
+#include <TraceLoggingProvider.h>
+
+#include "../c/check.h"
+
+TRACELOGGING_DEFINE_PROVIDER(g_info, "Info", (0xC0FFEE20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+
+#if TLG_HAVE_EVENT_SET_INFORMATION == 0
+/* Whatever is asked. */
+#define USER(code) 0x80070032u
+#define KERNEL(code) 0xC0000139u
+#else
+#define USER(code) ((code) == 0 ? 0u : 0x80070000u | (code))
+#define KERNEL(code) ((code) == 0 ? 0u : (code) == 87 ? 0xC000000Du : 0xC00000BBu)
+#endif
+#if defined(_KERNEL_MODE)
+#define STATUS_OF KERNEL
+#define IS_GOOD NT_SUCCESS
+#else
+#define STATUS_OF USER
+#define IS_GOOD SUCCEEDED
+#endif
+
+#define SET(code, which, data, size) \
+    IS(STATUS_OF(code), (ULONG)TraceLoggingSetInformation(g_info, (EVENT_INFO_CLASS)(which), data, size))
+
+int main(void) {
+    UINT8 yes = 1, wide[4] = {1, 0, 0, 0};
+    char name[] = "\x07\0Info";
+    /* Not registered: the registration is 0. The class is looked at before. */
+    SET(87, EventProviderBinaryTrackInfo, NULL, 0);
+    SET(87, EventProviderSetTraits, name, 7);
+    SET(87, EventProviderUseDescriptorType, &yes, 1);
+    SET(50, EventProviderSetReserved1, NULL, 0);
+    SET(50, MaxEventInfo, NULL, 0);
+
+    IS(0, TraceLoggingRegister(g_info));
+    SET(0, EventProviderBinaryTrackInfo, NULL, 0);
+    SET(0, EventProviderBinaryTrackInfo, &yes, 1);
+    SET(87, EventProviderBinaryTrackInfo, NULL, 1);
+    SET(50, EventProviderSetReserved1, NULL, 0);
+    SET(50, EventProviderSetReserved1, &yes, 1);
+    /* Registering has set them: once is all. */
+    SET(87, EventProviderSetTraits, name, 7);
+    SET(0, EventProviderUseDescriptorType, &yes, 1);
+    SET(87, EventProviderUseDescriptorType, NULL, 0);
+    SET(87, EventProviderUseDescriptorType, NULL, 1);
+    SET(87, EventProviderUseDescriptorType, &yes, 0);
+    SET(87, EventProviderUseDescriptorType, wide, 4);
+    IS(TLG_HAVE_EVENT_SET_INFORMATION != 0, IS_GOOD(TraceLoggingSetInformation(g_info, EventProviderUseDescriptorType, &yes, 1)));
+    IS(0, IS_GOOD(TraceLoggingSetInformation(g_info, MaxEventInfo, NULL, 0)));
+    SET(50, MaxEventInfo, NULL, 0);
+    SET(50, 5, &yes, 1);
+    SET(50, -1, NULL, 0);
+
+    TraceLoggingUnregister(g_info);
+    SET(87, EventProviderUseDescriptorType, &yes, 1);
+    SET(50, MaxEventInfo, NULL, 0);
+    return finish();
+}
