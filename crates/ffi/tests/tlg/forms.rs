@@ -43,7 +43,8 @@ fn row(kind: &Kind, shape: &Shape) -> (String, Declaration) {
     let (name, arguments, text, what) = shape;
     let fields: Vec<_> = FORMS.iter().map(|form| format!("TraceLogging{name}({arguments}{form})")).collect();
     let statement = format!("    TraceLoggingWrite(g_table, \"{name}\", {});\n", fields.join(", "));
-    let named = |name: &str, tag| Field { what: what(*kind), name: name.to_owned(), tag };
+    let named =
+        |name: &str, tag| Field { what: what(*kind), name: name.to_owned(), tag, format_default: false };
     let fields = vec![named(text, None), named("n", None), named("n", None), named("n", Some(TAG))];
     (statement, Declaration { name: name.clone(), attributes: Vec::new(), fields })
 }
