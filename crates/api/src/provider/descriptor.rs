@@ -25,7 +25,7 @@ use traceweir_format::spec::event::{
 };
 
 use super::deliver::Except;
-use super::write::{self, Event, Given, MAX_BLOCKS, straight};
+use super::write::{self, Event, Given, MAX_BLOCKS};
 use super::{Handle, WriteError};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
@@ -192,11 +192,6 @@ impl Handle {
             return Ok(());
         }
         let except = Except::new(exclude, flags)?;
-        let is_plain = except == Except::default() && related.is_none();
-        // SAFETY: by the contract.
-        if is_plain && unsafe { straight::write_described(self.slot, descriptor, activity, blocks) } {
-            return Ok(());
-        }
         let mut room = Room([const { MaybeUninit::uninit() }; MAX_BLOCKS]);
         // SAFETY: by the contract.
         let sorted = unsafe { Sorted::new(&mut room, blocks, self.slot.honours_types()) }?;

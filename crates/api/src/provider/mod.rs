@@ -67,6 +67,8 @@ pub(crate) use registration::{Classes, Decoding, New, Traits};
 pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;
 pub use write::MAX_BLOCKS;
+#[doc(hidden)]
+pub use write::straight::write_straight;
 
 /// What an enable callback is told.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use crate::client::outlets;
 use crate::client::thread;
 use crate::provider::descriptor::DataDescriptor;
 use crate::provider::enable::Sole;
-use crate::provider::registration::Slot;
+use crate::provider::registration::{Handle, Slot};
 
 /// Blocks of an event in slices that are written in this way: as many as find room in a small frame.
 const MOST_SLICES: usize = 16;
@@ -36,46 +36,54 @@ const MOST_SLICES: usize = 16;
 pub(super) fn write(slot: &Slot, what: &Event<'_>, asked: u16) -> bool {
     let mut room = [const { MaybeUninit::uninit() }; MOST_SLICES];
     let Some(sole) = slot.sole(asked) else { return false };
-    let Some(blocks) = Blocks::of_slices(&mut room, what.data) else { return false };
-    what.related.is_none()
-        && hand_over(slot, sole, what.descriptor, what.flags, what.metadata, what.activity, blocks)
+    Blocks::of_slices(&mut room, what.data).is_some_and(|blocks| offer(slot, sole, what, blocks))
 }
 
-/// The same of one whose blocks are described already, as `what` does not tell.
+/// The same of one whose blocks are described already, as `what` does not tell, and that was not asked the slot's words about.
 #[inline(always)]
 pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: &[Block<'_>], asked: u16) -> bool {
     let Some(sole) = slot.sole(asked) else { return false };
     // With one session its words are exactly what it wants.
     slot.enabled(what.descriptor.level, what.descriptor.keyword)
-        && what.related.is_none()
         && blocks.len() <= MAX_BLOCKS
-        && hand_over(
-            slot,
-            sole,
-            what.descriptor,
-            what.flags,
-            what.metadata,
-            what.activity,
-            Blocks::new(blocks),
-        )
+        && offer(slot, sole, what, Blocks::new(blocks))
 }
 
-/// The same of an event that a C program describes, and that no filters were asked about.
+#[inline(always)]
+fn offer(slot: &Slot, sole: Sole, what: &Event<'_>, blocks: Blocks<'_>) -> bool {
+    let descriptor = bytes_of_descriptor(what.descriptor);
+    let activity = what.activity.map(bytes_of_guid);
+    what.related.is_none() && hand_over(slot, sole, descriptor, what.flags, what.metadata, activity, blocks)
+}
+
+/// The same of an event as a C program gives it to EventWriteTransfer, for a façade: `true` where it was written, else whoever calls goes the longer way, which looks at
+/// everything anew.
 ///
 /// # Safety
 ///
-/// Each block's address is NULL, or that of so many bytes as its size says, which can be read and do not change during the call.
+/// Pointers are NULL or valid: `data` has `count` elements, and each of them NULL or the address of as many bytes as it says, which do not change during the call.
+#[doc(hidden)]
 #[inline(never)]
-pub(in crate::provider) unsafe fn write_described(
-    slot: &Slot,
-    descriptor: &EventDescriptor,
-    activity: Option<&Guid>,
-    blocks: &[DataDescriptor],
+pub unsafe fn write_straight(
+    handle: u64,
+    descriptor: *const EventDescriptor,
+    activity: *const Guid,
+    related: *const Guid,
+    count: u32,
+    data: *const DataDescriptor,
 ) -> bool {
-    let Some(sole) = slot.sole(0) else { return false };
-    if blocks.len() > MAX_BLOCKS {
+    let Some(handle) = Handle::from_raw(handle) else { return false };
+    let is_usual = !descriptor.is_null() && related.is_null() && !data.is_null() && data.is_aligned();
+    if !is_usual || count as usize > MAX_BLOCKS {
         return false;
     }
+    // SAFETY: by the contract; bytes need no alignment.
+    let (descriptor, activity) =
+        unsafe { (&*descriptor.cast::<[u8; 16]>(), activity.cast::<[u8; 16]>().as_ref()) };
+    // SAFETY: by the contract, and aligned.
+    let blocks = unsafe { std::slice::from_raw_parts(data, count as usize) };
+    let slot = handle.slot;
+    let (Some(sole), true) = (slot.sole(0), is_wanted(slot, descriptor)) else { return false };
     let (mut metadata, mut payload) = (None, blocks);
     let typed = slot.honours_types();
     if typed
@@ -97,14 +105,21 @@ pub(in crate::provider) unsafe fn write_described(
     hand_over(slot, sole, descriptor, 0, metadata, activity, payload)
 }
 
+/// What the slot's words say of a descriptor's level and keyword.
+#[inline(always)]
+fn is_wanted(slot: &Slot, descriptor: &[u8; 16]) -> bool {
+    let [_, _, _, _, level, _, _, _, keyword @ ..] = *descriptor;
+    slot.enabled(level, u64::from_le_bytes(keyword))
+}
+
 #[inline(always)]
 fn hand_over(
     slot: &Slot,
     sole: Sole,
-    descriptor: &EventDescriptor,
+    descriptor: &[u8; 16],
     flags: u16,
     metadata: Option<&[u8]>,
-    activity: Option<&Guid>,
+    activity: Option<&[u8; 16]>,
     blocks: Blocks<'_>,
 ) -> bool {
     let (Some(this), Some(items)) = (thread::ready(), slot.traits_item(metadata.is_some())) else {
@@ -116,8 +131,8 @@ fn hand_over(
         first: MARKER | u64::from(flags | extended) << 32,
         thread: this.id(),
         provider: slot.provider_in_memory(),
-        descriptor: bytes_of_descriptor(descriptor),
-        activity: bytes_of_guid(activity.unwrap_or_else(|| this.activity_in_memory())),
+        descriptor,
+        activity: activity.unwrap_or_else(|| bytes_of_guid(this.activity_in_memory())),
     };
     let Some(record) = Straight::new(&header, items, schema, blocks, 0) else { return false };
     outlets::get(sole.outlet).write_straight(sole.ticket, &record)
