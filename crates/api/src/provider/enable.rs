@@ -231,10 +231,11 @@ impl Slot {
         self.active.load(Ordering::Relaxed) & ALL_FILTERED != 0
     }
 
-    /// The cell of the filters of the only session, where it is but one and has filters; else 0.
+    /// Where every session has filters of events: the cell of the only session's, 0 where there are several.
     #[inline(always)]
-    pub(crate) fn only_cell(&self) -> u16 {
-        cell_in(self.active.load(Ordering::Relaxed))
+    pub(crate) fn filters_of_all(&self) -> Option<u16> {
+        let active = self.active.load(Ordering::Relaxed);
+        (active & ALL_FILTERED != 0).then_some(cell_in(active))
     }
 
     /// The only session, where it is but one, asks for nothing but events, and has no filters of events or those of the cell `asked`.

@@ -41,6 +41,7 @@ use super::registration::Slot;
 use super::write::Event;
 use cells::Words;
 use compile::{IDS, NAMES, OWN, PAYLOAD, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW, STACK_NAMES};
+use table::Sight;
 
 /// The channel of TraceLogging events.
 const TRACELOGGING: u8 = 11;
@@ -156,7 +157,7 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
 }
 
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together. `only` is the cell of the only
-/// session's filters as the caller saw it ([`Slot::only_cell`]), 0 where there are several: it may be another one at any time.
+/// session's filters as the caller saw it ([`Slot::filters_of_all`]), 0 where there are several: it may be another one at any time.
 #[inline(always)] // Whoever writes knows which it is.
 pub(super) fn wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
     // By value: an event that is kept back at sight never has to lie in memory.
@@ -174,43 +175,29 @@ pub(super) fn wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
     }
 }
 
-/// What can be said of an event by its id or name alone.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sight {
-    Passes,
-    Fails,
-    Unclear,
-}
-
 #[inline(never)]
 fn named_at_sight(only: u16, metadata: &[u8]) -> Sight {
-    at_sight(only, |words| {
-        let names = words.size(NAMES);
-        if names == 0 { Some(true) } else { table::name_passes_at_sight(words.section(names), metadata) }
+    at_sight(only, |words| match words.size(NAMES) {
+        0 => Sight::Passes,
+        names => table::name_at_sight(words.section(names), metadata),
     })
 }
 
 #[inline(never)]
 fn numbered_at_sight(only: u16, id: u16) -> Sight {
     at_sight(only, |words| {
-        let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
+        let ids = words.size(IDS);
         if ids != 0 && !table::id_passes(words, ids, id) {
-            return Some(false);
+            return Sight::Fails;
         }
-        (payload == 0).then_some(true)
+        if words.get(PAYLOAD) == 0 { Sight::Passes } else { Sight::Unclear }
     })
 }
 
 #[inline(always)]
-fn at_sight(only: u16, look: impl FnOnce(Words<'_>) -> Option<bool>) -> Sight {
-    if only == 0 {
-        return Sight::Unclear;
-    }
-    match cells::read(only, look) {
-        Some(Some(false)) => Sight::Fails,
-        Some(None) => Sight::Unclear,
-        Some(Some(true)) | None => Sight::Passes,
-    }
+fn at_sight(only: u16, look: impl FnOnce(Words<'_>) -> Sight) -> Sight {
+    // Number 0 holds nothing.
+    if only == 0 { Sight::Unclear } else { cells::read(only, look).unwrap_or(Sight::Passes) }
 }
 
 #[cold]

@@ -111,10 +111,7 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
 /// The answer is for these filters alone: sessions come and go between this look at them and the next.
 #[inline(always)]
 fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
-    if !slot.is_filtered() {
-        return Some(0);
-    }
-    let only = slot.only_cell();
+    let Some(only) = slot.filters_of_all() else { return Some(0) };
     filter::wanted(slot, only, what).then_some(only)
 }
 

@@ -8,6 +8,7 @@ mod kill;
 mod naive;
 mod pages;
 mod signals;
+mod straight;
 mod support;
 mod threads;
 mod wake;

@@ -83,7 +83,7 @@ fn all_are_filtered_only_while_each_is() {
     filtered.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] }];
     slot.wish(0, Ticket(1), &filtered);
     slot.wish(1, Ticket(1), &filtered);
-    assert!(slot.is_filtered() && slot.only_cell() == 0);
+    assert!(slot.filters_of_all() == Some(0));
     slot.wish(2, Ticket(1), &params(3, 1, 4));
     assert!(!slot.is_filtered());
     assert_eq!(slot.wishes().count(), 3);
@@ -91,11 +91,11 @@ fn all_are_filtered_only_while_each_is() {
     assert!(slot.is_filtered() && slot.is_active());
     assert_eq!(slot.wishes().count(), 2);
     slot.unwish(1);
-    assert_eq!(slot.only_cell(), slot.wish_of(1).unwrap().filters.number);
-    assert!(slot.only_cell() != 0 && slot.is_filtered() && slot.is_active());
+    assert_eq!(slot.filters_of_all(), Some(slot.wish_of(1).unwrap().filters.number));
+    assert!(slot.filters_of_all() != Some(0) && slot.is_filtered() && slot.is_active());
     assert_eq!(slot.wishes().count(), 1);
     slot.unwish(2);
-    assert!(!slot.is_filtered() && !slot.is_active() && slot.only_cell() == 0);
+    assert!(slot.filters_of_all().is_none() && !slot.is_active());
 }
 
 #[test]

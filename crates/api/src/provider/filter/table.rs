@@ -77,40 +77,100 @@ pub(super) const fn hash_id(id: u16) -> u64 {
 #[inline(always)]
 pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
     let head = words.get(at);
-    let places = Places::from_bits(head);
-    let mut place = places.of(hash_id(id));
-    for _ in 0..places.last() {
-        match words.get(at + IDS_HEAD + place) {
-            0 => break,
-            entry if entry == u64::from(id) + 1 => return head & FILTER_IN != 0,
-            _ => place = places.after(place),
-        }
-    }
-    head & FILTER_IN == 0
+    let place = Places::from_bits(head).of(hash_id(id));
+    let is_listed = match words.get(at + IDS_HEAD + place) {
+        0 => false,
+        entry if entry == u64::from(id) + 1 => true,
+        _ => is_listed_further(words, at, place, id),
+    };
+    is_listed == (head & FILTER_IN != 0)
 }
 
-/// What a name filter says of an event at first sight, which is that most events have none of the names. `None`: it needs to be looked at in full.
+/// Whether an id stands behind a place that another has.
+#[inline(never)]
+fn is_listed_further(words: Words<'_>, at: usize, mut place: usize, id: u16) -> bool {
+    let places = Places::from_bits(words.get(at));
+    for _ in 1..places.last() {
+        place = places.after(place);
+        match words.get(at + IDS_HEAD + place) {
+            0 => break,
+            entry if entry == u64::from(id) + 1 => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// What can be said of an event by its id or name alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// It passes.
+    Passes,
+    /// It does not.
+    Fails,
+    /// It needs to be looked at in full.
+    Unclear,
+}
+
+impl Sight {
+    #[inline(always)]
+    pub(super) const fn of(passes: bool) -> Self {
+        if passes { Self::Passes } else { Self::Fails }
+    }
+}
+
+/// What a name filter says of an event at first sight, which is that most events have none of the names.
 ///
-/// Nothing is called here, so that whoever keeps an event back needs no frame.
+/// Names of up to fifteen bytes are looked at right here, and nothing is called for them, so that whoever keeps an event back needs no frame.
 #[inline(always)]
-pub(super) fn name_passes_at_sight(section: Words<'_>, metadata: &[u8]) -> Option<bool> {
+pub(super) fn name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
     let head = section.get(0);
-    if head & HAS_PART != 0 {
+    let Some((first, second)) = two_words(metadata).filter(|_| head & HAS_PART == 0) else {
+        return long_name_at_sight(section, metadata);
+    };
+    let hash = mixed(MIX, below(first, zeros(first)));
+    let hash = finished(if zeros(first) == 0 { mixed(hash, below(second, zeros(second))) } else { hash });
+    match section.get(NAMES_HEAD + 2 * Places::from_bits(head).of(hash)) {
+        0 => Sight::of(head & FILTER_IN == 0),
+        _ => long_name_at_sight(section, metadata),
+    }
+}
+
+/// The first sixteen bytes behind the tags of an event's metadata, if those are one byte and the name ends among them. Zeros where the metadata ends before.
+#[inline(always)]
+fn two_words(metadata: &[u8]) -> Option<(u64, u64)> {
+    const NAME: usize = 3;
+    let [low, high, tag] = *metadata.first_chunk()?;
+    let size = usize::from(u16::from_le_bytes([low, high])).min(metadata.len());
+    if tag & 0x80 != 0 || size <= NAME + 8 {
         return None;
     }
-    let (name, last) = name_in(metadata)?;
+    let word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    // The last eight bytes of metadata that are not sixteen bytes of name: those that were looked at already are shifted out.
+    let at = (size - 8).min(NAME + 8);
+    let (first, second) = (word(NAME)?, word(at)? >> (8 * (NAME + 8 - at)));
+    (zeros(first) | zeros(second) != 0).then_some((first, second))
+}
+
+/// The same of any name.
+#[inline(never)]
+fn long_name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
+    let head = section.get(0);
+    let Some((name, last)) = name_in(metadata).filter(|_| head & HAS_PART == 0) else {
+        return Sight::Unclear;
+    };
     let mut hash = MIX;
     for_each_word_of_long(name, last, |word| hash = mixed(hash, word));
     let (hash, places) = (finished(hash), Places::from_bits(head));
     let mut place = places.of(hash);
     for _ in 0..places.last() {
         match section.get(NAMES_HEAD + 2 * place) {
-            0 => return Some(head & FILTER_IN == 0),
-            found if found == hash => return None,
+            0 => return Sight::of(head & FILTER_IN == 0),
+            found if found == hash => return Sight::Unclear,
             _ => place = places.after(place),
         }
     }
-    None
+    Sight::Unclear
 }
 
 /// Whether a name filter passes an event; one whose metadata cannot be read has none of the names.

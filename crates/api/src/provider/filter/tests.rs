@@ -46,7 +46,7 @@ fn asked(filters: Vec<Filter>, d: &EventDescriptor, name: Option<&str>) -> (bool
     let metadata = name.map(metadata);
     let event = Event { metadata: metadata.as_deref(), ..Event::new(d, &[]) };
     let seen = (!wish.filtered || passes(&slot, &wish, &event), wants_stack(&slot, &wish, &event));
-    assert_eq!(wanted(&slot, slot.only_cell(), &event), seen.0);
+    assert_eq!(wanted(&slot, slot.filters_of_all().unwrap_or(0), &event), seen.0);
     slot.unwish(u64::MAX);
     seen
 }

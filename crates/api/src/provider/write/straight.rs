@@ -73,15 +73,16 @@ pub unsafe fn write_straight(
     data: *const DataDescriptor,
 ) -> bool {
     let Some(handle) = Handle::from_raw(handle) else { return false };
-    let is_usual = !descriptor.is_null() && related.is_null() && !data.is_null() && data.is_aligned();
-    if !is_usual || count as usize > MAX_BLOCKS {
+    let has_blocks = !data.is_null() && data.is_aligned();
+    if descriptor.is_null() || !related.is_null() || count as usize > MAX_BLOCKS || count != 0 && !has_blocks
+    {
         return false;
     }
     // SAFETY: by the contract; bytes need no alignment.
     let (descriptor, activity) =
         unsafe { (&*descriptor.cast::<[u8; 16]>(), activity.cast::<[u8; 16]>().as_ref()) };
     // SAFETY: by the contract, and aligned.
-    let blocks = unsafe { std::slice::from_raw_parts(data, count as usize) };
+    let blocks = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, count as usize) } };
     let slot = handle.slot;
     let (Some(sole), true) = (slot.sole(0), is_wanted(slot, descriptor)) else { return false };
     let (mut metadata, mut payload) = (None, blocks);

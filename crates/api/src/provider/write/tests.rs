@@ -1,10 +1,18 @@
 //! The bytes of events, put together in either way.
+#![allow(unsafe_code)]
 
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::tracelogging::TraitsBuilder;
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::message::EnableParams;
+use traceweir_transport::ring::{RegionReader, SHORTEST_SCHEMA};
 
 use super::*;
+use crate::client::Client;
+use crate::provider::DataDescriptor;
 use crate::provider::registration::{Handle, Traits};
 
 const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
@@ -167,4 +175,165 @@ fn key_and_stack_stand_behind_all_other_items() {
         assert!(handle.retire());
         handle.release();
     }
+}
+
+/// A session in this process that has a registration enabled.
+struct Session {
+    handle: Handle,
+    reader: RegionReader,
+    outlet: u8,
+}
+
+impl Session {
+    /// By an outlet that no other test of this crate has.
+    fn start(outlet: u8, traits: Option<&'static Traits>) -> Self {
+        Client::get();
+        let params = RegionParams {
+            layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
+            clock: Counter::best(),
+            wake_at: 1 << 16,
+            max_record: 65_535,
+        };
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let (ticket, reader) = outlets::get(outlet).open_private(&params, wake).unwrap();
+        let handle = Handle::claim(PROVIDER, traits, None).unwrap();
+        let change = handle.slot().wish(outlet, ticket, &EnableParams::default());
+        assert_eq!(change.refusal(), None);
+        Self { handle, reader, outlet }
+    }
+
+    /// The records that arrived, each to a multiple of eight bytes.
+    fn arrived(&mut self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for ring in self.reader.rings() {
+            ring.look().unwrap();
+            while let Some(head) = ring.peek().unwrap() {
+                let mut bytes = vec![0; head.length];
+                ring.take(&mut bytes);
+                bytes.resize(bytes.len().next_multiple_of(8), 0);
+                all.push(bytes);
+            }
+            ring.release();
+        }
+        assert_eq!(self.reader.lost(), 0);
+        all
+    }
+
+    fn end(self) {
+        self.handle.slot().unwish(u64::MAX);
+        assert!(outlets::get(self.outlet).close());
+        assert!(self.handle.retire());
+        self.handle.release();
+    }
+}
+
+/// The event as a C program describes it; where it is one of TraceLogging, with the metadata in front.
+fn described(traits: &[u8], what: &Event<'_>) -> Vec<DataDescriptor> {
+    let typed = what
+        .metadata
+        .map(|metadata| [DataDescriptor::of_kind(2, traits), DataDescriptor::of_kind(1, metadata)]);
+    let payload = what.data.iter().map(|block| DataDescriptor::new(block));
+    typed.into_iter().flatten().chain(payload).collect()
+}
+
+#[test]
+fn an_event_that_goes_straight_has_the_bytes_of_one_that_was_put_together() {
+    let descriptor = EventDescriptor {
+        id: 0x1234,
+        version: 5,
+        channel: 11,
+        level: 4,
+        opcode: 9,
+        task: 0xBEEF,
+        keyword: 0x8000_0000_0000_0012,
+    };
+    let (mine, other) = (activity::create(), activity::create());
+    let before = activity::set(mine);
+    let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
+    let thread = fork::thread_id();
+    for traits_len in [0, 5, 8, 70, 900] {
+        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&long[..traits_len])));
+        let mut session = Session::start(60, (traits_len != 0).then_some(traits));
+        let slot = session.handle.slot();
+        for metadata in [None, Some(&long[..15]), Some(&long[..16]), Some(&long[..29]), Some(&long[7..1200])]
+        {
+            for activity in [None, Some(&other)] {
+                for lengths in [&[][..], &[3], &[8, 4, 2], &[200], &[5, 64, 65, 1], &[16; 100], &[9; 128]] {
+                    let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
+                    let blocks: Vec<Block<'_>> = data.iter().map(|bytes| Block::new(bytes)).collect();
+                    let what = Event { metadata, activity, ..Event::new(&descriptor, &data) };
+                    let mut want = composed(slot, &what);
+                    want[8..12].copy_from_slice(&thread.to_le_bytes());
+                    write(slot, &what).unwrap();
+                    write_blocks(slot, &Event { data: &[], ..what }, &blocks).unwrap();
+                    let described = described(&long[..traits_len], &what);
+                    // A provider without traits has no types: there the metadata would be payload.
+                    if (traits_len != 0 || metadata.is_none()) && described.len() <= MAX_BLOCKS {
+                        // SAFETY: the blocks are made from slices that live on.
+                        unsafe {
+                            session.handle.write_descriptors(&descriptor, 0, 0, activity, None, &described)
+                        }
+                        .unwrap();
+                        let (d, a) =
+                            (&raw const descriptor, activity.map_or(std::ptr::null(), std::ptr::from_ref));
+                        let (count, first) = (described.len() as u32, described.as_ptr());
+                        let raw = session.handle.to_raw();
+                        // SAFETY: the same.
+                        let went =
+                            unsafe { straight::write_straight(raw, d, a, std::ptr::null(), count, first) };
+                        let may_go = metadata.is_none_or(|m| m.len() >= SHORTEST_SCHEMA);
+                        assert!(may_go || !went, "{traits_len} {lengths:?}");
+                    }
+                    let arrived = session.arrived();
+                    assert!(arrived.len() >= 2);
+                    assert!(arrived.iter().all(|record| *record == want), "{traits_len} {lengths:?}");
+                }
+            }
+        }
+        session.end();
+    }
+    activity::set(before);
+}
+
+#[test]
+fn only_the_usual_event_of_one_session_goes_straight() {
+    let mut session = Session::start(61, None);
+    let (slot, raw) = (session.handle.slot(), session.handle.to_raw());
+    let descriptor = EventDescriptor { id: 1, level: 3, ..EventDescriptor::default() };
+    let payload = [DataDescriptor::new(b"payload")];
+    let related = activity::create();
+    let none = std::ptr::null();
+    let goes = |raw, d: *const EventDescriptor, related, count, data| {
+        // SAFETY: pointers are null, or to what lives on.
+        unsafe { straight::write_straight(raw, d, none, related, count, data) }
+    };
+    let (d, p) = (&raw const descriptor, payload.as_ptr());
+    if !goes(raw, d, none, 1, p) {
+        // A machine without restartable sequences.
+        session.end();
+        return;
+    }
+    assert_eq!(session.arrived().len(), 1);
+    assert!(!goes(raw ^ 1 << 33, d, none, 1, p), "a stale handle");
+    assert!(!goes(0, d, none, 1, p) && !goes(u64::MAX, d, none, 1, p), "no handle");
+    assert!(!goes(raw, std::ptr::null(), none, 1, p), "no descriptor");
+    assert!(!goes(raw, d, &raw const related, 1, p), "a related activity");
+    assert!(!goes(raw, d, none, 129, p), "too many blocks");
+    assert!(!goes(raw, d, none, 1, std::ptr::null()), "no blocks where there must be one");
+    assert!(goes(raw, d, none, 0, std::ptr::null()) && session.arrived().len() == 1, "none are needed");
+    let missing = [DataDescriptor { size: 1, ..DataDescriptor::default() }];
+    assert!(!goes(raw, d, none, 1, missing.as_ptr()), "a size without an address");
+    let ticket = slot.wish_of(61).unwrap().ticket;
+    let asks = |params: &EnableParams| assert_eq!(slot.wish(61, ticket, params).refusal(), None);
+    asks(&EnableParams { level: 2, ..EnableParams::default() });
+    assert!(!goes(raw, d, none, 1, p), "a level that nobody wants");
+    asks(&EnableParams { property: 1, ..EnableParams::default() });
+    assert!(!goes(raw, d, none, 1, p), "a session that asks for more");
+    asks(&EnableParams::default());
+    assert!(goes(raw, d, none, 1, p));
+    assert_eq!(session.arrived().len(), 1);
+    slot.unwish(u64::MAX);
+    assert!(!goes(raw, d, none, 1, p), "nobody");
+    assert!(session.arrived().is_empty());
+    session.end();
 }

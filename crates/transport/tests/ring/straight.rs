@@ -1,0 +1,227 @@
+//! Records that go into a ring from where their pieces lie: the same bytes as if they had been put together first.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use traceweir_transport::clock::Counter;
+use traceweir_transport::ring::{Block, Blocks, Header, Outlet, RegionReader, Straight, Ticket};
+
+use crate::support;
+
+/// The pieces of a record.
+struct Pieces {
+    first: u64,
+    thread: u32,
+    provider: [AtomicU64; 2],
+    descriptor: [u8; 16],
+    activity: [u8; 16],
+    items: Vec<u64>,
+    schema: Option<(u64, Vec<u8>)>,
+    blocks: Vec<Vec<u8>>,
+    flags: u16,
+}
+
+/// Numbers that are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+impl Pieces {
+    fn random(numbers: &mut Numbers) -> Self {
+        let word = |numbers: &mut Numbers| u64::from_le_bytes(numbers.bytes(8).try_into().unwrap());
+        let sizes = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 511, 512, 513, 700];
+        let schema = numbers.below(3) != 0;
+        Self {
+            first: word(numbers) & !0xFFFF,
+            thread: numbers.below(1 << 31) as u32,
+            provider: [word(numbers).into(), word(numbers).into()],
+            descriptor: numbers.bytes(16).try_into().unwrap(),
+            activity: numbers.bytes(16).try_into().unwrap(),
+            items: (0..numbers.below(12)).map(|_| word(numbers)).collect(),
+            schema: schema.then(|| {
+                let length = 16 + numbers.below(120);
+                (word(numbers) | 1, numbers.bytes(length))
+            }),
+            blocks: (0..numbers.below(6))
+                .map(|_| {
+                    let size = sizes[numbers.below(sizes.len())];
+                    numbers.bytes(size)
+                })
+                .collect(),
+            flags: numbers.below(2) as u16,
+        }
+    }
+
+    /// What a reader must find.
+    fn expected(&self) -> Vec<u8> {
+        let mut record = vec![0; 8];
+        record.extend(u64::from(self.thread).to_le_bytes());
+        record.extend([0; 8]);
+        self.provider.iter().for_each(|word| record.extend(word.load(Ordering::Relaxed).to_le_bytes()));
+        record.extend(self.descriptor);
+        record.extend([0; 8]);
+        record.extend(self.activity);
+        self.items.iter().for_each(|word| record.extend(word.to_le_bytes()));
+        if let Some((head, bytes)) = &self.schema {
+            record.extend(head.to_le_bytes());
+            record.extend(bytes);
+            record.resize(record.len().next_multiple_of(8), 0);
+        }
+        self.blocks.iter().for_each(|block| record.extend(block));
+        let first = self.first | record.len() as u64;
+        record[..8].copy_from_slice(&first.to_le_bytes());
+        record
+    }
+
+    fn write(&self, outlet: &Outlet, ticket: Ticket) -> bool {
+        let slices: Vec<&[u8]> = self.blocks.iter().map(Vec::as_slice).collect();
+        let mut room = [const { MaybeUninit::<Block<'_>>::uninit() }; 8];
+        let blocks = Blocks::of_slices(&mut room, &slices).unwrap();
+        let header = Header {
+            first: self.first,
+            thread: self.thread,
+            provider: &self.provider,
+            descriptor: &self.descriptor,
+            activity: &self.activity,
+        };
+        let schema = self.schema.as_ref().map(|(head, bytes)| (*head, bytes.as_slice()));
+        let record = Straight::new(&header, &self.items, schema, blocks, self.flags).unwrap();
+        outlet.write_straight(ticket, &record)
+    }
+}
+
+/// All records of a region, with their flags.
+fn taken(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
+    let mut all = Vec::new();
+    for ring in reader.rings() {
+        ring.look().unwrap();
+        while let Some(head) = ring.peek().unwrap() {
+            let mut bytes = vec![0; head.length];
+            ring.take(&mut bytes);
+            all.push((head.flags, bytes));
+        }
+        ring.release();
+    }
+    all
+}
+
+/// Whether this machine writes in this way at all.
+fn is_possible() -> bool {
+    let outlet = support::outlet();
+    let (_reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    let possible = Pieces::random(&mut Numbers(1)).write(outlet, ticket);
+    assert!(outlet.close());
+    possible
+}
+
+#[test]
+fn the_bytes_are_those_of_the_pieces_wherever_the_ring_ends() {
+    if !is_possible() {
+        return;
+    }
+    let outlet = support::outlet();
+    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 8192));
+    support::pin(0);
+    let mut numbers = Numbers(7);
+    for _ in 0..4000 {
+        let count = 1 + numbers.below(2);
+        let all: Vec<Pieces> = (0..count).map(|_| Pieces::random(&mut numbers)).collect();
+        let expected: Vec<_> = all
+            .iter()
+            .filter(|pieces| pieces.write(outlet, ticket))
+            .map(|pieces| (pieces.flags, pieces.expected()))
+            .collect();
+        assert!(!expected.is_empty(), "an empty ring has room");
+        assert_eq!(taken(&mut reader), expected);
+    }
+    assert_eq!(reader.lost(), 0, "nothing is counted here");
+    assert!(outlet.close());
+}
+
+#[test]
+fn what_cannot_be_written_in_this_way_is_left_alone() {
+    let pieces = Pieces::random(&mut Numbers(3));
+    for clock in support::KINDS {
+        let outlet = support::outlet();
+        let (mut reader, ticket) = support::open(outlet, &support::params(clock, 4096));
+        assert!(!pieces.write(outlet, Ticket(0)) && !pieces.write(outlet, Ticket(ticket.0 + 2)));
+        assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number is no ticket");
+        assert!(taken(&mut reader).is_empty());
+        if clock == Counter::Monotonic {
+            assert!(!pieces.write(outlet, ticket), "these stamps are not the sequence's");
+        }
+        assert!(outlet.close());
+        assert!(!pieces.write(outlet, ticket), "closed");
+        assert_eq!(reader.lost(), 0);
+    }
+    let (long, short) = (vec![0; 70_000], vec![0; 40_000]);
+    let room = || [const { MaybeUninit::<Block<'_>>::uninit() }; 2];
+    assert!(Blocks::of_slices(&mut room(), &[&long]).is_none());
+    assert!(Blocks::of_slices(&mut room(), &[&[], &[], &[]]).is_none(), "more than there is room for");
+    let header = Header {
+        first: 0,
+        thread: 1,
+        provider: &pieces.provider,
+        descriptor: &pieces.descriptor,
+        activity: &pieces.activity,
+    };
+    let both = [Block::new(&short), Block::new(&short)];
+    assert!(Straight::new(&header, &[], None, Blocks::new(&both), 0).is_none(), "too large together");
+    assert!(Straight::new(&header, &[], Some((1, &long)), Blocks::new(&[]), 0).is_none());
+    assert!(Straight::new(&header, &[], Some((1, &short[..15])), Blocks::new(&[]), 0).is_none());
+    assert!(Straight::new(&header, &[], Some((1, &short[..16])), Blocks::new(&[]), 0).is_some());
+    assert_eq!(both[0].bytes().len(), 40_000);
+}
+
+#[test]
+fn no_record_of_threads_that_are_moved_about_is_torn() {
+    if !is_possible() {
+        return;
+    }
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let outlet = support::outlet();
+    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    let writers: Vec<_> = (0..6_u64)
+        .map(|writer| {
+            std::thread::spawn(move || {
+                let mut numbers = Numbers(writer);
+                let mut written = Vec::new();
+                for _ in 0..3000 {
+                    let mut pieces = Pieces::random(&mut numbers);
+                    pieces.thread = writer as u32;
+                    // Full for now: the collector is on its way.
+                    while !pieces.write(outlet, ticket) {
+                        std::thread::yield_now();
+                    }
+                    written.push(pieces.expected());
+                }
+                written
+            })
+        })
+        .collect();
+    let collector = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        while !DONE.load(Ordering::Acquire) {
+            all.extend(taken(&mut reader));
+        }
+        all.extend(taken(&mut reader));
+        all
+    });
+    let mut written: Vec<Vec<u8>> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    DONE.store(true, Ordering::Release);
+    let mut arrived: Vec<Vec<u8>> = collector.join().unwrap().into_iter().map(|(_, bytes)| bytes).collect();
+    written.sort();
+    arrived.sort();
+    assert_eq!(written.len(), 18_000);
+    assert!(written == arrived, "{} written, {} arrived", written.len(), arrived.len());
+    assert!(outlet.close());
+}
