@@ -49,7 +49,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;
-use traceweir_transport::ring::Block;
+use traceweir_transport::ring::Blocks;
 
 use crate::client;
 use crate::error::{Error, Result};
@@ -342,7 +342,7 @@ impl Handle {
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
     }
 
-    /// Writes a self-described event without asking the hot words: its provider has words of its own, or leaves it to the sessions.
+    /// Writes a self-described event that words of its provider's own have let through, which are those of the slot but for what sessions think of events without keywords.
     #[inline(always)]
     pub(crate) fn write_let_through(
         self,
@@ -350,8 +350,11 @@ impl Handle {
         metadata: &[u8],
         activity: Option<&Guid>,
         related: Option<&Guid>,
-        blocks: &[Block<'_>],
+        blocks: Blocks<'_>,
     ) -> Result<(), WriteError> {
+        if descriptor.keyword == 0 && !self.slot.enabled(descriptor.level, 0) {
+            return Ok(());
+        }
         let metadata = Some(metadata);
         let event = Event { metadata, activity, related, ..Event::new(descriptor, &[]) };
         write::write_blocks(self.slot, &event, blocks)

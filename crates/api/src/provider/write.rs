@@ -34,7 +34,7 @@ use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
 };
 use traceweir_transport::abi::KEEP_STAMP;
-use traceweir_transport::ring::Block;
+use traceweir_transport::ring::Blocks;
 
 use super::deliver::{self, Except};
 use super::registration::{Decoding, Slot};
@@ -124,9 +124,10 @@ fn write_wanted(slot: &Slot, what: &Event<'_>, asked: u16) -> Result<(), WriteEr
     staged(slot, what, given, |thread, stage| deliver(slot, what, given, asked, thread, stage))
 }
 
-/// Writes an event whose blocks are described already; `what` has none.
+/// Writes an event whose blocks are described already; `what` has none. The caller has asked for its level and keyword.
+// Blocks are added up where they are made: as a rule the compiler knows most of their sizes there.
 #[inline(always)]
-pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: &[Block<'_>]) -> Result<(), WriteError> {
+pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>) -> Result<(), WriteError> {
     let Some(asked) = asked(slot, what) else { return Ok(()) };
     let what = *what;
     write_wanted_blocks(slot, &what, blocks, asked)
@@ -136,15 +137,15 @@ pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: &[Block<'_>]) 
 fn write_wanted_blocks(
     slot: &Slot,
     what: &Event<'_>,
-    blocks: &[Block<'_>],
+    blocks: Blocks<'_>,
     asked: u16,
 ) -> Result<(), WriteError> {
     if straight::write_blocks(slot, what, blocks, asked) {
         return Ok(());
     }
     let mut room: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
-    let slices = room.get_mut(..blocks.len()).ok_or(WriteError::InvalidParameter)?;
-    slices.iter_mut().zip(blocks).for_each(|(slice, block)| *slice = block.bytes());
+    let slices = room.get_mut(..blocks.all().len()).ok_or(WriteError::InvalidParameter)?;
+    slices.iter_mut().zip(blocks.all()).for_each(|(slice, block)| *slice = block.bytes());
     let given = Given { depth: 1, ..Given::NOTHING };
     write_given(slot, &Event { data: slices, ..*what }, &given, Except::default())
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::ring::Block;
+use traceweir_transport::ring::Blocks;
 
 use super::types::Level;
 use super::values::Id;
@@ -178,7 +178,7 @@ impl Context {
         status.0
     }
 
-    /// Writes an event that the words let through, or that is to be judged by its sessions alone. A Win32 status.
+    /// Writes an event that the words let through. A Win32 status.
     // Always inline, as all that write: the stack of an event begins where the application calls.
     #[inline(always)]
     pub fn write(
@@ -187,7 +187,7 @@ impl Context {
         metadata: &[u8],
         activity: Option<&Guid>,
         related: Option<&Guid>,
-        data: &[Block<'_>],
+        data: Blocks<'_>,
     ) -> u32 {
         match Handle::of_raw(self.handle.load(Ordering::Relaxed)) {
             Some(handle) => {

@@ -8,7 +8,7 @@ use std::fmt;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::tracelogging::Traits;
-use traceweir_transport::ring::Block;
+use traceweir_transport::ring::{Block, Blocks};
 
 use super::context::{Context, EnableFunction, boxed};
 use super::ids::id_functions;
@@ -137,5 +137,5 @@ pub fn write<G>(
     related: Option<&Guid>,
     data: &[Block<'_>],
 ) -> u32 {
-    provider.context.write(descriptor, metadata, activity, related, data)
+    provider.context.write(descriptor, metadata, activity, related, Blocks::new(data))
 }

@@ -76,6 +76,12 @@ impl<'a> Blocks<'a> {
         Self { all, bytes }
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &'a [Block<'a>] {
+        self.all
+    }
+
     /// Slices, described in `room`. `None`: more than there is room for, or one larger than a record.
     #[inline(always)]
     #[must_use]
@@ -92,17 +98,17 @@ impl<'a> Blocks<'a> {
         (bits <= abi::MAX_RECORD).then_some(Self { all, bytes })
     }
 
-    /// From descriptors of C.
+    /// From descriptors of C that have so many bytes together.
     ///
     /// # Safety
     ///
     /// `first` is the first of `count` EVENT_DATA_DESCRIPTORs that live for `'a`. Each has an address of NULL and a size of 0, or the address of so many bytes, which can be read
-    /// and do not change for `'a`.
+    /// and do not change for `'a`. Their sizes add up to `bytes`.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn described(first: *const u8, count: usize) -> Self {
+    pub unsafe fn described(first: *const u8, count: usize, bytes: usize) -> Self {
         // SAFETY: by the contract; a block is in memory as such a descriptor.
-        Self::new(unsafe { core::slice::from_raw_parts(first.cast(), count) })
+        Self { all: unsafe { core::slice::from_raw_parts(first.cast(), count) }, bytes }
     }
 }
 
@@ -131,7 +137,7 @@ pub struct Straight<'a> {
 
 impl<'a> Straight<'a> {
     /// The record of these pieces: `items` as they stand in it; then `schema`, head and data, zeros up to a multiple of eight behind them; then the blocks. `flags` are those
-    /// of [`abi::FLAGS`]. `None`: it has more than [`abi::MAX_RECORD`] bytes, or a schema of less than [`SHORTEST_SCHEMA`].
+    /// of [`abi::FLAGS`]. `None`: it has more than [`abi::MAX_RECORD`] bytes, a schema of less than [`SHORTEST_SCHEMA`], or one word of items, which no item is.
     #[inline(always)]
     #[must_use]
     pub fn new(
@@ -142,6 +148,10 @@ impl<'a> Straight<'a> {
         flags: u16,
     ) -> Option<Self> {
         let (schema_head, schema) = schema.unwrap_or((0, &[]));
+        // No item is so short, and the moves of the sequence are longer.
+        if items.len() == 1 {
+            return None;
+        }
         let behind_items = HEADER.wrapping_add(size_of_val(items));
         let mut length = behind_items;
         if schema_head != 0 {

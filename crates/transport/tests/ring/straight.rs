@@ -46,7 +46,8 @@ impl Pieces {
             provider: [word(numbers).into(), word(numbers).into()],
             descriptor: numbers.bytes(16).try_into().unwrap(),
             activity: numbers.bytes(16).try_into().unwrap(),
-            items: (0..numbers.below(12)).map(|_| word(numbers)).collect(),
+            // None, or at least an item's head and a word of data.
+            items: (0..[0, 2, 3, 4, 5, 9, 12][numbers.below(7)]).map(|_| word(numbers)).collect(),
             schema: schema.then(|| {
                 let length = 16 + numbers.below(120);
                 (word(numbers) | 1, numbers.bytes(length))
@@ -179,6 +180,7 @@ fn what_cannot_be_written_in_this_way_is_left_alone() {
     assert!(Straight::new(&header, &[], Some((1, &long)), Blocks::new(&[]), 0).is_none());
     assert!(Straight::new(&header, &[], Some((1, &short[..15])), Blocks::new(&[]), 0).is_none());
     assert!(Straight::new(&header, &[], Some((1, &short[..16])), Blocks::new(&[]), 0).is_some());
+    assert!(Straight::new(&header, &[1], None, Blocks::new(&[]), 0).is_none(), "no item is that short");
     assert_eq!(both[0].bytes().len(), 40_000);
 }
 

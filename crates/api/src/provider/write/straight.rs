@@ -17,7 +17,7 @@ use traceweir_format::spec::event::{
     EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA as PROVIDER_METADATA, EVENT_HEADER_FLAG_EXTENDED_INFO,
     EventDescriptor, ExtType,
 };
-use traceweir_transport::ring::{Block, Blocks, Header, Straight};
+use traceweir_transport::ring::{Blocks, Header, Straight};
 
 use super::items::item_word;
 use super::{Event, MARKER, MAX_BLOCKS};
@@ -39,14 +39,11 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>, asked: u16) -> bool {
     Blocks::of_slices(&mut room, what.data).is_some_and(|blocks| offer(slot, sole, what, blocks))
 }
 
-/// The same of one whose blocks are described already, as `what` does not tell, and that was not asked the slot's words about.
+/// The same of one whose blocks are described already, as `what` does not tell.
 #[inline(always)]
-pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: &[Block<'_>], asked: u16) -> bool {
+pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> bool {
     let Some(sole) = slot.sole(asked) else { return false };
-    // With one session its words are exactly what it wants.
-    slot.enabled(what.descriptor.level, what.descriptor.keyword)
-        && blocks.len() <= MAX_BLOCKS
-        && offer(slot, sole, what, Blocks::new(blocks))
+    blocks.all().len() <= MAX_BLOCKS && offer(slot, sole, what, blocks)
 }
 
 #[inline(always)]
@@ -62,8 +59,9 @@ fn offer(slot: &Slot, sole: Sole, what: &Event<'_>, blocks: Blocks<'_>) -> bool 
 /// # Safety
 ///
 /// Pointers are NULL or valid: `data` has `count` elements, and each of them NULL or the address of as many bytes as it says, which do not change during the call.
+// Part of the function that a C program calls: one frame for both.
 #[doc(hidden)]
-#[inline(never)]
+#[inline(always)]
 pub unsafe fn write_straight(
     handle: u64,
     descriptor: *const EventDescriptor,
@@ -98,11 +96,16 @@ pub unsafe fn write_straight(
         };
         (metadata, payload) = (Some(bytes), behind);
     }
-    if !payload.iter().all(|block| block.is_there() && (!typed || block.kind == NONE)) {
-        return false;
+    let mut bytes = 0_usize;
+    for block in payload {
+        if !block.is_there() || typed && block.kind != NONE {
+            return false;
+        }
+        // Less than 2³² each, and few.
+        bytes = bytes.wrapping_add(block.size as usize);
     }
-    // SAFETY: by the contract, and every block that has a size has an address.
-    let payload = unsafe { Blocks::described(payload.as_ptr().cast(), payload.len()) };
+    // SAFETY: by the contract; every block that has a size has an address, and these are their bytes.
+    let payload = unsafe { Blocks::described(payload.as_ptr().cast(), payload.len(), bytes) };
     hand_over(slot, sole, descriptor, 0, metadata, activity, payload)
 }
 

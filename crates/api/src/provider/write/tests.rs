@@ -8,7 +8,7 @@ use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
 use traceweir_transport::message::EnableParams;
-use traceweir_transport::ring::{RegionReader, SHORTEST_SCHEMA};
+use traceweir_transport::ring::{Block, RegionReader, SHORTEST_SCHEMA};
 
 use super::*;
 use crate::client::Client;
@@ -265,7 +265,7 @@ fn an_event_that_goes_straight_has_the_bytes_of_one_that_was_put_together() {
                     let mut want = composed(slot, &what);
                     want[8..12].copy_from_slice(&thread.to_le_bytes());
                     write(slot, &what).unwrap();
-                    write_blocks(slot, &Event { data: &[], ..what }, &blocks).unwrap();
+                    write_blocks(slot, &Event { data: &[], ..what }, Blocks::new(&blocks)).unwrap();
                     let described = described(&long[..traits_len], &what);
                     // A provider without traits has no types: there the metadata would be payload.
                     if (traits_len != 0 || metadata.is_none()) && described.len() <= MAX_BLOCKS {

@@ -6,7 +6,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{FieldMetadata, MetadataBuilder};
-use traceweir_transport::ring::Block;
+use traceweir_transport::ring::{Block, Blocks};
 
 use super::super::macros::descriptor;
 use super::super::types::{Channel, InType, Level, Opcode, OutType};
@@ -57,14 +57,14 @@ impl<G: Id> BuilderOf<G> {
         let Ok(metadata) = self.metadata.finish_raw() else {
             return Status::ERROR_ARITHMETIC_OVERFLOW.0;
         };
+        let (context, descriptor) = (&provider.context, &self.descriptor);
+        // Nobody has asked yet, as those do who write by macro.
+        if context.handle() != 0 && !context.enabled(Level::from_int(descriptor.level), descriptor.keyword) {
+            return Status::ERROR_SUCCESS.0;
+        }
         let [activity, related] = [activity, related].map(|id| id.map(|id| (*id).into()));
-        provider.context.write(
-            &self.descriptor,
-            metadata,
-            activity.as_ref(),
-            related.as_ref(),
-            &[Block::new(&self.data)],
-        )
+        let blocks = [Block::new(&self.data)];
+        context.write(descriptor, metadata, activity.as_ref(), related.as_ref(), Blocks::new(&blocks))
     }
 
     /// The metadata as they will be written; `None` where they are more than 65,535 bytes.
