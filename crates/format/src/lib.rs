@@ -31,6 +31,7 @@ pub mod etl;
 pub mod filter;
 pub mod guid;
 pub mod header;
+pub mod info;
 pub mod kernel;
 pub mod logfile;
 pub mod lznt1;
