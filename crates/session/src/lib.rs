@@ -26,6 +26,7 @@ mod engine;
 pub mod error;
 mod flush;
 pub mod identity;
+pub mod info;
 mod logfile;
 mod merge;
 mod modules;

@@ -24,18 +24,17 @@ use alloc::vec::Vec;
 
 use crate::guid::Guid;
 use crate::spec::event::class;
-use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::{Put, guid_at, u8_at, u16_at, u32_at};
 use crate::{Error, Result};
 
-/// Events of one list of [`InfoClass::TraceStackTracingInfo`] or [`InfoClass::TraceContextRegisterInfo`].
+/// Events of one list of `TraceStackTracingInfo` or `TraceContextRegisterInfo`.
 pub const MAX_CLASSIC_EVENTS: usize = 256;
 /// Events, counters and hook ids of one list of those that are about counters and branches.
 pub const MAX_PMC: usize = 4;
-/// Providers of one [`InfoClass::TraceSetDisallowList`].
+/// Providers of one `TraceSetDisallowList`.
 pub const MAX_DISALLOWED: usize = 1024;
-/// The shortest period of [`InfoClass::TracePeriodicCaptureStateListInfo`], in seconds.
+/// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
 pub const MIN_CAPTURE_STATE_PERIOD: u32 = 1;
 /// Providers of one such list.
 pub const MAX_CAPTURE_STATE_PROVIDERS: u16 = 128;
