@@ -169,8 +169,10 @@ pub struct ProviderEntry {
 /// One registration of a provider, as a daemon knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationEntry {
-    /// The process; 0: nobody has registered the provider, and some session has enabled it ahead.
+    /// The process; 0: it cannot be seen from the daemon's.
     pub pid: u32,
+    /// Nobody has registered the provider: some session has enabled it ahead.
+    pub is_ahead: bool,
     /// Whether it is a classic one.
     pub is_classic: bool,
     /// What each session that has it enabled wants of it; names and filters are not told here.

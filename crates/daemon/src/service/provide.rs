@@ -177,7 +177,10 @@ impl Service {
             told.push(*number);
         }
         overtaken.remove(&session);
-        self.tell(link, told, session, EnableCode::Enable, params, order);
+        self.tell(link, told.clone(), session, EnableCode::Enable, params, order);
+        if self.information.tracks_binaries(session) {
+            self.tell_modules(link, told, session);
+        }
         for other in overtaken {
             self.close_unused(link, other);
         }

@@ -10,7 +10,7 @@
 //!   nothing to do here       USE_PAGED_MEMORY: all buffers are pageable      ADDTO_TRIAGE_DUMP: they are in every core dump
 //!                            STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: there is no such shutdown
 //!                            DELAY_OPEN_FILE, ADD_HEADER: obsolete            MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
-//!   refused                  SYSTEM_LOGGER: 50                                internal flags: 87
+//!   refused                  internal flags: 87                               SYSTEM_LOGGER with EnableFlags: 50, until kernel events are captured
 //! ```
 //!
 //! Flags with nothing to do are kept in the properties and, but for those of [`NOT_IN_FILES`], in the file's header, as published.

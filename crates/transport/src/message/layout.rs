@@ -189,7 +189,7 @@ fields! {
         provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, privates: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
         is_classic: bool,
     }
-    RegistrationEntry { pid: u32, is_classic: bool, sessions: Vec<EnableEntry>, }
+    RegistrationEntry { pid: u32, is_ahead: bool, is_classic: bool, sessions: Vec<EnableEntry>, }
 }
 
 impl Entry for u32 {}

@@ -228,8 +228,9 @@ fn of_controllers() -> impl Strategy<Value = Message> {
 }
 
 fn of_information() -> impl Strategy<Value = Message> {
-    let registration = (any::<(u32, bool)>(), vec(enable_entry(), 0..4))
-        .prop_map(|((pid, is_classic), sessions)| RegistrationEntry { pid, is_classic, sessions });
+    let registration = (any::<(u32, bool, bool)>(), vec(enable_entry(), 0..4)).prop_map(
+        |((pid, is_ahead, is_classic), sessions)| RegistrationEntry { pid, is_ahead, is_classic, sessions },
+    );
     prop_oneof![
         (session(), any::<u32>(), vec(any::<u8>(), 0..300))
             .prop_map(|(session, class, data)| Message::SetInformation { session, class, data }),
