@@ -285,7 +285,12 @@ pub fn is_system_logger(raw: &SessionConfig) -> bool {
 /// Whether it is so by its mode alone.
 fn is_plain_system(raw: &SessionConfig) -> bool {
     let mode = raw.log_file_mode & !EVENT_TRACE_SYSTEM_LOGGER_MODE;
-    !is_system(&SessionConfig { log_file_mode: mode, name: raw.name.clone(), guid: raw.guid, ..SessionConfig::default() })
+    !is_system(&SessionConfig {
+        log_file_mode: mode,
+        name: raw.name.clone(),
+        guid: raw.guid,
+        ..SessionConfig::default()
+    })
 }
 
 /// Streams of buffers that a session makes on a machine of so many processors.

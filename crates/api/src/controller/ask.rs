@@ -11,8 +11,8 @@ use std::time::Duration;
 use traceweir_transport::message::{Control, Message, Role};
 
 use super::{Controller, PATIENCE, first_of, info, launch, not_running, unexpected};
-use traceweir_format::info::Query;
 use crate::error::{Error, Result};
+use traceweir_format::info::Query;
 
 impl Controller {
     /// Asks page by page until all entries are there, or no more come.

@@ -209,12 +209,7 @@ impl Service {
         Ok(())
     }
 
-    fn answer_of_session(
-        &self,
-        asker: Asker,
-        session: &SessionRef,
-        query: Query,
-    ) -> Result<Answer, Refusal> {
+    fn answer_of_session(&self, asker: Asker, session: &SessionRef, query: Query) -> Result<Answer, Refusal> {
         let (id, config) = self.session_of(session, query.class())?;
         self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
@@ -227,9 +222,7 @@ impl Service {
         let machine = self.information.machine();
         Ok(match query {
             Query::SampledProfileInterval(source) => self.information.system.interval(source, machine)?,
-            Query::MaxLoggers => {
-                Answer::MaxLoggers(u32::try_from(self.sessions.most()).unwrap_or(u32::MAX))
-            }
+            Query::MaxLoggers => Answer::MaxLoggers(u32::try_from(self.sessions.most()).unwrap_or(u32::MAX)),
             Query::PmcSessions => {
                 let shown = self.sessions_shown_to(asker.link).into_iter();
                 let all = shown.filter_map(|it| {

@@ -4,7 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{
-    ClassicEventId, GroupMask, ProfileInterval, bad_length, elements, guids_to_bytes, invalid, put_words, refuse,
+    ClassicEventId, GroupMask, ProfileInterval, bad_length, elements, guids_to_bytes, invalid, put_words,
+    refuse,
 };
 use crate::guid::Guid;
 use crate::spec::info::InfoClass;

@@ -91,11 +91,9 @@ impl Form {
             InfoClass::TraceProviderBinaryTracking => Self::fixed(1),
             InfoClass::TraceLbrConfigurationInfo => Self::fixed(4),
             InfoClass::TraceStackCachingInfo | InfoClass::TraceUnifiedStackCachingInfo => Self::fixed(12),
-            InfoClass::TraceContextRegisterInfo => Self {
-                head: 8,
-                least: 0,
-                ..Self::list(ClassicEventId::SIZE, MAX_CLASSIC_EVENTS, true)
-            },
+            InfoClass::TraceContextRegisterInfo => {
+                Self { head: 8, least: 0, ..Self::list(ClassicEventId::SIZE, MAX_CLASSIC_EVENTS, true) }
+            }
             _ => return None,
         })
     }
@@ -186,7 +184,12 @@ impl Set {
                 let types = if bytes.is_empty() { REGISTER_TYPES } else { u32_at(bytes, 0) };
                 Self::ContextRegister { types, events }
             }
-            _ => return Err(Error::Information { status: Status::ERROR_NOT_SUPPORTED, why: "no such setting" }),
+            _ => {
+                return Err(Error::Information {
+                    status: Status::ERROR_NOT_SUPPORTED,
+                    why: "no such setting",
+                });
+            }
         })
     }
 

@@ -118,8 +118,7 @@ fn answers_are_read_back() {
         max_interval: 2,
         description: name.to_string(),
     };
-    let session =
-        |logger_id| PmcSession { logger_id, sources: vec![2, 19], hook_ids: vec![0x0524, 1, 2] };
+    let session = |logger_id| PmcSession { logger_id, sources: vec![2, 19], hook_ids: vec![0x0524, 1, 2] };
     let owners = vec![CounterOwner { kind: 3, source: 19, tag: 7 }, CounterOwner::default()];
     let thread = ClassicEventId { class: class::THREAD, opcode: 36 };
     for (query, answer) in [

@@ -91,7 +91,8 @@ impl Machine {
             description: "Timer".to_owned(),
         }];
         if self.has_counters {
-            let named: BTreeSet<String> = devices.iter().flat_map(|it| events_in(&it.join("events"))).collect();
+            let named: BTreeSet<String> =
+                devices.iter().flat_map(|it| events_in(&it.join("events"))).collect();
             let fixed = FIXED.iter().map(|(source, name)| (*source, (*name).to_owned()));
             let named = (FIRST_NAMED..).zip(named.into_iter().take(MAX_NAMED));
             all.extend(fixed.chain(named).map(|(source, description)| ProfileSource {
@@ -138,7 +139,9 @@ impl Machine {
             Set::LbrConfiguration(_) | Set::LbrEventList(_) if !self.has_branches => {
                 missing("the processor, or the virtual machine, records no branches")
             }
-            Set::SampledProfileInterval(it) if !self.has_counters && is_fixed(it.source) => missing(NO_COUNTERS),
+            Set::SampledProfileInterval(it) if !self.has_counters && is_fixed(it.source) => {
+                missing(NO_COUNTERS)
+            }
             Set::ContextRegister { .. } | Set::SampledProfileInterval(_) if !self.has_perf => {
                 missing("this kernel has no perf events")
             }
@@ -168,7 +171,8 @@ impl Machine {
     }
 }
 
-const NO_COUNTERS: &str = "the processor, or the virtual machine, has no performance counters that perf events show";
+const NO_COUNTERS: &str =
+    "the processor, or the virtual machine, has no performance counters that perf events show";
 
 fn is_fixed(id: u32) -> bool {
     FIXED.iter().any(|(source, _)| *source == id)

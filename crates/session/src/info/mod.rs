@@ -88,7 +88,11 @@ impl Settings {
             Set::LbrConfiguration(bits) => self.lbr = Some(*bits),
             Set::LbrEventList(hooks) => match self.lbr {
                 Some(_) => self.lbr_events.clone_from(hooks),
-                None => return invalid("which branches are recorded has to be said first (TraceLbrConfigurationInfo)"),
+                None => {
+                    return invalid(
+                        "which branches are recorded has to be said first (TraceLbrConfigurationInfo)",
+                    );
+                }
             },
             Set::StackCaching(it) => self.kernel_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::UnifiedStackCaching(it) => self.all_stacks = it.is_enabled.then(|| it.adjusted()),

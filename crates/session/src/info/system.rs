@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use traceweir_format::info::{Answer, ProfileInterval, Set};
 
-use super::machine::{Machine, TIMER};
 use super::invalid;
+use super::machine::{Machine, TIMER};
 use crate::error::Result;
 
 /// The timer's interval from the start, in 100 ns.

@@ -169,7 +169,6 @@ fn enumerated(
 
 /// GUIDs of providers, or of groups.
 fn listed(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
-    let guids: Vec<Guid> =
-        all.iter().filter(|it| it.is_group == of_groups).map(|it| it.provider).collect();
+    let guids: Vec<Guid> = all.iter().filter(|it| it.is_group == of_groups).map(|it| it.provider).collect();
     guids_to_bytes(&guids)
 }

@@ -234,8 +234,11 @@ fn of_information() -> impl Strategy<Value = Message> {
     prop_oneof![
         (session(), any::<u32>(), vec(any::<u8>(), 0..300))
             .prop_map(|(session, class, data)| Message::SetInformation { session, class, data }),
-        (session(), any::<(u32, u32)>())
-            .prop_map(|(session, (class, input))| Message::QueryInformation { session, class, input }),
+        (session(), any::<(u32, u32)>()).prop_map(|(session, (class, input))| Message::QueryInformation {
+            session,
+            class,
+            input
+        }),
         vec(any::<u8>(), 0..300).prop_map(|data| Message::Information { data }),
         (guid(), any::<u32>()).prop_map(|(provider, from)| Message::QueryRegistrations { provider, from }),
         (any::<u32>(), vec(registration, 0..5))
@@ -258,5 +261,12 @@ fn of_consumers() -> impl Strategy<Value = Message> {
 }
 
 pub(super) fn message() -> impl Strategy<Value = Message> {
-    prop_oneof![greeting(), of_providers(), of_private_sessions(), of_controllers(), of_information(), of_consumers()]
+    prop_oneof![
+        greeting(),
+        of_providers(),
+        of_private_sessions(),
+        of_controllers(),
+        of_information(),
+        of_consumers()
+    ]
 }
