@@ -7,17 +7,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use traceweir::consumer;
 use traceweir::controller::info::{
-    Answer, ClassicEventId, NO_SESSION, PeriodicCaptureState, ProfileInterval, Query, Set, enumerate_bytes,
-    query_bytes, set_bytes,
+    Answer, ClassicEventId, NO_SESSION, PeriodicCaptureState, ProfileInterval, Query, Set, StackCaching,
+    enumerate_bytes, query_bytes, set_bytes,
 };
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
 use traceweir::provider::EnableCallback;
 use traceweir::{EventDescriptor, Guid, Provider};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl;
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP, EVENT_ENABLE_PROPERTY_STACK_TRACE,
+};
 use traceweir_format::spec::event::class;
+use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 #[path = "../../../tests/support/skip.rs"]
@@ -438,6 +442,81 @@ fn settings_are_told_as_they_are_and_die_with_their_session() {
             let told = controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
             assert_eq!(told, Answer::SampledProfileInterval(interval));
         }
+    });
+}
+
+#[test]
+fn equal_stacks_are_stored_once_and_every_event_leads_to_its_own() {
+    alone("equal_stacks_are_stored_once_and_every_event_leads_to_its_own", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut session = Recording::new(folder);
+        let provider = Provider::register(guid(1), None).unwrap();
+        session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
+        let write = |id: u16| provider.write(&event(id), &[]).unwrap();
+        write(1);
+        let on = StackCaching { is_enabled: true, ..StackCaching::default() };
+        session.set(&Set::UnifiedStackCaching(on));
+        // The session's thread takes it over when it comes round: a flush is behind it.
+        session.controller.flush(&session.session, None).unwrap();
+        (0..50).for_each(|_| write(2));
+        session.controller.flush(&session.session, None).unwrap();
+        session.set(&Set::UnifiedStackCaching(StackCaching::default()));
+        session.controller.flush(&session.session, None).unwrap();
+        write(3);
+        let (mut known, mut definitions) = (Definitions::default(), 0);
+        let seen = session.stop(|record| {
+            definitions += u32::from(Definitions::is_informative(record));
+            known.observe(record);
+            let is_ours = record.provider() == guid(1);
+            is_ours.then(|| {
+                let frames: Vec<u64> = known.frames(record).expect("a stack").collect();
+                (record.descriptor().id, StackKey::of(record).map(|it| it.key), frames)
+            })
+        });
+        assert_eq!(seen.len(), 52);
+        let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
+        assert_eq!((keyed.len(), definitions), (50, 1), "one stack, written once");
+        assert!(keyed.iter().all(|it| it.1.is_some() && *it == keyed[0]), "{keyed:?}");
+        let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
+        assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
+        // All but the frames in which the calls themselves stand are the same.
+        assert_eq!(keyed[0].2.last(), plain[0].2.last());
+    });
+}
+
+#[test]
+fn a_live_session_is_told_of_modules_and_stacks_as_they_come() {
+    alone("a_live_session_is_told_of_modules_and_stacks_as_they_come", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let session = SessionRef::Id(controller.start(&live("live", 0)).unwrap().id);
+        let provider = Provider::register(guid(1), None).unwrap();
+        let property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
+        let params = EnableParams { level: 4, property, ..EnableParams::default() };
+        controller.enable(&session, guid(1), EnableCode::Enable, &params, 30_000).unwrap();
+        let trace = consumer::Trace::open_live_at(folder, &session).unwrap();
+        let on = StackCaching { is_enabled: true, ..StackCaching::default() };
+        controller.set_information(&session, &Set::UnifiedStackCaching(on)).unwrap();
+        controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
+        controller.flush(&session, None).unwrap();
+        (0..3).for_each(|_| provider.write(&event(2), &[]).unwrap());
+        let (mut known, mut modules, mut frames) = (Definitions::default(), 0, Vec::new());
+        let stopping = std::thread::spawn(move || controller.stop(&session).unwrap());
+        consumer::process(vec![trace], |item| {
+            if let consumer::Item::Event(event) = item {
+                known.observe(event.record);
+                modules += u32::from(BinaryPath::is_in(event.record));
+                if event.record.provider() == guid(1) {
+                    assert!(StackKey::of(event.record).is_some());
+                    frames.push(known.frames(event.record).expect("defined before").collect::<Vec<u64>>());
+                }
+            }
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(stopping.join().unwrap().events_lost, 0);
+        assert_eq!(modules, 1);
+        assert_eq!((frames.len(), frames[0] == frames[2]), (3, true));
     });
 }
 

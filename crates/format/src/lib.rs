@@ -37,6 +37,7 @@ pub mod logfile;
 pub mod lznt1;
 pub mod security;
 pub mod spec;
+pub mod stack_key;
 pub mod text;
 pub mod time;
 pub mod tracelogging;

@@ -37,6 +37,7 @@ mod realtime;
 mod record;
 mod region;
 mod sequence;
+mod stacks;
 mod stats;
 mod storage;
 

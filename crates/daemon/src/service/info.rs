@@ -155,6 +155,12 @@ impl Service {
                     self.tell_modules(link, numbers, session);
                 }
             }
+            Set::UnifiedStackCaching(_) => {
+                let cache = self.information.sessions.get(&session).and_then(Settings::stack_cache);
+                if let Some(session) = self.sessions.running_session(session) {
+                    session.cache_stacks(cache);
+                }
+            }
             _ => {}
         }
     }

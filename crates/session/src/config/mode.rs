@@ -84,6 +84,11 @@ impl Mode {
         self.has(CIRCULAR)
     }
 
+    /// Whether buffers may be gone before those behind them are read.
+    pub(crate) const fn forgets(self) -> bool {
+        self.has(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
+    }
+
     pub(crate) const fn appends(self) -> bool {
         self.has(APPEND)
     }
