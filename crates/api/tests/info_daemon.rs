@@ -454,14 +454,13 @@ fn equal_stacks_are_stored_once_and_every_event_leads_to_its_own() {
         session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
         let write = |id: u16| provider.write(&event(id), &[]).unwrap();
         write(1);
+        // What waits in rings is collected under the setting that holds then.
+        session.controller.flush(&session.session, None).unwrap();
         let on = StackCaching { is_enabled: true, ..StackCaching::default() };
         session.set(&Set::UnifiedStackCaching(on));
-        // The session's thread takes it over when it comes round: a flush is behind it.
-        session.controller.flush(&session.session, None).unwrap();
         (0..50).for_each(|_| write(2));
         session.controller.flush(&session.session, None).unwrap();
         session.set(&Set::UnifiedStackCaching(StackCaching::default()));
-        session.controller.flush(&session.session, None).unwrap();
         write(3);
         let (mut known, mut definitions) = (Definitions::default(), 0);
         let seen = session.stop(|record| {

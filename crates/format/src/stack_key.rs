@@ -39,6 +39,8 @@ pub const MIN_FRAMES: usize = 4;
 pub const KEY_ITEM: usize = ITEM_HEAD + 16;
 /// Bytes of definitions that are remembered of one trace; behind that, keys stay keys.
 const MAX_REMEMBERED: usize = 64 << 20;
+/// Stacks that one key stands for, one after the other.
+const MAX_MEANINGS: usize = 4096;
 /// Bytes that a definition takes beside its frames.
 const OVERHEAD: usize = 96;
 
@@ -77,8 +79,16 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
 /// The definitions of one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions {
-    by_key: BTreeMap<u64, Vec<(i64, Box<[u64]>)>>,
+    /// By time.
+    by_key: BTreeMap<u64, Vec<Definition>>,
     bytes: usize,
+}
+
+/// What a key means up to a time.
+#[derive(Clone, Debug)]
+struct Definition {
+    time: i64,
+    frames: Box<[u64]>,
 }
 
 impl Definitions {
@@ -95,7 +105,7 @@ impl Definitions {
         if !Self::is_informative(record) {
             return;
         }
-        let (payload, width) = (record.payload(), usize::from(record.pointer_size()));
+        let (payload, width) = (record.payload(), record.pointer_size());
         let words = payload.chunks_exact(width.max(1)).map(|word| match word.len() {
             4 => u64::from(u32_at(word, 0)),
             _ => u64_at(word, 0),
@@ -104,16 +114,23 @@ impl Definitions {
         let Some(key) = words.next() else { return };
         let frames: Box<[u64]> = words.collect();
         let taken = frames.len().saturating_mul(8).saturating_add(OVERHEAD);
-        let known = self.by_key.get(&key).is_some_and(|all| all.iter().any(|(_, it)| *it == frames));
-        // What is defined again, and has had no other meaning, tells nothing new.
-        let is_again = known && self.by_key.get(&key).is_some_and(|all| all.len() == 1);
-        if is_again || self.bytes.saturating_add(taken) > MAX_REMEMBERED {
+        let has_room = self.bytes.saturating_add(taken) <= MAX_REMEMBERED;
+        if !has_room && !self.by_key.contains_key(&key) {
             return;
         }
-        self.bytes = self.bytes.saturating_add(taken);
-        let all = self.by_key.entry(key).or_default();
-        let at = all.partition_point(|(time, _)| *time <= record.time());
-        all.insert(at, (record.time(), frames));
+        let (time, all) = (record.time(), self.by_key.entry(key).or_default());
+        let at = all.partition_point(|it| it.time <= time);
+        // What is defined again still means the same: up to then.
+        if let Some(before) =
+            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|it| it.frames == frames)
+        {
+            before.time = time;
+            return;
+        }
+        if has_room && all.len() < MAX_MEANINGS {
+            self.bytes = self.bytes.saturating_add(taken);
+            all.insert(at, Definition { time, frames });
+        }
     }
 
     /// The frames of an event's stack, innermost first: those it holds, or those that its key stands for. `None` where it has no stack, or nothing
@@ -131,8 +148,8 @@ impl Definitions {
 
     fn keyed(&self, record: &Record<'_>) -> Option<&[u64]> {
         let all = self.by_key.get(&StackKey::of(record)?.key)?;
-        let (_, frames) = all.iter().find(|(time, _)| *time >= record.time()).or_else(|| all.last())?;
-        Some(frames)
+        let at = all.partition_point(|it| it.time < record.time());
+        Some(&all.get(at).or_else(|| all.last())?.frames)
     }
 }
 

@@ -137,9 +137,8 @@ mod tests {
             assert_eq!((class.number(), InfoClass::from_number(number)), (number, Some(class)));
         }
         assert_eq!(InfoClass::from_number(MAX_TRACE_SET_INFO_CLASS), None);
-        let count = |test: fn(&Rules) -> bool| {
-            InfoClass::ALL.iter().map(|class| class.rules()).filter(|rules| test(rules)).count()
-        };
+        let count =
+            |test: fn(&Rules) -> bool| InfoClass::ALL.iter().map(|class| class.rules()).filter(test).count();
         assert_eq!((count(|it| it.sets), count(|it| it.queries), count(|it| it.enumerates)), (14, 12, 6));
         assert_eq!((count(|it| it.is_of_system_loggers), count(|it| it.is_privileged)), (8, 7));
     }
