@@ -403,6 +403,37 @@ fn a_session_that_tracks_binaries_is_told_now_and_later_and_files_at_their_front
 }
 
 #[test]
+fn a_private_session_tracks_binaries_in_its_processes() {
+    alone("a_private_session_tracks_binaries_in_its_processes", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let _first = Provider::register(guid(1), None).unwrap();
+        let log_file = folder.join("trace.etl");
+        let config = SessionConfig {
+            guid: guid(1),
+            log_file: Some(log_file.clone()),
+            log_file_mode: 0x801,
+            ..live("private", 0)
+        };
+        let session = SessionRef::Id(controller.start(&config).unwrap().id);
+        let params = EnableParams { level: 4, ..EnableParams::default() };
+        controller.enable(&session, guid(1), EnableCode::Enable, &params, 30_000).unwrap();
+        controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
+        controller.enable(&session, guid(2), EnableCode::Enable, &params, 30_000).unwrap();
+        let _second = Provider::register(guid(2), None).unwrap();
+        controller.stop(&session).unwrap();
+        let trace = etl::Trace::open(std::fs::File::open(log_file).unwrap()).unwrap();
+        let (mut events, mut told) = (trace.events(), Vec::new());
+        while let Some(record) = events.next().unwrap() {
+            if BinaryPath::is_in(&record) {
+                told.extend(BinaryPath::parse(record.payload()).unwrap().guids);
+            }
+        }
+        assert_eq!(told, [guid(1), guid(2)]);
+    });
+}
+
+#[test]
 fn settings_are_told_as_they_are_and_die_with_their_session() {
     alone("settings_are_told_as_they_are_and_die_with_their_session", |folder| {
         let _daemon = InProcess::new(folder);

@@ -72,6 +72,7 @@ impl Control {
                 self.acknowledge(at, order);
             }
             Message::TellModules { registrations, session } => {
+                let (owner, session) = self.place_of(at, session);
                 for registration in registrations {
                     self.tell_module(owner, registration, session);
                 }

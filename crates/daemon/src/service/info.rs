@@ -116,6 +116,9 @@ impl Service {
     }
 
     fn set_of_session(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.private_meant(session)) {
+            return self.track_private(asker, private, *on);
+        }
         let (class, rules) = (set.class(), set.class().rules());
         let (id, config) = self.session_of(session, class)?;
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;

@@ -120,6 +120,7 @@ impl Service {
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
         self.join_privates(link, provider);
+        self.tell_privates_of(link, provider);
         Ok(())
     }
 
