@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set};
+use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
@@ -33,6 +33,9 @@ use super::{Asker, LinkId, Service, info, warning};
 use crate::error::Refusal;
 use crate::process::{self, ProcessKey};
 use crate::registry::Target;
+
+/// Bytes of the cache of stacks of a session that a guest has started.
+const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
 
 /// All that was set.
 #[derive(Debug, Default)]
@@ -158,13 +161,18 @@ impl Service {
                     self.tell_modules(link, numbers, session);
                 }
             }
-            Set::UnifiedStackCaching(_) => {
-                let cache = self.information.sessions.get(&session).and_then(Settings::stack_cache);
-                if let Some(session) = self.sessions.running_session(session) {
-                    session.cache_stacks(cache);
-                }
-            }
+            Set::UnifiedStackCaching(_) => self.cache_stacks(session),
             _ => {}
+        }
+    }
+
+    /// Has a session store equal stacks once, or no longer. A guest's sessions may be many: their caches are small.
+    fn cache_stacks(&mut self, id: u64) {
+        let is_guests = self.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
+        let cache = self.information.sessions.get(&id).and_then(Settings::stack_cache);
+        let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
+        if let Some(session) = self.sessions.running_session(id) {
+            session.cache_stacks(cache.map(|it| StackCaching { bytes: it.bytes.min(most), ..it }));
         }
     }
 
