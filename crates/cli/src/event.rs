@@ -4,6 +4,7 @@ use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::Found;
 use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::Record;
+use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
 use crate::images::Images;
@@ -26,9 +27,16 @@ pub(crate) struct Event<'e> {
     pub(crate) provider: Option<&'e str>,
     /// What its trace tells about loaded images, where somebody asks.
     pub(crate) images: Option<&'e Images>,
+    /// What its trace tells about stacks that are stored once.
+    stacks: &'e Definitions,
 }
 
 impl Event<'_> {
+    /// The call stack, innermost frame first; `None` where there is none, or nothing says what its key stands for.
+    pub(crate) fn frames(&self) -> Option<impl Iterator<Item = u64>> {
+        self.stacks.frames(&self.record)
+    }
+
     /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
     pub(crate) fn since_start(&self) -> i64 {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
@@ -55,6 +63,8 @@ pub(crate) struct Place<'e> {
     pub(crate) start: FileTime,
     /// The images of that trace, where somebody asks.
     pub(crate) images: Option<&'e Images>,
+    /// The stacks that it stores once.
+    pub(crate) stacks: &'e Definitions,
 }
 
 /// Says what a record is: its schema, its names, and whom it is about.
@@ -78,6 +88,6 @@ pub(crate) fn describe<'e>(
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
     // A kernel event is one even where nothing describes its fields.
     let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
-    let Place { file, clock, time, start, images } = place;
-    Event { record: *record, file, clock, start, time, found, attributed, process, provider, images }
+    let Place { file, clock, time, start, images, stacks } = place;
+    Event { record: *record, file, clock, start, time, found, attributed, process, provider, images, stacks }
 }

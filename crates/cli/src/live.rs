@@ -17,6 +17,7 @@ use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
+use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::FileTime;
 
 use crate::binaries;
@@ -39,6 +40,7 @@ pub(crate) fn read(
     let mut decoder = Decoder::new();
     load_schemas(&mut decoder, schemas)?;
     let mut actors = Actors::default();
+    let mut stacks = Definitions::default();
     let mut lost = Lost::default();
     let mut failure = None;
     consumer::process(vec![trace], |item| {
@@ -50,6 +52,7 @@ pub(crate) fn read(
                 return ControlFlow::Continue(());
             }
         };
+        stacks.observe(event.record);
         // The session's own header is no event of anybody's.
         if event.record.provider() == class::EVENT_TRACE {
             decoder.observe(event.record);
@@ -62,7 +65,14 @@ pub(crate) fn read(
             decoder.observe(event.record);
             return ControlFlow::Continue(());
         }
-        let place = Place { file: event.trace, clock: event.clock, time: event.time, start, images: None };
+        let place = Place {
+            file: event.trace,
+            clock: event.clock,
+            time: event.time,
+            start,
+            images: None,
+            stacks: &stacks,
+        };
         match each(&describe(event.record, place, &mut decoder, &mut actors)) {
             Ok(Flow::Continue) => ControlFlow::Continue(()),
             Ok(Flow::Stop) => ControlFlow::Break(()),

@@ -21,6 +21,7 @@ use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl::{Events, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
+use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::FileTime;
 
 use crate::binaries;
@@ -44,6 +45,8 @@ pub(crate) struct Traces {
     actors: Vec<Actors>,
     /// The images of each trace; none where nobody asks for them.
     images: Vec<Images>,
+    /// The stacks that each trace stores once.
+    stacks: Vec<Definitions>,
     surveyed: bool,
     /// Whether programs that the traces name are looked into.
     binaries: bool,
@@ -65,8 +68,9 @@ impl Traces {
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
-        let binaries = !schemas.no_binaries;
-        Ok(Self { inputs, decoder, actors, images: Vec::new(), surveyed: false, binaries, data_on_terminal })
+        let stacks = inputs.iter().map(|_| Definitions::default()).collect();
+        let (images, binaries) = (Vec::new(), !schemas.no_binaries);
+        Ok(Self { inputs, decoder, actors, images, stacks, surveyed: false, binaries, data_on_terminal })
     }
 
     /// Has the look ahead also gather where images were loaded.
@@ -91,12 +95,12 @@ impl Traces {
     ) -> Result<Reading> {
         let start = self.start();
         let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
-        let Self { inputs, decoder, actors, images, surveyed, binaries, data_on_terminal } = self;
+        let Self { inputs, decoder, actors, images, stacks, surveyed, binaries, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
         if !*surveyed && (survey_pays(&traces, total) || !images.is_empty()) {
             *surveyed = true;
-            survey(&traces, decoder, actors, images, *data_on_terminal)?;
+            survey(&traces, decoder, (actors, images, stacks), *data_on_terminal)?;
             if *binaries {
                 binaries::load(decoder);
             }
@@ -117,13 +121,14 @@ impl Traces {
             // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(&record) {
                 *surveyed = true;
-                survey(&traces, decoder, actors, images, *data_on_terminal)?;
+                survey(&traces, decoder, (actors, images, stacks), *data_on_terminal)?;
                 if *binaries {
                     binaries::load(decoder);
                 }
             }
             let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
-            let place = Place { file, clock, time, start, images: images.get(file) };
+            let Some(stacks) = stacks.get(file) else { continue };
+            let place = Place { file, clock, time, start, images: images.get(file), stacks };
             let event = describe(&record, place, decoder, who);
             if each(&event)? == Flow::Stop {
                 break;
@@ -174,7 +179,9 @@ fn survey_pays(traces: &[&Trace<File>], total: u64) -> bool {
 #[inline]
 fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
-        Family::Event => record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none(),
+        Family::Event => {
+            record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none() || StackKey::of(record).is_some()
+        }
         Family::Message | Family::Other(_) => false,
         // Where a program is matters to events that do not describe themselves, and to those alone.
         Family::Full | Family::Instance => !BinaryPath::is_in(record),
@@ -185,15 +192,14 @@ fn needs_survey(record: &Record<'_>) -> bool {
 fn survey(
     traces: &[&Trace<File>],
     decoder: &mut Decoder,
-    actors: &mut [Actors],
-    images: &mut [Images],
+    (actors, images, stacks): (&mut [Actors], &mut [Images], &mut [Definitions]),
     quiet: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut progress = Progress::new(total, "looking for schemas", quiet);
     let mut before = 0_u64;
     let mut images = images.iter_mut();
-    for (trace, who) in traces.iter().zip(actors) {
+    for ((trace, who), stacks) in traces.iter().zip(actors).zip(stacks) {
         let mut what = images.next();
         let mut events = trace.events();
         loop {
@@ -207,6 +213,7 @@ fn survey(
                 continue;
             }
             decoder.observe(&record);
+            stacks.observe(&record);
             if let Some(what) = what.as_mut().filter(|_| Images::is_informative(&record))
                 && let Ok(found) = decoder.find(&record)
             {

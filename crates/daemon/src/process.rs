@@ -40,6 +40,17 @@ impl ProcessKey {
     }
 }
 
+/// Capabilities of which one lets a process profile the system: CAP_SYS_ADMIN, CAP_PERFMON.
+const PROFILING: u64 = 1 << 21 | 1 << 38;
+
+/// Whether a process has a right to profile the system.
+pub(crate) fn may_profile(pid: u32) -> bool {
+    let status = cgroup::beginning(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    pid != 0 && bits.is_some_and(|bits| bits & PROFILING != 0)
+}
+
 /// How thread ids of a process are to be written.
 pub(crate) fn threads_of(pid: u32) -> Threads {
     if !is_elsewhere(pid) {

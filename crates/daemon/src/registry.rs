@@ -6,6 +6,7 @@
 //!                                    awaited:       order ─▶ wait }
 //!   registered     target ─▶ { (link, registration) }            the same registrations by GUID, members by the GUID of their group
 //!   enables        target ─▶ session ─▶ Enable                   also for GUIDs that nobody has registered yet
+//!   disallowed     session ─▶ { provider }                       those that the session does not have enabled by their group
 //!
 //!   Target         Provider(GUID) │ Group(GUID)                  one GUID may name both
 //! ```
@@ -20,7 +21,9 @@
 //! What a session wants of a registration, put together from all its enables, is in `registry/wish.rs`. Data only: what is sent, attached
 //! and waited for is the service's work.
 
+mod disallow;
 mod process;
+mod told;
 mod wish;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +126,7 @@ pub(crate) struct Registry {
     pub(crate) processes: BTreeMap<LinkId, Process>,
     registered: BTreeMap<Target, BTreeSet<(LinkId, u32)>>,
     enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
+    disallowed: BTreeMap<u64, BTreeSet<Guid>>,
     /// Registrations of each user that has some.
     of_users: BTreeMap<u32, usize>,
     calls: u64,
@@ -322,6 +326,7 @@ impl Registry {
             sessions.remove(&session);
             !sessions.is_empty()
         });
+        self.disallowed.remove(&session);
         let mut links = Vec::new();
         for (link, process) in &mut self.processes {
             for registration in process.registrations.values_mut() {

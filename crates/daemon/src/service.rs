@@ -25,6 +25,7 @@ mod consume;
 mod control;
 mod enable;
 mod end;
+mod info;
 mod notice;
 mod own;
 mod private;
@@ -142,6 +143,7 @@ pub(crate) struct Service {
     waits: Waits,
     files: Files,
     unserved: Unserved,
+    information: info::Information,
     /// Files that are looked at for sessions that there is no place for.
     looking: usize,
     descriptors: Descriptors,
@@ -173,6 +175,7 @@ impl Service {
             waits: Waits::default(),
             files: Files::default(),
             unserved: Unserved::default(),
+            information: info::Information::default(),
             looking: 0,
             descriptors: Descriptors::of_process(),
             janitor,
@@ -279,16 +282,15 @@ impl Service {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.waits.deadline(), self.unserved.deadline(), self.privates.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let others = [self.privates.deadline(), self.information.deadline()];
+        [self.waits.deadline(), self.unserved.deadline()].into_iter().chain(others).flatten().min()
     }
 
     /// Time has passed: ends waits whose time is up, and tries again what there was no room for.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.serve_unserved(now);
         self.expire_privates(now);
+        self.capture_due_states(now);
         for wait in self.waits.expired(now) {
             if let Some(purpose) = self.give_up(wait) {
                 let why = "a process did not answer in time; what was asked for stands";

@@ -51,6 +51,14 @@ pub enum Error {
         /// The largest size allowed.
         limit: u64,
     },
+    /// A buffer of an information class breaks the published rules.
+    #[error("{why}")]
+    Information {
+        /// Win32 status.
+        status: Status,
+        /// Which rule.
+        why: &'static str,
+    },
     /// The source or sink of the bytes failed.
     #[error("reading or writing at offset {offset:#x}: {reason}")]
     Io {
@@ -70,6 +78,7 @@ impl Error {
                 Status::ERROR_FILE_CORRUPT
             }
             Self::TooLarge { .. } => Status::ERROR_MORE_DATA,
+            Self::Information { status, .. } => *status,
             Self::Io { .. } => Status::ERROR_IO_DEVICE,
         }
     }

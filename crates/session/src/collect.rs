@@ -13,23 +13,27 @@
 
 mod fill;
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
 use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::info::StackCaching;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 use traceweir_transport::ring::{RegionReader, RingReader};
 
 use self::fill::Filler;
 use crate::clock::SessionClock;
+use crate::config::Mode;
 use crate::engine::{Shared, SourceId};
 use crate::merge::{self, Lane, Outcome, Until};
 use crate::output::Job;
 use crate::pool::Buffer;
 use crate::record::Writer;
 use crate::region::Cost;
+use crate::stacks::Stacks;
 
 /// Bytes that a stream takes before it is the turn of the next, and turns of a drain; in the last, each takes all there is.
 const SLICE: usize = 256 << 10;
@@ -59,6 +63,8 @@ struct Stream {
     key: u64,
     /// The same on the session's clock.
     time: i64,
+    /// Keys of stacks that the buffer defines.
+    defined: HashSet<u64>,
 }
 
 /// What a drain found.
@@ -99,6 +105,8 @@ pub(crate) struct Collector {
     newest: i64,
     /// Whether the regions are shut.
     is_shut: bool,
+    /// Stacks that are stored once, where that was asked for.
+    stacks: Option<Stacks>,
 }
 
 impl Collector {
@@ -120,6 +128,7 @@ impl Collector {
             told: i64::MIN,
             newest: i64::MIN,
             is_shut: false,
+            stacks: None,
         }
     }
 
@@ -143,6 +152,23 @@ impl Collector {
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
             reader.set_shut(shut);
+        }
+    }
+
+    /// Stores equal stacks once from now on, or no longer.
+    pub(crate) fn cache_stacks(&mut self, cache: Option<StackCaching>) {
+        self.stacks = cache.map(Stacks::new);
+        self.define_stacks_anew();
+    }
+
+    /// What was written is not where what comes now will be: the session goes to another file, or to other readers.
+    pub(crate) fn define_stacks_anew(&mut self) {
+        let is_lossy = Mode(self.shared.config().log_file_mode).forgets();
+        if let Some(stacks) = &mut self.stacks {
+            stacks.define_anew(is_lossy);
+        }
+        for stream in &mut self.streams {
+            stream.defined.clear();
         }
     }
 
@@ -185,6 +211,8 @@ impl Collector {
             events: 0,
             damaged: 0,
             too_large: 0,
+            last: 0,
+            stacks: self.stacks.as_mut(),
         };
         // Streams take turns, so that the rings of none stand full while those of another are emptied.
         let mut unfinished: Vec<usize> = (0..filler.streams.len()).collect();

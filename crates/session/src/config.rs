@@ -18,7 +18,9 @@ use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD;
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
-use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -117,8 +119,8 @@ impl Config {
         check_enable_flags(is_system(&raw), raw.enable_flags)?;
         check_filters(&raw)?;
         mode.check_served()?;
-        if is_system(&raw) {
-            let why = "sessions that receive kernel events (the NT Kernel Logger, SYSTEM_LOGGER_MODE) are not supported";
+        if is_system(&raw) && (raw.enable_flags != 0 || mode.is_private() || !is_plain_system(&raw)) {
+            let why = "kernel events are not captured by this version: a SYSTEM_LOGGER_MODE session starts with EnableFlags 0, the NT Kernel Logger not at all";
             return refuse(Status::ERROR_NOT_SUPPORTED, why);
         }
         let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory };
@@ -204,7 +206,7 @@ impl Config {
 
     /// Streams that are ordered by time: one for each processor, or one for all.
     pub(crate) fn streams(&self) -> u16 {
-        if self.mode().is_one_stream() { 1 } else { self.cpus }
+        stream_count(&self.properties, self.cpus)
     }
 
     /// Bytes of a buffer.
@@ -272,6 +274,29 @@ fn is_system(raw: &SessionConfig) -> bool {
     Mode(raw.log_file_mode).is_system()
         || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
         || raw.name.eq_ignore_ascii_case(KERNEL_LOGGER)
+}
+
+/// Whether a session is of the kind that receives kernel events.
+#[must_use]
+pub fn is_system_logger(raw: &SessionConfig) -> bool {
+    is_system(raw)
+}
+
+/// Whether it is so by its mode alone.
+fn is_plain_system(raw: &SessionConfig) -> bool {
+    let mode = raw.log_file_mode & !EVENT_TRACE_SYSTEM_LOGGER_MODE;
+    !is_system(&SessionConfig {
+        log_file_mode: mode,
+        name: raw.name.clone(),
+        guid: raw.guid,
+        ..SessionConfig::default()
+    })
+}
+
+/// Streams of buffers that a session makes on a machine of so many processors.
+#[must_use]
+pub fn stream_count(raw: &SessionConfig, cpus: u16) -> u16 {
+    if Mode(raw.log_file_mode).is_one_stream() { 1 } else { cpus.clamp(1, abi::MAX_CPUS) }
 }
 
 /// Groups of kernel events are for system sessions.

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use traceweir_format::info::StackCaching;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::live::ConsumerEnds;
@@ -232,6 +233,11 @@ impl Session {
     /// Finishes the file and delivers live from now on. Refused where there is no file, or the session is private.
     pub fn convert_to_real_time(&self, done: Done<Properties>) {
         self.post(Command::Convert(done));
+    }
+
+    /// Stores equal call stacks once from now on, or no longer.
+    pub fn cache_stacks(&self, cache: Option<StackCaching>) {
+        self.post(Command::CacheStacks(cache));
     }
 
     /// Collects everything, finalises the file, ends the threads. `done` gets the final properties.

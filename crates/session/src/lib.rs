@@ -26,6 +26,7 @@ mod engine;
 pub mod error;
 mod flush;
 pub mod identity;
+pub mod info;
 mod logfile;
 mod merge;
 mod modules;
@@ -36,6 +37,7 @@ mod realtime;
 mod record;
 mod region;
 mod sequence;
+mod stacks;
 mod stats;
 mod storage;
 

@@ -166,6 +166,19 @@ pub struct ProviderEntry {
     pub is_classic: bool,
 }
 
+/// One registration of a provider, as a daemon knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegistrationEntry {
+    /// The process; 0: it cannot be seen from the daemon's.
+    pub pid: u32,
+    /// Nobody has registered the provider: some session has enabled it ahead.
+    pub is_ahead: bool,
+    /// Whether it is a classic one.
+    pub is_classic: bool,
+    /// What each session that has it enabled wants of it; names and filters are not told here.
+    pub sessions: Vec<EnableEntry>,
+}
+
 /// Everything that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -273,6 +286,13 @@ pub enum Message {
     CloseSession {
         /// To be acknowledged.
         order: u32,
+        /// Session id.
+        session: u64,
+    },
+    /// Daemon: tell a session which modules these registrations live in, by records in its region.
+    TellModules {
+        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        registrations: Vec<u32>,
         /// Session id.
         session: u64,
     },
@@ -426,6 +446,44 @@ pub enum Message {
         total: u32,
         /// Those that fit.
         objects: Vec<Guid>,
+    },
+
+    /// Controller: set information (TraceSetInformation).
+    SetInformation {
+        /// Of which session; the id 0 where it is about the system.
+        session: SessionRef,
+        /// TRACE_INFO_CLASS.
+        class: u32,
+        /// The buffer of that class.
+        data: Vec<u8>,
+    },
+    /// Controller: query information (TraceQueryInformation). Answered by `Information`.
+    QueryInformation {
+        /// Of which session; the id 0 where it is about the system.
+        session: SessionRef,
+        /// TRACE_INFO_CLASS.
+        class: u32,
+        /// What the buffer said: a profile source or processor.
+        input: u32,
+    },
+    /// Daemon: what was asked for.
+    Information {
+        /// The buffer of that class.
+        data: Vec<u8>,
+    },
+    /// Controller: the registrations of a provider, from this index on.
+    QueryRegistrations {
+        /// Which.
+        provider: Guid,
+        /// First index.
+        from: u32,
+    },
+    /// Daemon: registrations from the index asked for.
+    Registrations {
+        /// Number of all.
+        total: u32,
+        /// Those that fit.
+        registrations: Vec<RegistrationEntry>,
     },
 
     /// Consumer: read a live session.

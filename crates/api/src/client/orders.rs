@@ -4,6 +4,7 @@
 //! |---|---|
 //! | Region | the memory is mapped into a free outlet |
 //! | Enable | the entry of each registration named is filled or cleared, its callback told, then the order acknowledged |
+//! | TellModules | the session gets a record that says where each registration lives |
 //! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
 //! | Registered | the registering thread goes on |
 //! | Private… | a private session is run here (`private`) |
@@ -69,6 +70,12 @@ impl Control {
                     }
                 }
                 self.acknowledge(at, order);
+            }
+            Message::TellModules { registrations, session } => {
+                let (owner, session) = self.place_of(at, session);
+                for registration in registrations {
+                    self.tell_module(owner, registration, session);
+                }
             }
             Message::CloseSession { order, session } => self.close(at, order, session),
             Message::PrivateStart { order, session, starter, config } => {
@@ -153,6 +160,20 @@ impl Control {
         change.refusal().map_or(Ok(()), |(status, reason)| {
             Err(Trouble { registration: Some(registration), status, reason: reason.to_owned() })
         })
+    }
+
+    /// Tells a session where a registration lives; one that tells all sessions has told this one.
+    fn tell_module(&self, owner: Owner, registration: u32, session: u64) {
+        let Some(handle) = Handle::from_number(registration) else { return };
+        if handle.slot().tells_module() {
+            return;
+        }
+        // Takes the loader's lock, which must not be waited for under the client's: `client::track_binary` says why.
+        let module = handle.find_module();
+        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+        if let Some(outlet) = outlet {
+            handle.slot().tell_session(outlet, &module);
+        }
     }
 
     /// Shuts writers out and says so. Callbacks come last: they may take their time.

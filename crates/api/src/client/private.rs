@@ -152,6 +152,14 @@ impl Control {
         }
     }
 
+    /// Where the memory of a session is that a daemon numbers so: its own, or, of one that is run here, ours.
+    pub(super) fn place_of(&self, at: usize, session: u64) -> (Owner, u64) {
+        match self.member(self.question(at, 0, session)) {
+            Some(run) => (Owner::Private, run.id()),
+            None => (Owner::Peer(self.peers[at].id), session),
+        }
+    }
+
     /// A daemon is gone: its sessions end here, as if it had stopped them.
     pub(super) fn end_private(&mut self, peer: u64) {
         let (ended, rest) = std::mem::take(&mut self.members).into_iter().partition(|it| it.peer == peer);

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use traceweir_transport::message::{Control, Message, Role};
 
-use super::{Controller, PATIENCE, first_of, launch, not_running, unexpected};
+use super::{Controller, PATIENCE, first_of, info, launch, not_running, unexpected};
 use crate::error::{Error, Result};
+use traceweir_format::info::Query;
 
 impl Controller {
     /// Asks page by page until all entries are there, or no more come.
@@ -78,6 +79,12 @@ impl Controller {
                 Ok(Message::Sessions { total: 0, sessions: Vec::new() })
             }
             Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
+            Message::SetInformation { session, .. } if !session.is_nothing() => Err(not_running(session)),
+            Message::QueryInformation { session, class, input } => {
+                let answer = info::answer_of_nobody(session, Query::new(*class, *input)?)?;
+                Ok(Message::Information { data: answer.to_bytes() })
+            }
+            Message::QueryRegistrations { .. } => Err(info::unknown_provider()),
             _ => {
                 let socket = self.link.socket().display();
                 let reason = format!("the one at {socket} has left since this program found it");
@@ -98,6 +105,8 @@ fn is_question(message: &Message) -> bool {
             | Message::CheckEnables { .. }
             | Message::QueryAccess { .. }
             | Message::QueryAccessLists { .. }
+            | Message::QueryInformation { .. }
+            | Message::QueryRegistrations { .. }
     )
 }
 
@@ -109,5 +118,5 @@ fn begins_something(message: &Message) -> bool {
             | Message::CheckEnables { .. }
             | Message::SetAccess { .. }
             | Message::RemoveAccess { .. }
-    )
+    ) || matches!(message, Message::SetInformation { session, .. } if session.is_nothing())
 }

@@ -39,6 +39,7 @@
 pub mod access;
 mod ask;
 mod find;
+pub mod info;
 mod launch;
 pub(crate) mod logfile;
 mod private;
@@ -52,7 +53,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Role};
 pub use traceweir_transport::message::{
     EnableCode, EnableEntry, EnableParams, Filter, LostByCause, MAX_PROVIDER_NAME, Properties, ProviderEntry,
-    SessionConfig, SessionRef, Update,
+    RegistrationEntry, SessionConfig, SessionRef, Update,
 };
 use traceweir_transport::runtime::RuntimeDir;
 pub use traceweir_transport::runtime::Scope;

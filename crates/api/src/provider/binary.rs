@@ -18,8 +18,8 @@
 //! | deleted, or replaced by another | the one it had; the build id tells whether what is there now is the same |
 //! | never one (code made at run time), or /proc is hidden | what the loader calls the object, else the program |
 //!
-//! A path that is no Unicode has U+FFFD in the places that are not. A session-wide switch for all providers would find the module of a registration when it is
-//! enabled, before the client's lock is taken (`client::track_binary` says why), and go on as here.
+//! A path that is no Unicode has U+FFFD in the places that are not. A session that wants to know of all providers has its daemon ask
+//! (`TellModules`).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -73,7 +73,24 @@ impl Module {
 impl Slot {
     /// Tells a session of the module, where sessions are to be told.
     pub(super) fn tell_module(&self, wish: &Wish) {
-        let Some(module) = self.module() else { return };
+        if let Some(module) = self.module() {
+            self.tell(wish, module);
+        }
+    }
+
+    /// Whether all sessions are told of the module.
+    pub(crate) fn tells_module(&self) -> bool {
+        self.module().is_some()
+    }
+
+    /// Tells the session behind an outlet of the module, whoever else is told.
+    pub(crate) fn tell_session(&self, outlet: u8, module: &Module) {
+        if let Some(wish) = self.wish_of(outlet) {
+            self.tell(&wish, module);
+        }
+    }
+
+    fn tell(&self, wish: &Wish, module: &Module) {
         let thread = match fork::writer() {
             Writer::Thread(thread) => thread,
             // The sessions of the parent know it from the parent.

@@ -78,8 +78,7 @@ fn circumstances(event: &Event<'_>, out: &mut Vec<u8>) {
         }
     }
     out.push(b',');
-    let frames = event.record.items().stack();
-    for (index, frame) in frames.into_iter().flat_map(|s| s.frames()).enumerate() {
+    for (index, frame) in event.frames().into_iter().flatten().enumerate() {
         out.extend_from_slice(if index == 0 { b"0x" } else { b" 0x" });
         hex_lower(frame, out);
     }

@@ -4,7 +4,6 @@ use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower, json_string};
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
-use traceweir_format::header::Record;
 
 use super::fields::JsonFields;
 use super::message::Messages;
@@ -121,10 +120,10 @@ fn push_guid(key: &[u8], guid: Option<Guid>, out: &mut Vec<u8>) {
     }
 }
 
-fn push_stack(record: &Record<'_>, out: &mut Vec<u8>) {
-    let Some(stack) = record.items().stack() else { return };
+fn push_stack(event: &Event<'_>, out: &mut Vec<u8>) {
+    let Some(frames) = event.frames() else { return };
     out.extend_from_slice(b",\"stack\":[");
-    for frame in stack.frames() {
+    for frame in frames {
         if !out.ends_with(b"[") {
             out.push(b',');
         }
@@ -152,7 +151,7 @@ impl Sink for Json {
         push_guid(b",\"activity\":\"", event.record.activity(), out);
         push_guid(b",\"related\":\"", event.record.items().related_activity(), out);
         items::push_json(&event.record, out);
-        push_stack(&event.record, out);
+        push_stack(event, out);
         let misfit = self.fields(event, out);
         out.extend_from_slice(b"}\n");
         misfit

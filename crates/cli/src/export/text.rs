@@ -182,7 +182,7 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
 /// The call stack, one frame a line.
 fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
-    for address in record.items().stack().into_iter().flat_map(|stack| stack.frames()) {
+    for address in event.frames().into_iter().flatten() {
         out.extend_from_slice(b"    ");
         let image =
             event.images.and_then(|images| images.locate(record.process_id(), address, record.time()));

@@ -101,7 +101,12 @@ impl Registry {
         process: &'a Process,
         registration: &'a Registration,
     ) -> impl Iterator<Item = (u64, &'a Enable)> {
-        let enables = |target: Target| self.enables.get(&target).into_iter().flatten();
+        let provider = &registration.provider;
+        let enables = move |target: Target| {
+            let is_group = matches!(target, Target::Group(_));
+            let all = self.enables.get(&target).into_iter().flatten();
+            all.filter(move |(session, _)| !is_group || self.allows(**session, provider))
+        };
         let all = registration.targets().flat_map(enables);
         all.filter(|(_, enable)| process.is_meant_by(enable)).map(|(session, enable)| (*session, enable))
     }

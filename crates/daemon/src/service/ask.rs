@@ -3,6 +3,7 @@
 //! ```text
 //!   Start, Control ─▶ control, or private where processes run the session      Query… ─▶ a page, at once
 //!   EnableProvider, CheckEnables ─▶ enable, or private                         …Access… ─▶ access
+//!   …Information, QueryRegistrations ─▶ info
 //! ```
 
 use traceweir_transport::message::{Message, SessionRef};
@@ -47,6 +48,13 @@ impl Service {
                 self.reply(asker, page);
                 Ok(())
             }
+            Message::SetInformation { session, class, data } => {
+                self.set_information(asker, &session, class, &data)
+            }
+            Message::QueryInformation { session, class, input } => {
+                self.query_information(asker, &session, class, input)
+            }
+            Message::QueryRegistrations { provider, from } => self.query_registrations(asker, provider, from),
             message @ (Message::SetAccess { .. }
             | Message::RemoveAccess { .. }
             | Message::QueryAccess { .. }

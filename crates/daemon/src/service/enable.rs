@@ -12,6 +12,7 @@ use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
+use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
 
 use super::access::rights_to_run;
@@ -69,6 +70,10 @@ impl Service {
         }
         // What a session records is changed by who may run it, and no one else.
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        if is_system_provider(&provider) && is_system_logger(&config) {
+            let why = "kernel events are not captured by this version";
+            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why));
+        }
         self.check_enable(asker.link, provider)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
@@ -111,7 +116,7 @@ impl Service {
         Ok(())
     }
 
-    fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
+    pub(super) fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
         if is_system_provider(&provider) {
             let why = "a system provider is enabled on a system logger only";
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
@@ -148,7 +153,7 @@ impl Service {
     }
 
     /// The registrations of a target that pass a test, by process.
-    fn targets(
+    pub(super) fn targets(
         &self,
         target: Target,
         test: impl Fn(&Process, &BTreeSet<u64>) -> bool,
@@ -168,7 +173,7 @@ impl Service {
     }
 
     /// Tells some registrations of one process; whether the wait now waits for it. An error: the process can have no region.
-    fn instruct(
+    pub(super) fn instruct(
         &mut self,
         link: LinkId,
         numbers: &[u32],

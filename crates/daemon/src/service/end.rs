@@ -48,6 +48,7 @@ impl Service {
         let Some(session) = self.sessions.running_session(id).cloned() else { return };
         let Some(entry) = self.sessions.get_mut(id) else { return };
         entry.state = State::Stopping { session, asker };
+        self.information.forget(id);
         let wait = self.waits.next_id();
         let mut waiting = 0;
         for link in self.registry.forget_session(id) {
@@ -80,6 +81,7 @@ impl Service {
                 entry.file = claim;
                 info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
+                info::say_what_a_system_logger_gets(&properties.config);
                 entry.state = State::Running(session);
                 self.answer(asker, Ok(properties));
                 let is_left = self.is_left(id);

@@ -25,6 +25,7 @@ mod act;
 mod answers;
 mod owner;
 mod show;
+mod track;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -95,6 +96,8 @@ struct Private {
     gone: Properties,
     /// Processes that would not run it, or said nothing at its end.
     turned_away: u64,
+    /// It is told where providers live.
+    tracks_binaries: bool,
 }
 
 /// What it wants of a provider.
@@ -363,6 +366,7 @@ mod tests {
             tied_to: None,
             gone: Properties::default(),
             turned_away: 0,
+            tracks_binaries: false,
         }
     }
 

@@ -120,6 +120,7 @@ impl Service {
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
         self.join_privates(link, provider);
+        self.tell_privates_of(link, provider);
         Ok(())
     }
 
@@ -177,7 +178,10 @@ impl Service {
             told.push(*number);
         }
         overtaken.remove(&session);
-        self.tell(link, told, session, EnableCode::Enable, params, order);
+        self.tell(link, told.clone(), session, EnableCode::Enable, params, order);
+        if self.information.tracks_binaries(session) {
+            self.tell_modules(link, told, session);
+        }
         for other in overtaken {
             self.close_unused(link, other);
         }

@@ -105,6 +105,11 @@ impl Sessions {
         }
     }
 
+    /// How many there may be.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Whether a session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
         // A name that is the GUID of another would be two sessions to whoever stops one by it.

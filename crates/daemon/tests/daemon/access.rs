@@ -97,6 +97,30 @@ fn needs(
 }
 
 #[test]
+fn information_needs_the_rights_of_its_session_and_providers() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
+    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let id = root.start(named(live("s"))).id;
+    let session = || SessionRef::Id(id);
+    let streams = || Message::QueryInformation { session: session(), class: 23, input: 0 };
+    needs(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &streams);
+    let track = || Message::SetInformation { session: session(), class: 18, data: vec![1] };
+    needs(&mut root, &mut ann, (SESSION, Rights::TRACELOG_CREATE_REALTIME), &track);
+    let periodic = || {
+        let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
+        Message::SetInformation { session: session(), class: 16, data }
+    };
+    needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &periodic);
+    let nobody = Message::QueryRegistrations { provider: PROVIDER, from: 0 };
+    assert_eq!(ann.status(nobody), 4200);
+}
+
+#[test]
 fn each_operation_of_a_controller_needs_its_right() {
     if !is_root() {
         return;

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod enable;
 pub mod event;
+pub mod info;
 pub mod session;
 pub mod status;
 pub mod system;

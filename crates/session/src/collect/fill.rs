@@ -18,6 +18,7 @@ use crate::modules::{self, Kept};
 use crate::output::Job;
 use crate::pool::{Buffer, Wait};
 use crate::record::{Stamp, Writer};
+use crate::stacks::Stacks;
 
 /// Copies records into the buffer of a stream.
 pub(super) struct Filler<'a, 'w> {
@@ -32,6 +33,10 @@ pub(super) struct Filler<'a, 'w> {
     pub(super) damaged: u64,
     /// Records that their items made too large.
     pub(super) too_large: u64,
+    /// Where the record that was stored last begins.
+    pub(super) last: usize,
+    /// Stacks that are stored once.
+    pub(super) stacks: Option<&'a mut Stacks>,
 }
 
 impl Filler<'_, '_> {
@@ -45,6 +50,7 @@ impl Filler<'_, '_> {
         let Some(mut buffer) = self.shared.pool.try_take() else { return false };
         buffer.reset(stream.cpu);
         stream.buffer = Some(buffer);
+        stream.defined.clear();
         true
     }
 }
@@ -96,6 +102,7 @@ impl Filler<'_, '_> {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
+        self.last = buffer.filled;
         buffer.filled = end;
         buffer.events = buffer.events.saturating_add(1);
         buffer.time = stream.time;
@@ -141,6 +148,29 @@ impl Filler<'_, '_> {
         }
     }
 
+    /// As [`put_special`](Self::put_special) for all records, while stacks are stored once.
+    #[cold]
+    fn put_keyed<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        let before = self.events;
+        let is_special = head.flags & (WITH_ITEMS | BINARY_PATH) != 0;
+        let is_put = if is_special {
+            self.put_special(source, ring, head, stamp)
+        } else {
+            self.store(source, ring, head, stamp, None)
+        };
+        let (Some(stream), Some(stacks)) = (self.streams.get_mut(self.at), self.stacks.as_mut()) else {
+            return is_put;
+        };
+        if let Some(buffer) = stream.buffer.as_mut().filter(|_| self.events != before) {
+            let place = (self.last, buffer.filled);
+            let (filled, added) = stacks.replace(&mut buffer.bytes, place, stream.time, &mut stream.defined);
+            buffer.filled = filled;
+            buffer.events = buffer.events.saturating_add(added);
+            self.events = self.events.saturating_add(u64::from(added));
+        }
+        is_put
+    }
+
     #[cold]
     fn put_with_items<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
@@ -159,6 +189,9 @@ impl Filler<'_, '_> {
 impl<R: Ring> Sink<R> for Filler<'_, '_> {
     #[inline]
     fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        if self.stacks.is_some() {
+            return self.put_keyed(source, ring, head, stamp);
+        }
         if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
             return self.put_special(source, ring, head, stamp);
         }

@@ -10,7 +10,7 @@
 //!   nothing to do here       USE_PAGED_MEMORY: all buffers are pageable      ADDTO_TRIAGE_DUMP: they are in every core dump
 //!                            STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: there is no such shutdown
 //!                            DELAY_OPEN_FILE, ADD_HEADER: obsolete            MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
-//!   refused                  SYSTEM_LOGGER: 50                                internal flags: 87
+//!   refused                  internal flags: 87                               SYSTEM_LOGGER with EnableFlags: 50, until kernel events are captured
 //! ```
 //!
 //! Flags with nothing to do are kept in the properties and, but for those of [`NOT_IN_FILES`], in the file's header, as published.
@@ -82,6 +82,11 @@ impl Mode {
 
     pub(crate) const fn is_circular(self) -> bool {
         self.has(CIRCULAR)
+    }
+
+    /// Whether buffers may be gone before those behind them are read.
+    pub(crate) const fn forgets(self) -> bool {
+        self.has(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
     }
 
     pub(crate) const fn appends(self) -> bool {

@@ -80,9 +80,11 @@ fn a_path_is_needed_unless_events_go_elsewhere() {
 
 #[test]
 fn what_is_legal_but_not_there_says_so_after_what_is_wrong() {
-    for mode in [0x800, 0x0200_0001] {
+    for mode in [0x800, 0x0202_0801] {
         assert_eq!(status(raw(mode)), NOT_SERVED, "{mode:#x}");
     }
+    assert_eq!(status(raw(0x0200_0001)), None, "a system logger that asks for no kernel events");
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(0x0200_0001) }), NOT_SERVED);
     let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
     assert_eq!(status(kernel.clone()), NOT_SERVED);
     assert_eq!(status(SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) }), NOT_SERVED);

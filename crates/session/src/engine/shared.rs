@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use traceweir_format::info::StackCaching;
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
     Increment(Done<Properties>),
     Convert(Done<Properties>),
+    CacheStacks(Option<StackCaching>),
     Stop(Option<Done<Properties>>),
     Open(Done<Live>),
     Close(u64),
@@ -46,7 +48,7 @@ impl Command {
             | Self::Convert(done)
             | Self::Stop(Some(done)) => done(Err(Error::Ended)),
             Self::Open(done) => done(Err(Error::Ended)),
-            Self::Attach(_) | Self::Detach(_) | Self::Close(_) | Self::Stop(None) => {}
+            Self::Attach(_) | Self::Detach(_) | Self::CacheStacks(_) | Self::Close(_) | Self::Stop(None) => {}
         }
     }
 }

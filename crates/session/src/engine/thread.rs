@@ -215,6 +215,7 @@ impl Keeper {
                 Command::Update(update, file, next, done) => self.update(&update, file, next, done),
                 Command::Increment(done) => self.increment(done),
                 Command::Convert(done) => self.convert(done),
+                Command::CacheStacks(cache) => self.collector.cache_stacks(cache),
                 Command::Open(done) => {
                     self.collector.reopen();
                     self.send(Job::Open(done));
@@ -301,6 +302,7 @@ impl Keeper {
             }
         });
         self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
+        self.collector.define_stacks_anew();
     }
 
     fn update(

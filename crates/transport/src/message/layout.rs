@@ -12,7 +12,7 @@ use traceweir_format::wire::Cursor;
 use super::wire::{Decoded, Entry, Wire};
 use super::{
     Control, EnableCode, EnableEntry, EnableParams, Filter, LostByCause, MAX_FILTERS, Message, Properties,
-    ProviderEntry, Role, SessionConfig, SessionRef, Update,
+    ProviderEntry, RegistrationEntry, Role, SessionConfig, SessionRef, Update,
 };
 use crate::abi::{Layout, RegionParams};
 use crate::clock::Counter;
@@ -122,6 +122,7 @@ messages! {
     0x16 CloseSession { order, session },
     0x17 Failed { order, registration, session, status, reason },
     0x18 SetTraits { registration, traits },
+    0x19 TellModules { registrations, session },
     0x1C PrivateStart { order, session, starter, config },
     0x1D PrivateControl { order, session, asker, control },
     0x1E PrivateEnable { order, session, provider, code, params },
@@ -146,6 +147,12 @@ messages! {
 
     0x30 OpenConsumer { session },
     0x31 Consumer { properties, slots, buffer_bytes, header },
+
+    0x40 SetInformation { session, class, data },
+    0x41 QueryInformation { session, class, input },
+    0x42 Information { data },
+    0x43 QueryRegistrations { provider, from },
+    0x44 Registrations { total, registrations },
 }
 
 codes! {
@@ -182,6 +189,7 @@ fields! {
         provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, privates: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
         is_classic: bool,
     }
+    RegistrationEntry { pid: u32, is_ahead: bool, is_classic: bool, sessions: Vec<EnableEntry>, }
 }
 
 impl Entry for u32 {}
@@ -189,6 +197,7 @@ impl Entry for Guid {}
 impl Entry for EnableEntry {}
 impl Entry for Properties {}
 impl Entry for ProviderEntry {}
+impl Entry for RegistrationEntry {}
 impl Entry for Filter {
     const MOST: usize = MAX_FILTERS;
 }

@@ -15,7 +15,7 @@
 use traceweir_format::Guid;
 
 use super::wire::{HEAD_BYTES, Wire, short};
-use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry};
+use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry, RegistrationEntry};
 
 /// Room for entries behind the head, the total and the count.
 const ROOM: usize = MAX_MESSAGE - HEAD_BYTES - 6;
@@ -44,6 +44,17 @@ impl Message {
             providers.push(entry);
         }
         Self::Providers { more: entries.peek().is_some(), providers }
+    }
+
+    /// The answer to `QueryRegistrations`: how many there are, and those from the index on that was asked for. No more are taken than are told, and one.
+    #[must_use]
+    pub fn registrations_page(total: usize, from_there: impl Iterator<Item = RegistrationEntry>) -> Self {
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        let short = from_there.map(|mut entry| {
+            entry.sessions.truncate(MAX_ENABLES);
+            entry
+        });
+        Self::Registrations { total, registrations: page(short, 0) }
     }
 
     /// The answer to `QueryAccessLists { from }`, out of all objects.

@@ -87,6 +87,7 @@ impl Service {
             tied_to,
             gone,
             turned_away,
+            tracks_binaries: false,
         };
         self.privates.all.insert(id, private);
         let mut links: Vec<LinkId> = self
@@ -147,6 +148,7 @@ impl Service {
                 (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
+        self.tell_private_modules(id, Some(link), None);
         true
     }
 
@@ -298,6 +300,9 @@ impl Service {
         for link in &links {
             let params = Box::new(params.clone());
             self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
+        }
+        if code == EnableCode::Enable {
+            self.tell_private_modules(id, None, Some(provider));
         }
         if order == 0 {
             self.reply(asker, Message::Done);

@@ -158,6 +158,8 @@ fn of_providers() -> impl Strategy<Value = Message> {
             }
         ),
         any::<(u32, u64)>().prop_map(|(order, session)| Message::CloseSession { order, session }),
+        (vec(any::<u32>(), 0..9), any::<u64>())
+            .prop_map(|(registrations, session)| Message::TellModules { registrations, session }),
         (any::<(u32, Option<u32>, u64, u32)>(), text()).prop_map(
             |((order, registration, session, status), reason)| {
                 Message::Failed { order, registration, session, status, reason }
@@ -225,6 +227,25 @@ fn of_controllers() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn of_information() -> impl Strategy<Value = Message> {
+    let registration = (any::<(u32, bool, bool)>(), vec(enable_entry(), 0..4)).prop_map(
+        |((pid, is_ahead, is_classic), sessions)| RegistrationEntry { pid, is_ahead, is_classic, sessions },
+    );
+    prop_oneof![
+        (session(), any::<u32>(), vec(any::<u8>(), 0..300))
+            .prop_map(|(session, class, data)| Message::SetInformation { session, class, data }),
+        (session(), any::<(u32, u32)>()).prop_map(|(session, (class, input))| Message::QueryInformation {
+            session,
+            class,
+            input
+        }),
+        vec(any::<u8>(), 0..300).prop_map(|data| Message::Information { data }),
+        (guid(), any::<u32>()).prop_map(|(provider, from)| Message::QueryRegistrations { provider, from }),
+        (any::<u32>(), vec(registration, 0..5))
+            .prop_map(|(total, registrations)| Message::Registrations { total, registrations }),
+    ]
+}
+
 fn of_consumers() -> impl Strategy<Value = Message> {
     prop_oneof![
         session().prop_map(|session| Message::OpenConsumer { session }),
@@ -240,5 +261,12 @@ fn of_consumers() -> impl Strategy<Value = Message> {
 }
 
 pub(super) fn message() -> impl Strategy<Value = Message> {
-    prop_oneof![greeting(), of_providers(), of_private_sessions(), of_controllers(), of_consumers()]
+    prop_oneof![
+        greeting(),
+        of_providers(),
+        of_private_sessions(),
+        of_controllers(),
+        of_information(),
+        of_consumers()
+    ]
 }

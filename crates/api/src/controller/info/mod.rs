@@ -1,0 +1,185 @@
+//! Information about sessions, providers and the system: TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx.
+//!
+//! ```text
+//!   Set ──────▶ set_information ────▶ daemon ─▶ session │ system          typed, for Rust
+//!   Query ────▶ query_information ──▶ daemon, or this machine ─▶ Answer
+//!   GUID ─────▶ registrations, group_info
+//!
+//!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C: statuses and lengths as published
+//! ```
+//!
+//! | About | Session | Classes |
+//! |---|---|---|
+//! | a session | its id or name | 3, 4, 8, 9, 10, 14, 16, 18, 20, 21, 23, 24, 26, 28 |
+//! | the system | [`NO_SESSION`] | 5, 6, 7, 11, 25, 27 |
+//! | the system, whatever session is named | any | 17, 19, 22 |
+//!
+//! ```no_run
+//! use traceweir::controller::info::{Answer, NO_SESSION, Query, Set};
+//! use traceweir::controller::{Controller, SessionRef};
+//! # fn main() -> traceweir::Result<()> {
+//! let mut controller = Controller::find_or_start(None)?;
+//! let session = SessionRef::Name("lunch".into());
+//! controller.set_information(&session, &Set::ProviderBinaryTracking(true))?;
+//! if let Answer::StreamCount(streams) = controller.query_information(&session, Query::StreamCount)? {
+//!     println!("{streams} streams");
+//! }
+//! println!("{:?}", controller.query_information(&NO_SESSION, Query::MaxLoggers)?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod bytes;
+
+pub use bytes::{Outcome, enumerate_bytes, query_bytes, set_bytes};
+pub use traceweir_format::info::{
+    Answer, ClassicEventId, CounterOwner, EnableInfo, GroupInfo, GroupMask, GuidInfo, InstanceInfo,
+    PeriodicCaptureState, PmcSession, ProfileInterval, ProfileSource, Query, Set, StackCaching,
+};
+pub use traceweir_format::spec::info::InfoClass;
+
+use std::collections::BTreeSet;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::info::About;
+use traceweir_format::spec::status::Status;
+use traceweir_session::info::{Machine, System, local_answer};
+use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, SessionRef};
+
+use super::{Controller, PATIENCE, not_running, unexpected};
+use crate::error::{Error, Result};
+use crate::provider::Handle;
+
+/// For what is about the system and no session.
+pub const NO_SESSION: SessionRef = SessionRef::Id(0);
+/// The most sessions, where no daemon says another number.
+const USUAL_SESSIONS: u32 = 64;
+/// Hook ids of one call.
+const MAX_LBR_EVENTS: usize = traceweir_format::info::MAX_PMC;
+
+impl Controller {
+    /// Sets something of a session, or of the system ([`NO_SESSION`]). What fails changes nothing.
+    ///
+    /// `ERROR_NOT_SUPPORTED` where the machine has no such hardware, and for private sessions; `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
+    /// contents that have no meaning; `ERROR_PRIVILEGE_NOT_HELD` where profiling the system is not allowed.
+    pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
+        let (class, data) = (set.class().number(), set.to_bytes());
+        // A list that is too long to be told is too long for its class.
+        Set::from_bytes(class, Some(&data), data.len())?;
+        let session = session.clone();
+        match self.ask(&Message::SetInformation { session, class, data }, &[], PATIENCE)? {
+            Message::Done => Ok(()),
+            other => Err(unexpected(&self.link, &other)),
+        }
+    }
+
+    /// Asks about a session, or about the system ([`NO_SESSION`]).
+    pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
+        check_about(session, query.class())?;
+        if let Some(answer) = local_answer(query, &Machine::look())? {
+            return Ok(answer);
+        }
+        let (class, input, session) = (query.class().number(), query.input(), session.clone());
+        match self.ask(&Message::QueryInformation { session, class, input }, &[], PATIENCE)? {
+            Message::Information { data } => Ok(Answer::from_bytes(query, &data)?),
+            other => Err(unexpected(&self.link, &other)),
+        }
+    }
+
+    /// Records the last branches of a session at these kernel events (TraceConfigureLastBranchRecord): [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one
+    /// call.
+    pub fn configure_last_branch_record(
+        &mut self,
+        session: &SessionRef,
+        configuration: u32,
+        events: &[ClassicEventId],
+    ) -> Result<()> {
+        let hooks = events.iter().map(|event| event.hook_id().map(u32::from)).collect::<Option<Vec<u32>>>();
+        let Some(hooks) = hooks.filter(|hooks| hooks.len() <= MAX_LBR_EVENTS) else {
+            let why = "at most four kernel events can be followed by branches";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        };
+        self.set_information(session, &Set::LbrConfiguration(configuration))?;
+        self.set_information(session, &Set::LbrEventList(hooks))
+    }
+
+    /// The registrations of a provider, with what each session wants of them. `ERROR_WMI_GUID_NOT_FOUND` where nobody has registered or enabled it.
+    pub fn registrations(&mut self, provider: Guid) -> Result<Vec<RegistrationEntry>> {
+        self.pages(
+            |from| Message::QueryRegistrations { provider, from },
+            |answer| match answer {
+                Message::Registrations { total, registrations } => Ok((total, registrations)),
+                other => Err(other),
+            },
+        )
+    }
+
+    /// Who enables a provider group, and which providers have joined it. `ERROR_WMI_GUID_NOT_FOUND` where neither is so.
+    pub fn group_info(&mut self, group: Guid) -> Result<GroupInfo> {
+        let all = self.providers()?;
+        let Some(entry) = all.iter().find(|it| it.is_group && it.provider == group) else {
+            return Err(unknown_provider());
+        };
+        let members = all.iter().filter(|it| !it.is_group && it.groups.contains(&group));
+        Ok(GroupInfo {
+            enables: entry.sessions.iter().map(enable_info).collect(),
+            members: members.map(|it| it.provider).collect(),
+        })
+    }
+}
+
+/// The providers that this process has registered; no daemon is asked.
+#[must_use]
+pub fn own_providers() -> Vec<Guid> {
+    let all: BTreeSet<Guid> = Handle::all().map(|handle| handle.slot().provider()).collect();
+    all.into_iter().collect()
+}
+
+/// Whether a class is asked about the right kind of thing.
+fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
+    let why = match (class.rules().about, session.is_nothing()) {
+        (About::Session, true) => "no session is named: give its name, or its id, which is not 0",
+        (About::System, false) => "this information is about the system: the session id must be 0",
+        _ => return Ok(()),
+    };
+    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why))
+}
+
+/// What an idle system answers.
+pub(super) fn answer_of_nobody(session: &SessionRef, query: Query) -> Result<Answer> {
+    check_about(session, query.class())?;
+    let machine = Machine::look();
+    if let Some(answer) = local_answer(query, &machine)? {
+        return Ok(answer);
+    }
+    match query {
+        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &machine)?),
+        Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
+        Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
+        _ => Err(not_running(session)),
+    }
+}
+
+pub(super) fn unknown_provider() -> Error {
+    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "nobody has registered, joined or enabled this GUID")
+}
+
+fn enable_info(it: &EnableEntry) -> EnableInfo {
+    EnableInfo {
+        level: it.level,
+        logger_id: (it.session & 0xFFFF) as u16,
+        property: it.property,
+        match_any: it.any,
+        match_all: it.all,
+    }
+}
+
+fn guid_info(registrations: Vec<RegistrationEntry>) -> GuidInfo {
+    let instance = |it: RegistrationEntry| InstanceInfo {
+        pid: it.pid,
+        is_classic: it.is_classic,
+        is_ahead: it.is_ahead,
+        enables: it.sessions.iter().map(enable_info).collect(),
+    };
+    GuidInfo { instances: registrations.into_iter().map(instance).collect() }
+}

@@ -1,0 +1,335 @@
+//! Information classes: what TraceSetInformation sets, what TraceQueryInformation and EnumerateTraceGuidsEx ask of the daemon.
+//!
+//! ```text
+//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind of session ─▶ machine ─▶ content ─▶ kept, and carried out
+//!   50     24      24, 87      87, 4201   5      1314          87, 50             50         87
+//!
+//!   10 disallow list   ─▶ registry; registrations whose group is enabled are told what is wanted of them now
+//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations that the session has enabled
+//!   18 binary tracking ─▶ TellModules, to those that are enabled and after each enable from now on
+//!   26 cache of stacks ─▶ the session
+//!   others             ─▶ kept, for the kernel's events
+//! ```
+//!
+//! The published order of checks holds: each is made when all before it have passed. What fails changes nothing. Settings of a session are forgotten when it
+//! begins to stop; those of the system are the daemon's, for as long as it runs.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use traceweir_format::Guid;
+use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set, StackCaching};
+use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::info::{About, InfoClass, Rules};
+use traceweir_format::spec::status::Status;
+use traceweir_session::config::{is_system_logger, stream_count};
+use traceweir_session::info::{Machine, Settings, System, local_answer};
+use traceweir_transport::cpu;
+use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
+
+use super::access::rights_to_run;
+use super::{Asker, LinkId, Service, info, warning};
+use crate::error::Refusal;
+use crate::process::{self, ProcessKey};
+use crate::registry::Target;
+
+/// Bytes of the cache of stacks of a session that a guest has started.
+const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
+
+/// All that was set.
+#[derive(Debug, Default)]
+pub(super) struct Information {
+    sessions: BTreeMap<u64, Settings>,
+    periodic: BTreeMap<u64, Periodic>,
+    system: System,
+    machine: OnceCell<Machine>,
+}
+
+/// Providers that are asked for their state.
+#[derive(Debug)]
+struct Periodic {
+    every: Duration,
+    next: Instant,
+    providers: Vec<Guid>,
+}
+
+impl Information {
+    /// When somebody is to be asked for its state.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.periodic.values().map(|it| it.next).min()
+    }
+
+    /// A session begins to stop.
+    pub(super) fn forget(&mut self, session: u64) {
+        self.sessions.remove(&session);
+        self.periodic.remove(&session);
+    }
+
+    /// Whether a session is told where providers live.
+    pub(super) fn tracks_binaries(&self, session: u64) -> bool {
+        self.sessions.get(&session).is_some_and(Settings::tracks_binaries)
+    }
+
+    fn machine(&self) -> &Machine {
+        self.machine.get_or_init(Machine::look)
+    }
+
+    fn settings(&self, session: u64, config: &SessionConfig) -> Settings {
+        self.sessions.get(&session).cloned().unwrap_or_else(|| Settings::new(config.enable_flags))
+    }
+
+    fn repeat(&mut self, session: u64, wish: Option<&PeriodicCaptureState>) {
+        self.periodic.remove(&session);
+        let Some(PeriodicCaptureState { seconds, providers }) = wish else { return };
+        let every = Duration::from_secs(u64::from(*seconds));
+        let (next, providers) = (Instant::now() + every, providers.clone());
+        self.periodic.insert(session, Periodic { every, next, providers });
+    }
+}
+
+impl Service {
+    /// Sets something of a session, or of the system.
+    pub(super) fn set_information(
+        &mut self,
+        asker: Asker,
+        session: &SessionRef,
+        class: u32,
+        data: &[u8],
+    ) -> Result<(), Refusal> {
+        self.refuse_when_leaving()?;
+        let set = Set::from_bytes(class, Some(data), data.len()).map_err(refusal)?;
+        match set.class().rules().about {
+            About::Session => self.set_of_session(asker, session, &set)?,
+            About::System | About::Anything => self.set_of_system(asker, session, &set)?,
+        }
+        self.reply(asker, Message::Done);
+        Ok(())
+    }
+
+    fn set_of_system(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+        check_nothing(session)?;
+        self.check_profiling(asker.link)?;
+        self.information.machine();
+        let Information { system, machine, .. } = &mut self.information;
+        let Some(machine) = machine.get() else { return Ok(()) };
+        system.set(set, machine).map_err(|e| not_done(set.class(), e.into()))?;
+        info!("{} is set by {}", set.class().name(), self.who(asker.link));
+        Ok(())
+    }
+
+    fn set_of_session(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.private_meant(session)) {
+            return self.track_private(asker, private, *on);
+        }
+        let (class, rules) = (set.class(), set.class().rules());
+        let (id, config) = self.session_of(session, class)?;
+        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        if rules.is_privileged {
+            self.check_profiling(asker.link)?;
+        }
+        check_kind(rules, &config)?;
+        let mut settings = self.information.settings(id, &config);
+        settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
+        if let Set::PeriodicCaptureState(Some(it)) = set {
+            it.providers.iter().try_for_each(|provider| self.check_enable(asker.link, *provider))?;
+        }
+        self.information.sessions.insert(id, settings);
+        if rules.is_of_system_loggers {
+            warning!(
+                "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
+                config.name,
+                class.name()
+            );
+        }
+        self.carry_out(id, set);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, session: u64, set: &Set) {
+        match set {
+            Set::DisallowList(providers) => {
+                for (link, numbers) in self.registry.disallow(session, providers) {
+                    // Where there is no region it is logged, and tried again.
+                    let params = EnableParams::default();
+                    let _ = self.instruct(link, &numbers, session, EnableCode::Enable, &params, None);
+                }
+            }
+            Set::PeriodicCaptureState(wish) => self.information.repeat(session, wish.as_ref()),
+            Set::ProviderBinaryTracking(true) => {
+                for (link, numbers) in self.registry.enabled_for(session) {
+                    self.tell_modules(link, numbers, session);
+                }
+            }
+            Set::UnifiedStackCaching(_) => self.cache_stacks(session),
+            _ => {}
+        }
+    }
+
+    /// Has a session store equal stacks once, or no longer. A guest's sessions may be many: their caches are small.
+    fn cache_stacks(&mut self, id: u64) {
+        let is_guests = self.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
+        let cache = self.information.sessions.get(&id).and_then(Settings::stack_cache);
+        let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
+        if let Some(session) = self.sessions.running_session(id) {
+            session.cache_stacks(cache.map(|it| StackCaching { bytes: it.bytes.min(most), ..it }));
+        }
+    }
+
+    /// Has some registrations tell a session where they live.
+    pub(super) fn tell_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
+        if !registrations.is_empty() {
+            self.send(link, 0, Message::TellModules { registrations, session });
+        }
+    }
+
+    /// Asks providers for their state whose time has come.
+    pub(super) fn capture_due_states(&mut self, now: Instant) {
+        let mut due = Vec::new();
+        for (session, periodic) in self.information.periodic.iter_mut().filter(|(_, it)| it.next <= now) {
+            // A daemon that could not run in time asks once, not for each time that it missed.
+            let in_step = periodic.next + periodic.every;
+            periodic.next = if in_step > now { in_step } else { now + periodic.every };
+            due.push((*session, periodic.providers.clone()));
+        }
+        for (session, providers) in due {
+            for provider in providers {
+                let targets =
+                    self.targets(Target::Provider(provider), |_, enabled| enabled.contains(&session));
+                for (link, numbers) in targets {
+                    let (code, params) = (EnableCode::CaptureState, EnableParams::default());
+                    // Registrations that are enabled have a region.
+                    let _ = self.instruct(link, &numbers, session, code, &params, None);
+                }
+            }
+        }
+    }
+
+    /// Answers a question about a session, or the system.
+    pub(super) fn query_information(
+        &mut self,
+        asker: Asker,
+        session: &SessionRef,
+        class: u32,
+        input: u32,
+    ) -> Result<(), Refusal> {
+        let query = Query::new(class, input).map_err(refusal)?;
+        let answer = match query.class().rules().about {
+            About::Session => self.answer_of_session(asker, session, query)?,
+            About::System => {
+                check_nothing(session)?;
+                self.answer_of_system(asker, query)?
+            }
+            About::Anything => self.answer_of_system(asker, query)?,
+        };
+        self.reply(asker, Message::Information { data: answer.to_bytes() });
+        Ok(())
+    }
+
+    fn answer_of_session(&self, asker: Asker, session: &SessionRef, query: Query) -> Result<Answer, Refusal> {
+        let (id, config) = self.session_of(session, query.class())?;
+        self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
+        check_kind(query.class().rules(), &config)?;
+        let streams = || Answer::StreamCount(stream_count(&config, cpu::possible()).into());
+        let answer = self.information.settings(id, &config).answer(query);
+        Ok(answer.unwrap_or_else(streams))
+    }
+
+    fn answer_of_system(&self, asker: Asker, query: Query) -> Result<Answer, Refusal> {
+        let machine = self.information.machine();
+        Ok(match query {
+            Query::SampledProfileInterval(source) => self.information.system.interval(source, machine)?,
+            Query::MaxLoggers => Answer::MaxLoggers(u32::try_from(self.sessions.most()).unwrap_or(u32::MAX)),
+            Query::PmcSessions => {
+                let shown = self.sessions_shown_to(asker.link).into_iter();
+                let all = shown.filter_map(|it| {
+                    self.information.sessions.get(&it.id)?.pmc_session((it.id & 0xFFFF) as u16)
+                });
+                Answer::PmcSessions(all.collect())
+            }
+            query => local_answer(query, machine)?.ok_or_else(|| {
+                Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
+            })?,
+        })
+    }
+
+    /// Tells the registrations of a provider.
+    pub(super) fn query_registrations(
+        &mut self,
+        asker: Asker,
+        provider: Guid,
+        from: u32,
+    ) -> Result<(), Refusal> {
+        let shown: Option<Vec<u64>> = self
+            .is_guest(asker.link)
+            .then(|| self.sessions_shown_to(asker.link).iter().map(|it| it.id).collect());
+        let is_shown = |id: u64| shown.as_ref().is_none_or(|shown| shown.contains(&id));
+        let Some(page) = self.registry.registrations_page(provider, from, &is_shown) else {
+            let why = "nobody has registered or enabled this provider";
+            return Err(Refusal::new(Status::ERROR_WMI_GUID_NOT_FOUND, why));
+        };
+        self.reply(asker, page);
+        Ok(())
+    }
+
+    /// The session that is meant: one that runs, and is not run by processes of their own.
+    fn session_of(&self, session: &SessionRef, class: InfoClass) -> Result<(u64, SessionConfig), Refusal> {
+        if !session.is_nothing() && self.private_meant(session).is_some() {
+            let why = format!("{} is not for private sessions", class.name());
+            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why));
+        }
+        let (id, running) = self.sessions.find_running(session)?;
+        Ok((id, running.properties().config))
+    }
+
+    /// Whether the peer of a connection may profile the system: by its process, which must be the one that connected.
+    fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
+        let may = self.clients.get(&link).is_some_and(|client| {
+            let may = process::may_profile(client.peer.pid);
+            may && client.process.is_some() && ProcessKey::of(client.peer.pid) == client.process
+        });
+        if may {
+            return Ok(());
+        }
+        let why = "profiling the system takes CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
+        Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why))
+    }
+}
+
+/// A system logger runs, but what it is for is not there: whoever reads the log is told.
+pub(super) fn say_what_a_system_logger_gets(config: &SessionConfig) {
+    if is_system_logger(config) {
+        warning!(
+            "session {:?} is a system logger: this version captures no kernel events, so it gets those of programs only",
+            config.name
+        );
+    }
+}
+
+fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {
+    if session.is_nothing() {
+        return Ok(());
+    }
+    let why = "this information is about the system: the session id must be 0";
+    Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why))
+}
+
+fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Refusal> {
+    if rules.is_of_system_loggers && !is_system_logger(config) {
+        let why = "this is about kernel events, which only a SYSTEM_LOGGER_MODE session receives";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+    }
+    Ok(())
+}
+
+fn refusal(e: traceweir_format::Error) -> Refusal {
+    Refusal::new(e.status(), e.to_string())
+}
+
+/// What the machine cannot do is a matter for the log too.
+fn not_done(class: InfoClass, refusal: Refusal) -> Refusal {
+    if refusal.status == Status::ERROR_NOT_SUPPORTED {
+        warning!("{} is not set: {refusal}", class.name());
+    }
+    refusal
+}

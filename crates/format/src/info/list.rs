@@ -1,0 +1,116 @@
+//! What EnumerateTraceGuidsEx tells of providers and groups.
+
+use alloc::vec::Vec;
+
+use super::elements;
+use crate::guid::Guid;
+use crate::wire::{Put, guid_at};
+
+/// Classic registration (TRACE_PROVIDER_FLAG_LEGACY).
+const LEGACY: u32 = 1;
+/// Enabled, and registered by nobody (TRACE_PROVIDER_FLAG_PRE_ENABLE).
+const PRE_ENABLE: u32 = 2;
+/// Bytes of TRACE_PROVIDER_INSTANCE_INFO.
+const INSTANCE: usize = 16;
+/// Bytes of TRACE_ENABLE_INFO.
+const ENABLE: usize = 32;
+
+/// What a session wants of a registration or a group (TRACE_ENABLE_INFO, 32 bytes): `00 u32 enabled = 1 │ 04 u8 level │ 05 reserved │ 06 u16 logger id │ 08 u32 property │ 0C reserved │
+/// 10 u64 any │ 18 u64 all`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnableInfo {
+    /// Highest level; 0: all.
+    pub level: u8,
+    /// The session's number in buffers.
+    pub logger_id: u16,
+    /// `EVENT_ENABLE_PROPERTY_…`.
+    pub property: u32,
+    /// Any of these keywords; 0: all.
+    pub match_any: u64,
+    /// All of these keywords.
+    pub match_all: u64,
+}
+
+impl EnableInfo {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(1).put_u8(self.level).put_u8(0).put_u16(self.logger_id);
+        out.put_u32(self.property).put_u32(0).put_u64(self.match_any).put_u64(self.match_all);
+    }
+}
+
+/// A registration (TRACE_PROVIDER_INSTANCE_INFO, 16 bytes): `0 u32 to the next │ 4 u32 enables │ 8 u32 process │ C u32 flags`, then its enables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstanceInfo {
+    /// The process; 0: nobody has registered it.
+    pub pid: u32,
+    /// Registered by RegisterTraceGuids.
+    pub is_classic: bool,
+    /// Enabled, and registered by nobody.
+    pub is_ahead: bool,
+    /// Who enables it.
+    pub enables: Vec<EnableInfo>,
+}
+
+/// The registrations of a provider (TRACE_GUID_INFO, 8 bytes): `0 u32 how many │ 4 reserved`, then each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuidInfo {
+    /// The registrations.
+    pub instances: Vec<InstanceInfo>,
+}
+
+impl GuidInfo {
+    /// The bytes of the buffer.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32(count(self.instances.len())).put_u32(0);
+        for (index, it) in self.instances.iter().enumerate() {
+            let is_last = index.saturating_add(1) == self.instances.len();
+            let bytes = INSTANCE.saturating_add(ENABLE.saturating_mul(it.enables.len()));
+            let next = if is_last { 0 } else { count(bytes) };
+            let flags = if it.is_classic { LEGACY } else { 0 } | if it.is_ahead { PRE_ENABLE } else { 0 };
+            out.put_u32(next).put_u32(count(it.enables.len())).put_u32(it.pid).put_u32(flags);
+            it.enables.iter().for_each(|enable| enable.put(&mut out));
+        }
+        out
+    }
+}
+
+/// A provider group: `u32 bytes of the enables │ enables │ u32 members │ their GUIDs`. The enables stand at offset 4, as the header's comment has it: they are
+/// not aligned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Who enables it.
+    pub enables: Vec<EnableInfo>,
+    /// The providers that have joined it.
+    pub members: Vec<Guid>,
+}
+
+impl GroupInfo {
+    /// The bytes of the buffer.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32(count(self.enables.len().saturating_mul(ENABLE)));
+        self.enables.iter().for_each(|enable| enable.put(&mut out));
+        out.put_u32(count(self.members.len()));
+        out.extend(guids_to_bytes(&self.members));
+        out
+    }
+}
+
+/// GUIDs as an array.
+#[must_use]
+pub fn guids_to_bytes(guids: &[Guid]) -> Vec<u8> {
+    guids.iter().flat_map(|guid| guid.to_bytes()).collect()
+}
+
+/// The GUIDs of an array.
+#[must_use]
+pub fn guids_from_bytes(bytes: &[u8]) -> Vec<Guid> {
+    elements(bytes, 16, |it| guid_at(it, 0))
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,151 @@
+//! What TraceSetInformation, TraceQueryInformation and EnumerateTraceGuidsEx carry: typed requests and answers, and their bytes.
+//!
+//! ```text
+//!   C buffer ──Set::from_bytes──▶ Set ──check──▶ a setting of a session or of the system
+//!   C buffer ──Query::from_bytes─▶ Query ──▶ Answer ──to_bytes──▶ C buffer
+//!                                   GuidInfo, GroupInfo ──to_bytes──▶ C buffer
+//! ```
+//!
+//! The published rules are judged in a fixed order, of which the first half needs nothing but the call itself and stands here: is the class one of this
+//! direction (50), is there a buffer (87), is it long enough (24), has it whole elements (24), and not too many (87). Which session is meant, who asks, what kind of
+//! session it is and what the machine has is for others to say, before [`Set::check`] looks at the content.
+//!
+//! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
+
+mod list;
+mod query;
+mod set;
+
+pub use list::{EnableInfo, GroupInfo, GuidInfo, InstanceInfo, guids_from_bytes, guids_to_bytes};
+pub use query::{Answer, CounterOwner, PmcSession, ProfileSource, Query};
+pub use set::Set;
+
+use alloc::vec::Vec;
+
+use crate::guid::Guid;
+use crate::spec::event::class;
+use crate::spec::status::Status;
+use crate::wire::{Put, guid_at, u8_at, u16_at, u32_at};
+use crate::{Error, Result};
+
+/// Events of one list of `TraceStackTracingInfo` or `TraceContextRegisterInfo`.
+pub const MAX_CLASSIC_EVENTS: usize = 256;
+/// Events, counters and hook ids of one list of those that are about counters and branches.
+pub const MAX_PMC: usize = 4;
+/// Providers of one `TraceSetDisallowList`.
+pub const MAX_DISALLOWED: usize = 1024;
+/// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
+pub const MIN_CAPTURE_STATE_PERIOD: u32 = 1;
+/// Providers of one such list.
+pub const MAX_CAPTURE_STATE_PROVIDERS: u16 = 128;
+
+/// A kernel event (CLASSIC_EVENT_ID, 24 bytes): `00 GUID of the class │ 10 u8 type │ 11 reserved`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClassicEventId {
+    /// The event class.
+    pub class: Guid,
+    /// The type in it.
+    pub opcode: u8,
+}
+
+impl ClassicEventId {
+    /// Bytes of one.
+    pub const SIZE: usize = 24;
+
+    fn at(bytes: &[u8]) -> Self {
+        Self { class: guid_at(bytes, 0), opcode: u8_at(bytes, 16) }
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_guid(&self.class).put_u8(self.opcode).put(&[0; 7]);
+    }
+
+    /// The kernel's number of the event: group and type. `None` where the class is none of the kernel's.
+    #[must_use]
+    pub fn hook_id(&self) -> Option<u16> {
+        let group = class::GROUPS.iter().position(|(class, _)| *class == self.class)?;
+        u16::try_from(group).ok().map(|group| group << 8 | u16::from(self.opcode))
+    }
+}
+
+/// Groups of kernel events (PERFINFO_GROUPMASK, 32 bytes).
+pub type GroupMask = [u32; 8];
+
+/// How often a source samples (TRACE_PROFILE_INTERVAL, 8 bytes): `0 u32 source │ 4 u32 interval`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProfileInterval {
+    /// The source's id.
+    pub source: u32,
+    /// In 100 ns for the timer, in counts for a counter.
+    pub interval: u32,
+}
+
+/// Providers that are asked for their state (TRACE_PERIODIC_CAPTURE_STATE_INFO and what follows): `0 u32 seconds │ 4 u16 count │ 6 reserved │ 8 GUIDs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeriodicCaptureState {
+    /// How often, in seconds.
+    pub seconds: u32,
+    /// Whom.
+    pub providers: Vec<Guid>,
+}
+
+/// A cache of stacks (TRACE_STACK_CACHING_INFO, 12 bytes): `0 u8 enabled │ 4 u32 bytes │ 8 u32 buckets`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCaching {
+    /// Whether there is one.
+    pub is_enabled: bool,
+    /// Its size; 0: as usual.
+    pub bytes: u32,
+    /// Its buckets; 0: as usual.
+    pub buckets: u32,
+}
+
+impl StackCaching {
+    const USUAL_BYTES: u32 = 1 << 20;
+    const USUAL_BUCKETS: u32 = 4096;
+    const LEAST_BYTES: u32 = 64 << 10;
+    const MOST_BYTES: u32 = 64 << 20;
+    /// So many that each is one stack at least.
+    const MOST_BUCKETS: u32 = 1 << 20;
+
+    /// With its defaults, within its bounds: a power of two of buckets.
+    #[must_use]
+    pub fn adjusted(self) -> Self {
+        let or = |value: u32, usual: u32| if value == 0 { usual } else { value };
+        let bytes = or(self.bytes, Self::USUAL_BYTES).clamp(Self::LEAST_BYTES, Self::MOST_BYTES);
+        let buckets = or(self.buckets, Self::USUAL_BUCKETS).min(Self::MOST_BUCKETS).next_power_of_two();
+        Self { bytes, buckets, ..self }
+    }
+}
+
+fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
+    Err(Error::Information { status, why })
+}
+
+fn bad_length<T>(why: &'static str) -> Result<T> {
+    refuse(Status::ERROR_BAD_LENGTH, why)
+}
+
+fn invalid<T>(why: &'static str) -> Result<T> {
+    refuse(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+/// Elements of a fixed size, one after the other.
+fn elements<T>(bytes: &[u8], size: usize, read: impl Fn(&[u8]) -> T) -> Vec<T> {
+    bytes.chunks_exact(size.max(1)).map(read).collect()
+}
+
+fn put_words(words: &[u32], out: &mut Vec<u8>) {
+    for word in words {
+        out.put_u32(*word);
+    }
+}
+
+fn periodic_from(bytes: &[u8]) -> PeriodicCaptureState {
+    let count = usize::from(u16_at(bytes, 4));
+    let guids = elements(bytes.get(8..).unwrap_or(&[]), 16, |it| guid_at(it, 0));
+    PeriodicCaptureState { seconds: u32_at(bytes, 0), providers: guids.into_iter().take(count).collect() }
+}
+
+#[cfg(test)]
+mod tests;

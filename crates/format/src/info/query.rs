@@ -1,0 +1,362 @@
+//! What is asked, and what comes back.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{
+    ClassicEventId, GroupMask, ProfileInterval, bad_length, elements, guids_to_bytes, invalid, put_words,
+    refuse,
+};
+use crate::guid::Guid;
+use crate::spec::info::InfoClass;
+use crate::spec::status::Status;
+use crate::text;
+use crate::wire::{Put, align8, guid_at, u16_at, u32_at};
+use crate::{Error, Result};
+
+/// A question, as TraceQueryInformation asks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Kernel events that are followed by a call stack.
+    StackTracing,
+    /// Groups of kernel events.
+    SystemTraceEnableFlags,
+    /// How often this source samples.
+    SampledProfileInterval(u32),
+    /// All profile sources.
+    ProfileSourceList,
+    /// Version of trace processing.
+    Version,
+    /// Providers that a group must not enable.
+    DisallowList,
+    /// Shortest period and most providers of periodic capture state.
+    PeriodicCaptureState,
+    /// The most sessions.
+    MaxLoggers,
+    /// The most counters at a time.
+    MaxPmcCounter,
+    /// Streams of the session.
+    StreamCount,
+    /// Who uses the counters of this processor.
+    PmcCounterOwners(u32),
+    /// Sessions that read counters.
+    PmcSessions,
+}
+
+/// A profile source (PROFILE_SOURCE_INFO): `0 u32 to the next │ 4 u32 id │ 8 u32 least, C u32 most interval │ 10 reserved │ 18 name, UTF-16 with its NUL`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileSource {
+    /// Its id.
+    pub source: u32,
+    /// The shortest interval.
+    pub min_interval: u32,
+    /// The longest.
+    pub max_interval: u32,
+    /// Its name.
+    pub description: String,
+}
+
+/// Who uses a counter (ETW_PMC_COUNTER_OWNER, 12 bytes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CounterOwner {
+    /// 0 nobody, 1 somebody, 2 somebody with a tag, 3 the same, and its source is known.
+    pub kind: u32,
+    /// What is counted.
+    pub source: u32,
+    /// By whom.
+    pub tag: u32,
+}
+
+/// A session that reads counters (ETW_PMC_SESSION_INFO and what follows).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PmcSession {
+    /// Its number in buffers.
+    pub logger_id: u16,
+    /// The counters.
+    pub sources: Vec<u32>,
+    /// The events at which they are read.
+    pub hook_ids: Vec<u16>,
+}
+
+/// What comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// In the order in which they were set.
+    StackTracing(Vec<ClassicEventId>),
+    /// All eight words.
+    SystemTraceEnableFlags(GroupMask),
+    /// The source and its interval.
+    SampledProfileInterval(ProfileInterval),
+    /// The timer first.
+    ProfileSourceList(Vec<ProfileSource>),
+    /// Version of trace processing.
+    Version(u32),
+    /// In the order in which they were set.
+    DisallowList(Vec<Guid>),
+    /// The bounds of [`Set::PeriodicCaptureState`](super::Set::PeriodicCaptureState).
+    PeriodicCaptureState {
+        /// The shortest period, in seconds.
+        least_seconds: u32,
+        /// The most providers.
+        most_providers: u16,
+    },
+    /// The most sessions.
+    MaxLoggers(u32),
+    /// The most counters at a time.
+    MaxPmcCounter(u32),
+    /// Streams of the session.
+    StreamCount(u32),
+    /// The counters of the processor that was asked about.
+    PmcCounterOwners {
+        /// It.
+        processor: u32,
+        /// One for each counter.
+        owners: Vec<CounterOwner>,
+    },
+    /// Sessions that read counters.
+    PmcSessions(Vec<PmcSession>),
+}
+
+impl Query {
+    /// From a call: its class, its buffer (`None`: a null pointer), which some questions read, and the length that was said.
+    ///
+    /// Judges in the published order what the call alone shows. [`answer_size`](Self::answer_size) says what a caller whose buffer is too short is told.
+    pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
+        let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().queries) else {
+            return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried");
+        };
+        let bytes = match info {
+            _ if length == 0 => &[],
+            None => return invalid("a length and no buffer"),
+            Some(bytes) => bytes.get(..length).unwrap_or(bytes),
+        };
+        if Self::answer_size(class).is_some_and(|size| bytes.len() < size)
+            || class == InfoClass::TracePmcCounterOwners && bytes.len() < OWNERS
+        {
+            return bad_length("the buffer is shorter than the answer");
+        }
+        Self::read(class, bytes)
+    }
+
+    fn read(class: InfoClass, bytes: &[u8]) -> Result<Self> {
+        Ok(match class {
+            InfoClass::TraceStackTracingInfo => Self::StackTracing,
+            InfoClass::TraceSystemTraceEnableFlagsInfo => Self::SystemTraceEnableFlags,
+            InfoClass::TraceSampledProfileIntervalInfo => Self::SampledProfileInterval(u32_at(bytes, 0)),
+            InfoClass::TraceProfileSourceListInfo => Self::ProfileSourceList,
+            InfoClass::TraceVersionInfo => Self::Version,
+            InfoClass::TraceDisallowListQuery => Self::DisallowList,
+            InfoClass::TracePeriodicCaptureStateInfo => Self::PeriodicCaptureState,
+            InfoClass::TraceMaxLoggersQuery => Self::MaxLoggers,
+            InfoClass::TraceMaxPmcCounterQuery => Self::MaxPmcCounter,
+            InfoClass::TraceStreamCount => Self::StreamCount,
+            InfoClass::TracePmcCounterOwners => Self::PmcCounterOwners(u32_at(bytes, 0)),
+            InfoClass::TracePmcSessionInformation => Self::PmcSessions,
+            _ => return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried"),
+        })
+    }
+
+    /// Bytes of the answer, where they are always as many.
+    #[must_use]
+    pub const fn answer_size(class: InfoClass) -> Option<usize> {
+        match class {
+            InfoClass::TraceSystemTraceEnableFlagsInfo => Some(size_of::<GroupMask>()),
+            InfoClass::TraceSampledProfileIntervalInfo
+            | InfoClass::TraceVersionInfo
+            | InfoClass::TracePeriodicCaptureStateInfo => Some(8),
+            InfoClass::TraceMaxLoggersQuery
+            | InfoClass::TraceMaxPmcCounterQuery
+            | InfoClass::TraceStreamCount => Some(4),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the answer about so many counters ([`InfoClass::TracePmcCounterOwners`]).
+    #[must_use]
+    pub const fn owners_size(counters: usize) -> usize {
+        OWNERS.saturating_add(OWNER.saturating_mul(counters))
+    }
+
+    /// Its class.
+    #[must_use]
+    pub const fn class(&self) -> InfoClass {
+        match self {
+            Self::StackTracing => InfoClass::TraceStackTracingInfo,
+            Self::SystemTraceEnableFlags => InfoClass::TraceSystemTraceEnableFlagsInfo,
+            Self::SampledProfileInterval(_) => InfoClass::TraceSampledProfileIntervalInfo,
+            Self::ProfileSourceList => InfoClass::TraceProfileSourceListInfo,
+            Self::Version => InfoClass::TraceVersionInfo,
+            Self::DisallowList => InfoClass::TraceDisallowListQuery,
+            Self::PeriodicCaptureState => InfoClass::TracePeriodicCaptureStateInfo,
+            Self::MaxLoggers => InfoClass::TraceMaxLoggersQuery,
+            Self::MaxPmcCounter => InfoClass::TraceMaxPmcCounterQuery,
+            Self::StreamCount => InfoClass::TraceStreamCount,
+            Self::PmcCounterOwners(_) => InfoClass::TracePmcCounterOwners,
+            Self::PmcSessions => InfoClass::TracePmcSessionInformation,
+        }
+    }
+
+    /// What the question itself says: a source, a processor, else 0.
+    #[must_use]
+    pub const fn input(&self) -> u32 {
+        match self {
+            Self::SampledProfileInterval(number) | Self::PmcCounterOwners(number) => *number,
+            _ => 0,
+        }
+    }
+
+    /// A question of this class and input.
+    pub fn new(class: u32, input: u32) -> Result<Self> {
+        let mut bytes = input.to_le_bytes().to_vec();
+        bytes.resize(size_of::<GroupMask>(), 0);
+        Self::from_bytes(class, Some(&bytes), bytes.len())
+    }
+}
+
+/// Bytes in front of the owners.
+const OWNERS: usize = 8;
+/// Bytes of an owner.
+const OWNER: usize = 12;
+/// Where the name of a source stands.
+const DESCRIPTION: usize = 24;
+/// Bytes in front of the counters of a session.
+const SESSION: usize = 16;
+
+impl Answer {
+    /// The bytes of the buffer.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::StackTracing(events) => events.iter().for_each(|event| event.put(&mut out)),
+            Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
+            Self::SampledProfileInterval(it) => put_words(&[it.source, it.interval], &mut out),
+            Self::ProfileSourceList(all) => chain(all, 8, &mut out, put_source),
+            Self::Version(version) => put_words(&[*version, 0], &mut out),
+            Self::DisallowList(guids) => out = guids_to_bytes(guids),
+            Self::PeriodicCaptureState { least_seconds, most_providers } => {
+                out.put_u32(*least_seconds).put_u16(*most_providers).put_u16(0);
+            }
+            Self::MaxLoggers(number) | Self::MaxPmcCounter(number) | Self::StreamCount(number) => {
+                out.put_u32(*number);
+            }
+            Self::PmcCounterOwners { processor, owners } => {
+                out.put_u32(*processor).put_u32(u32::try_from(owners.len()).unwrap_or(u32::MAX));
+                for it in owners {
+                    out.put_u32(it.kind).put_u32(it.source).put_u32(it.tag);
+                }
+            }
+            Self::PmcSessions(all) => chain(all, 4, &mut out, put_session),
+        }
+        out
+    }
+
+    /// The answer to a question, from its bytes.
+    pub fn from_bytes(query: Query, bytes: &[u8]) -> Result<Self> {
+        if Query::answer_size(query.class()).is_some_and(|size| bytes.len() != size) {
+            return Err(malformed());
+        }
+        Ok(match query {
+            Query::StackTracing => {
+                Self::StackTracing(elements(bytes, ClassicEventId::SIZE, ClassicEventId::at))
+            }
+            Query::SystemTraceEnableFlags => {
+                let mut mask = GroupMask::default();
+                for (word, given) in mask.iter_mut().zip(bytes.chunks_exact(4)) {
+                    *word = u32_at(given, 0);
+                }
+                Self::SystemTraceEnableFlags(mask)
+            }
+            Query::SampledProfileInterval(_) => {
+                let (source, interval) = (u32_at(bytes, 0), u32_at(bytes, 4));
+                Self::SampledProfileInterval(ProfileInterval { source, interval })
+            }
+            Query::ProfileSourceList => Self::ProfileSourceList(unchained(bytes, get_source)?),
+            Query::Version => Self::Version(u32_at(bytes, 0)),
+            Query::DisallowList => Self::DisallowList(elements(bytes, 16, |it| guid_at(it, 0))),
+            Query::PeriodicCaptureState => Self::PeriodicCaptureState {
+                least_seconds: u32_at(bytes, 0),
+                most_providers: u16_at(bytes, 4),
+            },
+            Query::MaxLoggers => Self::MaxLoggers(u32_at(bytes, 0)),
+            Query::MaxPmcCounter => Self::MaxPmcCounter(u32_at(bytes, 0)),
+            Query::StreamCount => Self::StreamCount(u32_at(bytes, 0)),
+            Query::PmcCounterOwners(processor) => {
+                let owners = elements(bytes.get(OWNERS..).ok_or_else(malformed)?, OWNER, |it| CounterOwner {
+                    kind: u32_at(it, 0),
+                    source: u32_at(it, 4),
+                    tag: u32_at(it, 8),
+                });
+                Self::PmcCounterOwners { processor, owners }
+            }
+            Query::PmcSessions => Self::PmcSessions(unchained(bytes, get_session)?),
+        })
+    }
+}
+
+fn malformed() -> Error {
+    Error::Invalid { what: "information", offset: 0, why: "an answer of another form than its question" }
+}
+
+/// Entries that each begin with the way to the next, aligned; the last one's is 0.
+fn chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
+    for (index, it) in all.iter().enumerate() {
+        let start = out.len();
+        out.put_u32(0);
+        put(it, out);
+        if index.saturating_add(1) < all.len() {
+            out.resize(out.len().next_multiple_of(align), 0);
+            let way = u32::try_from(out.len().saturating_sub(start)).unwrap_or(0);
+            if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
+                *place = way.to_le_bytes();
+            }
+        }
+    }
+}
+
+fn unchained<T>(mut rest: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let way = u32_at(rest, 0) as usize;
+        let entry = if way == 0 { rest } else { rest.get(..way).ok_or_else(malformed)? };
+        all.push(get(entry).ok_or_else(malformed)?);
+        rest = rest.get(entry.len()..).unwrap_or(&[]);
+    }
+    Ok(all)
+}
+
+fn put_source(it: &ProfileSource, out: &mut Vec<u8>) {
+    out.put_u32(it.source).put_u32(it.min_interval).put_u32(it.max_interval).put_u64(0);
+    out.put_wide_z(&it.description);
+    // The published structure ends with its alignment.
+    out.resize(align8(out.len()), 0);
+}
+
+fn get_source(entry: &[u8]) -> Option<ProfileSource> {
+    Some(ProfileSource {
+        source: u32_at(entry, 4),
+        min_interval: u32_at(entry, 8),
+        max_interval: u32_at(entry, 12),
+        description: text::utf16(text::until_nul16(entry.get(DESCRIPTION..)?)),
+    })
+}
+
+fn put_session(it: &PmcSession, out: &mut Vec<u8>) {
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    out.put_u16(it.logger_id).put_u16(0).put_u32(count(it.sources.len())).put_u32(count(it.hook_ids.len()));
+    put_words(&it.sources, out);
+    for hook in &it.hook_ids {
+        out.put_u16(*hook);
+    }
+}
+
+fn get_session(entry: &[u8]) -> Option<PmcSession> {
+    let sources = (u32_at(entry, 8) as usize).checked_mul(4)?;
+    let hooks = (u32_at(entry, 12) as usize).checked_mul(2)?;
+    let (sources, rest) = entry.get(SESSION..)?.split_at_checked(sources)?;
+    Some(PmcSession {
+        logger_id: u16_at(entry, 4),
+        sources: elements(sources, 4, |it| u32_at(it, 0)),
+        hook_ids: elements(rest.get(..hooks)?, 2, |it| u16_at(it, 0)),
+    })
+}

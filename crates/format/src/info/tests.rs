@@ -1,0 +1,183 @@
+//! Lengths and layouts of each class.
+
+use super::*;
+use alloc::string::ToString;
+use alloc::vec;
+
+fn status(class: u32, info: Option<&[u8]>, length: usize) -> u32 {
+    Set::from_bytes(class, info, length).err().map_or(0, |e| e.status().0)
+}
+
+#[test]
+fn lengths_are_judged_before_anything_that_a_buffer_says() {
+    let zeros = [0_u8; 20_000];
+    // Class, the shortest, the next that fits, the longest; and whether nothing clears.
+    let cases = [
+        (3, 24, Some(48), Some(6144), true),
+        (4, 4, Some(8), Some(32), false),
+        (5, 8, None, None, false),
+        (6, 4, Some(8), Some(16), true),
+        (8, 24, Some(48), Some(96), false),
+        (9, 4, Some(8), Some(16), false),
+        (10, 16, Some(32), Some(16_384), true),
+        (16, 8, None, None, true),
+        (18, 1, None, None, false),
+        (20, 4, None, None, false),
+        (21, 4, Some(8), Some(16), true),
+        (24, 12, None, None, false),
+        (26, 12, None, None, false),
+        (28, 8, Some(32), Some(8 + 6144), true),
+    ];
+    for (class, least, next, most, clears) in cases {
+        let of = |length: usize| status(class, Some(&zeros), length);
+        assert_eq!(status(class, None, least), 87, "{class}: a length and no buffer");
+        assert_eq!((of(0), status(class, None, 0)), if clears { (0, 0) } else { (24, 24) }, "{class}");
+        assert_eq!((of(least), if least > 1 { of(least - 1) } else { 24 }), (0, 24), "{class}");
+        if let (Some(next), Some(most)) = (next, most) {
+            assert_eq!((of(least + 1), of(next), of(next - 1)), (24, 0, 24), "{class}");
+            assert_eq!((of(most), of(most + next - least)), (0, 87), "{class}");
+        } else {
+            assert_eq!(of(least + 1), 0, "{class}: what is behind it is not looked at");
+        }
+    }
+    for class in [0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, u32::MAX] {
+        assert_eq!(status(class, None, 5), 50, "{class} before the missing buffer");
+    }
+    let mut periodic = zeros;
+    periodic[4] = 2;
+    assert_eq!([39, 40, 41].map(|length| status(16, Some(&periodic), length)), [24, 0, 0]);
+    periodic[4] = 200;
+    assert_eq!(status(16, Some(&periodic), 8 + 3200), 87);
+}
+
+#[test]
+fn settings_are_read_back_and_doubles_collapse() {
+    let thread = ClassicEventId { class: class::THREAD, opcode: 36 };
+    let perf = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
+    let caching = StackCaching { is_enabled: true, bytes: 1 << 20, buckets: 64 };
+    let providers = vec![Guid::from_u128(1), Guid::from_u128(2)];
+    let all = [
+        Set::StackTracing(vec![thread, perf]),
+        Set::SystemTraceEnableFlags([1, 2, 3, 4, 5, 6, 7, 8]),
+        Set::SampledProfileInterval(ProfileInterval { source: 0, interval: 10_000 }),
+        Set::ProfileSourceConfig(vec![2, 19]),
+        Set::PmcEventList(vec![thread]),
+        Set::PmcCounterList(vec![2]),
+        Set::DisallowList(providers.clone()),
+        Set::PeriodicCaptureState(None),
+        Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds: 5, providers })),
+        Set::ProviderBinaryTracking(true),
+        Set::LbrConfiguration(0x201),
+        Set::LbrEventList(vec![0x0F2E]),
+        Set::StackCaching(caching),
+        Set::UnifiedStackCaching(caching),
+        Set::ContextRegister { types: 3, events: vec![perf] },
+    ];
+    for set in all {
+        let bytes = set.to_bytes();
+        let read = Set::from_bytes(set.class().number(), Some(&bytes), bytes.len()).unwrap();
+        assert_eq!(read, set);
+        assert_eq!(read.check(), Ok(()), "{set:?}");
+    }
+    let twice = Set::StackTracing(vec![thread, perf, thread]).to_bytes();
+    assert_eq!(Set::from_bytes(3, Some(&twice), twice.len()), Ok(Set::StackTracing(vec![thread, perf])));
+    let mut reserved = Set::StackTracing(vec![thread]).to_bytes();
+    reserved[17..24].fill(0xFF);
+    assert_eq!(Set::from_bytes(3, Some(&reserved), 24), Ok(Set::StackTracing(vec![thread])));
+    let short = Set::from_bytes(4, Some(&[1, 0, 0, 0, 2, 0, 0, 0]), 8);
+    assert_eq!(short, Ok(Set::SystemTraceEnableFlags([1, 2, 0, 0, 0, 0, 0, 0])));
+    assert_eq!((thread.hook_id(), perf.hook_id()), (Some(0x0524), Some(0x0F2E)));
+}
+
+#[test]
+fn contents_are_judged_apart() {
+    let alien = ClassicEventId { class: Guid::from_u128(7), opcode: 1 };
+    let periodic = |seconds, providers| Some(PeriodicCaptureState { seconds, providers });
+    for wrong in [
+        Set::StackTracing(vec![alien]),
+        Set::PmcEventList(vec![alien]),
+        Set::ProfileSourceConfig(vec![2, 2]),
+        Set::PmcCounterList(vec![0]),
+        Set::PeriodicCaptureState(periodic(5, vec![])),
+        Set::PeriodicCaptureState(periodic(0, vec![Guid::from_u128(1)])),
+        Set::PeriodicCaptureState(periodic(5, vec![Guid::NULL])),
+        Set::LbrConfiguration(3),
+        Set::LbrConfiguration(0x800),
+        Set::ContextRegister { types: 1, events: vec![] },
+        Set::ContextRegister { types: 3, events: vec![alien] },
+    ] {
+        assert_eq!(wrong.check().unwrap_err().status(), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+    }
+}
+
+#[test]
+fn answers_are_read_back() {
+    let source = |source, name: &str| ProfileSource {
+        source,
+        min_interval: 1,
+        max_interval: 2,
+        description: name.to_string(),
+    };
+    let session = |logger_id| PmcSession { logger_id, sources: vec![2, 19], hook_ids: vec![0x0524, 1, 2] };
+    let owners = vec![CounterOwner { kind: 3, source: 19, tag: 7 }, CounterOwner::default()];
+    let thread = ClassicEventId { class: class::THREAD, opcode: 36 };
+    for (query, answer) in [
+        (Query::StackTracing, Answer::StackTracing(vec![thread])),
+        (Query::SystemTraceEnableFlags, Answer::SystemTraceEnableFlags([8, 7, 6, 5, 4, 3, 2, 1])),
+        (
+            Query::SampledProfileInterval(0),
+            Answer::SampledProfileInterval(ProfileInterval { source: 0, interval: 9 }),
+        ),
+        (Query::ProfileSourceList, Answer::ProfileSourceList(vec![source(0, "Timer"), source(2, "I")])),
+        (Query::Version, Answer::Version(1)),
+        (Query::DisallowList, Answer::DisallowList(vec![Guid::from_u128(1)])),
+        (Query::PeriodicCaptureState, Answer::PeriodicCaptureState { least_seconds: 1, most_providers: 2 }),
+        (Query::MaxLoggers, Answer::MaxLoggers(64)),
+        (Query::MaxPmcCounter, Answer::MaxPmcCounter(4)),
+        (Query::StreamCount, Answer::StreamCount(8)),
+        (Query::PmcCounterOwners(1), Answer::PmcCounterOwners { processor: 1, owners }),
+        (Query::PmcSessions, Answer::PmcSessions(vec![session(3), session(4)])),
+        (Query::PmcSessions, Answer::PmcSessions(vec![])),
+    ] {
+        let bytes = answer.to_bytes();
+        assert_eq!(Answer::from_bytes(query, &bytes), Ok(answer), "{query:?}");
+        assert_eq!(Query::new(query.class().number(), query.input()), Ok(query));
+        for length in 0..bytes.len() {
+            // Whatever comes of it.
+            let _ = Answer::from_bytes(query, &bytes[..length]);
+        }
+        if let Some(size) = Query::answer_size(query.class()) {
+            assert_eq!(bytes.len(), size);
+        }
+    }
+    let list = Answer::ProfileSourceList(vec![source(0, "Timer"), source(2, "I")]).to_bytes();
+    assert_eq!((u32_at(&list, 0), u32_at(&list, 40), list.len()), (40, 0, 72));
+}
+
+#[test]
+fn blocks_of_a_provider_are_walked_by_their_offsets() {
+    let enable = EnableInfo { level: 5, logger_id: 3, property: 1, match_any: 2, match_all: 4 };
+    let instance = InstanceInfo { pid: 42, is_classic: true, is_ahead: false, enables: vec![enable; 2] };
+    let ahead = InstanceInfo { pid: 0, is_classic: false, is_ahead: true, enables: vec![enable] };
+    let bytes = GuidInfo { instances: vec![instance, ahead] }.to_bytes();
+    assert_eq!(bytes.len(), 8 + 16 + 64 + 16 + 32);
+    let word = |at| u32_at(&bytes, at);
+    assert_eq!([word(0), word(8), word(12), word(16), word(20)], [2, 80, 2, 42, 1]);
+    assert_eq!([word(88), word(92), word(96), word(100)], [0, 1, 0, 2]);
+    assert_eq!([word(24), word(28), word(32)], [1, 0x0003_0005, 1]);
+    assert_eq!(crate::wire::u64_at(&bytes, 40), 2);
+    let group = GroupInfo { enables: vec![enable], members: vec![Guid::from_u128(9)] }.to_bytes();
+    assert_eq!((u32_at(&group, 0), u32_at(&group, 36), group.len()), (32, 1, 56));
+    assert_eq!(guids_from_bytes(&group[40..]), [Guid::from_u128(9)]);
+}
+
+#[test]
+fn a_cache_has_its_defaults_and_bounds() {
+    let adjusted = |bytes, buckets| {
+        let it = StackCaching { is_enabled: true, bytes, buckets }.adjusted();
+        (it.bytes, it.buckets)
+    };
+    assert_eq!(adjusted(0, 0), (1 << 20, 4096));
+    assert_eq!(adjusted(1, 5), (64 << 10, 8));
+    assert_eq!(adjusted(u32::MAX, u32::MAX), (64 << 20, 1 << 20));
+}

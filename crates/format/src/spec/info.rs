@@ -1,0 +1,145 @@
+//! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS): numbers, and who takes which.
+//!
+//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), the rest from the comments of evntrace.h. What the buffers hold is in `info`.
+
+/// The first number that is no class (MaxTraceSetInfoClass).
+pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
+
+/// Which session a class is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// One that runs, by its id.
+    Session,
+    /// The system; the id must be 0.
+    System,
+    /// The system; the id is not looked at.
+    Anything,
+}
+
+/// Who takes a class, and what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// TraceSetInformation.
+    pub sets: bool,
+    /// TraceQueryInformation.
+    pub queries: bool,
+    /// EnumerateTraceGuidsEx.
+    pub enumerates: bool,
+    /// What the session id must be.
+    pub about: About,
+    /// The session must be one that receives kernel events.
+    pub is_of_system_loggers: bool,
+    /// Setting it takes the privilege to profile the system.
+    pub is_privileged: bool,
+}
+
+macro_rules! classes {
+    ($($number:literal $name:ident $via:literal $about:ident $needs:literal $text:literal,)*) => {
+        /// An information class.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum InfoClass {
+            $(#[doc = $text] $name = $number,)*
+        }
+
+        impl InfoClass {
+            /// All of them, by number.
+            pub const ALL: [Self; MAX_TRACE_SET_INFO_CLASS as usize] = [$(Self::$name,)*];
+
+            /// The class of a number.
+            #[must_use]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+
+            /// The published name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// Who takes it.
+            #[must_use]
+            pub const fn rules(self) -> Rules {
+                match self { $(Self::$name => Rules {
+                    sets: holds($via, b'S'),
+                    queries: holds($via, b'Q'),
+                    enumerates: holds($via, b'E'),
+                    about: About::$about,
+                    is_of_system_loggers: holds($needs, b'k'),
+                    is_privileged: holds($needs, b'p'),
+                },)* }
+            }
+        }
+    };
+}
+
+/// Whether a text of a few letters holds one.
+const fn holds(text: &str, letter: u8) -> bool {
+    let mut rest = text.as_bytes();
+    while let [first, others @ ..] = rest {
+        if *first == letter {
+            return true;
+        }
+        rest = others;
+    }
+    false
+}
+
+// S set, Q query, E enumerate; k: of system loggers only, p: privileged.
+classes! {
+    0 TraceGuidQueryList "E" Anything "" "GUIDs of all providers that are registered or enabled.",
+    1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and what is enabled for each.",
+    2 TraceGuidQueryProcess "E" Anything "" "GUIDs of the calling process.",
+    3 TraceStackTracingInfo "SQ" Session "k" "Kernel events that are followed by a call stack.",
+    4 TraceSystemTraceEnableFlagsInfo "SQ" Session "k" "Groups of kernel events.",
+    5 TraceSampledProfileIntervalInfo "SQ" System "p" "How often a profile source samples.",
+    6 TraceProfileSourceConfigInfo "S" System "p" "Counters that raise events when they overflow.",
+    7 TraceProfileSourceListInfo "Q" System "" "All profile sources.",
+    8 TracePmcEventListInfo "S" Session "kp" "Kernel events at which counters are read.",
+    9 TracePmcCounterListInfo "S" Session "kp" "The counters that are read.",
+    10 TraceSetDisallowList "S" Session "" "Providers that a group must not enable.",
+    11 TraceVersionInfo "Q" System "" "Version of trace processing.",
+    12 TraceGroupQueryList "E" Anything "" "GUIDs of all provider groups.",
+    13 TraceGroupQueryInfo "E" Anything "" "Who enables a group, and its members.",
+    14 TraceDisallowListQuery "Q" Session "" "The list that TraceSetDisallowList set.",
+    15 TraceInfoReserved15 "" Anything "" "Reserved.",
+    16 TracePeriodicCaptureStateListInfo "S" Session "" "Providers that are asked for their state again and again.",
+    17 TracePeriodicCaptureStateInfo "Q" Anything "" "The shortest period and the most providers of that.",
+    18 TraceProviderBinaryTracking "S" Session "" "Whether the session is told which modules providers live in.",
+    19 TraceMaxLoggersQuery "QE" Anything "" "The most sessions at a time.",
+    20 TraceLbrConfigurationInfo "S" Session "kp" "Which branches are recorded.",
+    21 TraceLbrEventListInfo "S" Session "kp" "Kernel events that are followed by the last branches.",
+    22 TraceMaxPmcCounterQuery "Q" Anything "" "The most counters at a time.",
+    23 TraceStreamCount "Q" Session "" "Streams of buffers that the session makes.",
+    24 TraceStackCachingInfo "S" Session "k" "Whether equal stacks of kernel events are stored once.",
+    25 TracePmcCounterOwners "Q" System "" "Who uses the counters of a processor.",
+    26 TraceUnifiedStackCachingInfo "S" Session "" "Whether equal stacks of all events are stored once.",
+    27 TracePmcSessionInformation "Q" System "" "Sessions that read counters.",
+    28 TraceContextRegisterInfo "S" Session "kp" "Kernel events that are followed by the registers.",
+}
+
+impl InfoClass {
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_directions_are_those_of_the_published_table() {
+        for (number, class) in (0..).zip(InfoClass::ALL) {
+            assert_eq!((class.number(), InfoClass::from_number(number)), (number, Some(class)));
+        }
+        assert_eq!(InfoClass::from_number(MAX_TRACE_SET_INFO_CLASS), None);
+        let count =
+            |test: fn(&Rules) -> bool| InfoClass::ALL.iter().map(|class| class.rules()).filter(test).count();
+        assert_eq!((count(|it| it.sets), count(|it| it.queries), count(|it| it.enumerates)), (14, 12, 6));
+        assert_eq!((count(|it| it.is_of_system_loggers), count(|it| it.is_privileged)), (8, 7));
+    }
+}

@@ -1,0 +1,208 @@
+//! Call stacks that are stored once: keys in the place of stacks, and the events that define them.
+//!
+//! ```text
+//!   event  … item STACK_TRACE64: match id u64, frames     ──▶     event  … item STACK_KEY64: match id u64, key u64
+//!                                                                 class StackWalk, type 0x22: key u64, frames         once
+//! ```
+//!
+//! A session that was asked to writes the definition in front of the first event with the key, with the same stamp. Where older buffers may be gone before newer ones
+//! are read (circular logs, flight recorders, rows of files, live delivery), it writes it again in each buffer. Keys mean the same throughout a session and are not
+//! used again in it; a system logger of Windows writes definitions behind the events and gives keys to other stacks later: a key means the first definition at or
+//! after the event's time, or else the last before it.
+//!
+//! Source: Documented ("EVENT_EXTENDED_ITEM_STACK_KEY64"); the defining event as in `kernel/stack.rs`.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::Result;
+use crate::header::Record;
+use crate::header::extended::{ITEM_HEAD, Item};
+use crate::header::perfinfo::PerfInfoHeader;
+use crate::spec::event::{ExtType, class};
+use crate::wire::{Put, u32_at, u64_at};
+
+/// Type of the event that defines a key.
+const CREATE: u8 = 0x22;
+/// The others that do: a key is given up, or listed at the end.
+const DELETE: u8 = 0x23;
+const RUNDOWN: u8 = 0x24;
+/// Group of the class StackWalk, and the type.
+const CREATE_HOOK: u16 = 0x18 << 8 | CREATE as u16;
+/// The version of the event.
+const VERSION: u8 = 2;
+
+/// Stacks with fewer frames stay as they are.
+pub const MIN_FRAMES: usize = 4;
+/// Bytes of the item that holds a key.
+pub const KEY_ITEM: usize = ITEM_HEAD + 16;
+/// Bytes of definitions that are remembered of one trace; behind that, keys stay keys.
+const MAX_REMEMBERED: usize = 64 << 20;
+/// Stacks that one key stands for, one after the other.
+const MAX_MEANINGS: usize = 4096;
+/// Bytes that a definition takes beside its frames.
+const OVERHEAD: usize = 96;
+
+/// The key in the place of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackKey {
+    /// 0, or the number that the other half of the stack carries too.
+    pub match_id: u64,
+    /// Which stack.
+    pub key: u64,
+}
+
+impl StackKey {
+    /// The key of an event, where it has one.
+    #[must_use]
+    pub fn of(record: &Record<'_>) -> Option<Self> {
+        record.items().find_map(|Item { kind, data }| {
+            let key = match kind {
+                ExtType::STACK_KEY32 if data.len() >= 12 => u64::from(u32_at(data, 8)),
+                ExtType::STACK_KEY64 if data.len() >= 16 => u64_at(data, 8),
+                _ => return None,
+            };
+            Some(Self { match_id: u64_at(data, 0), key })
+        })
+    }
+}
+
+/// Appends the event that defines a key: `frames` as the item of a 64-bit stack has them.
+pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> Result<()> {
+    let mut payload = Vec::with_capacity(frames.len().saturating_add(8));
+    payload.put_u64(key).put(frames);
+    let header = PerfInfoHeader { pointer_size: 8, version: VERSION, hook: CREATE_HOOK, time, counters: &[] };
+    header.encode(&payload, out)
+}
+
+/// The definitions of one trace.
+#[derive(Clone, Debug, Default)]
+pub struct Definitions {
+    /// By time.
+    by_key: BTreeMap<u64, Vec<Definition>>,
+    bytes: usize,
+}
+
+/// What a key means up to a time.
+#[derive(Clone, Debug)]
+struct Definition {
+    time: i64,
+    frames: Box<[u64]>,
+}
+
+impl Definitions {
+    /// Whether an event may tell something to [`observe`](Self::observe).
+    #[inline]
+    #[must_use]
+    pub fn is_informative(record: &Record<'_>) -> bool {
+        matches!(record.descriptor().opcode, CREATE | DELETE | RUNDOWN)
+            && record.provider() == class::STACK_WALK
+    }
+
+    /// Learns what a key means.
+    pub fn observe(&mut self, record: &Record<'_>) {
+        if !Self::is_informative(record) {
+            return;
+        }
+        let (payload, width) = (record.payload(), record.pointer_size());
+        let words = payload.chunks_exact(width.max(1)).map(|word| match word.len() {
+            4 => u64::from(u32_at(word, 0)),
+            _ => u64_at(word, 0),
+        });
+        let mut words = words.collect::<Vec<u64>>().into_iter();
+        let Some(key) = words.next() else { return };
+        let frames: Box<[u64]> = words.collect();
+        let taken = frames.len().saturating_mul(8).saturating_add(OVERHEAD);
+        let has_room = self.bytes.saturating_add(taken) <= MAX_REMEMBERED;
+        if !has_room && !self.by_key.contains_key(&key) {
+            return;
+        }
+        let (time, all) = (record.time(), self.by_key.entry(key).or_default());
+        let at = all.partition_point(|it| it.time <= time);
+        // What is defined again still means the same: up to then.
+        if let Some(before) =
+            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|it| it.frames == frames)
+        {
+            before.time = time;
+            return;
+        }
+        if has_room && all.len() < MAX_MEANINGS {
+            self.bytes = self.bytes.saturating_add(taken);
+            all.insert(at, Definition { time, frames });
+        }
+    }
+
+    /// The frames of an event's stack, innermost first: those it holds, or those that its key stands for. `None` where it has no stack, or nothing
+    /// defines its key.
+    #[must_use]
+    pub fn frames<'a>(&'a self, record: &Record<'a>) -> Option<impl Iterator<Item = u64> + 'a> {
+        let own = record.items().stack();
+        let keyed = if own.is_none() { self.keyed(record) } else { None };
+        if own.is_none() && keyed.is_none() {
+            return None;
+        }
+        let own = own.into_iter().flat_map(|stack| stack.frames());
+        Some(own.chain(keyed.into_iter().flatten().copied()))
+    }
+
+    fn keyed(&self, record: &Record<'_>) -> Option<&[u64]> {
+        let all = self.by_key.get(&StackKey::of(record)?.key)?;
+        let at = all.partition_point(|it| it.time < record.time());
+        Some(&all.get(at).or_else(|| all.last())?.frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::event::EventHeader;
+    use alloc::vec;
+
+    fn event(key: u64, time: i64) -> Vec<u8> {
+        let mut data = Vec::new();
+        data.put_u64(0).put_u64(key);
+        let items = [Item { kind: ExtType::STACK_KEY64, data: &data }];
+        let mut out = Vec::new();
+        EventHeader { time, items: &items, ..EventHeader::default() }.encode(b"", &mut out).unwrap();
+        out
+    }
+
+    fn definition(key: u64, frames: &[u64], time: i64) -> Vec<u8> {
+        let bytes: Vec<u8> = frames.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let mut out = Vec::new();
+        put_definition(key, &bytes, time, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn a_key_means_the_definition_at_or_after_it_and_else_the_last_one() {
+        let mut known = Definitions::default();
+        for record in
+            [definition(7, &[1, 2, 3, 4], 10), definition(7, &[1, 2, 3, 4], 11), definition(7, &[9; 4], 20)]
+        {
+            let record = Record::parse(&record, 0).unwrap();
+            assert!(Definitions::is_informative(&record));
+            known.observe(&record);
+        }
+        let frames = |key, time| {
+            let event = event(key, time);
+            known.frames(&Record::parse(&event, 0).unwrap()).map(Iterator::collect::<Vec<u64>>)
+        };
+        assert_eq!((frames(7, 5), frames(7, 10)), (Some(vec![1, 2, 3, 4]), Some(vec![1, 2, 3, 4])));
+        assert_eq!((frames(7, 15), frames(7, 30)), (Some(vec![9; 4]), Some(vec![9; 4])));
+        assert_eq!(frames(8, 5), None);
+    }
+
+    #[test]
+    fn a_stack_in_the_event_itself_needs_no_definition() {
+        let data = [0_u64, 5, 6].map(u64::to_le_bytes).concat();
+        let items = [Item { kind: ExtType::STACK_TRACE64, data: &data }];
+        let mut out = Vec::new();
+        EventHeader { items: &items, ..EventHeader::default() }.encode(b"", &mut out).unwrap();
+        let record = Record::parse(&out, 0).unwrap();
+        let none = Definitions::default();
+        assert_eq!(none.frames(&record).unwrap().collect::<Vec<u64>>(), [5, 6]);
+        assert_eq!(StackKey::of(&record), None);
+    }
+}

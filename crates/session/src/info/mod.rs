@@ -1,0 +1,195 @@
+//! What TraceSetInformation sets, and how long it holds.
+//!
+//! ```text
+//!   Set ──▶ platform: can this machine do it? (50) ──▶ content (87) ──▶ Settings of a session │ System
+//!
+//!   Settings   stacks, groups, counters, branches, registers of kernel events; disallow list; caches of stacks     die with the session
+//!   System     intervals of profile sources, counters that raise events                                           until they are changed, or who holds them ends
+//!   Machine    what perf events offer here: sources, counters, branch records                                     read from the system when asked
+//! ```
+//!
+//! 1. A setting that is refused changes nothing.
+//! 2. What is about kernel events is kept, and told when it is asked for; it takes effect where kernel events are captured. A machine that could never do it
+//!    says so: nothing is kept then.
+//! 3. Which session is meant, who may, and what kind of session it is has been looked at by who calls.
+
+mod machine;
+mod system;
+
+pub use machine::Machine;
+pub use system::System;
+
+use traceweir_format::Guid;
+use traceweir_format::info::{
+    Answer, ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession,
+    Query, Set, StackCaching,
+};
+use traceweir_format::spec::status::Status;
+
+use crate::error::{Error, Result};
+
+/// The version of trace processing that `TraceVersionInfo` tells.
+pub const PROCESSING_VERSION: u32 = 1;
+
+/// Names of one thing in two words of a group mask: the mask of EnableFlags, the word of the other, its bit.
+const TWINS: [(u32, usize, u32); 8] = [
+    (0x0100_0000, 1, 0x2),    // profile
+    (0x0000_0010, 1, 0x4),    // context switch
+    (0x0080_0000, 1, 0x10),   // drivers
+    (0x0000_0020, 1, 0x80),   // DPC
+    (0x0000_0800, 1, 0x200),  // dispatcher
+    (0x0000_0040, 1, 0x4000), // interrupt
+    (0x0000_4000, 1, 0x8000), // virtual alloc
+    (0x0000_0080, 2, 0x40),   // system call
+];
+
+/// The settings of one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    stack_tracing: Vec<ClassicEventId>,
+    groups: GroupMask,
+    pmc_events: Option<Vec<ClassicEventId>>,
+    pmc_counters: Option<Vec<u32>>,
+    disallowed: Vec<Guid>,
+    lbr: Option<u32>,
+    lbr_events: Vec<u32>,
+    registers: Vec<ClassicEventId>,
+    kernel_stacks: Option<StackCaching>,
+    all_stacks: Option<StackCaching>,
+    tracks_binaries: bool,
+}
+
+impl Settings {
+    /// Of a session that begins with these groups of kernel events.
+    #[must_use]
+    pub fn new(enable_flags: u32) -> Self {
+        let mut groups = GroupMask::default();
+        if let Some(first) = groups.first_mut() {
+            *first = enable_flags;
+        }
+        Self { groups: with_twins(groups), ..Self::default() }
+    }
+
+    /// Sets something of the session: what the machine has, then what the buffer says. Settings of the system and those that others carry out as a whole are
+    /// judged, and kept elsewhere.
+    pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
+        machine.check(set)?;
+        set.check()?;
+        match set {
+            Set::StackTracing(events) => self.stack_tracing.clone_from(events),
+            Set::SystemTraceEnableFlags(mask) => self.groups = with_twins(*mask),
+            Set::PmcEventList(events) => once(&mut self.pmc_events, events)?,
+            Set::PmcCounterList(ids) => {
+                machine.check_counters(ids)?;
+                once(&mut self.pmc_counters, ids)?;
+            }
+            Set::DisallowList(guids) => self.disallowed.clone_from(guids),
+            Set::ProviderBinaryTracking(on) => self.tracks_binaries = *on,
+            Set::LbrConfiguration(bits) => self.lbr = Some(*bits),
+            Set::LbrEventList(hooks) => match self.lbr {
+                Some(_) => self.lbr_events.clone_from(hooks),
+                None => {
+                    return invalid(
+                        "which branches are recorded has to be said first (TraceLbrConfigurationInfo)",
+                    );
+                }
+            },
+            Set::StackCaching(it) => self.kernel_stacks = it.is_enabled.then(|| it.adjusted()),
+            Set::UnifiedStackCaching(it) => self.all_stacks = it.is_enabled.then(|| it.adjusted()),
+            Set::ContextRegister { events, .. } => self.registers.clone_from(events),
+            Set::PeriodicCaptureState(_) | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The answer to a question about the settings; `None`: it is about something else.
+    #[must_use]
+    pub fn answer(&self, query: Query) -> Option<Answer> {
+        match query {
+            Query::StackTracing => Some(Answer::StackTracing(self.stack_tracing.clone())),
+            Query::SystemTraceEnableFlags => Some(Answer::SystemTraceEnableFlags(self.groups)),
+            Query::DisallowList => Some(Answer::DisallowList(self.disallowed.clone())),
+            _ => None,
+        }
+    }
+
+    /// Providers that a group does not enable.
+    #[must_use]
+    pub fn disallowed(&self) -> &[Guid] {
+        &self.disallowed
+    }
+
+    /// Whether the session is told where providers live.
+    #[must_use]
+    pub const fn tracks_binaries(&self) -> bool {
+        self.tracks_binaries
+    }
+
+    /// The cache for the stacks of events that programs write.
+    #[must_use]
+    pub const fn stack_cache(&self) -> Option<StackCaching> {
+        self.all_stacks
+    }
+
+    /// What the session has to do with counters, if it has.
+    #[must_use]
+    pub fn pmc_session(&self, logger_id: u16) -> Option<PmcSession> {
+        if self.pmc_events.is_none() && self.pmc_counters.is_none() {
+            return None;
+        }
+        let events = self.pmc_events.iter().flatten();
+        Some(PmcSession {
+            logger_id,
+            sources: self.pmc_counters.clone().unwrap_or_default(),
+            hook_ids: events.filter_map(ClassicEventId::hook_id).collect(),
+        })
+    }
+}
+
+/// Answers that depend on nobody but this machine and this library; `None`: another has to be asked.
+pub fn local_answer(query: Query, machine: &Machine) -> Result<Option<Answer>> {
+    Ok(Some(match query {
+        Query::ProfileSourceList => Answer::ProfileSourceList(machine.sources().to_vec()),
+        Query::Version => Answer::Version(PROCESSING_VERSION),
+        Query::PeriodicCaptureState => Answer::PeriodicCaptureState {
+            least_seconds: MIN_CAPTURE_STATE_PERIOD,
+            most_providers: MAX_CAPTURE_STATE_PROVIDERS,
+        },
+        Query::MaxPmcCounter => Answer::MaxPmcCounter(machine.counters()),
+        Query::PmcCounterOwners(processor) => machine.counter_owners(processor)?,
+        _ => return Ok(None),
+    }))
+}
+
+/// What may be set once in the life of a session.
+fn once<T: Clone>(place: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
+    if place.is_some() {
+        return invalid("this is set once in the life of a session");
+    }
+    *place = Some(list.to_vec());
+    Ok(())
+}
+
+/// Each thing with two names under both of them.
+fn with_twins(mut mask: GroupMask) -> GroupMask {
+    for (flag, word, bit) in TWINS {
+        let [first, others @ ..] = &mut mask;
+        let Some(other) = word.checked_sub(1).and_then(|word| others.get_mut(word)) else { continue };
+        if *first & flag != 0 || *other & bit != 0 {
+            *first |= flag;
+            *other |= bit;
+        }
+    }
+    mask
+}
+
+fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
+    Err(Error::Properties { status, why })
+}
+
+fn invalid<T>(why: &'static str) -> Result<T> {
+    refuse(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+#[cfg(test)]
+mod tests;

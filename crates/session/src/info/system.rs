@@ -1,0 +1,58 @@
+//! Settings of the system: how often profile sources sample, and which of them raise events.
+
+use std::collections::BTreeMap;
+
+use traceweir_format::info::{Answer, ProfileInterval, Set};
+
+use super::invalid;
+use super::machine::{Machine, TIMER};
+use crate::error::Result;
+
+/// The timer's interval from the start, in 100 ns.
+const USUAL_TIMER: u32 = 10_000;
+/// A counter's.
+const USUAL_COUNTER: u32 = 65_536;
+
+/// The settings; they outlive sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// Of sources that the machine has, so there are no more than those.
+    intervals: BTreeMap<u32, u32>,
+    configured: Vec<u32>,
+}
+
+impl System {
+    /// Sets something of the system. An interval out of bounds becomes the nearest within.
+    pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
+        machine.check(set)?;
+        set.check()?;
+        match set {
+            Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
+                let Some(it) = machine.source(*source) else { return machine.no_source(*source) };
+                self.intervals.insert(*source, (*interval).clamp(it.min_interval, it.max_interval));
+                Ok(())
+            }
+            Set::ProfileSourceConfig(ids) => {
+                machine.check_counters(ids)?;
+                self.configured.clone_from(ids);
+                Ok(())
+            }
+            _ => invalid("this is a setting of a session"),
+        }
+    }
+
+    /// How often a source samples.
+    pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
+        let Some(it) = machine.source(source) else { return machine.no_source(source) };
+        let usual = if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER };
+        let interval = self.intervals.get(&source).copied().unwrap_or(usual);
+        let interval = interval.clamp(it.min_interval, it.max_interval);
+        Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
+    }
+
+    /// Counters that raise events.
+    #[must_use]
+    pub fn configured(&self) -> &[u32] {
+        &self.configured
+    }
+}

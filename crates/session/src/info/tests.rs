@@ -1,0 +1,152 @@
+//! Settings on machines with and without counters.
+
+use std::fs;
+
+use super::*;
+use traceweir_format::info::{CounterOwner, ProfileInterval};
+use traceweir_format::spec::event::class;
+
+const SWITCH: ClassicEventId = ClassicEventId { class: class::THREAD, opcode: 36 };
+
+fn plain() -> Machine {
+    let root = tempfile::tempdir().unwrap();
+    let kernel = root.path().join("proc/sys/kernel");
+    fs::create_dir_all(&kernel).unwrap();
+    fs::write(kernel.join("perf_event_paranoid"), "2\n").unwrap();
+    fs::write(kernel.join("perf_event_max_sample_rate"), "4000\n").unwrap();
+    Machine::at(root.path())
+}
+
+fn rich() -> Machine {
+    let root = tempfile::tempdir().unwrap();
+    let (kernel, cpu) =
+        (root.path().join("proc/sys/kernel"), root.path().join("sys/bus/event_source/devices/cpu"));
+    for folder in [&kernel, &cpu.join("events"), &cpu.join("caps")] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    for file in ["perf_event_paranoid", "nmi_watchdog"] {
+        fs::write(kernel.join(file), "1\n").unwrap();
+    }
+    for file in ["events/mem-loads", "events/bus-cycles", "events/bus-cycles.scale", "caps/branches"] {
+        fs::write(cpu.join(file), "").unwrap();
+    }
+    Machine::at(root.path())
+}
+
+fn status(outcome: Result<()>) -> u32 {
+    outcome.err().map_or(0, |e| e.status().0)
+}
+
+#[test]
+fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
+    let (machine, mut settings) = (plain(), Settings::new(0));
+    let list = |events: &[ClassicEventId]| Set::StackTracing(events.to_vec());
+    let other = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
+    let alien = ClassicEventId { class: Guid::from_u128(1), opcode: 1 };
+    let answer = |settings: &Settings| settings.answer(Query::StackTracing).unwrap();
+    settings.set(&list(&[SWITCH, other]), &machine).unwrap();
+    assert_eq!(answer(&settings), Answer::StackTracing(vec![SWITCH, other]));
+    assert_eq!(status(settings.set(&list(&[alien]), &machine)), 87);
+    assert_eq!(answer(&settings), Answer::StackTracing(vec![SWITCH, other]));
+    settings.set(&list(&[other]), &machine).unwrap();
+    assert_eq!(answer(&settings), Answer::StackTracing(vec![other]));
+    settings.set(&list(&[]), &machine).unwrap();
+    assert_eq!(answer(&settings), Answer::StackTracing(vec![]));
+}
+
+#[test]
+fn things_with_two_names_are_shown_under_both() {
+    let groups = |settings: &Settings| match settings.answer(Query::SystemTraceEnableFlags) {
+        Some(Answer::SystemTraceEnableFlags(mask)) => mask,
+        other => panic!("{other:?}"),
+    };
+    let mut settings = Settings::new(0x0100_0001);
+    assert_eq!(groups(&settings), [0x0100_0001, 2, 0, 0, 0, 0, 0, 0]);
+    settings.set(&Set::SystemTraceEnableFlags([0, 4, 0x40, 0, 0x40, 0, 0, 0]), &plain()).unwrap();
+    assert_eq!(groups(&settings), [0x90, 4, 0x40, 0, 0x40, 0, 0, 0]);
+}
+
+#[test]
+fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
+    let (machine, mut settings, mut system) = (plain(), Settings::new(0), System::default());
+    for set in [
+        Set::PmcEventList(vec![SWITCH]),
+        Set::PmcCounterList(vec![0]),
+        Set::LbrConfiguration(3),
+        Set::LbrEventList(vec![]),
+    ] {
+        assert_eq!(status(settings.set(&set, &machine)), 50, "{set:?}");
+    }
+    assert_eq!(settings, Settings::new(0));
+    let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
+    assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), 50);
+    assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![]), &machine)), 0);
+    assert_eq!(status(system.set(&interval(19, 1), &machine)), 50);
+    assert_eq!(status(system.set(&interval(1, 1), &machine)), 87);
+    assert_eq!(machine.sources().len(), 1);
+    assert_eq!((machine.counters(), machine.counter_owners(0).is_ok()), (0, true));
+}
+
+#[test]
+fn intervals_stay_within_bounds_and_until_they_are_changed() {
+    let (machine, mut system) = (plain(), System::default());
+    let mut after = |interval| {
+        let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
+        system.set(&set, &machine).unwrap();
+        system.interval(0, &machine).unwrap()
+    };
+    let is = |interval| Answer::SampledProfileInterval(ProfileInterval { source: 0, interval });
+    assert_eq!(System::default().interval(0, &machine).unwrap(), is(10_000));
+    assert_eq!([after(5000), after(1), after(u32::MAX)], [is(5000), is(2500), is(1_000_000)]);
+    let rich = rich();
+    let counter = Answer::SampledProfileInterval(ProfileInterval { source: 19, interval: 65_536 });
+    assert_eq!(System::default().interval(19, &rich).unwrap(), counter);
+    assert_eq!(status(System::default().interval(5, &rich).map(drop)), 87);
+}
+
+#[test]
+fn a_machine_with_counters_lists_reads_and_owns_them() {
+    let (machine, mut settings, mut system) = (rich(), Settings::new(0), System::default());
+    let ids: Vec<u32> = machine.sources().iter().map(|it| it.source).collect();
+    assert_eq!(ids, [0, 2, 6, 8, 9, 10, 11, 19, 0x1000, 0x1001]);
+    let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
+    assert_eq!((names[0], names[8], names[9]), ("Timer", "bus-cycles", "mem-loads"));
+    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![0x2000]), &machine)), 87);
+    assert_eq!(settings.pmc_session(3), None);
+    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19, 0x1001]), &machine)), 0);
+    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19]), &machine)), 87, "once");
+    assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 0);
+    assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 87, "once");
+    let session = PmcSession { logger_id: 3, sources: vec![19, 0x1001], hook_ids: vec![0x0524] };
+    assert_eq!(settings.pmc_session(3), Some(session));
+    assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 87, "20 comes first");
+    assert_eq!(status(settings.set(&Set::LbrConfiguration(3), &machine)), 87);
+    assert_eq!(status(settings.set(&Set::LbrConfiguration(1), &machine)), 0);
+    assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 0);
+    system.set(&Set::ProfileSourceConfig(vec![2, 19]), &machine).unwrap();
+    assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 7]), &machine)), 87);
+    assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![0]), &machine)), 87);
+    assert_eq!(system.configured(), [2, 19]);
+    match machine.counter_owners(0).unwrap() {
+        Answer::PmcCounterOwners { owners, .. } => {
+            let watchdog = CounterOwner { kind: 1, ..CounterOwner::default() };
+            assert_eq!((owners.len(), owners[0], owners[1]), (4, watchdog, CounterOwner::default()));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(status(machine.counter_owners(u32::MAX).map(drop)), 87);
+}
+
+#[test]
+fn registers_and_caches_are_kept_in_bounds() {
+    let (machine, mut settings) = (plain(), Settings::new(0));
+    settings.set(&Set::ContextRegister { types: 3, events: vec![SWITCH] }, &machine).unwrap();
+    assert_eq!(status(settings.set(&Set::ContextRegister { types: 1, events: vec![] }, &machine)), 87);
+    assert_eq!(settings.registers, [SWITCH]);
+    let on = StackCaching { is_enabled: true, bytes: 0, buckets: 5 };
+    settings.set(&Set::UnifiedStackCaching(on), &machine).unwrap();
+    assert_eq!(settings.stack_cache(), Some(StackCaching { bytes: 1 << 20, buckets: 8, ..on }));
+    let off = StackCaching { is_enabled: false, ..on };
+    settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
+    assert_eq!(settings.stack_cache(), None);
+}

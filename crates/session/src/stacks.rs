@@ -1,0 +1,156 @@
+//! Call stacks that are stored once (TraceUnifiedStackCachingInfo): a record that was just stored gets a key in the place of its stack.
+//!
+//! ```text
+//!   in the buffer   │ … │ event, stack │           ──▶   │ … │ definition │ event, key │     the first time
+//!                                                   ──▶   │ … │ event, key │                  from then on
+//! ```
+//!
+//! S1 A key means one stack, for as long as the session lives: a cache that is full forgets all stacks, and those that come again get new keys. S2 Where older
+//! buffers may be gone before newer ones are read, each buffer defines the keys that it uses. S3 Where the definition finds no room in the buffer, the event stays as
+//! it is. S4 What processes send can fill the cache, and no more than that.
+//!
+//! Stacks of 32-bit processes stay as they are: their items have room for 32 bits of a key.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::{Record, event};
+use traceweir_format::info::StackCaching;
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
+use traceweir_format::stack_key::{KEY_ITEM, MIN_FRAMES, put_definition};
+use traceweir_format::wire::{u8_at, u16_at};
+
+/// Bytes that an entry takes beside its frames.
+const OVERHEAD: usize = 64;
+
+/// The stacks of a session.
+#[derive(Debug)]
+pub(crate) struct Stacks {
+    keys: HashMap<Box<[u8]>, u64>,
+    last: u64,
+    bytes: usize,
+    most: usize,
+    /// Keys that the file has a definition of; not where each buffer must have its own.
+    defined: Option<HashSet<u64>>,
+}
+
+/// A stack in a record.
+struct Found {
+    /// Where its item begins, and ends.
+    item: (usize, usize),
+    /// Its frames.
+    frames: (usize, usize),
+}
+
+impl Stacks {
+    /// An empty cache; each buffer defines what it uses until [`define_anew`](Self::define_anew) says otherwise.
+    pub(crate) fn new(cache: StackCaching) -> Self {
+        let most = cache.bytes as usize;
+        let capacity = (cache.buckets as usize).min(most / OVERHEAD);
+        // Keys of other sessions in the same file, and of caches before this one, are others.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let last = u64::try_from(since.as_nanos()).unwrap_or(0);
+        Self { keys: HashMap::with_capacity(capacity), last, bytes: 0, most, defined: None }
+    }
+
+    /// Nothing is defined where the next records go. `is_lossy`: there, older buffers may be gone before newer ones are read.
+    pub(crate) fn define_anew(&mut self, is_lossy: bool) {
+        self.defined = (!is_lossy).then(HashSet::new);
+    }
+
+    /// Puts a key into the record that begins at `start` and ends, with its padding, at `end`, which is where the buffer is filled to; `here`: the keys that this buffer
+    /// has defined. Where it is filled to now, and how many records were added.
+    pub(crate) fn replace(
+        &mut self,
+        bytes: &mut [u8],
+        (start, end): (usize, usize),
+        time: i64,
+        here: &mut HashSet<u64>,
+    ) -> (usize, u32) {
+        self.try_replace(bytes, (start, end), time, here).unwrap_or((end, 0))
+    }
+
+    fn try_replace(
+        &mut self,
+        bytes: &mut [u8],
+        (start, end): (usize, usize),
+        time: i64,
+        here: &mut HashSet<u64>,
+    ) -> Option<(usize, u32)> {
+        let record = bytes.get(start..end)?;
+        let found = find(record)?;
+        let frames: Box<[u8]> = record.get(found.frames.0..found.frames.1)?.into();
+        let key = self.key_of(&frames);
+        let mut out = Vec::new();
+        let defined = self.defined.as_mut().unwrap_or(here);
+        let is_new = !defined.contains(&key);
+        if is_new {
+            put_definition(key, &frames, time, &mut out).ok()?;
+        }
+        put_with_key(record, &found, key, &mut out)?;
+        let filled = start.checked_add(out.len())?;
+        bytes.get_mut(start..filled)?.copy_from_slice(&out);
+        defined.insert(key);
+        Some((filled, u32::from(is_new)))
+    }
+
+    fn key_of(&mut self, frames: &[u8]) -> u64 {
+        if let Some(key) = self.keys.get(frames) {
+            return *key;
+        }
+        let taken = frames.len().saturating_add(OVERHEAD);
+        if self.bytes.saturating_add(taken) > self.most {
+            self.keys.clear();
+            self.bytes = 0;
+            self.defined.iter_mut().for_each(HashSet::clear);
+        }
+        self.last = self.last.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(taken);
+        self.keys.insert(frames.into(), self.last);
+        self.last
+    }
+}
+
+/// The stack of an EVENT that is worth a key.
+fn find(record: &[u8]) -> Option<Found> {
+    let is_event = HeaderType(u8_at(record, 2)) == HeaderType::EVENT_HEADER64;
+    if !is_event || u16_at(record, 4) & EVENT_HEADER_FLAG_EXTENDED_INFO == 0 {
+        return None;
+    }
+    let view = Record::parse(record, 0).ok()?;
+    let mut at = event::SIZE;
+    for item in view.items() {
+        let next = at.checked_add(usize::from(u16_at(record, at)))?;
+        if item.kind == ExtType::STACK_TRACE64 {
+            let data = at.checked_add(ITEM_HEAD)?;
+            let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
+            let is_long = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
+            return is_long.then_some(Found { item: (at, next), frames });
+        }
+        at = next;
+    }
+    None
+}
+
+/// Appends the record with a key instead of its stack, padded.
+fn put_with_key(record: &[u8], found: &Found, key: u64, out: &mut Vec<u8>) -> Option<()> {
+    let begin = out.len();
+    let length = usize::from(u16_at(record, 0));
+    let (item, rest) = (record.get(found.item.0..)?, record.get(found.item.1..length)?);
+    let linkage = u16_at(item, 4);
+    out.extend_from_slice(record.get(..found.item.0)?);
+    for word in [KEY_ITEM as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM - ITEM_HEAD) as u16] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);
+    out.extend_from_slice(&key.to_le_bytes());
+    out.extend_from_slice(rest);
+    let size = u16::try_from(out.len().checked_sub(begin)?).ok()?;
+    out.get_mut(begin..)?.first_chunk_mut::<2>()?.copy_from_slice(&size.to_le_bytes());
+    out.resize(begin.checked_add(usize::from(size).next_multiple_of(8))?, 0);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;

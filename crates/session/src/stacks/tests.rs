@@ -1,0 +1,148 @@
+//! Records with stacks in a buffer, and what becomes of them.
+
+use super::*;
+use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::stack_key::{Definitions, StackKey};
+
+const ACTIVITY: [u8; 16] = [5; 16];
+
+fn record(frames: &[u64]) -> Vec<u8> {
+    let data: Vec<u8> = [7_u64].iter().chain(frames).flat_map(|it| it.to_le_bytes()).collect();
+    let items = [
+        Item { kind: ExtType::PROCESS_START_KEY, data: &[1; 8] },
+        Item { kind: ExtType::STACK_TRACE64, data: &data },
+        Item { kind: ExtType::RELATED_ACTIVITYID, data: &ACTIVITY },
+    ];
+    let mut out = Vec::new();
+    EventHeader { time: 99, items: &items, ..EventHeader::default() }.encode(b"payload", &mut out).unwrap();
+    out
+}
+
+/// A buffer, as far as it matters here.
+struct Place {
+    bytes: Vec<u8>,
+    filled: usize,
+    here: HashSet<u64>,
+}
+
+impl Place {
+    fn new(size: usize) -> Self {
+        Self { bytes: vec![0; size], filled: HEADER_SIZE, here: HashSet::new() }
+    }
+
+    /// Stores a record; how many were added to it.
+    fn put(&mut self, stacks: &mut Stacks, record: &[u8]) -> u32 {
+        let (start, end) = (self.filled, self.filled + record.len());
+        self.bytes[start..end].copy_from_slice(record);
+        let (filled, added) = stacks.replace(&mut self.bytes, (start, end), 99, &mut self.here);
+        self.filled = filled;
+        added
+    }
+
+    /// Frames, keys and what else the events hold; definitions are learned, and left out.
+    fn events(&self) -> Vec<(Option<Vec<u64>>, Option<u64>)> {
+        let (mut known, mut seen, mut at) = (Definitions::default(), Vec::new(), HEADER_SIZE);
+        while at < self.filled {
+            let record = Record::parse(&self.bytes[at..self.filled], 0).unwrap();
+            at += record.bytes().len().next_multiple_of(8);
+            if Definitions::is_informative(&record) {
+                assert_eq!(record.time(), 99);
+                known.observe(&record);
+                continue;
+            }
+            assert!(!record.items_damaged());
+            assert_eq!(record.payload(), b"payload");
+            assert_eq!(record.items().data_of(ExtType::RELATED_ACTIVITYID), Some(&ACTIVITY[..]));
+            let key = StackKey::of(&record).map(|it| {
+                assert_eq!(it.match_id, 7);
+                it.key
+            });
+            seen.push((known.frames(&record).map(Iterator::collect), key));
+        }
+        assert_eq!(at, self.filled);
+        seen
+    }
+}
+
+fn stacks(bytes: u32, is_lossy: bool) -> Stacks {
+    let mut stacks = Stacks::new(StackCaching { is_enabled: true, bytes, buckets: 16 });
+    stacks.define_anew(is_lossy);
+    stacks
+}
+
+#[test]
+fn a_stack_is_defined_once_and_each_event_leads_to_it() {
+    let mut stacks = stacks(1 << 20, false);
+    let mut place = Place::new(4096);
+    let (one, other) = ([1, 2, 3, 4, 5], [6, 7, 8, 9]);
+    let added = [&one[..], &one, &other, &one, &[1, 2, 3]].map(|it| place.put(&mut stacks, &record(it)));
+    assert_eq!(added, [1, 0, 1, 0, 0]);
+    let events = place.events();
+    let frames: Vec<_> = events.iter().map(|(frames, _)| frames.clone().unwrap()).collect();
+    assert_eq!(frames, [&one[..], &one, &other, &one, &[1, 2, 3]]);
+    let keys: Vec<_> = events.iter().map(|(_, key)| *key).collect();
+    assert!(keys[0].is_some() && keys[0] == keys[1] && keys[1] == keys[3] && keys[2] != keys[0]);
+    assert_eq!(keys[4], None, "too short to be worth it");
+    let mut next = Place::new(4096);
+    assert_eq!(next.put(&mut stacks, &record(&one)), 0, "the file has it");
+    stacks.define_anew(false);
+    assert_eq!(next.put(&mut stacks, &record(&one)), 1, "another file has not");
+}
+
+#[test]
+fn where_buffers_may_be_gone_each_defines_what_it_uses() {
+    let mut stacks = stacks(1 << 20, true);
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        let mut place = Place::new(4096);
+        let added = [0; 3].map(|_| place.put(&mut stacks, &record(&[1, 2, 3, 4])));
+        assert_eq!(added, [1, 0, 0]);
+        let events = place.events();
+        assert!(events.iter().all(|(frames, _)| frames.as_deref() == Some(&[1, 2, 3, 4])));
+        keys.push(events[0].1);
+    }
+    assert_eq!(keys[0], keys[1], "the same key");
+}
+
+#[test]
+fn a_definition_without_room_leaves_the_event_as_it_is() {
+    let stored = record(&[1, 2, 3, 4]);
+    for spare in 0..64 {
+        let mut stacks = stacks(1 << 20, false);
+        let mut place = Place::new(HEADER_SIZE + stored.len() + spare);
+        let added = place.put(&mut stacks, &stored);
+        assert_eq!(place.events()[0].0.as_deref(), Some(&[1, 2, 3, 4][..]), "{spare}");
+        assert_eq!(added, u32::from(spare >= 32), "{spare}");
+    }
+}
+
+#[test]
+fn a_full_cache_forgets_and_gives_new_keys() {
+    let mut stacks = stacks(64 << 10, false);
+    let mut keys = HashSet::new();
+    for round in 0..2 {
+        for number in 0..1000_u64 {
+            let mut place = Place::new(4096);
+            assert_eq!(place.put(&mut stacks, &record(&[number, 2, 3, 4])), 1, "{round} {number}");
+            assert!(keys.insert(place.events()[0].1));
+            assert!(stacks.bytes <= 64 << 10);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_stack_or_is_no_event_stays() {
+    let mut stacks = stacks(1 << 20, false);
+    let mut plain = Vec::new();
+    EventHeader { time: 99, ..EventHeader::default() }.encode(b"payload!", &mut plain).unwrap();
+    let mut hostile = record(&[1, 2, 3, 4]);
+    hostile[event::SIZE] = 0xF8;
+    for record in [plain, hostile, vec![0xFF; 64], vec![0; 64]] {
+        let mut bytes = [vec![0; HEADER_SIZE], record.clone()].concat();
+        let range = (HEADER_SIZE, bytes.len());
+        assert_eq!(stacks.replace(&mut bytes, range, 99, &mut HashSet::new()), (range.1, 0));
+        assert_eq!(bytes[HEADER_SIZE..], record);
+    }
+}
