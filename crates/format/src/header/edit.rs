@@ -137,12 +137,12 @@ pub fn modernise(record: &Record<'_>, out: &mut Vec<u8>) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
     use crate::header::event::EventHeader;
     use crate::header::message::MessageHeader;
     use crate::header::perfinfo::PerfInfoHeader;
     use crate::header::system::SystemHeader;
     use crate::header::{Measure, NO_ID};
+    use std::vec;
 
     fn one_of_each() -> Vec<Vec<u8>> {
         let system = SystemHeader {

@@ -1,6 +1,7 @@
 //! The tables as a whole: no contradictions in them, and the sizes that the format documentation states.
 
 use std::collections::HashSet;
+use std::vec::Vec;
 
 use super::*;
 use crate::spec::event::{class_of, group_of};
