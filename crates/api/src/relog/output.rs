@@ -41,7 +41,7 @@ const MAX_KINDS: usize = 4096;
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Events, those behind the log-file header in the header buffer included.
+    /// Events, all those of the header buffer included: the log-file header is one too.
     pub events: u64,
     /// Those of them that were injected.
     pub injected: u64,
@@ -113,7 +113,7 @@ impl Output {
         let ways = ways.collect();
         let sum = |count: fn(&Input) -> u32| inputs.iter().map(count).fold(0, u32::saturating_add);
         let summary = Summary {
-            events: in_front as u64,
+            events: (in_front as u64).saturating_add(1),
             events_lost: sum(|i| i.header.events_lost),
             buffers_lost: sum(|i| i.header.buffers_lost),
             start: clock.start,
