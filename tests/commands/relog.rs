@@ -45,7 +45,6 @@ fn real_traces_are_relogged_whole() {
         "ShutdownPerfDiagLogger.etl",
         "WindowsUpdate.20251008.etl",
         "gcevents.etl",
-        "net.4.5.2.x64.etl.zip",
     ] {
         let Some(input) = sample(name) else { return };
         let folder = folder();
@@ -219,4 +218,27 @@ fn a_cut_has_the_start_and_the_end_of_what_is_left() {
     let header = &dump(&out, &["--head", "1"]).expect(0).json()[0];
     assert_eq!(header["fields"]["EndTime"], "2024-05-01T10:00:00.0003000Z");
     assert_eq!(header["fields"]["BuffersWritten"], 3);
+}
+
+#[test]
+fn marks_stand_where_their_time_is() {
+    let folder = folder();
+    let input = store(&folder, "five.etl", &five_events());
+    let out = folder.path().join("out.etl");
+    let mut relog = vec!["relog", text(&input), "-o", text(&out)];
+    relog.extend(["--mark", "9s=the end, über", "--mark", "250us=2=two"]);
+    weir(&relog).expect(0);
+    assert_eq!(names(&out, &[])[1..], ["Alpha", "Beta", "Mark", "Alpha", "Gamma", "Delta", "Mark"]);
+    let marks = dump(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
+    let told: Vec<_> =
+        marks.iter().map(|m| (m["time"].as_str().unwrap(), m["fields"]["text"].as_str())).collect();
+    let wanted = [
+        ("2024-05-01T10:00:00.0002500Z", Some("2=two")),
+        ("2024-05-01T10:00:09.0000000Z", Some("the end, über")),
+    ];
+    assert_eq!(told, wanted);
+    assert!(weir(["check", text(&out)]).expect(0).stderr.contains(": sound: "));
+    for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
+        weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", wrong]).expect(2);
+    }
 }

@@ -218,7 +218,8 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    fn after(self, start: FileTime) -> FileTime {
+    /// Its wall time in a trace that starts then.
+    pub(crate) fn after(self, start: FileTime) -> FileTime {
         match self {
             Self::Utc(time) => time,
             Self::Offset(units) => FileTime(start.0.saturating_add(units)),

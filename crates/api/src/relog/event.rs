@@ -84,6 +84,19 @@ impl TraceEvent {
         Ok(Self { input, cpu: 0, stamp: Stamp::Wall(time), family, bytes })
     }
 
+    /// An event from a record that was made by other means, with the headers of `traceweir_format` for instance; its stamp is one of the input's clock.
+    ///
+    /// Status: `ERROR_FILE_CORRUPT` where the bytes are no record.
+    pub fn from_record(input: usize, cpu: u16, record: &[u8]) -> Result<Self> {
+        let record = Record::parse(record, cpu)?;
+        let mut bytes = Vec::new();
+        edit::with_payload(&record, record.payload(), &mut bytes)?;
+        let (stamp, family) = (Stamp::Raw(record.time()), record.family());
+        let mut event = Self { input, cpu: 0, stamp, family, bytes };
+        event.set_processor(cpu)?;
+        Ok(event)
+    }
+
     /// The record as it stands. Its stamp is that of the original until it is written.
     pub fn record(&self) -> Result<Record<'_>> {
         Ok(Record::parse(&self.bytes, self.cpu)?)

@@ -195,6 +195,8 @@ impl Output {
         let done = self.write(cpu, time, &bytes);
         self.scratch = bytes;
         done?;
+        // What the caller adds belongs to the file, whenever the sessions ended.
+        self.ended = self.ended.map(|end| end.max(self.clock.file_time(time)));
         self.summary.injected = self.summary.injected.saturating_add(1);
         Ok(())
     }

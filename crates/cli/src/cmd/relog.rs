@@ -5,7 +5,9 @@
 //!                                └──no──▶ filters on the header ──▶ those by names ──▶ kept
 //! ```
 //!
-//! Nothing is decoded where the filters ask for nothing that takes it.
+//! Marks are events of our own, each put in front of the first event after its time. Nothing is decoded where the filters ask for nothing that takes it.
+
+mod marks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,7 @@ use crate::filter::Filter;
 use crate::grep::Grep;
 use crate::signals::{INTERRUPTED, on_interrupt};
 use crate::traces::{Reading, Traces, walk};
+use marks::Marks;
 
 /// Runs the command.
 pub(super) fn run(options: &Relog) -> Result<Outcome> {
@@ -38,21 +41,25 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let inputs = traces.inputs.iter().map(|input| Input::of_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
     let settings = settings(options, &traces, &chosen.filter);
-    let mut output = Output::create(&options.output, &options.inputs(), &inputs, &settings)?;
+    let output = Output::create(&options.output, &options.inputs(), &inputs, &settings)?;
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);
     on_interrupt(move |_| stop.store(true, Ordering::Relaxed))?;
-    let mut tally = Tally { left: chosen.filter.head.unwrap_or(u64::MAX), ..Tally::default() };
+    let marks = Marks::new(&options.mark, traces.start());
+    let tally = Tally { left: chosen.filter.head.unwrap_or(u64::MAX), ..Tally::default() };
+    let mut to = To { output, tally, marks };
     let is_stopped = || stopped.load(Ordering::Relaxed);
     let reading = if chosen.needs_description() {
-        by_description(&mut traces, &chosen, &mut output, &mut tally, is_stopped)?
+        by_description(&mut traces, &chosen, &mut to, is_stopped)?
     } else {
-        by_header(&traces, &chosen, &mut output, &mut tally, is_stopped)?
+        by_header(&traces, &chosen, &mut to, is_stopped)?
     };
     if is_stopped() {
         eprintln!("{path}: interrupted; nothing was written");
         return Ok(Outcome::Status(INTERRUPTED));
     }
+    let To { mut output, tally, mut marks } = to;
+    marks.put_rest(&mut output)?;
     let done = output.finish()?;
     report(&path, &done, &tally);
     warn(&reading);
@@ -98,6 +105,23 @@ impl Choice {
     }
 }
 
+/// Where the events go.
+struct To {
+    output: Output,
+    tally: Tally,
+    marks: Marks,
+}
+
+impl To {
+    /// Writes a record, behind the marks that come before it.
+    fn keep(&mut self, file: usize, record: &Record<'_>, time: FileTime) -> Result<()> {
+        if !relog::is_log_file_header(record) {
+            self.marks.put_before(time, &mut self.output)?;
+        }
+        Ok(self.output.keep_record(file, record)?)
+    }
+}
+
 /// What became of the events.
 #[derive(Default)]
 struct Tally {
@@ -122,28 +146,26 @@ impl Tally {
 fn by_header(
     traces: &Traces,
     chosen: &Choice,
-    output: &mut Output,
-    tally: &mut Tally,
+    to: &mut To,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Reading> {
     walk(&traces.inputs, false, |file, clock, record| {
         if is_stopped() {
             return Ok(Flow::Stop);
         }
-        let stays = chosen.stays(record);
-        let kept = stays || chosen.filter.wants(record, clock.file_time(record.time()));
+        let (stays, time) = (chosen.stays(record), clock.file_time(record.time()));
+        let kept = stays || chosen.filter.wants(record, time);
         if kept {
-            output.keep_record(file, record)?;
+            to.keep(file, record, time)?;
         }
-        Ok(if stays { Flow::Continue } else { tally.count(kept) })
+        Ok(if stays { Flow::Continue } else { to.tally.count(kept) })
     })
 }
 
 fn by_description(
     traces: &mut Traces,
     chosen: &Choice,
-    output: &mut Output,
-    tally: &mut Tally,
+    to: &mut To,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Reading> {
     let mut grep = Grep::new(&chosen.filter, Style::default());
@@ -161,12 +183,12 @@ fn by_description(
             let (stays, drops) = (chosen.stays(&event.record), chosen.drops(event));
             let kept = !drops && (stays || chosen.filter.accepts(event) && grep.accepts(event));
             if kept {
-                output.keep_record(event.file, &event.record)?;
+                to.keep(event.file, &event.record, event.time)?;
             }
-            Ok(if stays && kept { Flow::Continue } else { tally.count(kept) })
+            Ok(if stays && kept { Flow::Continue } else { to.tally.count(kept) })
         },
     )?;
-    tally.out += passed;
+    to.tally.out += passed;
     Ok(reading)
 }
 
