@@ -6,7 +6,7 @@ use traceweir_format::time::FileTime;
 
 use super::{dump, five, five_events, five_with, fixture, folder, names, store, text};
 use crate::golden::{Maker, finish, session, start_time};
-use crate::util::{sample, weir, weir_command};
+use crate::util::{eventually, sample, weir, weir_command};
 
 /// The events of a file but the log-file header.
 fn events(path: &std::path::Path) -> Vec<Value> {
@@ -241,4 +241,36 @@ fn marks_stand_where_their_time_is() {
     for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
         weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", wrong]).expect(2);
     }
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_behind() {
+    let folder = folder();
+    let input = store(&folder, "in.etl", &five_events());
+    let out = folder.path().join("out.etl");
+    // A limit on the size of files stands for a disk; ignored signals stay ignored in the program.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), text(&input), text(&out)]);
+    let run = finish(&mut shell).expect(1);
+    assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
+    assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
+    assert!(run.stderr.contains("make room"), "{}", run.stderr);
+    assert_eq!(entries(&folder), ["in.etl"]);
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let folder = folder();
+    let mut maker = Maker::new(session("many"));
+    (0..20_000).for_each(|_| five(&mut maker));
+    let input = store(&folder, "in.etl", &maker.finish());
+    let out = folder.path().join("out.etl");
+    let mut command = weir_command(["relog", text(&input), "-o", text(&out), "--grep", "no such text"]);
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    eventually("the output to be begun", || (entries(&folder).len() > 1).then_some(()));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(entries(&folder), ["in.etl"]);
 }

@@ -211,3 +211,28 @@ fn the_header_says_what_it_said_and_that_it_is_relogged() {
     assert_eq!(open(&out).buffers().len(), 2, "the build stays in the header buffer");
     assert_eq!(findings(&out), Vec::<String>::new());
 }
+
+#[test]
+fn a_file_from_before_vista_becomes_one_of_today() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(Vec::new(), Options { buffer_size: 4096, ..options() }).unwrap();
+    // An INSTANCE record of the old layout: 38 bytes of header (hexadecimal), handles instead of classes.
+    let mut old = vec![0; 0x40];
+    old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
+    old[0x10..0x18].copy_from_slice(&6_000_i64.to_le_bytes());
+    (old[0x08], old[0x0C], old[0x20], old[0x38]) = (3, 4, 77, 99);
+    writer.write(0, 6_000, &old).unwrap();
+    writer.write_record(0, &event(7_000, 1, b"after")).unwrap();
+    let mut bytes = writer.finish(ended(9)).unwrap();
+    // Major and minor version, then the layout's, in the log-file header.
+    bytes[0x48 + 0x20 + 4..][..4].copy_from_slice(&[5, 1, 1, 0]);
+    let input = folder.path().join("in.etl");
+    std::fs::write(&input, bytes).unwrap();
+    let out = folder.path().join("out.etl");
+    all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(findings(&out), Vec::<String>::new());
+    let events = seen(&out);
+    let record = traceweir_format::header::Record::parse(&events[0].2, 0).unwrap();
+    assert_eq!((record.instance().unwrap().id, record.thread_id(), record.process_id()), (77, 3, 4));
+    assert_eq!((record.payload()[0], events[1].1), (99, 7_000));
+}

@@ -41,10 +41,11 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let inputs = traces.inputs.iter().map(|input| Input::of_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
     let settings = settings(options, &traces, &chosen.filter);
-    let output = Output::create(&options.output, &options.inputs(), &inputs, &settings)?;
+    // From here on there is something to be taken away where Ctrl-C ends it.
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);
     on_interrupt(move |_| stop.store(true, Ordering::Relaxed))?;
+    let output = Output::create(&options.output, &options.inputs(), &inputs, &settings)?;
     let marks = Marks::new(&options.mark, traces.start());
     let tally = Tally { left: chosen.filter.head.unwrap_or(u64::MAX), ..Tally::default() };
     let mut to = To { output, tally, marks };
