@@ -8,7 +8,7 @@
 //! ```
 
 use traceweir_format::header::{Family, Record};
-use traceweir_format::spec::event::{EventDescriptor, class};
+use traceweir_format::spec::event::class;
 
 /// DCStart, DCEnd, and of processes those that have ended but are still referred to.
 const RUNDOWN: [u8; 3] = [3, 4, 39];
@@ -17,7 +17,7 @@ const RUNDOWN: [u8; 3] = [3, 4, 39];
 #[must_use]
 pub fn is_context(record: &Record<'_>) -> bool {
     match record.family() {
-        Family::Event => is_manifest(&record.descriptor()),
+        Family::Event => record.descriptor().is_manifest_chunk(),
         Family::Message | Family::Other(_) => false,
         _ => match record.provider() {
             class::EVENT_TRACE
@@ -29,9 +29,4 @@ pub fn is_context(record: &Record<'_>) -> bool {
             _ => false,
         },
     }
-}
-
-/// EventSource sends its manifest as events of this identity.
-fn is_manifest(d: &EventDescriptor) -> bool {
-    d.id == 0xFFFE && d.task == 0xFFFE && d.opcode == 0xFE
 }

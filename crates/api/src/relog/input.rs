@@ -26,6 +26,8 @@ pub struct Input {
     pub(super) loss_flags: u16,
     /// The largest plain buffer in the file.
     pub(super) largest: u32,
+    /// Processors that have events, as far as is known before they come.
+    pub(super) processors: usize,
 }
 
 impl Input {
@@ -35,8 +37,9 @@ impl Input {
             return Self::of_file(file);
         }
         let header = trace.header().clone();
-        let largest = header.buffer_size;
-        Ok(Self { header, clock: *trace.clock(), starter: (0, 0), front: Vec::new(), loss_flags: 0, largest })
+        let (largest, processors) = (header.buffer_size, header.processors as usize);
+        let (clock, starter, front) = (*trace.clock(), (0, 0), Vec::new());
+        Ok(Self { header, clock, starter, front, loss_flags: 0, largest, processors })
     }
 
     /// Of a file that is read by other means.
@@ -47,6 +50,8 @@ impl Input {
             starter: trace.starter(),
             front: front_of(trace)?,
             loss_flags: trace.loss_flags(),
+            // Buffers are sorted by processor.
+            processors: trace.buffers().chunk_by(|a, b| a.cpu == b.cpu).count(),
             largest: trace.buffers().iter().map(|b| b.size).max().unwrap_or(0),
         })
     }

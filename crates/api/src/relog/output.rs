@@ -8,7 +8,8 @@
 //!
 //! 1. A converted stamp is the first of its 100 ns in the output's clock, or the stamp before it on the processor where that has the same wall time: so what comes in
 //!    the order of wall time is in the order of stamps, and no stamp of another input is touched.
-//! 2. Memory: a buffer for each processor that has events. Buffers have the size of the inputs' largest, up to 1 MiB.
+//! 2. Memory: a buffer for each processor that has events, 256 MiB at most. Buffers have the size of the inputs' largest, up to 1 MiB, or less where
+//!    very many processors have events.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,9 @@ use crate::error::{Error, Result};
 
 /// The largest buffers that are made without being asked for: readers of all ages take them.
 const LARGEST: u32 = 1 << 20;
+/// Memory for the buffers of all processors, and the size that is always allowed: any record fits in, and 2,048 of them do.
+const MEMORY: usize = 256 << 20;
+const SMALLEST: usize = 128 << 10;
 /// The longest name in the header, in characters.
 const LONGEST_NAME: usize = 1024;
 /// Kinds of kernel events whose stamps in payloads are remembered.
@@ -382,9 +386,11 @@ fn options(inputs: &[Input], first: &Input, clock: &Clock, settings: &Settings) 
     }
 }
 
-/// A size that all records of the inputs fit in: of their largest buffers, as far as that is believable.
+/// A size that all records of the inputs fit in: of their largest buffers, as far as that is believable and all processors can have one.
 fn buffer_size(inputs: &[Input]) -> u32 {
     let said = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
     let largest = inputs.iter().map(said).max().unwrap_or(0);
-    largest.clamp(1024, LARGEST).next_multiple_of(1024)
+    let processors = inputs.iter().map(|input| input.processors).fold(1, usize::saturating_add);
+    let share = u32::try_from((MEMORY / processors).max(SMALLEST)).unwrap_or(LARGEST);
+    largest.clamp(1024, LARGEST).min(share).next_multiple_of(1024)
 }

@@ -121,6 +121,20 @@ fn a_loss_that_only_buffers_tell_of_stays_flagged() {
     assert_eq!(open(&out).loss_flags(), 0x2);
 }
 
+#[test]
+fn very_many_processors_get_smaller_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    let records: Vec<(u16, Vec<u8>)> = (0..2_048).map(|cpu| (cpu, event(6_000, 1, b"x"))).collect();
+    let before = Options { buffer_size: 16 << 20, compressed: true, ..options() };
+    let input = file(&folder.path().join("in.etl"), before, &records, ended(9));
+    let out = folder.path().join("out.etl");
+    all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(open(&out).header().buffer_size, 128 << 10);
+    assert_eq!(open(&out).header().processors, 2_048);
+    assert_eq!(seen(&out), seen(&input));
+    assert_eq!(findings(&out), Vec::<String>::new());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
