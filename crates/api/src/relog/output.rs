@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use traceweir_format::buffer::{MAX_BUFFER, MIN_BUFFER};
 use traceweir_format::etl::{Options, Summary as Counts, Writer};
 use traceweir_format::header::{Record, edit};
 use traceweir_format::kernel;
@@ -100,6 +101,12 @@ impl Output {
         let Some((reference, first)) = inputs.iter().enumerate().min_by_key(|(_, i)| i.start()) else {
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "there is nothing to relog"));
         };
+        let is_size =
+            |size: u32| size.is_multiple_of(MIN_BUFFER) && (MIN_BUFFER..=MAX_BUFFER).contains(&size);
+        if settings.buffer_size.is_some_and(|size| !is_size(size)) {
+            let why = "buffers have a multiple of 1,024 bytes, from 1 KiB to 16 MiB";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        }
         let clock = cut(first.clock, settings.from);
         let mut options = options(inputs, first, &clock, settings);
         let part = Part::create(path, paths)?;

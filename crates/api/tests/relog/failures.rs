@@ -35,6 +35,13 @@ fn inputs_and_an_output_have_to_be_named_and_to_differ() {
     onto_itself.add_file(&input).unwrap();
     onto_itself.set_output(&input);
     assert_eq!(status(onto_itself), Status::ERROR_SHARING_VIOLATION);
+    for size in [0, 1_000, 32 << 20] {
+        let mut wrong = Relogger::new();
+        wrong.add_file(&input).unwrap();
+        wrong.set_output(&folder.path().join("out.etl"));
+        wrong.set(Settings { buffer_size: Some(size), ..Settings::default() });
+        assert_eq!(status(wrong), Status::ERROR_INVALID_PARAMETER, "{size}");
+    }
     assert_eq!(
         Relogger::new().add_file(Path::new("/none")).unwrap_err().status(),
         Status::ERROR_FILE_NOT_FOUND
