@@ -4,6 +4,7 @@ mod filters;
 mod help;
 mod inputs;
 mod outputs;
+mod relog;
 mod repair;
 mod reports;
 

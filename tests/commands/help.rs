@@ -6,9 +6,19 @@ use crate::util::{root, weir, weir_command};
 #[test]
 fn weir_alone_shows_its_commands() {
     let run = weir::<&str>([]).expect(2);
-    for word in
-        ["record", "watch", "info", "dump", "stats", "check", "repair", "demo", "Examples:", "Exit status:"]
-    {
+    for word in [
+        "record",
+        "watch",
+        "info",
+        "dump",
+        "stats",
+        "check",
+        "repair",
+        "relog",
+        "demo",
+        "Examples:",
+        "Exit status:",
+    ] {
         assert!(run.stderr.contains(word), "{word} in {}", run.stderr);
     }
     assert_eq!(weir(["--help"]).expect(0).text(), run.stderr);
@@ -38,6 +48,7 @@ fn the_help_of_each_command_names_its_options() {
         ("stats", &["--by", "--top", "--json"], true),
         ("check", &["--json"], false),
         ("repair", &["--output", "--force"], false),
+        ("relog", &["--output", "--force", "--compress", "--decompress", "--drop", "--bare"], true),
         ("demo", &["--output"], false),
     ] {
         let page = weir([verb, "--help"]).expect(0).text();
@@ -54,14 +65,14 @@ fn a_typo_is_answered_with_what_was_meant() {
     assert!(run.stderr.contains("'dump'"), "{}", run.stderr);
     let run = weir(["dump", "x.etl", "--formt", "csv"]).expect(2);
     assert!(run.stderr.contains("--format"), "{}", run.stderr);
-    for verb in ["info", "dump", "stats", "check", "repair"] {
+    for verb in ["info", "dump", "stats", "check", "repair", "relog"] {
         let run = weir([verb]).expect(2);
         assert!(run.stderr.contains("FILE"), "{verb}: {}", run.stderr);
     }
 }
 
 #[test]
-fn the_help_of_each_verb_about_sessions_reads_as_agreed() {
+fn the_help_of_each_verb_about_sessions_and_of_relog_reads_as_agreed() {
     let mut wrong = 0;
     for verb in [
         "record",
@@ -80,6 +91,7 @@ fn the_help_of_each_verb_about_sessions_reads_as_agreed() {
         "convert-to-realtime",
         "demo",
         "daemon",
+        "relog",
     ] {
         let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
         wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));

@@ -24,11 +24,26 @@ cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format 
     "$work" "${1:-20000}"
 "$python" "$here/interop.py" "$work"
 
-# A real session: another process writes, the daemon collects.
 built=${CARGO_TARGET_DIR:-$root/target}/debug
 cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
+
+# The same events, relogged: cut in two and joined again, and packed; nobody can tell.
+relogged=$work/relogged
+mkdir -p "$relogged"
+cp "$work/expected.jsonl" "$relogged"
+"$built/weir" relog "$work/plain.etl" -o "$relogged/early.etl" --force --compress --bare --to 2.5s
+"$built/weir" relog "$work/compressed.etl" -o "$relogged/late.etl" --force --decompress --bare --from 2.5000001s
+"$built/weir" relog "$relogged/late.etl" "$relogged/early.etl" -o "$relogged/plain.etl" --force --decompress
+"$built/weir" relog "$work/plain.etl" -o "$relogged/compressed.etl" --force --compress
+"$python" "$here/interop.py" "$relogged"
+
+# A real session: another process writes, the daemon collects.
 cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir --example ticker
 runtime=$work/run
 TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
     "$built/weir" record -p Example-Ticker -o "$work/recorded.etl" -- "$built/examples/ticker" "${1:-20000}" 3
 "$python" "$here/recorded.py" "$work/recorded.etl" "${1:-20000}" 3
+
+# And what was recorded, relogged.
+"$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force
+"$python" "$here/recorded.py" "$work/recorded-again.etl" "${1:-20000}" 3

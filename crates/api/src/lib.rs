@@ -12,6 +12,7 @@
 //! | [`classic`] | a program written for the older provider interface |
 //! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
 //! | [`consumer`] | who reads: files and live sessions, in the order of time |
+//! | [`relog`] | who makes one file of others: cut, filtered, changed, merged |
 //! | `layer` (feature `tracing`) | a program that says it with the macros of `tracing` or `log` |
 //! | [`private`] | a program that records itself, without a daemon |
 //!
@@ -69,6 +70,7 @@ pub mod layer;
 pub mod manifest;
 pub mod private;
 pub mod provider;
+pub mod relog;
 pub mod tracelogging;
 
 mod client;

@@ -5,6 +5,7 @@ mod autologger;
 mod mc;
 mod number;
 mod providers;
+mod relog;
 mod sessions;
 mod shape;
 
@@ -18,6 +19,7 @@ pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutol
 pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
+pub(crate) use relog::Relog;
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
     Update, Watch, Whose,
@@ -40,6 +42,8 @@ Examples:
   weir dump app.etl --manifest app.dll           schemas from a manifest, a DLL or an ELF file
   weir dump app.etl --stacks                     with the call stacks of events that have one (-p NAME@stack)
   weir stats trace.etl                           who wrote how much
+  weir relog a.etl b.etl -o both.etl             one file of several, in time order
+  weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
   weir check trace.etl                           what is wrong with the file, with offsets
 
 Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 events were lost, 77 not permitted, 130 left by Ctrl-C; weir record -- CMD: that of CMD.";
@@ -120,6 +124,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Finalise a file that a crash left behind
     Repair(Repair),
+    /// Make one file of others: cut, filtered, merged, compressed
+    Relog(Box<Relog>),
     /// Compile an instrumentation manifest: a C header, a Rust module, and what makes its events readable
     Mc(Mc),
     /// Record a sample program in other processes and show its events, live and from the file

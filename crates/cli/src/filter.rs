@@ -66,6 +66,17 @@ impl Filter {
         }
     }
 
+    /// Whether events are chosen by more than their headers tell: by names, or by whom they are about.
+    pub(crate) fn needs_description(&self) -> bool {
+        let by_names = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();
+        by_names || !self.pids.is_empty() || !self.tids.is_empty()
+    }
+
+    /// First and last wall time of interest.
+    pub(crate) fn span(&self) -> (Option<FileTime>, Option<FileTime>) {
+        (self.from, self.to)
+    }
+
     /// Whether events are chosen by what only their schema tells.
     pub(crate) fn goes_by_names(&self) -> bool {
         let by_pattern = |names: &[Name]| names.iter().any(|n| matches!(n, Name::Pattern(_)));
@@ -207,7 +218,8 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    fn after(self, start: FileTime) -> FileTime {
+    /// Its wall time in a trace that starts then.
+    pub(crate) fn after(self, start: FileTime) -> FileTime {
         match self {
             Self::Utc(time) => time,
             Self::Offset(units) => FileTime(start.0.saturating_add(units)),

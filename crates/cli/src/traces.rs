@@ -22,7 +22,7 @@ use traceweir_format::etl::{Events, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
-use traceweir_format::time::FileTime;
+use traceweir_format::time::{Clock, FileTime};
 
 use crate::binaries;
 use crate::cli::Schemas;
@@ -94,10 +94,9 @@ impl Traces {
         mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
     ) -> Result<Reading> {
         let start = self.start();
-        let total = self.inputs.iter().map(|i| i.trace.file_size()).sum();
         let Self { inputs, decoder, actors, images, stacks, surveyed, binaries, data_on_terminal } = self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
-        let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
+        let total = traces.iter().map(|t| t.file_size()).sum();
         if !*surveyed && (survey_pays(&traces, total) || !images.is_empty()) {
             *surveyed = true;
             survey(&traces, decoder, (actors, images, stacks), *data_on_terminal)?;
@@ -105,38 +104,53 @@ impl Traces {
                 binaries::load(decoder);
             }
         }
-        let mut progress = Progress::new(total, "reading", *data_on_terminal);
-        while let Some(file) = earliest(&mut streams, &traces) {
-            progress.at(|| streams.iter().map(Events::bytes_read).sum());
-            let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
-            let Some(record) = stream.next()? else {
-                // The last buffers of a stream may turn out to be empty; the other streams go on.
-                if traces.len() == 1 {
-                    break;
-                }
-                continue;
-            };
-            let clock = trace.clock();
+        walk(inputs, *data_on_terminal, |file, clock, record| {
             let time = clock.file_time(record.time());
             // What an event looks like must not depend on the filter, so the filter comes second.
-            if !*surveyed && needs_survey(&record) {
+            if !*surveyed && needs_survey(record) {
                 *surveyed = true;
                 survey(&traces, decoder, (actors, images, stacks), *data_on_terminal)?;
                 if *binaries {
                     binaries::load(decoder);
                 }
             }
-            let Some(who) = actors.get_mut(file).filter(|_| wanted(&record, time)) else { continue };
-            let Some(stacks) = stacks.get(file) else { continue };
+            let Some(who) = actors.get_mut(file).filter(|_| wanted(record, time)) else {
+                return Ok(Flow::Continue);
+            };
+            let Some(stacks) = stacks.get(file) else { return Ok(Flow::Continue) };
             let place = Place { file, clock, time, start, images: images.get(file), stacks };
-            let event = describe(&record, place, decoder, who);
-            if each(&event)? == Flow::Stop {
+            each(&describe(record, place, decoder, who))
+        })
+    }
+}
+
+/// Calls `each` for every record of the traces, in time order, with the number and the clock of its trace. Nothing is decoded.
+#[inline]
+pub(crate) fn walk(
+    inputs: &[Input],
+    data_on_terminal: bool,
+    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
+) -> Result<Reading> {
+    let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
+    let total = traces.iter().map(|t| t.file_size()).sum();
+    let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
+    let mut progress = Progress::new(total, "reading", data_on_terminal);
+    while let Some(file) = earliest(&mut streams, &traces) {
+        progress.at(|| streams.iter().map(Events::bytes_read).sum());
+        let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
+        let Some(record) = stream.next()? else {
+            // The last buffers of a stream may turn out to be empty; the other streams go on.
+            if traces.len() == 1 {
                 break;
             }
+            continue;
+        };
+        if each(file, trace.clock(), &record)? == Flow::Stop {
+            break;
         }
-        progress.done();
-        Ok(judge(inputs, &streams))
     }
+    progress.done();
+    Ok(judge(inputs, &streams))
 }
 
 /// Memory for open buffers of all traces together.

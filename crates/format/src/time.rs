@@ -192,6 +192,13 @@ impl Clock {
         saturate(ticks.saturating_add(i128::from(self.anchor)))
     }
 
+    /// The first raw stamp whose wall time is not before `time`: what is mapped so keeps its order.
+    #[must_use]
+    pub fn first_raw(&self, time: FileTime) -> i64 {
+        let raw = self.raw(time);
+        if self.file_time(raw) < time { raw.saturating_add(1) } else { raw }
+    }
+
     #[inline]
     fn scale(&self, raw: i64, per_second: i64) -> i64 {
         let rate = self.rate.max(1);
@@ -248,9 +255,19 @@ mod tests {
         }
 
         #[test]
+        fn the_first_stamp_of_a_time_is_the_earliest_that_has_it(
+            units in 0_i64..1 << 50, rate in 1_000_u64..5_000_000_000, anchor in -1_000_000_i64..1 << 40
+        ) {
+            let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(UNIX_EPOCH) };
+            let time = FileTime(UNIX_EPOCH + units);
+            let first = clock.first_raw(time);
+            prop_assert!(clock.file_time(first) >= time && clock.file_time(first - 1) < time);
+        }
+
+        #[test]
         fn no_stamp_panics(raw: i64, anchor: i64, rate: u64, start: i64) {
             let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(start) };
-            let _ = clock.raw(clock.file_time(raw));
+            let _ = clock.first_raw(clock.file_time(raw));
             let _ = clock.file_time(raw).to_string();
             let _ = clock.nanos_since_start(raw);
         }

@@ -143,6 +143,23 @@ impl Trace {
         }
     }
 
+    /// From its raw stamps to wall time.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        match &self.source {
+            Source::File(trace) => trace.clock(),
+            Source::Live(live) => live.clock(),
+        }
+    }
+
+    /// The file behind it, where it is one.
+    pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<File>> {
+        match &self.source {
+            Source::File(trace) => Some(trace),
+            Source::Live(_) => None,
+        }
+    }
+
     /// To close it while it is processed.
     #[must_use]
     pub fn closer(&self) -> Closer {

@@ -14,6 +14,7 @@ mod list;
 mod mc;
 mod providers;
 mod record;
+mod relog;
 mod repair;
 mod start;
 mod stats;
@@ -51,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Stats(options) => stats::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
+        Command::Relog(options) => relog::run(&options),
         Command::Mc(options) => mc::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoShop(options) => demo::serve(&options),

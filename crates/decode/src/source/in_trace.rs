@@ -26,7 +26,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::wire::u16_at;
 
 use super::embedded::{self, EmbeddedEvent};
-use super::{Candidate, Decoder, MAX_KEPT_FIELDS, Rank, is_manifest_chunk, manifest};
+use super::{Candidate, Decoder, MAX_KEPT_FIELDS, Rank, manifest};
 use crate::schema::ValueMap;
 
 /// The most bytes of manifests whose chunks are still arriving.
@@ -132,7 +132,7 @@ impl Decoder {
     #[inline]
     pub fn observe(&mut self, record: &Record<'_>) -> bool {
         match record.family() {
-            Family::Event if is_manifest_chunk(&record.descriptor()) => {
+            Family::Event if record.descriptor().is_manifest_chunk() => {
                 if let Some(xml) = self.in_trace.chunk(record.provider(), record.payload()) {
                     self.take_in(record.provider(), &xml);
                 }

@@ -295,7 +295,7 @@ impl Decoder {
     ) -> Result<Located<'p>, Undecoded> {
         let (d, payload) = (record.descriptor(), record.payload());
         let at = |place| Ok(Located { place, payload });
-        if is_manifest_chunk(&d) {
+        if d.is_manifest_chunk() {
             return at(Place::ManifestChunk);
         }
         let id = self.resolve(record.provider(), &d).or_else(|| {
@@ -370,11 +370,6 @@ fn choose(list: &[Candidate], version: u8) -> Option<u32> {
         (distance, c.rank)
     });
     best.map(|c| c.known)
-}
-
-/// EventSource sends its manifest as events of this identity.
-fn is_manifest_chunk(d: &EventDescriptor) -> bool {
-    d.id == 0xFFFE && d.task == 0xFFFE && d.opcode == 0xFE
 }
 
 /// An event of EventWriteString: flagged so, or without any identity and with one whole string as its payload.

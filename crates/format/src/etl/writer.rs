@@ -54,6 +54,8 @@ pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16
 struct Pending {
     records: Vec<u8>,
     last_time: i64,
+    /// Flags of loss for the buffer.
+    loss: u16,
 }
 
 /// A buffer that stands in memory as it will in the file: room for the header, then records. Header and filler are put in place.
@@ -180,10 +182,8 @@ impl<W: WriteAt> Writer<W> {
         if record.len() > limit {
             return Err(Error::TooLarge { what: "record", size: record.len() as u64, limit: limit as u64 });
         }
+        self.make_pending(cpu);
         let index = usize::from(cpu);
-        if self.pending.len() <= index {
-            self.pending.resize_with(index.saturating_add(1), Pending::default);
-        }
         let full =
             self.pending.get(index).is_some_and(|p| p.records.len().saturating_add(record.len()) > limit);
         if full {
@@ -192,6 +192,23 @@ impl<W: WriteAt> Writer<W> {
         if let Some(pending) = self.pending.get_mut(index) {
             pending.records.extend_from_slice(record);
             pending.last_time = time;
+        }
+        Ok(())
+    }
+
+    fn make_pending(&mut self, cpu: u16) {
+        let index = usize::from(cpu);
+        if self.pending.len() <= index {
+            self.pending.resize_with(index.saturating_add(1), Pending::default);
+        }
+    }
+
+    /// Says that something was lost before the records of a processor that wait or come next: `BUFFER_FLAG_…` of loss.
+    pub fn flag_loss(&mut self, cpu: u16, flags: u16) -> Result<()> {
+        check_buffer(cpu, &[])?;
+        self.make_pending(cpu);
+        if let Some(pending) = self.pending.get_mut(usize::from(cpu)) {
+            pending.loss |= flags & BUFFER_FLAGS_OF_LOSS;
         }
         Ok(())
     }
@@ -215,8 +232,8 @@ impl<W: WriteAt> Writer<W> {
             return Ok(());
         };
         let mut records = core::mem::take(&mut pending.records);
-        let time = pending.last_time;
-        let done = self.append(cpu, time, &records);
+        let (time, loss) = (pending.last_time, core::mem::take(&mut pending.loss));
+        let done = self.append_flagged(cpu, time, loss, &records);
         records.clear();
         if let Some(pending) = self.pending.get_mut(usize::from(cpu)) {
             pending.records = records;

@@ -86,6 +86,19 @@ pub(super) fn time_of(record: &[u8]) -> Option<i64> {
     places(flags(record)).time.map(|at| i64_at(record, at))
 }
 
+pub(super) fn place_of_time(record: &[u8]) -> Option<usize> {
+    places(flags(record)).time
+}
+
+pub(super) fn place_of_guid(record: &[u8]) -> Option<usize> {
+    places(flags(record)).guid
+}
+
+/// Where the thread stands, and four bytes further on the process.
+pub(super) fn place_of_ids(record: &[u8]) -> Option<usize> {
+    places(flags(record)).ids
+}
+
 pub(super) fn guid(record: &[u8]) -> Option<Guid> {
     places(flags(record)).guid.map(|at| guid_at(record, at))
 }

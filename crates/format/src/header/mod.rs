@@ -17,6 +17,7 @@
 //! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER Documented.
 
 pub mod classic;
+pub mod edit;
 pub mod event;
 pub mod extended;
 pub mod message;

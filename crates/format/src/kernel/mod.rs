@@ -176,6 +176,16 @@ impl Shape {
         self.fields.iter().try_fold(0_usize, |sum, f| Some(sum.saturating_add(f.size(pointer_size)?)))
     }
 
+    /// Offsets of the raw stamps in a payload, as far as they do not depend on its content.
+    pub fn raw_times(&self, pointer_size: usize) -> impl Iterator<Item = usize> {
+        let mut at = Some(0_usize);
+        self.fields.iter().filter_map(move |field| {
+            let here = at?;
+            at = field.size(pointer_size).map(|size| here.saturating_add(size));
+            (field.ty == Ty::RawTime).then_some(here)
+        })
+    }
+
     /// The name of an event type that has this layout.
     #[must_use]
     pub fn type_name(&self, opcode: u8) -> Option<&'static str> {

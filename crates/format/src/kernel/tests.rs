@@ -1,6 +1,7 @@
 //! The tables as a whole: no contradictions in them, and the sizes that the format documentation states.
 
 use std::collections::HashSet;
+use std::vec::Vec;
 
 use super::*;
 use crate::spec::event::{class_of, group_of};
@@ -278,4 +279,14 @@ fn shapes_of_merging_have_the_stated_sizes() {
     assert_eq!(front(class::EVENT_METADATA, 32, 0), 0x70);
     assert_eq!(front(class::EVENT_METADATA, 33, 0), 32);
     assert_eq!(front(class::LOST_EVENT, 34, 0), 0);
+}
+
+#[test]
+fn raw_stamps_in_payloads_are_found_where_they_stand() {
+    let offsets = |class, opcode, pointer| {
+        let (shape, _) = shape_of(&class, opcode, 2).unwrap();
+        shape.raw_times(pointer).collect::<Vec<_>>()
+    };
+    assert_eq!(offsets(class::STACK_WALK, 0x20, 8), [0]);
+    assert_eq!(offsets(class::PROCESS, 1, 8), [] as [usize; 0]);
 }

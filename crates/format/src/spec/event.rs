@@ -43,6 +43,12 @@ impl EventDescriptor {
         }
     }
 
+    /// Whether the event is a piece of a manifest, which EventSource sends as events of one identity.
+    #[must_use]
+    pub const fn is_manifest_chunk(&self) -> bool {
+        self.id == 0xFFFE && self.task == 0xFFFE && self.opcode == 0xFE
+    }
+
     /// Its 16 bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 16] {

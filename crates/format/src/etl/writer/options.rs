@@ -32,6 +32,8 @@ pub struct Options {
     pub session_name: String,
     /// Log-file name.
     pub file_name: String,
+    /// Major and minor version of the OS; at least 6.0, whose layout of buffers is written.
+    pub os_version: [u8; 2],
     /// OS build.
     pub build: u32,
     /// Processors of the machine; raised when a higher index is written.
@@ -52,6 +54,12 @@ pub struct Options {
     pub starter: (u32, u32),
     /// Limit recorded in the header, MB; 0 = none.
     pub maximum_file_size: u32,
+    /// 4 or 8: pointers of the machine.
+    pub pointer_size: u32,
+    /// Timer tick in 100 ns, the unit of CPU times.
+    pub timer_resolution: u32,
+    /// The time zone of the machine.
+    pub time_zone: TimeZone,
     /// Records besides the log-file header for the header buffer, encoded and padded to eight bytes.
     pub header_records: Vec<u8>,
 }
@@ -65,6 +73,7 @@ impl Default for Options {
             logger_id: 1,
             session_name: String::new(),
             file_name: String::new(),
+            os_version: [10, 0],
             build: 19045,
             processors: 1,
             cpu_speed_mhz: 1000,
@@ -75,6 +84,9 @@ impl Default for Options {
             boot_time: FileTime(0),
             starter: (0, 0),
             maximum_file_size: 0,
+            pointer_size: 8,
+            timer_resolution: 156_250,
+            time_zone: TimeZone::default(),
             header_records: Vec::new(),
         }
     }
@@ -95,6 +107,9 @@ impl Options {
         }
         if self.logger_id == 0 {
             return invalid("the session number is 0");
+        }
+        if self.os_version[0] < 6 {
+            return invalid("the OS version is from before the layout of buffers");
         }
         if self.cpu_speed_mhz == 0 {
             return invalid("the processor speed is 0");
@@ -128,21 +143,23 @@ impl Options {
     pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed: usize) -> Result<Vec<u8>> {
         let compressed = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
         let finished = summary.end_time.0 != 0;
+        let [major, minor] = self.os_version;
+        let layout = if self.needs_layout_2() { [2, 0] } else { [1, 5] };
         let logfile = LogFileHeader {
             buffer_size: self.buffer_size,
-            versions: if self.needs_layout_2() { [10, 0, 2, 0] } else { [10, 0, 1, 5] },
+            versions: [major, minor, layout[0], layout[1]],
             provider_version: self.build,
             processors: self.processors,
             end_time: summary.end_time,
-            timer_resolution: 156_250,
+            timer_resolution: self.timer_resolution,
             maximum_file_size: self.maximum_file_size,
             log_file_mode: self.log_file_mode | compressed,
             buffers_written: if finished { written } else { 0 },
             start_buffers: 1,
-            pointer_size: 8,
+            pointer_size: self.pointer_size,
             events_lost: summary.events_lost,
             cpu_speed_mhz: self.cpu_speed_mhz,
-            time_zone: TimeZone::default(),
+            time_zone: self.time_zone.clone(),
             boot_time: self.boot_time,
             perf_freq: self.perf_freq,
             start_time: self.start_time,

@@ -1,0 +1,196 @@
+//! The output on disk: another name until it is whole.
+//!
+//! ```text
+//!   create   .NAME.PID-N.part beside NAME, new
+//!   write    … a failure is remembered as the system said it
+//!   commit   renamed to NAME                  dropped without it: removed
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use traceweir_format::etl::WriteAt;
+use traceweir_format::spec::status::Status;
+
+use crate::error::{Error, Result};
+
+/// Tries for a name that nobody has.
+const TRIES: u32 = 100;
+
+/// A file that is not there yet under its name.
+#[derive(Debug)]
+pub(super) struct Part {
+    file: File,
+    /// What it is called until it is whole.
+    part: PathBuf,
+    /// What it will be called.
+    path: PathBuf,
+    committed: bool,
+    /// Why writing failed.
+    failure: Option<io::Error>,
+}
+
+impl Part {
+    /// Begins a file that will replace what is at `path`, unless that is one of the inputs or no plain file.
+    pub(super) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
+        let path = settle(path)?;
+        if inputs.iter().any(|input| is_same_file(input, &path)) {
+            let why = format!("{} is an input; name another file for the output", path.display());
+            return Err(Error::refused(Status::ERROR_SHARING_VIOLATION, why));
+        }
+        let (file, part) = begin(&path)?;
+        Ok(Self { file, part, path, committed: false, failure: None })
+    }
+
+    /// Puts the file in its place.
+    pub(super) fn commit(&mut self) -> Result<()> {
+        fs::rename(&self.part, &self.path).map_err(|source| self.failed(source))?;
+        self.committed = true;
+        Ok(())
+    }
+
+    /// The error of the system behind one of the writer's, where that is what it was.
+    pub(super) fn explain(&mut self, error: traceweir_format::Error) -> Error {
+        match self.failure.take() {
+            Some(source) => self.failed(source),
+            None => error.into(),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::File { path: self.path.clone(), source }
+    }
+}
+
+impl WriteAt for Part {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> traceweir_format::Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|source| {
+            let reason = source.to_string();
+            self.failure = Some(source);
+            traceweir_format::Error::Io { offset, reason }
+        })
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.committed {
+            // It may be gone already, and nobody is left to be told.
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}
+
+/// The path behind links; refuses what a file cannot take the place of.
+fn settle(path: &Path) -> Result<PathBuf> {
+    let bad = |why: &str| {
+        let why = format!("{}: {why}", path.display());
+        Err(Error::refused(Status::ERROR_BAD_PATHNAME, why))
+    };
+    if path.file_name().is_none() {
+        return bad("the output needs the name of a file");
+    }
+    match path.metadata() {
+        Ok(there) if there.is_dir() => bad("this is a folder; name a file in it"),
+        Ok(there) if !there.is_file() => bad("this is no plain file, which the output has to be"),
+        // Behind a link lies what is meant to be replaced.
+        Ok(_) => path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source }),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
+fn begin(path: &Path) -> Result<(File, PathBuf)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let name = path.file_name().unwrap_or_default();
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for _ in 0..TRIES {
+        let mut part = std::ffi::OsString::from(".");
+        // A name may have 255 bytes; what is added takes up to 30 of them.
+        match name.len() {
+            0..=220 => part.push(name),
+            _ => part.push("relog"),
+        }
+        part.push(format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+        let part = path.with_file_name(part);
+        match OpenOptions::new().write(true).create_new(true).open(&part) {
+            Ok(file) => return Ok((file, part)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!("{}: there is no such folder", path.display());
+                return Err(Error::refused(Status::ERROR_PATH_NOT_FOUND, why));
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(failed(last))
+}
+
+/// Whether two paths lead to one file, by whatever name.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|m| (m.dev(), m.ino()));
+    identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            folder.read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_whole_and_else_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.etl");
+        fs::write(&path, "before").unwrap();
+        let mut part = Part::create(&path, &[]).unwrap();
+        part.write_at(0, b"after").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        drop(part);
+        assert_eq!(names(folder.path()), ["out.etl"], "nothing is left behind");
+        let mut part = Part::create(&path, &[]).unwrap();
+        part.write_at(0, b"after").unwrap();
+        part.commit().unwrap();
+        drop(part);
+        assert_eq!(fs::read(&path).unwrap(), b"after");
+        assert_eq!(names(folder.path()), ["out.etl"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut part = Part::create(&folder.path().join("out.etl"), &[]).unwrap();
+        part.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = part.write_at(0, b"x").unwrap_err();
+        let error = part.explain(error);
+        assert_eq!(error.status(), Status::ERROR_DISK_FULL, "{error}");
+        assert!(error.to_string().contains("out.etl"), "{error}");
+    }
+
+    #[test]
+    fn inputs_folders_and_devices_are_no_outputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("in.etl");
+        fs::write(&input, "precious").unwrap();
+        let (hard, soft) = (folder.path().join("hard.etl"), folder.path().join("soft.etl"));
+        fs::hard_link(&input, &hard).unwrap();
+        std::os::unix::fs::symlink(&input, &soft).unwrap();
+        let status = |path: &Path| Part::create(path, std::slice::from_ref(&input)).unwrap_err().status();
+        for name in [&input, &hard, &soft] {
+            assert_eq!(status(name), Status::ERROR_SHARING_VIOLATION);
+        }
+        assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(status(Path::new("/dev/null")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(status(Path::new("")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(status(&folder.path().join("none/out.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(fs::read(&input).unwrap(), b"precious");
+    }
+}

@@ -1,0 +1,403 @@
+//! The new file: one header for all inputs, one clock, the records of each processor in its buffers.
+//!
+//! ```text
+//!   input 0 (starts first)   stamps as they are ─────────────────────────┐
+//!   input 1, same clock      stamps as they are ─────────────────────────┼─▶ buffer of the record's processor ──▶ file
+//!   input 2, another clock   raw ─▶ wall time ─▶ first stamp of that time ┘
+//! ```
+//!
+//! 1. A converted stamp is the first of its 100 ns in the output's clock, or the stamp before it on the processor where that has the same wall time: so what comes in
+//!    the order of wall time is in the order of stamps, and no stamp of another input is touched.
+//! 2. Memory: a buffer for each processor that has events, 256 MiB at most. Buffers have the size of the inputs' largest, up to 1 MiB, or less where
+//!    very many processors have events.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use traceweir_format::buffer::{MAX_BUFFER, MIN_BUFFER};
+use traceweir_format::etl::{Options, Summary as Counts, Writer};
+use traceweir_format::header::{Record, edit};
+use traceweir_format::kernel;
+use traceweir_format::spec::session::{
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+    EVENT_TRACE_RELOG_MODE,
+};
+use traceweir_format::spec::status::Status;
+use traceweir_format::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
+use traceweir_format::wire::{align8, i64_at};
+
+use super::event::{EventKind, Stamp, TraceEvent};
+use super::file::Part;
+use super::input::{Input, padded};
+use super::{Settings, is_log_file_header};
+use crate::consumer::{Event, Lost};
+use crate::error::{Error, Result};
+
+/// The largest buffers that are made without being asked for: readers of all ages take them.
+const LARGEST: u32 = 1 << 20;
+/// Memory for the buffers of all processors, and the size that is always allowed: any record fits in, and 2,048 of them do.
+const MEMORY: usize = 256 << 20;
+const SMALLEST: usize = 128 << 10;
+/// The longest name in the header, in characters.
+const LONGEST_NAME: usize = 1024;
+/// Kinds of kernel events whose stamps in payloads are remembered.
+const MAX_KINDS: usize = 4096;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events, all those of the header buffer included: the log-file header is one too.
+    pub events: u64,
+    /// Those of them that were injected.
+    pub injected: u64,
+    /// Buffers, the header buffer included.
+    pub buffers: u32,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Events that the inputs' sessions lost.
+    pub events_lost: u32,
+    /// Buffers that they lost.
+    pub buffers_lost: u32,
+    /// The start that the header tells.
+    pub start: FileTime,
+    /// The end that it tells.
+    pub end: FileTime,
+}
+
+/// How the stamps of an input become those of the output.
+#[derive(Debug)]
+struct Way {
+    /// `None`: they stay.
+    clock: Option<Clock>,
+    /// Records that stand in the header buffer of the output and come again among the events.
+    front: Vec<Vec<u8>>,
+}
+
+/// The file that is being written.
+#[derive(Debug)]
+pub struct Output {
+    writer: Writer<Part>,
+    clock: Clock,
+    ways: Vec<Way>,
+    /// The last stamp of each processor.
+    last: Vec<i64>,
+    scratch: Vec<u8>,
+    /// Where kernel events have stamps in their payloads: hook, version and pointer size.
+    stamps: HashMap<(u16, u8, usize), Vec<usize>>,
+    /// The latest wall time that was written.
+    latest: FileTime,
+    /// The wall time of the events that come in.
+    now: FileTime,
+    /// The end of the inputs' sessions, where all of them have one.
+    ended: Option<FileTime>,
+    summary: Summary,
+}
+
+impl Output {
+    /// Begins a file at `path` for the events of `inputs`. `paths` are files that are read and must not be replaced.
+    ///
+    /// Statuses: as [`Relogger::process`](super::Relogger::process).
+    pub fn create(path: &Path, paths: &[PathBuf], inputs: &[Input], settings: &Settings) -> Result<Self> {
+        let Some((reference, first)) = inputs.iter().enumerate().min_by_key(|(_, i)| i.start()) else {
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "there is nothing to relog"));
+        };
+        let is_size =
+            |size: u32| size.is_multiple_of(MIN_BUFFER) && (MIN_BUFFER..=MAX_BUFFER).contains(&size);
+        if settings.buffer_size.is_some_and(|size| !is_size(size)) {
+            let why = "buffers have a multiple of 1,024 bytes, from 1 KiB to 16 MiB";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        let clock = cut(first.clock, settings.from);
+        let mut options = options(inputs, first, &clock, settings);
+        let part = Part::create(path, paths)?;
+        // Records that do not fit the header buffer come among the events.
+        options.header_records = padded(&first.front);
+        let fits = !first.header.has_old_instances() && options.header_buffer().is_ok();
+        let in_front = if fits { first.front.len() } else { 0 };
+        if !fits {
+            options.header_records = Vec::new();
+        }
+        let ways = inputs.iter().enumerate().map(|(index, input)| Way {
+            clock: (!agree(&input.clock, &clock)).then_some(input.clock),
+            front: if fits && index == reference { input.front.clone() } else { Vec::new() },
+        });
+        let ways = ways.collect();
+        let sum = |count: fn(&Input) -> u32| inputs.iter().map(count).fold(0, u32::saturating_add);
+        let summary = Summary {
+            events: (in_front as u64).saturating_add(1),
+            events_lost: sum(|i| i.header.events_lost),
+            buffers_lost: sum(|i| i.header.buffers_lost),
+            start: clock.start,
+            ..Summary::default()
+        };
+        let mut output = Self {
+            writer: begin(part, options)?,
+            clock,
+            ways,
+            last: Vec::new(),
+            scratch: Vec::new(),
+            stamps: HashMap::new(),
+            latest: clock.start,
+            now: first.start(),
+            ended: end_of(inputs, settings),
+            summary,
+        };
+        let flags = inputs.iter().fold(0, |flags, input| flags | input.loss_flags);
+        output.writer.flag_loss(0, flags)?;
+        Ok(output)
+    }
+
+    /// Writes an event as it is.
+    pub fn keep(&mut self, event: &Event<'_>) -> Result<()> {
+        self.keep_record(event.trace, event.record)
+    }
+
+    /// Writes a record of an input as it is. A log-file header, and what stands in the header buffer already, is passed over.
+    pub fn keep_record(&mut self, input: usize, record: &Record<'_>) -> Result<()> {
+        if is_log_file_header(record) || self.has_in_front(input, record) {
+            return Ok(());
+        }
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        let done = self.keep_by(input, record, &mut bytes);
+        self.scratch = bytes;
+        done
+    }
+
+    fn keep_by(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+        let clock = self.clock_of(input)?;
+        let cpu = record.cpu();
+        let Some(clock) = clock else {
+            let whole = record.bytes();
+            if whole.len() == align8(whole.len()) && record.instance().is_none() {
+                return self.write(cpu, record.time(), whole);
+            }
+            self.copy(record, bytes)?;
+            return self.write(cpu, record.time(), bytes);
+        };
+        self.copy(record, bytes)?;
+        let time = self.stamp(clock.file_time(record.time()), cpu);
+        edit::set_time(bytes, record.family(), time);
+        self.convert_payload(record, &clock, bytes);
+        self.write(cpu, time, bytes)
+    }
+
+    fn copy(&self, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+        if !edit::modernise(record, bytes)? {
+            bytes.extend_from_slice(record.bytes());
+            bytes.resize(align8(bytes.len()), 0);
+        }
+        Ok(())
+    }
+
+    /// Writes a changed copy of an event, or a new one.
+    pub fn inject(&mut self, event: &TraceEvent) -> Result<()> {
+        let clock = self.clock_of(event.input)?;
+        let cpu = event.cpu;
+        let time = match (event.stamp, clock) {
+            (Stamp::Raw(raw), None) => raw,
+            (Stamp::Raw(raw), Some(clock)) => self.stamp(clock.file_time(raw), cpu),
+            (Stamp::Wall(time), _) => self.stamp(time, cpu),
+        };
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        bytes.extend_from_slice(event.bytes());
+        edit::set_time(&mut bytes, event.family(), time);
+        let done = self.write(cpu, time, &bytes);
+        self.scratch = bytes;
+        done?;
+        // What the caller adds belongs to the file, whenever the sessions ended.
+        self.ended = self.ended.map(|end| end.max(self.clock.file_time(time)));
+        self.summary.injected = self.summary.injected.saturating_add(1);
+        Ok(())
+    }
+
+    /// A new event for an input, at the time of the one that came last.
+    pub fn create_event(&self, input: usize, kind: EventKind) -> Result<TraceEvent> {
+        self.clock_of(input)?;
+        TraceEvent::new(input, kind, self.now)
+    }
+
+    /// The clock of the output.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Counts what a live session lost.
+    pub fn note_loss(&mut self, lost: Lost) -> Result<()> {
+        let add = |sum: u32, more: u64| sum.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        self.summary.events_lost = add(self.summary.events_lost, lost.events);
+        self.summary.buffers_lost = add(self.summary.buffers_lost, lost.buffers);
+        let flag = if lost.buffers > 0 { BUFFER_FLAG_BUFFER_LOST } else { BUFFER_FLAG_EVENTS_LOST };
+        Ok(self.writer.flag_loss(0, flag)?)
+    }
+
+    /// Events have come up to this time.
+    pub(super) fn reach(&mut self, time: FileTime) {
+        self.now = time;
+    }
+
+    /// Whether the record stands in the header buffer already. It is expected once only.
+    pub(super) fn has_in_front(&mut self, input: usize, record: &Record<'_>) -> bool {
+        let Some(front) = self.ways.get_mut(input).map(|way| &mut way.front) else { return false };
+        let found = front.iter().position(|bytes| bytes == record.bytes());
+        if let Some(index) = found {
+            front.swap_remove(index);
+        }
+        found.is_some()
+    }
+
+    /// Writes what waits, the final header, and puts the file in its place.
+    pub fn finish(mut self) -> Result<Summary> {
+        let end = self.ended.unwrap_or(self.latest).max(self.clock.start).max(FileTime(1));
+        let (events_lost, buffers_lost) = (self.summary.events_lost, self.summary.buffers_lost);
+        let done = self.writer.finalise(&Counts { end_time: end, events_lost, buffers_lost });
+        done.map_err(|error| self.writer.sink_mut().explain(error))?;
+        let (bytes, buffers) = (self.writer.length(), self.writer.buffers_written());
+        self.writer.sink_mut().commit()?;
+        Ok(Summary { bytes, buffers, end, ..self.summary })
+    }
+
+    /// The clock of an input, where its stamps are converted.
+    fn clock_of(&self, input: usize) -> Result<Option<Clock>> {
+        let way = self.ways.get(input);
+        let none = || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
+        Ok(way.ok_or_else(none)?.clock)
+    }
+
+    /// The stamp of a wall time behind those of the processor.
+    fn stamp(&self, time: FileTime, cpu: u16) -> i64 {
+        let first = self.clock.first_raw(time);
+        match self.last.get(usize::from(cpu)) {
+            Some(&last) if self.clock.file_time(last) == time => first.max(last),
+            _ => first,
+        }
+    }
+
+    fn write(&mut self, cpu: u16, time: i64, bytes: &[u8]) -> Result<()> {
+        let written = self.writer.write(cpu, time, bytes);
+        written.map_err(|error| self.writer.sink_mut().explain(error))?;
+        let index = usize::from(cpu);
+        if self.last.len() <= index {
+            self.last.resize(index.saturating_add(1), i64::MIN);
+        }
+        if let Some(last) = self.last.get_mut(index) {
+            *last = time;
+        }
+        self.latest = self.latest.max(self.clock.file_time(time));
+        self.summary.events = self.summary.events.saturating_add(1);
+        Ok(())
+    }
+
+    /// Converts the stamps that a kernel event is known to have in its payload.
+    fn convert_payload(&mut self, record: &Record<'_>, clock: &Clock, bytes: &mut [u8]) {
+        let Some(hook) = record.hook() else { return };
+        let (descriptor, pointer) = (record.descriptor(), record.pointer_size());
+        let key = (hook, descriptor.version, pointer);
+        if self.stamps.len() >= MAX_KINDS && !self.stamps.contains_key(&key) {
+            self.stamps.clear();
+        }
+        let offsets = self.stamps.entry(key).or_insert_with(|| {
+            let shape = kernel::shape_of(&record.provider(), descriptor.opcode, descriptor.version);
+            shape.map_or_else(Vec::new, |(shape, _)| shape.raw_times(pointer).collect())
+        });
+        let start = record.bytes().len().saturating_sub(record.payload().len());
+        for offset in offsets {
+            let at = start.saturating_add(*offset);
+            let end = at.saturating_add(8);
+            if end > record.bytes().len() {
+                continue;
+            }
+            let raw = i64_at(bytes, at);
+            let converted = self.clock.first_raw(clock.file_time(raw));
+            if let Some(place) = bytes.get_mut(at..end).filter(|_| raw != 0) {
+                place.copy_from_slice(&converted.to_le_bytes());
+            }
+        }
+    }
+}
+
+fn begin(mut part: Part, options: Options) -> Result<Writer<Part>> {
+    // The header goes through the part by reference first, so that a full disk can be told from a wrong option.
+    if let Err(error) = Writer::create(&mut part, options.clone()) {
+        return Err(part.explain(error));
+    }
+    Ok(Writer::create(part, options)?)
+}
+
+/// Whether two clocks give each stamp the same wall time.
+fn agree(a: &Clock, b: &Clock) -> bool {
+    let same_kind = a.kind == b.kind && a.rate == b.rate;
+    same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
+}
+
+/// The clock of the output: that of the first input, its start moved up to the cut by whole seconds, which every clock counts without a remainder.
+fn cut(clock: Clock, from: Option<FileTime>) -> Clock {
+    let skipped = from.map_or(0, |from| from.0.saturating_sub(clock.start.0).max(0) / UNITS_PER_SECOND);
+    let ticks = i128::from(skipped).saturating_mul(i128::from(clock.rate));
+    let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
+    let start = skipped.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
+    match (anchor, start) {
+        (Some(anchor), Some(start)) => Clock { anchor, start: FileTime(start), ..clock },
+        _ => clock,
+    }
+}
+
+/// The end of all inputs; `None` where one has none, or where only the events can tell.
+fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
+    if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
+        return None;
+    }
+    inputs.iter().map(|input| input.header.end_time).max()
+}
+
+fn options(inputs: &[Input], first: &Input, clock: &Clock, settings: &Settings) -> Options {
+    let header = &first.header;
+    let (session_name, file_name) = match inputs {
+        [_] => (header.session_name.as_str(), header.file_name.as_str()),
+        _ => ("Relogger", "[multiple files]"),
+    };
+    let name = |text: &str| text.chars().take(LONGEST_NAME).collect();
+    let megahertz = u32::try_from(clock.rate / 1_000_000).unwrap_or(u32::MAX);
+    let [major, minor, ..] = header.versions;
+    Options {
+        buffer_size: settings.buffer_size.unwrap_or_else(|| buffer_size(inputs)),
+        compressed: settings.compressed,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_RELOG_MODE,
+        session_name: name(session_name),
+        file_name: name(file_name),
+        // Older systems had other buffers than the ones that are written.
+        os_version: if major >= 6 { [major, minor] } else { [6, 0] },
+        build: header.provider_version,
+        processors: inputs.iter().map(|i| i.header.processors).max().unwrap_or(1).clamp(1, 2048),
+        cpu_speed_mhz: if clock.kind == ClockKind::CpuCycles { megahertz } else { header.cpu_speed_mhz }
+            .max(1),
+        clock_type: match clock.kind {
+            ClockKind::Qpc => 1,
+            ClockKind::SystemTime => 2,
+            ClockKind::CpuCycles => 3,
+        },
+        perf_freq: match clock.kind {
+            ClockKind::Qpc => i64::try_from(clock.rate).unwrap_or(i64::MAX),
+            _ => header.perf_freq,
+        },
+        anchor: clock.anchor,
+        start_time: clock.start,
+        boot_time: header.boot_time.min(clock.start),
+        starter: first.starter,
+        pointer_size: header.pointer_size,
+        timer_resolution: header.timer_resolution,
+        time_zone: header.time_zone.clone(),
+        ..Options::default()
+    }
+}
+
+/// A size that all records of the inputs fit in: of their largest buffers, as far as that is believable and all processors can have one.
+fn buffer_size(inputs: &[Input]) -> u32 {
+    let said = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
+    let largest = inputs.iter().map(said).max().unwrap_or(0);
+    let processors = inputs.iter().map(|input| input.processors).fold(1, usize::saturating_add);
+    let share = u32::try_from((MEMORY / processors).max(SMALLEST)).unwrap_or(LARGEST);
+    largest.clamp(1024, LARGEST).min(share).next_multiple_of(1024)
+}

@@ -1,0 +1,148 @@
+//! Events that are left out, changed or new.
+
+use super::*;
+use traceweir::relog::{Callback, EventKind, TraceEvent};
+use traceweir::{EventDescriptor, Status};
+use traceweir_format::header::Record;
+
+fn three(folder: &Path) -> PathBuf {
+    let records =
+        [(0, event(6_000, 1, b"one")), (1, kernel(7_000, 0x0F2E, b"two")), (0, event(8_000, 3, b"three"))];
+    file(&folder.join("in.etl"), options(), &records, ended(9))
+}
+
+fn relogger(folder: &Path) -> (Relogger, PathBuf) {
+    let mut relogger = Relogger::new();
+    relogger.add_file(&three(folder)).unwrap();
+    let out = folder.join("out.etl");
+    relogger.set_output(&out);
+    (relogger, out)
+}
+
+#[test]
+fn what_is_not_kept_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relogger, out) = relogger(folder.path());
+    let kept = |event: &Event<'_>, output: &mut Output| {
+        if event.record.process_id() == 3 { output.keep(event) } else { Ok(()) }
+    };
+    assert_eq!(relogger.process(kept).unwrap().events, 2);
+    assert_eq!(seen(&out), [(0, 8_000, event(8_000, 3, b"three")[..0x55].to_vec())]);
+}
+
+#[test]
+fn a_copy_is_changed_field_by_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relogger, out) = relogger(folder.path());
+    let (provider, activity) = (Guid::from_u128(77), Guid::from_u128(88));
+    let descriptor = EventDescriptor { id: 9, level: 2, keyword: 5, ..EventDescriptor::default() };
+    let done = relogger
+        .process(|event: &Event<'_>, output: &mut Output| {
+            if event.record.process_id() != 1 {
+                return Ok(());
+            }
+            let mut copy = TraceEvent::of(event)?;
+            copy.set_payload(b"another payload")?;
+            copy.set_descriptor(&descriptor)?;
+            copy.set_process_id(11)?;
+            copy.set_thread_id(12)?;
+            copy.set_thread_times(13, 14)?;
+            copy.set_processor(3)?;
+            copy.set_provider_id(&provider)?;
+            copy.set_activity_id(&activity)?;
+            copy.set_time(FileTime(START + 4_321))?;
+            output.inject(&copy)
+        })
+        .unwrap();
+    assert_eq!((done.events, done.injected), (2, 1));
+    let events = seen(&out);
+    let [(3, 9_321, bytes)] = &events[..] else { panic!("{events:?}") };
+    let record = Record::parse(bytes, 3).unwrap();
+    assert_eq!(record.payload(), b"another payload");
+    assert_eq!((record.process_id(), record.thread_id(), record.cpu_times()), (11, 12, Some((13, 14))));
+    assert_eq!((record.provider(), record.activity()), (provider, Some(activity)));
+    assert_eq!(record.descriptor(), descriptor);
+    assert_eq!(findings(&out), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_header_has_no_place_for_is_refused_and_nothing_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relogger, out) = relogger(folder.path());
+    relogger
+        .process(|event: &Event<'_>, output: &mut Output| {
+            if event.record.hook().is_none() {
+                return Ok(());
+            }
+            let mut copy = TraceEvent::of(event)?;
+            let refusals = [
+                copy.set_process_id(1),
+                copy.set_thread_id(1),
+                copy.set_thread_times(1, 1),
+                copy.set_provider_id(&PROVIDER),
+                copy.set_activity_id(&PROVIDER),
+            ];
+            for refusal in refusals {
+                assert_eq!(refusal.unwrap_err().status(), Status::ERROR_NOT_SUPPORTED);
+            }
+            assert_eq!(copy.set_processor(2048).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+            assert_eq!(copy.set_payload(&[0; 0x1_0000]).unwrap_err().status(), Status::ERROR_MORE_DATA);
+            output.inject(&copy)
+        })
+        .unwrap();
+    assert_eq!(seen(&out), [(1, 7_000, kernel(7_000, 0x0F2E, b"two")[..0x13].to_vec())]);
+}
+
+struct Marks<'m>(&'m mut Vec<&'static str>);
+
+impl Callback for Marks<'_> {
+    fn begin(&mut self, header: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
+        assert_eq!(header.record.hook(), Some(0));
+        self.0.push("begin");
+        let mut mark = output.create_event(0, EventKind::Modern)?;
+        mark.set_provider_id(&PROVIDER)?;
+        mark.set_payload(b"begin")?;
+        output.inject(&mark)
+    }
+
+    fn event(&mut self, event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
+        self.0.push("event");
+        output.keep(event)
+    }
+
+    fn finish(&mut self, output: &mut Output) -> traceweir::Result<()> {
+        self.0.push("finish");
+        let mut mark = output.create_event(0, EventKind::Classic)?;
+        mark.set_payload(b"end")?;
+        output.inject(&mark)?;
+        assert!(output.create_event(1, EventKind::Modern).is_err(), "there is one input");
+        Ok(())
+    }
+}
+
+#[test]
+fn new_events_stand_at_the_time_of_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relogger, out) = relogger(folder.path());
+    let mut calls = Vec::new();
+    let done = relogger.process(Marks(&mut calls)).unwrap();
+    assert_eq!(calls, ["begin", "event", "event", "event", "finish"]);
+    assert_eq!((done.events, done.injected), (6, 2));
+    let times: Vec<i64> = seen(&out).iter().map(|e| e.1).collect();
+    assert_eq!(times, [5_000, 6_000, 7_000, 8_000, 8_000]);
+    assert_eq!(findings(&out), Vec::<String>::new());
+}
+
+#[test]
+fn an_event_may_be_kept_more_than_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relogger, out) = relogger(folder.path());
+    let twice = |event: &Event<'_>, output: &mut Output| {
+        output.keep(event)?;
+        output.inject(&TraceEvent::of(event)?)
+    };
+    relogger.process(twice).unwrap();
+    let events = seen(&out);
+    assert_eq!(events.len(), 6);
+    assert!(events.chunks(2).all(|pair| pair[0] == pair[1]), "{events:?}");
+}

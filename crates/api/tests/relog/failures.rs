@@ -1,0 +1,187 @@
+//! What cannot be done is said with a status, and nothing is left behind.
+
+use super::*;
+use traceweir::{Error, Status};
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        folder.read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn some(folder: &Path) -> PathBuf {
+    let records: Vec<(u16, Vec<u8>)> =
+        (0..2_000).map(|n| (u16::try_from(n % 3).unwrap(), event(5_000 + n, 1, b"payload"))).collect();
+    file(&folder.join("in.etl"), options(), &records, ended(9))
+}
+
+fn status(relogger: Relogger) -> Status {
+    relogger.process(keep).unwrap_err().status()
+}
+
+#[test]
+fn inputs_and_an_output_have_to_be_named_and_to_differ() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = some(folder.path());
+    let before = std::fs::read(&input).unwrap();
+    let mut without_output = Relogger::new();
+    without_output.add_file(&input).unwrap();
+    assert_eq!(status(without_output), Status::ERROR_INVALID_PARAMETER);
+    let mut without_input = Relogger::new();
+    without_input.set_output(&folder.path().join("out.etl"));
+    assert_eq!(status(without_input), Status::ERROR_INVALID_PARAMETER);
+    let mut onto_itself = Relogger::new();
+    onto_itself.add_file(&input).unwrap();
+    onto_itself.set_output(&input);
+    assert_eq!(status(onto_itself), Status::ERROR_SHARING_VIOLATION);
+    for size in [0, 1_000, 32 << 20] {
+        let mut wrong = Relogger::new();
+        wrong.add_file(&input).unwrap();
+        wrong.set_output(&folder.path().join("out.etl"));
+        wrong.set(Settings { buffer_size: Some(size), ..Settings::default() });
+        assert_eq!(status(wrong), Status::ERROR_INVALID_PARAMETER, "{size}");
+    }
+    assert_eq!(
+        Relogger::new().add_file(Path::new("/none")).unwrap_err().status(),
+        Status::ERROR_FILE_NOT_FOUND
+    );
+    assert_eq!(std::fs::read(&input).unwrap(), before);
+    assert_eq!(names(folder.path()), ["in.etl"]);
+}
+
+#[test]
+fn an_error_or_a_panic_of_the_callback_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = some(folder.path());
+    let out = folder.path().join("out.etl");
+    std::fs::write(&out, "precious").unwrap();
+    let relogger = || {
+        let mut relogger = Relogger::new();
+        relogger.add_file(&input).unwrap();
+        relogger.set_output(&out);
+        relogger
+    };
+    let mut count = 0;
+    let failing = |event: &Event<'_>, output: &mut Output| {
+        count += 1;
+        output.keep(event)?;
+        if count < 1_000 { Ok(()) } else { Err(Error::refused(Status::ERROR_BUSY, "enough")) }
+    };
+    assert_eq!(relogger().process(failing).unwrap_err().status(), Status::ERROR_BUSY);
+    assert_eq!(count, 1_000);
+    let panicking = |_: &Event<'_>, _: &mut Output| -> traceweir::Result<()> { panic!("the callback's own") };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| relogger().process(panicking)));
+    assert!(caught.is_err());
+    assert_eq!(names(folder.path()), ["in.etl", "out.etl"]);
+    assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+}
+
+#[test]
+fn cancelling_gives_a_whole_file_of_what_came_so_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = some(folder.path());
+    let out = folder.path().join("out.etl");
+    let mut relogger = Relogger::new();
+    relogger.add_file(&input).unwrap();
+    relogger.set_output(&out);
+    let canceller = relogger.canceller();
+    let mut count = 0;
+    let done = relogger.process(|event: &Event<'_>, output: &mut Output| {
+        count += 1;
+        if count == 700 {
+            canceller.cancel();
+        }
+        output.keep(event)
+    });
+    assert_eq!(done.unwrap().events, 701);
+    assert_eq!(seen(&out), seen(&input)[..700]);
+    assert_eq!(findings(&out), Vec::<String>::new());
+}
+
+#[test]
+fn a_record_that_fits_no_buffer_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut relogger = Relogger::new();
+    relogger.add_file(&some(folder.path())).unwrap();
+    relogger.set_output(&folder.path().join("out.etl"));
+    let inject = |event: &Event<'_>, output: &mut Output| {
+        let mut copy = traceweir::relog::TraceEvent::of(event)?;
+        copy.set_payload(&[0; 5_000])?;
+        output.inject(&copy)
+    };
+    assert_eq!(relogger.process(inject).unwrap_err().status(), Status::ERROR_MORE_DATA);
+    assert_eq!(names(folder.path()), ["in.etl"]);
+}
+
+#[test]
+fn a_loss_that_only_buffers_tell_of_stays_flagged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(Vec::new(), options()).unwrap();
+    writer.flag_loss(1, 0x2).unwrap();
+    writer.write_record(1, &event(6_000, 1, b"x")).unwrap();
+    writer.write_record(0, &event(6_001, 1, b"x")).unwrap();
+    let input = folder.path().join("in.etl");
+    std::fs::write(&input, writer.finish(ended(9)).unwrap()).unwrap();
+    let out = folder.path().join("out.etl");
+    all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(open(&out).loss_flags(), 0x2);
+}
+
+#[test]
+fn very_many_processors_get_smaller_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    let records: Vec<(u16, Vec<u8>)> = (0..2_048).map(|cpu| (cpu, event(6_000, 1, b"x"))).collect();
+    let before = Options { buffer_size: 16 << 20, compressed: true, ..options() };
+    let input = file(&folder.path().join("in.etl"), before, &records, ended(9));
+    let out = folder.path().join("out.etl");
+    all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(open(&out).header().buffer_size, 128 << 10);
+    assert_eq!(open(&out).header().processors, 2_048);
+    assert_eq!(seen(&out), seen(&input));
+    assert_eq!(findings(&out), Vec::<String>::new());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn damaged_files_are_errors_or_read_as_far_as_they_go(
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..24),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+        heads in any::<bool>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let input = some(folder.path());
+        let mut bytes = std::fs::read(&input).unwrap();
+        // Headers are where damage hurts.
+        let reach = if heads { 0x200 } else { bytes.len() };
+        for (at, value) in &changes {
+            let at = at.index(reach);
+            bytes[at] = *value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        std::fs::write(&input, &bytes).unwrap();
+        let out = folder.path().join("out.etl");
+        let mut relogger = Relogger::new();
+        if relogger.add_file(&input).is_err() {
+            return Ok(());
+        }
+        relogger.set_output(&out);
+        match relogger.process(keep) {
+            Ok(done) => {
+                let trace = open(&out);
+                let mut events = trace.events();
+                let mut count = 0;
+                while events.next().unwrap().is_some() {
+                    count += 1;
+                }
+                prop_assert_eq!(count, done.events);
+                prop_assert_eq!(events.damage().count, 0);
+            }
+            Err(_) => prop_assert_eq!(names(folder.path()), ["in.etl"]),
+        }
+    }
+}

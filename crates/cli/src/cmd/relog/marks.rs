@@ -1,0 +1,71 @@
+//! Events that a person adds: a text at a time, self-describing.
+
+use anyhow::Result;
+use traceweir::relog::{Output, TraceEvent};
+use traceweir_format::Guid;
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
+use traceweir_format::time::FileTime;
+use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
+use traceweir_format::wire::Put;
+
+use crate::filter::Moment;
+
+/// Who writes marks.
+const PROVIDER: &str = "Traceweir.Relog";
+/// 8-bit text up to a NUL, shown as UTF-8.
+const TEXT: (u8, u8) = (2, 35);
+
+/// Marks that wait for their time, the last first.
+pub(super) struct Marks(Vec<(FileTime, String)>);
+
+impl Marks {
+    pub(super) fn new(typed: &[(Moment, String)], start: FileTime) -> Self {
+        let mut marks: Vec<_> = typed.iter().map(|(at, text)| (at.after(start), text.clone())).collect();
+        marks.sort_by_key(|(time, _)| *time);
+        marks.reverse();
+        Self(marks)
+    }
+
+    /// Writes the marks that come before an event of this time.
+    #[inline]
+    pub(super) fn put_before(&mut self, time: FileTime, output: &mut Output) -> Result<()> {
+        while let Some((at, text)) = self.0.pop_if(|(at, _)| *at < time) {
+            put(at, &text, output)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the marks behind the last event.
+    pub(super) fn put_rest(&mut self, output: &mut Output) -> Result<()> {
+        while let Some((at, text)) = self.0.pop() {
+            put(at, &text, output)?;
+        }
+        Ok(())
+    }
+}
+
+fn put(time: FileTime, text: &str, output: &mut Output) -> Result<()> {
+    let (mut traits, mut metadata) = (TraitsBuilder::new(PROVIDER), MetadataBuilder::new("Mark", 0));
+    let items = [
+        Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
+        Item {
+            kind: ExtType::EVENT_SCHEMA_TL,
+            data: metadata.add_field("text", TEXT.0, TEXT.1, 0).finish()?,
+        },
+    ];
+    let header = EventHeader {
+        provider: Guid::from_provider_name(PROVIDER),
+        process_id: std::process::id(),
+        descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, ..EventDescriptor::default() },
+        items: &items,
+        ..EventHeader::default()
+    };
+    let (mut payload, mut record) = (Vec::new(), Vec::new());
+    payload.put_ansi_z(text);
+    header.encode(&payload, &mut record)?;
+    let mut mark = TraceEvent::from_record(0, 0, &record)?;
+    mark.set_time(time)?;
+    Ok(output.inject(&mark)?)
+}

@@ -1,0 +1,276 @@
+//! Relogging: one file of others, and nothing lost on the way.
+
+use serde_json::Value;
+use traceweir_format::etl::Summary;
+use traceweir_format::time::FileTime;
+
+use super::{dump, five, five_events, five_with, fixture, folder, names, store, text};
+use crate::golden::{Maker, finish, session, start_time};
+use crate::util::{eventually, sample, weir, weir_command};
+
+/// The events of a file but the log-file header.
+fn events(path: &std::path::Path) -> Vec<Value> {
+    dump(path, &[]).json().into_iter().skip(1).collect()
+}
+
+fn entries(folder: &tempfile::TempDir) -> Vec<String> {
+    let mut names: Vec<String> =
+        folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_sound_fixture_is_relogged_to_a_sound_file_with_the_same_events() {
+    let folder = folder();
+    for name in ["compressed", "eventsource", "kernel", "manifest", "merged", "narrow", "tracelogging", "wpp"]
+    {
+        for flag in ["--compress", "--decompress"] {
+            let (input, out) = (fixture(name), folder.path().join("out.etl"));
+            let run = weir(["relog", text(&input), "-o", text(&out), "--force", flag]).expect(0);
+            assert!(run.stdout.is_empty(), "words go to standard error");
+            let check = weir(["check", text(&out)]).expect(0);
+            assert!(check.stderr.contains(": sound: "), "{name} {flag}: {}", check.stderr);
+            assert_eq!(events(&out), events(&input), "{name} {flag}");
+        }
+    }
+    assert_eq!(entries(&folder), ["out.etl"]);
+}
+
+#[test]
+fn real_traces_are_relogged_whole() {
+    for name in [
+        "AMSITrace.etl",
+        "SelfDescribingSingleEvent.etl",
+        "ShutdownPerfDiagLogger.etl",
+        "WindowsUpdate.20251008.etl",
+        "gcevents.etl",
+    ] {
+        let Some(input) = sample(name) else { return };
+        let folder = folder();
+        let out = folder.path().join("out.etl");
+        weir(["relog", text(&input), "-o", text(&out)]);
+        let check = weir(["check", text(&out)]);
+        assert!(check.stderr.contains(": sound: "), "{name}: {}", check.stderr);
+        let text_of = |path| {
+            let lines = finish(&mut weir_command(["dump", text(path)])).text();
+            lines.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(text_of(&out) == text_of(&input), "{name} reads the same");
+    }
+}
+
+#[test]
+fn a_crashed_file_becomes_a_sound_one_and_the_damage_is_told() {
+    let folder = folder();
+    let (input, out) = (fixture("crashed"), folder.path().join("out.etl"));
+    let run = weir(["relog", text(&input), "-o", text(&out)]).expect(3);
+    assert!(run.stderr.contains("57 events in 5 buffers"), "{}", run.stderr);
+    assert!(run.stderr.contains("warning:"), "{}", run.stderr);
+    weir(["check", text(&out)]).expect(0);
+    assert_eq!(events(&out), events(&input));
+}
+
+#[test]
+fn filters_choose_as_they_do_for_dump() {
+    let folder = folder();
+    let input = store(&folder, "five.etl", &five_events());
+    let cases: [&[&str]; 13] = [
+        &["--provider", "shop.a"],
+        &["--provider", "Shop.*", "--event", "Alpha"],
+        &["--level", "warning"],
+        &["--keyword", "0x3"],
+        &["--pid", "20"],
+        &["--tid", "12", "--tid", "31"],
+        &["--cpu", "1"],
+        &["--from", "150us", "--to", "400us"],
+        &["--from", "2024-05-01T10:00:00.0003"],
+        &["--head", "2"],
+        &["--grep", "CRÈME"],
+        &["--grep", "no such text"],
+        &["--event", "Delta", "--level", "1"],
+    ];
+    for filters in cases {
+        let out = folder.path().join("out.etl");
+        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force", "--bare"];
+        relog.extend(filters);
+        weir(&relog).expect(0);
+        // The header is an event too, for dump.
+        let wanted: Vec<_> = match filters {
+            ["--head", _] => names(&input, &["--head", "3"]).into_iter().skip(1).collect(),
+            _ => names(&input, filters).into_iter().filter(|name| name != "EventTrace/Header").collect(),
+        };
+        let found: Vec<_> = names(&out, &[]).into_iter().skip(1).collect();
+        assert_eq!(found, wanted, "{filters:?}");
+        weir(["check", text(&out)]).expect(0);
+    }
+}
+
+#[test]
+fn providers_are_left_out_by_name_and_by_guid() {
+    let folder = folder();
+    let input = store(&folder, "five.etl", &five_events());
+    let guid = events(&input)[0]["guid"].as_str().unwrap().to_owned();
+    for (dropped, wanted) in [
+        (vec!["shop.b"], vec!["Alpha", "Beta", "Delta"]),
+        (vec![guid.as_str(), "Shop.C"], vec!["Alpha", "Gamma"]),
+        (vec!["*"], vec![]),
+    ] {
+        let out = folder.path().join("out.etl");
+        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force"];
+        dropped.iter().for_each(|name| relog.extend(["--drop", name]));
+        let run = weir(&relog).expect(0);
+        assert!(run.stderr.contains("left out"), "{}", run.stderr);
+        assert_eq!(names(&out, &[])[1..], wanted, "{dropped:?}");
+    }
+}
+
+#[test]
+fn what_others_are_read_by_stays_unless_bare() {
+    let folder = folder();
+    let (input, out) = (fixture("eventsource"), folder.path().join("out.etl"));
+    let all = events(&input);
+    let manifests = all.iter().filter(|e| e["id"] == 0xFFFE).count();
+    assert!(manifests > 0 && manifests < all.len());
+    let count = |arguments: &[&str]| {
+        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force", "--provider", "none.such"];
+        relog.extend(arguments);
+        weir(&relog).expect(0);
+        events(&out).len()
+    };
+    assert_eq!((count(&[]), count(&["--bare"])), (manifests, 0));
+}
+
+#[test]
+fn several_files_become_one_with_one_clock_and_all_losses() {
+    let folder = folder();
+    let lossy = |mut maker: Maker, events_lost| {
+        five(&mut maker);
+        let end_time = FileTime(start_time().0 + 99_999);
+        maker.finish_with(Summary { end_time, events_lost, buffers_lost: 1 })
+    };
+    let first = store(&folder, "first.etl", &lossy(Maker::new(session("first")), 3));
+    let mut options = session("second");
+    options.perf_freq = 20_000_000;
+    options.start_time = FileTime(start_time().0 + 1250);
+    let second = store(&folder, "second.etl", &lossy(Maker::new(options), 4));
+    let out = folder.path().join("out.etl");
+    weir(["relog", text(&second), text(&first), "-o", text(&out)]).expect(4);
+    let merged = dump(&out, &[]).expect(4).json();
+    let fields = &merged[0]["fields"];
+    assert_eq!((fields["EventsLost"].as_u64(), fields["BuffersLost"].as_u64()), (Some(7), Some(2)));
+    let seen = |events: &[Value]| -> Vec<(String, String, u64, u64)> {
+        let of = |e: &Value| {
+            let word = |key: &str| e[key].as_str().unwrap().to_owned();
+            (word("time"), word("event"), e["pid"].as_u64().unwrap(), e["cpu"].as_u64().unwrap())
+        };
+        events.iter().filter(|e| e["event"] != "EventTrace/Header").map(of).collect()
+    };
+    let before = weir(["dump", "--format", "jsonl", text(&first), text(&second)]).expect(4).json();
+    assert_eq!(seen(&merged), seen(&before));
+    assert!(weir(["check", text(&out)]).stderr.contains(": sound: "));
+}
+
+#[test]
+fn nothing_is_replaced_unasked_and_an_input_never() {
+    let folder = folder();
+    let bytes = five_events();
+    let input = store(&folder, "in.etl", &bytes);
+    let there = store(&folder, "precious.etl", b"precious");
+    let run = weir(["relog", text(&input), "-o", text(&there)]).expect(1);
+    assert!(run.stderr.contains("--force"), "{}", run.stderr);
+    assert_eq!(std::fs::read(&there).unwrap(), b"precious");
+    let soft = folder.path().join("soft.etl");
+    std::os::unix::fs::symlink(&input, &soft).unwrap();
+    for out in [&input, &soft] {
+        let run = weir(["relog", text(&input), "-o", text(out), "--force"]).expect(1);
+        assert!(run.stderr.contains("is an input"), "{}", run.stderr);
+        assert!(run.stderr.contains("32 ERROR_SHARING_VIOLATION"), "{}", run.stderr);
+    }
+    assert_eq!(std::fs::read(&input).unwrap(), bytes);
+    weir(["relog", text(&input), "-o", text(&there), "--force"]).expect(0);
+    assert_eq!(events(&there), events(&input));
+    assert_eq!(entries(&folder), ["in.etl", "precious.etl", "soft.etl"]);
+}
+
+#[test]
+fn what_fails_leaves_nothing_behind() {
+    let folder = folder();
+    let junk = store(&folder, "junk.etl", b"this is no trace");
+    let out = folder.path().join("out.etl");
+    weir(["relog", text(&junk), "-o", text(&out)]).expect(1);
+    let good = store(&folder, "good.etl", &five_events());
+    let run = weir(["relog", text(&good), "-o", text(&folder.path().join("none/out.etl"))]).expect(1);
+    assert!(run.stderr.contains("3 ERROR_PATH_NOT_FOUND"), "{}", run.stderr);
+    let run = weir(["relog", text(&good), "-o", "/dev/null", "--force"]).expect(1);
+    assert!(run.stderr.contains("no plain file"), "{}", run.stderr);
+    weir(["relog", text(&good)]).expect(2);
+    weir(["relog", text(&good), "-o", text(&out), "--compress", "--decompress"]).expect(2);
+    assert_eq!(entries(&folder), ["good.etl", "junk.etl"]);
+}
+
+#[test]
+fn a_cut_has_the_start_and_the_end_of_what_is_left() {
+    let folder = folder();
+    let input = store(&folder, "five.etl", &five_with(session("five")));
+    let out = folder.path().join("out.etl");
+    weir(["relog", text(&input), "-o", text(&out), "--to", "300us"]).expect(0);
+    let header = &dump(&out, &["--head", "1"]).expect(0).json()[0];
+    assert_eq!(header["fields"]["EndTime"], "2024-05-01T10:00:00.0003000Z");
+    assert_eq!(header["fields"]["BuffersWritten"], 3);
+}
+
+#[test]
+fn marks_stand_where_their_time_is() {
+    let folder = folder();
+    let input = store(&folder, "five.etl", &five_events());
+    let out = folder.path().join("out.etl");
+    let mut relog = vec!["relog", text(&input), "-o", text(&out)];
+    relog.extend(["--mark", "9s=the end, über", "--mark", "250us=2=two"]);
+    weir(&relog).expect(0);
+    assert_eq!(names(&out, &[])[1..], ["Alpha", "Beta", "Mark", "Alpha", "Gamma", "Delta", "Mark"]);
+    let marks = dump(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
+    let told: Vec<_> =
+        marks.iter().map(|m| (m["time"].as_str().unwrap(), m["fields"]["text"].as_str())).collect();
+    let wanted = [
+        ("2024-05-01T10:00:00.0002500Z", Some("2=two")),
+        ("2024-05-01T10:00:09.0000000Z", Some("the end, über")),
+    ];
+    assert_eq!(told, wanted);
+    assert!(weir(["check", text(&out)]).expect(0).stderr.contains(": sound: "));
+    for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
+        weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", wrong]).expect(2);
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_behind() {
+    let folder = folder();
+    let input = store(&folder, "in.etl", &five_events());
+    let out = folder.path().join("out.etl");
+    // A limit on the size of files stands for a disk; ignored signals stay ignored in the program.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), text(&input), text(&out)]);
+    let run = finish(&mut shell).expect(1);
+    assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
+    assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
+    assert!(run.stderr.contains("make room"), "{}", run.stderr);
+    assert_eq!(entries(&folder), ["in.etl"]);
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let folder = folder();
+    let mut maker = Maker::new(session("many"));
+    (0..20_000).for_each(|_| five(&mut maker));
+    let input = store(&folder, "in.etl", &maker.finish());
+    let out = folder.path().join("out.etl");
+    let mut command = weir_command(["relog", text(&input), "-o", text(&out), "--grep", "no such text"]);
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    eventually("the output to be begun", || (entries(&folder).len() > 1).then_some(()));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(entries(&folder), ["in.etl"]);
+}
