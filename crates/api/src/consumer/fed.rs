@@ -9,7 +9,7 @@
 //! 2. Buffers of a processor come in the order in which the session filled them.
 //! 3. Nothing is held back for what may still come: who feeds may wait for its buffers before it brings the next ones. So events are in time order
 //!    among the buffers that are there together, and within each processor.
-//! 4. What a buffer is lent as is dropped once it is not needed any more, whatever happens to it.
+//! 4. Each buffer that was taken is given back, whatever happens to it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -32,8 +32,30 @@ use crate::error::{Error, Result};
 /// Buffers that are merged together: so many are in memory a second time.
 const BATCH: usize = 64;
 
-/// A buffer until it is not needed any more, which is when this is dropped.
-type Lent = Box<dyn AsRef<[u8]> + Send>;
+/// A buffer that a program lends until it is given back.
+pub trait Lent: Send {
+    /// All of it, from its header on.
+    fn bytes(&self) -> &[u8];
+
+    /// It is not needed any more.
+    fn give_back(self: Box<Self>) {}
+}
+
+impl Lent for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Buffers that are given back when they go out of sight.
+#[derive(Default)]
+struct Batch(VecDeque<Box<dyn Lent>>);
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|lent| lent.give_back());
+    }
+}
 
 /// What the first buffer says.
 #[derive(Debug)]
@@ -55,7 +77,7 @@ pub(super) struct Feed {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Lent>,
+    waiting: Batch,
     /// The sequence number of each processor's last buffer.
     sequence: BTreeMap<u16, i64>,
     /// Nobody takes buffers any more.
@@ -89,16 +111,16 @@ impl Feed {
     }
 
     /// The next buffers; the first one alone.
-    fn take(&self, most: usize) -> Vec<Lent> {
+    fn take(&self, most: usize) -> Batch {
         // Before the queue is looked at: what comes later rings again.
         let _ = rustix::io::read(&self.signal, &mut [0; 8]);
         let mut state = self.state();
-        let count = state.waiting.len().min(most);
-        let batch = state.waiting.drain(..count).collect();
-        if !state.waiting.is_empty() {
+        let count = state.waiting.0.len().min(most);
+        let batch = state.waiting.0.drain(..count).collect();
+        if !state.waiting.0.is_empty() {
             self.ring();
         }
-        batch
+        Batch(batch)
     }
 
     fn ring(&self) {
@@ -118,25 +140,25 @@ impl Feeder {
         Self { feed }
     }
 
-    /// Gives a buffer to be processed; it is dropped when it is not needed any more.
+    /// Lends a buffer to be processed. One that is refused is not given back but dropped.
     ///
     /// Statuses: `ERROR_INVALID_PARAMETER` for what is no buffer, a first one without the log-file header, or one that is older than its
     /// predecessor; `ERROR_INVALID_HANDLE` once processing has ended.
-    pub fn add(&self, buffer: Box<dyn AsRef<[u8]> + Send>) -> Result<()> {
-        let header = (*buffer).as_ref().first_chunk().map(BufferHeader::parse);
+    pub fn add(&self, buffer: Box<dyn Lent>) -> Result<()> {
+        let header = buffer.bytes().first_chunk().map(BufferHeader::parse);
         let header = header.ok_or_else(|| wrong("these are fewer bytes than a buffer's header has"))?;
         let mut state = self.feed.state();
         if state.is_over {
             return Err(Error::refused(Status::ERROR_INVALID_HANDLE, "the processing of this stream has ended"));
         }
         if self.feed.head.get().is_none() {
-            let head = understand((*buffer).as_ref())?;
+            let head = understand(buffer.bytes())?;
             let _ = self.feed.head.set(head);
         } else {
-            check(&header, (*buffer).as_ref().len(), &state)?;
+            check(&header, buffer.bytes().len(), &state)?;
         }
         state.sequence.insert(header.processor_index, header.sequence_number);
-        state.waiting.push_back(buffer);
+        state.waiting.0.push_back(buffer);
         self.feed.ring();
         Ok(())
     }
@@ -198,10 +220,10 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> 
     loop {
         let is_ending = gate.is_ending();
         let batch = feed.take(if turns.begun { BATCH } else { 1 });
-        if gate.is_closed() || batch.is_empty() && is_ending {
+        if gate.is_closed() || batch.0.is_empty() && is_ending {
             return Ok(());
         }
-        if batch.is_empty() {
+        if batch.0.is_empty() {
             wait(feed, gate)?;
             continue;
         }
@@ -239,15 +261,15 @@ struct Turns {
 impl Turns {
     fn deliver<H: Handler>(
         &mut self,
-        batch: Vec<Lent>,
+        batch: Batch,
         head: &Head,
         gate: &Gate,
         handler: &mut H,
     ) -> ControlFlow<()> {
         let interest = handler.interest(0);
-        for lent in &batch {
+        for lent in &batch.0 {
             let mut bytes = Vec::new();
-            let unpacked = unpack((**lent).as_ref(), &mut bytes).ok();
+            let unpacked = unpack(lent.bytes(), &mut bytes).ok();
             if !interest.has_events() {
                 self.ended.push(bytes);
                 self.tell_ends(true, gate, handler)?;
