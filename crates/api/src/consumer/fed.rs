@@ -149,7 +149,10 @@ impl Feeder {
         let header = header.ok_or_else(|| wrong("these are fewer bytes than a buffer's header has"))?;
         let mut state = self.feed.state();
         if state.is_over {
-            return Err(Error::refused(Status::ERROR_INVALID_HANDLE, "the processing of this stream has ended"));
+            return Err(Error::refused(
+                Status::ERROR_INVALID_HANDLE,
+                "the processing of this stream has ended",
+            ));
         }
         if self.feed.head.get().is_none() {
             let head = understand(buffer.bytes())?;
@@ -239,8 +242,7 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> 
 }
 
 fn wait(feed: &Feed, gate: &Gate) -> Result<()> {
-    let mut both =
-        [gate.signal(), feed.signal.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let mut both = [gate.signal(), feed.signal.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     match rustix::event::poll(&mut both, None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(traceweir_transport::Error::system("poll", e).into()),

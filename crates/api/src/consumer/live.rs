@@ -31,8 +31,8 @@ use traceweir_transport::live::{ConsumerEnds, Next, QueueReader};
 use traceweir_transport::message::{Message, Properties, Role, SessionRef};
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::handler::Interest;
 use super::Lost;
+use super::handler::Interest;
 use super::now::Now;
 use super::stream::{Held, Stream};
 use crate::controller::{Link, first_of, not_running, unexpected};

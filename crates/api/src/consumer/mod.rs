@@ -63,8 +63,8 @@ pub use close::Closer;
 use close::Gate;
 use fed::Feed;
 pub use fed::{Feeder, Lent};
-use handler::{Each, Within};
 pub use handler::{Buffer, Handler, Interest, Loss, Window};
+use handler::{Each, Within};
 use live::Live;
 
 /// The most traces that are processed together.
@@ -241,7 +241,10 @@ pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>
 /// two streams of buffers; `ERROR_INVALID_TIME` for a window that ends before it begins.
 pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H) -> Result<()> {
     if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
-        return Err(Error::refused(Status::ERROR_INVALID_TIME, "the time to end at is before the time to start at"));
+        return Err(Error::refused(
+            Status::ERROR_INVALID_TIME,
+            "the time to end at is before the time to start at",
+        ));
     }
     if *window == Window::default() {
         deliver_all(traces, handler)

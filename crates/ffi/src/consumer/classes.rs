@@ -62,7 +62,11 @@ pub unsafe extern "C" fn RemoveTraceCallback(class: *const Guid) -> u32 {
         // SAFETY: by the contract.
         let Some(class) = (unsafe { ptr::copied(class) }) else { return Status::ERROR_INVALID_PARAMETER };
         change(|classes| {
-            if classes.remove(&class).is_some() { Status::ERROR_SUCCESS } else { Status::ERROR_WMI_GUID_NOT_FOUND }
+            if classes.remove(&class).is_some() {
+                Status::ERROR_SUCCESS
+            } else {
+                Status::ERROR_WMI_GUID_NOT_FOUND
+            }
         })
     })
 }

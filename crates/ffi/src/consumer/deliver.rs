@@ -69,12 +69,7 @@ pub(super) struct Consumer {
 unsafe impl Send for Consumer {}
 
 impl Consumer {
-    pub(super) fn new(
-        on_event: OnEvent,
-        on_buffer: OnBuffer,
-        is_raw: bool,
-        context: *mut c_void,
-    ) -> Self {
+    pub(super) fn new(on_event: OnEvent, on_buffer: OnBuffer, is_raw: bool, context: *mut c_void) -> Self {
         Self {
             handle: 0,
             is_raw,
@@ -120,7 +115,8 @@ impl Consumer {
         ];
         for (_, kind) in kinds.into_iter().filter(|(happened, _)| *happened) {
             let mut bytes = Vec::new();
-            let header = ClassicHeader { class: class::LOST_EVENT, opcode: kind, time: loss.raw, ..lost_header() };
+            let header =
+                ClassicHeader { class: class::LOST_EVENT, opcode: kind, time: loss.raw, ..lost_header() };
             if header.encode(&[], &mut bytes).is_ok()
                 && let Ok(record) = Record::parse(&bytes, 0)
             {
@@ -151,7 +147,12 @@ impl Consumer {
         }
     }
 
-    fn call_with_bytes(&mut self, buffer: &Buffer<'_>, function: BufferCallback, context: *mut c_void) -> bool {
+    fn call_with_bytes(
+        &mut self,
+        buffer: &Buffer<'_>,
+        function: BufferCallback,
+        context: *mut c_void,
+    ) -> bool {
         if buffer.copy_to(&mut self.bytes).is_err() {
             // Its events were delivered as far as they could be read; of a file that changes meanwhile nothing more is known.
             return true;

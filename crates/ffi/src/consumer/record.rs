@@ -211,8 +211,7 @@ impl Assembler {
             self.items.iter_mut().take(before).for_each(|item| item.linkage = 1);
         }
         self.record.extended_data_count = count;
-        self.record.extended_data =
-            if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
+        self.record.extended_data = if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
     }
 
     /// The event as EVENT_TRACE; it holds until the next one.

@@ -18,6 +18,7 @@ const HEADERS: [&str; 11] = [
     "winmeta.h",
     "evntprov.h",
     "evntrace.h",
+    "evntcons.h",
     "TraceLoggingProvider.h",
     "TraceLoggingActivity.h",
 ];
@@ -26,7 +27,7 @@ const HEADERS: [&str; 11] = [
 fn sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let headers = if language.extension == C.extension { &HEADERS[..10] } else { &HEADERS[..] };
+    let headers = if language.extension == C.extension { &HEADERS[..11] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
     for turn in 0..headers.len() {
         let mut names = headers.to_vec();
