@@ -8,7 +8,7 @@ use traceweir::Status;
 use crate::support::{C, CPP, Language, STRICT, expect_success, here, skip};
 
 /// Those that a source includes; the last is for C++ alone.
-const HEADERS: [&str; 11] = [
+const HEADERS: [&str; 12] = [
     "windows.h",
     "Windows.h",
     "guiddef.h",
