@@ -152,7 +152,7 @@ impl Assembler {
                 header.flags |= EVENT_HEADER_FLAG_DECODE_GUID;
             }
             *to = extended(item.kind, item.data);
-            count += 1;
+            count = u16::saturating_add(count, 1);
         }
         if header.flags & EVENT_HEADER_FLAG_STRING_ONLY == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
