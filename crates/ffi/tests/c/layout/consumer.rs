@@ -132,9 +132,12 @@ fn logfile(out: &mut String, name: &str) {
     }
 }
 
+/// A structure that only C has: name, size, alignment, members with their offsets.
+type Published = (&'static str, usize, usize, &'static [(&'static str, usize)]);
+
 /// As published.
 #[rustfmt::skip]
-const MEMBERS: &[(&str, usize, usize, &[(&str, usize)])] = &[
+const MEMBERS: &[Published] = &[
     ("PROCESSTRACE_HANDLE", 8, 8, &[]),
     ("ETW_PROCESS_HANDLE_INFO_TYPE", 4, 4, &[]),
     ("ETW_PROCESS_TRACE_MODES", 4, 4, &[]),
