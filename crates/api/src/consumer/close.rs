@@ -26,7 +26,7 @@ use rustix::event::EventfdFlags;
 use crate::error::Result;
 
 thread_local! {
-    /// Whether this thread is inside a callback.
+    /// Whether this thread delivers to callbacks.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -86,8 +86,8 @@ impl Gate {
     }
 }
 
-/// Runs a callback in the knowledge that it is one.
-#[inline]
+/// Runs what calls callbacks, and nothing else that closes, in the knowledge that it does: once for all of them, as a look at a thread's own memory
+/// is a call in a shared library.
 pub(super) fn inside<T>(callback: impl FnOnce() -> T) -> T {
     struct Leave(bool);
     impl Drop for Leave {

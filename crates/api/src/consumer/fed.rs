@@ -24,7 +24,7 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::Clock;
 
-use super::close::{Gate, inside};
+use super::close::Gate;
 use super::stream::{Front, Held, Stream};
 use super::{Buffer, Event, Handler, Loss, Lost};
 use crate::error::{Error, Result};
@@ -318,7 +318,7 @@ impl Turns {
                 && !gate.is_closed()
                 && let Some(buffer) = Buffer::here(0, &bytes)
             {
-                inside(|| handler.buffer(buffer))?;
+                handler.buffer(buffer)?;
             }
         }
         ControlFlow::Continue(())
@@ -330,11 +330,9 @@ fn tell<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &mut H) -> 
     match stream.front() {
         Some(Front::Record(record)) => {
             let time = clock.file_time(record.time());
-            inside(|| handler.event(Event { record: &record, time, trace: 0, clock }))
+            handler.event(Event { record: &record, time, trace: 0, clock })
         }
-        Some(Front::Lost(lost)) => {
-            inside(|| handler.lost(Loss { lost, trace: 0, raw, time: clock.file_time(raw) }))
-        }
+        Some(Front::Lost(lost)) => handler.lost(Loss { lost, trace: 0, raw, time: clock.file_time(raw) }),
         None => ControlFlow::Continue(()),
     }
 }

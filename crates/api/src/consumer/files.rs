@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use traceweir_format::etl::{Events, Trace};
 use traceweir_format::time::FileTime;
 
-use super::close::{Gate, inside};
+use super::close::Gate;
 use super::{Buffer, Event, Handler, logger_of};
 use crate::error::Result;
 
@@ -68,7 +68,7 @@ fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<
         };
         let clock = trace.clock();
         let event = Event { record: &record, time: clock.file_time(record.time()), trace: index, clock };
-        if inside(|| handler.event(event)).is_break() {
+        if handler.event(event).is_break() {
             break;
         }
     }
@@ -82,7 +82,7 @@ fn tell_ends<H: Handler>(index: usize, stream: &mut Stream<'_>, handler: &mut H)
     while stream.events.has_end() && !stream.gate.is_left() {
         let Some(end) = stream.events.next_end() else { break };
         let buffer = Buffer::in_file(index, stream.trace, end)?;
-        if inside(|| handler.buffer(buffer)).is_break() {
+        if handler.buffer(buffer).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }
@@ -102,7 +102,7 @@ fn buffers<H: Handler>(
             break;
         }
         let buffer = Buffer::in_file(index, trace, at)?;
-        if inside(|| handler.buffer(buffer)).is_break() {
+        if handler.buffer(buffer).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

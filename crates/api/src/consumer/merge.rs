@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::time::FileTime;
 
-use super::close::{Gate, inside};
+use super::close::Gate;
 use super::live::{End, Live};
 use super::stream::Front;
 use super::{Buffer, Event, Handler, Loss};
@@ -86,13 +86,13 @@ impl Merge {
                     break;
                 }
                 let time = clock.file_time(record.time());
-                inside(|| handler.event(Event { record: &record, time, trace, clock }))?;
+                handler.event(Event { record: &record, time, trace, clock })?;
             }
             if interest.has_buffers()
                 && !gate.is_closed()
                 && let Some(buffer) = Buffer::here(trace, live.head_bytes())
             {
-                inside(|| handler.buffer(buffer))?;
+                handler.buffer(buffer)?;
             }
         }
         ControlFlow::Continue(())
@@ -165,7 +165,7 @@ impl Merge {
             && let Some(bytes) = live.take_finished()
         {
             if let Some(buffer) = Buffer::here(trace, &bytes) {
-                inside(|| handler.buffer(buffer))?;
+                handler.buffer(buffer)?;
             }
             live.give_back(bytes);
         }
@@ -182,11 +182,11 @@ impl Merge {
         let flow = match live.stream(stream).and_then(|s| s.front()) {
             Some(Front::Lost(lost)) => {
                 let loss = Loss { lost, trace, raw: turn.raw, time: turn.time };
-                inside(|| handler.lost(loss))
+                handler.lost(loss)
             }
             Some(Front::Record(record)) => {
                 let time = clock.file_time(record.time());
-                inside(|| handler.event(Event { record: &record, time, trace, clock }))
+                handler.event(Event { record: &record, time, trace, clock })
             }
             None => ControlFlow::Continue(()),
         };

@@ -60,7 +60,7 @@ use traceweir_transport::runtime::{RuntimeDir, Scope};
 use crate::controller::folders;
 use crate::error::{Error, Result};
 pub use close::Closer;
-use close::Gate;
+use close::{Gate, inside};
 use fed::Feed;
 pub use fed::{Feeder, Lent};
 pub use handler::{Buffer, Handler, Interest, Loss, Window};
@@ -246,11 +246,14 @@ pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H)
             "the time to end at is before the time to start at",
         ));
     }
-    if *window == Window::default() {
-        deliver_all(traces, handler)
-    } else {
-        deliver_all(traces, &mut Within::new(handler, window))
-    }
+    // All that this thread calls from here on is the handler: it may close, but not wait for itself.
+    inside(|| {
+        if *window == Window::default() {
+            deliver_all(traces, handler)
+        } else {
+            deliver_all(traces, &mut Within::new(handler, window))
+        }
+    })
 }
 
 fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
