@@ -1,23 +1,23 @@
 //! A consumer in C beside the Rust reader: the same file, every event handed to a callback that only counts.
 //!
 //! ```text
-//!   trace.etl ─┬─ Trace::events, next, next …                              this program, `count`
+//!   trace.etl ─┬─ consumer::process, a Record for each event               this program, `count`
 //!              └─ OpenTrace, ProcessTrace, an EVENT_RECORD for each event  peers/consumer.c with libtraceweir.so      consumer_c_vs_rust
 //! ```
 //!
-//! The Rust side does what C's callback is given too: it takes the wall time of each event. Neither looks into payloads.
+//! Both callbacks get the whole event, and neither looks into it; that the Rust one could is what keeps the compiler from leaving out what nobody asks for.
 
-use std::fs::File;
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use traceweir_format::etl::Trace;
+use traceweir::consumer::{Item, Trace, process};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::peer::this_program;
-use crate::process::{self, failed};
+use crate::process::{failed, run};
 use crate::write::native;
 use crate::write::program::Program;
 
@@ -48,7 +48,7 @@ pub(crate) fn run_ours(trace: &Path) -> Result<(Duration, u64)> {
 }
 
 fn timed(command: &mut Command) -> Result<(Duration, u64)> {
-    let ended = process::run(command, Stdio::piped())?;
+    let ended = run(command, Stdio::piped())?;
     match ended.stdout.trim().parse() {
         Ok(events) if ended.success => Ok((ended.time, events)),
         _ => Err(failed(command, ended.stderr)),
@@ -57,13 +57,14 @@ fn timed(command: &mut Command) -> Result<(Duration, u64)> {
 
 /// Prints how many events a file has.
 pub(crate) fn count(path: &Path) -> Result<()> {
-    let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
-    let mut events = trace.events();
     let mut count = 0_u64;
-    while let Some(record) = events.next()? {
-        black_box(trace.clock().file_time(record.time()));
-        count += 1;
-    }
+    process(vec![Trace::open_file(path)?], |item| {
+        if let Item::Event(event) = item {
+            count += 1;
+            black_box(&event);
+        }
+        ControlFlow::Continue(())
+    })?;
     println!("{count}");
     Ok(())
 }
