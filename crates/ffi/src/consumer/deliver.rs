@@ -85,6 +85,7 @@ impl Consumer {
         }
     }
 
+    #[inline(always)]
     fn call(&mut self, record: &Record<'_>, stamp: i64) {
         if classes::are_any() && is_classic(record) {
             self.call_class(record, stamp);

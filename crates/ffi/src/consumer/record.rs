@@ -101,7 +101,7 @@ impl Assembler {
     }
 
     /// The event as EVENT_RECORD; it holds until the next one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
         if record.family() == Family::Event {
             self.of_event(record);
@@ -133,7 +133,7 @@ impl Assembler {
     }
 
     /// An EVENT has the structure's own header in the file.
-    #[inline]
+    #[inline(always)]
     fn of_event(&mut self, record: &Record<'_>) {
         let bytes = record.bytes();
         if let Some(head) = bytes.first_chunk::<{ size_of::<EventHeader>() }>() {
@@ -164,6 +164,7 @@ impl Assembler {
     }
 
     /// Kernel events, classic ones and messages.
+    #[inline(never)]
     fn of_other(&mut self, record: &Record<'_>) {
         let (kernel_time, user_time) = record.cpu_times().unwrap_or((0, 0));
         let (flags, event_property) = match record.family() {
@@ -207,8 +208,9 @@ impl Assembler {
 
     #[inline]
     fn set_items(&mut self, count: u16) {
-        if let Some(before) = usize::from(count).checked_sub(1) {
-            self.items.iter_mut().take(before).for_each(|item| item.linkage = 1);
+        // All but the last are followed by another.
+        if let Some(last) = usize::from(count).checked_sub(1).and_then(|at| self.items.get_mut(at)) {
+            last.linkage = 0;
         }
         self.record.extended_data_count = count;
         self.record.extended_data = if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
@@ -269,7 +271,7 @@ impl Assembler {
 fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     let data_ptr = data.as_ptr().expose_provenance() as u64;
     // Items have 16 bits of size.
-    ExtendedDataItem { ext_type: kind.0, data_size: data.len() as u16, data_ptr, ..NO_ITEM }
+    ExtendedDataItem { reserved1: 0, ext_type: kind.0, linkage: 1, data_size: data.len() as u16, data_ptr }
 }
 
 /// Callbacks get what they may not write as if they might, as published.
