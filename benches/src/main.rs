@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod consume;
+mod consumer;
 mod ctf;
 mod error;
 mod etl;
@@ -67,6 +68,12 @@ enum Command {
         /// The trace.
         file: PathBuf,
     },
+    /// Counts the events of a file. What `read` times beside a consumer in C.
+    #[command(hide = true)]
+    Count {
+        /// The trace.
+        file: PathBuf,
+    },
     /// Prints every event of a file as text. What `read` times where `weir` is not found.
     #[command(hide = true)]
     Print {
@@ -115,6 +122,7 @@ fn main() -> ExitCode {
         Command::Presence(arguments) => presence::run(&arguments),
         Command::Make { folder, events } => read::make(&folder, events).map(drop),
         Command::Decode { file } => consume::decode_and_report(&file),
+        Command::Count { file } => consumer::count(&file),
         Command::Print { file } => consume::print(&file),
         Command::Ours { who, file, load } => write::ours::run_round(&file, &who, &load),
         Command::Disabled { site, passes } => write::disabled::run_loop(site, passes),

@@ -3,6 +3,7 @@
 //! ```text
 //!   the same events ─┬─ .etl ──▶ decode every field     ⟷  babeltrace2, dummy sink     decode_vs_babeltrace_dummy
 //!                    │      └──▶ the same, in bytes     ⟷  memcpy of 128 MiB           decode_vs_memcpy
+//!                    │      └──▶ count from C           ⟷  the same from Rust          consumer_c_vs_rust
 //!                    │      └──▶ weir dump, text        ⟷  babeltrace2, text           text_vs_babeltrace_text
 //!                    └─ CTF                                4 GiB, peak resident        read_memory
 //! ```
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::consume::Tally;
+use crate::consumer::{self, Consumer};
 use crate::error::{Error, Result};
 use crate::etl::{self, Made, Shape};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
@@ -65,7 +67,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let machine = Machine::describe();
     let core = process::pin()?;
-    let bench = Bench { babeltrace: Babeltrace::find(), printer: Printer::find(arguments.weir.as_deref())? };
+    let root = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::tempdir_in(&root).map_err(Error::file(&root))?;
+    let bench = Bench {
+        babeltrace: Babeltrace::find(),
+        printer: Printer::find(arguments.weir.as_deref())?,
+        consumer: Consumer::make(folder.path()),
+    };
     eprintln!("{}, {} cores, Linux {}; on core {core}", machine.cpu, machine.cores, machine.kernel);
     match &bench.babeltrace {
         Some(found) => eprintln!("peer: {}", found.version),
@@ -73,8 +81,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     eprintln!("text by {}", bench.printer.describe());
 
-    let root = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let folder = tempfile::tempdir_in(&root).map_err(Error::file(&root))?;
     let mut figures = bench.speed(arguments, &folder.path().join("speed"))?;
     if !arguments.no_memory {
         figures.extend(memory::measure(folder.path())?);
@@ -100,6 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 struct Bench {
     babeltrace: Option<Babeltrace>,
     printer: Printer,
+    consumer: Option<Consumer>,
 }
 
 /// The traces of one run and what they hold.
@@ -125,6 +132,7 @@ struct Measured {
     dummy: Rounds,
     text: Rounds,
     copy: Rounds,
+    consumer: Rounds,
 }
 
 impl Bench {
@@ -170,6 +178,12 @@ impl Bench {
         let (decoded, tally, _) = peer::decode(&traces.etl)?;
         let decoded = (tally == traces.expected).then_some(decoded.time);
         measured.copy.add(decoded.map(rate_of(traces.made.bytes)), Some(memory.copy_rate()?));
+        if let Some(in_c) = &self.consumer {
+            let (theirs, seen) = in_c.run(&traces.etl)?;
+            let (ours, counted) = consumer::run_ours(&traces.etl)?;
+            let same = seen == counted && counted >= traces.made.events;
+            measured.consumer.add(same.then(|| events(theirs)), same.then(|| events(ours)));
+        }
         let Some(babeltrace) = &self.babeltrace else { return Ok(()) };
         let whole = |ended: process::Ended| is_whole(&ended).then_some(ended.time);
         let dummy = whole(babeltrace.to_dummy(&traces.ctf)?);
@@ -193,6 +207,9 @@ impl Bench {
         if self.babeltrace.is_some() {
             add(&measured.dummy, "decode_vs_babeltrace_dummy", Unit::EventsPerSecond, 5.0, 10.0);
             add(&measured.text, "text_vs_babeltrace_text", Unit::EventsPerSecond, 8.0, 15.0);
+        }
+        if self.consumer.is_some() {
+            add(&measured.consumer, "consumer_c_vs_rust", Unit::EventsPerSecond, 0.8, 1.0);
         }
         add(&measured.copy, "decode_vs_memcpy", Unit::BytesPerSecond, 0.15, 0.25);
         figures

@@ -278,4 +278,6 @@ static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULON
     return status;
 }
 
+#include "traceweir/evntrace_consumer.h"
+
 #endif /* _EVNTRACE_ */

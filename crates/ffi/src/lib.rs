@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `evntprov` | providers: register, write, activity ids |
 //! | `evntrace` | classic providers and messages |
+//! | `consumer` | consumers: open, process and close traces; evntcons.h |
 //! | `last_error` | GetLastError, SetLastError |
 //! | `format_message` | status codes as text: FormatMessage, LocalFree |
 //! | `types` | structures that only C programs have |
@@ -37,6 +38,7 @@
 )]
 
 mod boundary;
+pub mod consumer;
 pub mod evntprov;
 pub mod evntrace;
 pub mod format_message;

@@ -14,6 +14,7 @@
 //!    no callback follows.
 //! 2. `close` from within a callback does not wait: the gate is held by its own caller, or by another thread that may be closing ours.
 //! 3. A callback that panics leaves the gate open.
+//! 4. `end` only says that nothing new is wanted: a live trace or a stream of buffers delivers what has come, a file ends.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +26,7 @@ use rustix::event::EventfdFlags;
 use crate::error::Result;
 
 thread_local! {
-    /// Whether this thread is inside a callback.
+    /// Whether this thread delivers to callbacks.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -33,8 +34,9 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct Gate {
     closed: AtomicBool,
+    ending: AtomicBool,
     lock: Mutex<()>,
-    /// Readable once the trace is closed.
+    /// Readable once the trace is closed or ends.
     signal: OwnedFd,
 }
 
@@ -42,13 +44,36 @@ impl Gate {
     pub(super) fn new() -> Result<Arc<Self>> {
         let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| traceweir_transport::Error::system("eventfd", e))?;
-        Ok(Arc::new(Self { closed: AtomicBool::new(false), lock: Mutex::new(()), signal }))
+        Ok(Arc::new(Self {
+            closed: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            signal,
+        }))
     }
 
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
         // Relaxed is enough: who closes takes the lock afterwards, and whoever gets it later sees the flag.
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing new is wanted.
+    #[inline]
+    pub(super) fn is_ending(&self) -> bool {
+        // Relaxed: it is looked at again and again, and what it ends is not ordered against anything.
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Whether a source that has everything at once is to be left.
+    #[inline]
+    pub(super) fn is_left(&self) -> bool {
+        self.is_closed() || self.is_ending()
+    }
+
+    fn ring(&self) {
+        // The counter is far from full; nobody reads it, so it stays readable.
+        let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
 
     pub(super) fn signal(&self) -> BorrowedFd<'_> {
@@ -61,8 +86,8 @@ impl Gate {
     }
 }
 
-/// Runs a callback in the knowledge that it is one.
-#[inline]
+/// Runs what calls callbacks, and nothing else that closes, in the knowledge that it does: once for all of them, as a look at a thread's own memory
+/// is a call in a shared library.
 pub(super) fn inside<T>(callback: impl FnOnce() -> T) -> T {
     struct Leave(bool);
     impl Drop for Leave {
@@ -87,10 +112,16 @@ impl Closer {
     /// Waits for a callback that is running, but not when called from within one.
     pub fn close(&self) {
         self.gate.closed.store(true, Ordering::Relaxed);
-        // The counter is far from full; nobody reads it, so it stays readable.
-        let _ = rustix::io::write(&self.gate.signal, &1_u64.to_ne_bytes());
+        self.gate.ring();
         if !INSIDE.get() {
             drop(self.gate.enter());
         }
+    }
+
+    /// Nothing new comes out of this trace: what a live session has delivered or a stream was given follows, a file ends where it is.
+    /// Waits for nobody.
+    pub fn end(&self) {
+        self.gate.ending.store(true, Ordering::Relaxed);
+        self.gate.ring();
     }
 }

@@ -17,7 +17,7 @@
 //!
 //! The queue's memory is another process's: whatever it holds, nothing here panics or grows beyond [`Live::cap`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ use traceweir_transport::message::{Message, Properties, Role, SessionRef};
 use traceweir_transport::runtime::RuntimeDir;
 
 use super::Lost;
+use super::handler::Interest;
 use super::now::Now;
 use super::stream::{Held, Stream};
 use crate::controller::{Link, first_of, not_running, unexpected};
@@ -88,6 +89,9 @@ pub(super) struct Live {
     anchor: Option<(Instant, i64)>,
     held_bytes: usize,
     cap: usize,
+    interest: Interest,
+    /// Buffers that came to their end, if anybody wants them; their bytes count as held.
+    finished: VecDeque<Vec<u8>>,
     lost: (u64, u64),
     /// Whether the daemon is gone.
     cut: bool,
@@ -130,6 +134,8 @@ impl Live {
             anchor: None,
             held_bytes: 0,
             cap,
+            interest: Interest::Events,
+            finished: VecDeque::new(),
             lost,
             cut: false,
             end: None,
@@ -138,6 +144,42 @@ impl Live {
 
     pub(super) fn header(&self) -> &LogFileHeader {
         &self.header
+    }
+
+    /// The number of the session.
+    pub(super) fn logger(&self) -> u16 {
+        self.head.first_chunk().map_or(0, |head| BufferHeader::parse(head).logger_id)
+    }
+
+    /// What is wanted of the session.
+    pub(super) fn set_interest(&mut self, interest: Interest) {
+        self.interest = interest;
+    }
+
+    /// The buffer with the log-file header event.
+    pub(super) fn head_bytes(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The next buffer that came to its end.
+    pub(super) fn take_finished(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.finished.pop_front()?;
+        self.held_bytes = self.held_bytes.saturating_sub(bytes.capacity());
+        Some(bytes)
+    }
+
+    /// Takes memory back for the next buffer.
+    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Nothing that comes later is wanted.
+    pub(super) fn stop_here(&mut self, mut woke: impl FnMut(usize, i64)) {
+        if self.end.is_none() {
+            self.finish(End::Stopped, &mut woke);
+        }
     }
 
     pub(super) fn clock(&self) -> &Clock {
@@ -210,8 +252,11 @@ impl Live {
         };
         let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
         self.anchor = Some((Instant::now(), newest));
-        let lost = self.loss_before(&header);
         self.held_bytes = self.held_bytes.saturating_add(bytes.capacity());
+        if !self.interest.has_events() {
+            return self.finished.push_back(bytes);
+        }
+        let lost = self.loss_before(&header);
         self.hold(header.processor_index, Held::new(bytes, &header, lost), woke);
         if header.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
             self.marked = self.marked.max(self.flushed);
@@ -237,6 +282,10 @@ impl Live {
     #[inline]
     fn reclaim(&mut self, before: usize) {
         if self.spare.len() > before {
+            if self.interest.has_buffers() {
+                // Notices of a loss have no bytes.
+                return self.finished.extend(self.spare.drain(before..).filter(|bytes| !bytes.is_empty()));
+            }
             let freed: usize = self.spare.iter().skip(before).map(Vec::capacity).sum();
             self.held_bytes = self.held_bytes.saturating_sub(freed);
             self.spare.truncate(SPARE);

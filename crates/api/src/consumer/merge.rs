@@ -20,10 +20,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::time::FileTime;
 
-use super::close::{Gate, inside};
+use super::close::Gate;
 use super::live::{End, Live};
 use super::stream::Front;
-use super::{Event, Item};
+use super::{Buffer, Event, Handler, Loss};
 use crate::error::Result;
 
 /// Events between two looks at the queues.
@@ -49,19 +49,20 @@ struct Merge {
 }
 
 /// Delivers events until every session has ended or was closed.
-pub(super) fn process(
-    lives: Vec<(Live, Arc<Gate>)>,
-    mut each: impl FnMut(Item<'_>) -> ControlFlow<()>,
-) -> Result<()> {
+pub(super) fn process<H: Handler>(mut lives: Vec<(Live, Arc<Gate>)>, handler: &mut H) -> Result<()> {
+    for (trace, (live, _)) in lives.iter_mut().enumerate() {
+        live.set_interest(handler.interest(trace));
+        handler.begins(trace, live.header(), live.logger());
+    }
     let (lives, gates): (Vec<_>, Vec<_>) = lives.into_iter().map(|(live, gate)| (Some(live), gate)).unzip();
     let mut merge = Merge { lives, heap: BinaryHeap::new(), broken: None };
-    if merge.deliver_heads(&gates, &mut each).is_break() {
+    if merge.deliver_heads(&gates, handler).is_break() {
         return Ok(());
     }
     while merge.lives.iter().any(Option::is_some) {
         merge.fill(&gates);
         let mut delivered = 0;
-        if merge.deliver(&gates, &mut delivered, &mut each).is_break() {
+        if merge.deliver(&gates, &mut delivered, handler).is_break() {
             return Ok(());
         }
         merge.drop_ended();
@@ -74,21 +75,24 @@ pub(super) fn process(
 
 impl Merge {
     /// The log-file header events come first.
-    fn deliver_heads(
-        &mut self,
-        gates: &[Arc<Gate>],
-        each: &mut impl FnMut(Item<'_>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn deliver_heads<H: Handler>(&mut self, gates: &[Arc<Gate>], handler: &mut H) -> ControlFlow<()> {
         for (trace, (live, gate)) in self.lives.iter().zip(gates).enumerate() {
             let Some(live) = live else { continue };
             let (mut records, clock) = (live.head(), live.clock());
+            let interest = handler.interest(trace);
             let _entered = gate.enter();
             while let Ok(Some(record)) = records.next() {
-                if gate.is_closed() {
+                if gate.is_closed() || !interest.has_events() {
                     break;
                 }
                 let time = clock.file_time(record.time());
-                inside(|| each(Item::Event(Event { record: &record, time, trace, clock })))?;
+                handler.event(Event { record: &record, time, trace, clock })?;
+            }
+            if interest.has_buffers()
+                && !gate.is_closed()
+                && let Some(buffer) = Buffer::here(trace, live.head_bytes())
+            {
+                handler.buffer(buffer)?;
             }
         }
         ControlFlow::Continue(())
@@ -102,20 +106,31 @@ impl Merge {
             let Some(live) = slot else { continue };
             live.look_at_daemon();
             let (clock, heap) = (*live.clock(), &mut self.heap);
-            live.fill(|stream, raw| {
-                heap.push(Reverse(Turn { time: clock.file_time(raw), trace, raw, stream }))
-            });
+            let mut woke = |stream, raw| {
+                heap.push(Reverse(Turn { time: clock.file_time(raw), trace, raw, stream }));
+            };
+            // Looked at before the queue is: what had come by then is delivered.
+            let is_ending = gate.is_ending();
+            live.fill(&mut woke);
+            if is_ending {
+                live.stop_here(&mut woke);
+            }
         }
     }
 
     /// Delivers what can be released, at most a run of it.
-    fn deliver<'g>(
+    fn deliver<'g, H: Handler>(
         &mut self,
         gates: &'g [Arc<Gate>],
         delivered: &mut usize,
-        each: &mut impl FnMut(Item<'_>) -> ControlFlow<()>,
+        handler: &mut H,
     ) -> ControlFlow<()> {
         let exact = self.exact();
+        // Those that have no events at all, or whose events nobody wants.
+        for (trace, gate) in gates.iter().enumerate() {
+            let _entered = gate.enter();
+            self.deliver_ends(trace, gate, handler)?;
+        }
         let mut entered: Option<(usize, MutexGuard<'g, ()>)> = None;
         while *delivered < RUN {
             let Some(&Reverse(turn)) = self.heap.peek() else { break };
@@ -134,16 +149,30 @@ impl Merge {
                 continue;
             }
             *delivered += 1;
-            self.deliver_one(turn, each)?;
+            self.deliver_one(turn, handler)?;
+            self.deliver_ends(turn.trace, gate, handler)?;
         }
         ControlFlow::Continue(())
     }
 
-    fn deliver_one(
-        &mut self,
-        turn: Turn,
-        each: &mut impl FnMut(Item<'_>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    /// Tells of buffers that came to their end; under the gate of their trace.
+    #[inline]
+    fn deliver_ends<H: Handler>(&mut self, trace: usize, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
+        let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
+            return ControlFlow::Continue(());
+        };
+        while !gate.is_closed()
+            && let Some(bytes) = live.take_finished()
+        {
+            if let Some(buffer) = Buffer::here(trace, &bytes) {
+                handler.buffer(buffer)?;
+            }
+            live.give_back(bytes);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn deliver_one<H: Handler>(&mut self, turn: Turn, handler: &mut H) -> ControlFlow<()> {
         let Turn { trace, stream, .. } = turn;
         let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
             self.heap.pop();
@@ -151,10 +180,13 @@ impl Merge {
         };
         let clock = live.clock();
         let flow = match live.stream(stream).and_then(|s| s.front()) {
-            Some(Front::Lost(lost)) => inside(|| each(Item::Lost(lost))),
+            Some(Front::Lost(lost)) => {
+                let loss = Loss { lost, trace, raw: turn.raw, time: turn.time };
+                handler.lost(loss)
+            }
             Some(Front::Record(record)) => {
                 let time = clock.file_time(record.time());
-                inside(|| each(Item::Event(Event { record: &record, time, trace, clock })))
+                handler.event(Event { record: &record, time, trace, clock })
             }
             None => ControlFlow::Continue(()),
         };

@@ -4,6 +4,8 @@
 //!   Trace::open_file ──▶ format::etl ───────────────┐
 //!                                                   ├─ merged by time ──▶ process(…, |item| …)
 //!   Trace::open_live ──▶ queue of finished buffers ─┘    Event, Lost
+//!
+//!   Trace::from_buffers ──▶ buffers that the program gives ──▶ deliver(…, &mut handler)      Event, Lost, Buffer
 //! ```
 //!
 //! ```no_run
@@ -31,7 +33,9 @@
 //! What an event's payload means is not for this module.
 
 mod close;
+mod fed;
 mod files;
+mod handler;
 mod live;
 mod merge;
 mod now;
@@ -43,8 +47,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::etl::ReadAt;
 use traceweir_format::header::Record;
 use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::{Clock, FileTime};
 use traceweir_transport::message::SessionRef;
@@ -53,7 +60,11 @@ use traceweir_transport::runtime::{RuntimeDir, Scope};
 use crate::controller::folders;
 use crate::error::{Error, Result};
 pub use close::Closer;
-use close::Gate;
+use close::{Gate, inside};
+use fed::Feed;
+pub use fed::{Feeder, Lent};
+pub use handler::{Buffer, Handler, Interest, Loss, Window};
+use handler::{Each, Within};
 use live::Live;
 
 /// The most traces that are processed together.
@@ -101,6 +112,18 @@ pub struct Trace {
 enum Source {
     File(Box<traceweir_format::etl::Trace<File>>),
     Live(Box<Live>),
+    Fed(Arc<Feed>),
+}
+
+/// Where a trace comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A live session.
+    Live,
+    /// Buffers that the program gives.
+    Buffers,
 }
 
 impl Trace {
@@ -134,12 +157,48 @@ impl Trace {
         Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
     }
 
-    /// What the file or session says about itself.
+    /// Makes a trace of the buffers that the feeder is given; it ends when it is told to ([`Closer::end`]).
+    pub fn from_buffers() -> Result<(Self, Feeder)> {
+        let feed = Feed::new()?;
+        let feeder = Feeder::new(Arc::clone(&feed));
+        Ok((Self { source: Source::Fed(feed), gate: Gate::new()? }, feeder))
+    }
+
+    /// What the file or session says about itself. A stream of buffers says it with the first of them: until then, all is 0.
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
         match &self.source {
             Source::File(trace) => trace.header(),
             Source::Live(live) => live.header(),
+            Source::Fed(feed) => feed.header(),
+        }
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match &self.source {
+            Source::File(_) => Kind::File,
+            Source::Live(_) => Kind::Live,
+            Source::Fed(_) => Kind::Buffers,
+        }
+    }
+
+    /// Whether the system's own events are in it, as far as that is known before reading: by the session's mode, or by the first
+    /// events of a file's buffers.
+    #[must_use]
+    pub fn is_of_the_system(&self) -> bool {
+        let by_mode = self.header().log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE != 0;
+        let seen = matches!(&self.source, Source::File(trace) if trace.seems_to_hold_kernel_events());
+        by_mode || seen
+    }
+
+    /// Of a file: for each processor that lost events the stamp of the buffer with which its session said so for the last time.
+    #[must_use]
+    pub fn last_losses(&self) -> Vec<(u16, i64)> {
+        match &self.source {
+            Source::File(trace) => trace.last_losses(),
+            _ => Vec::new(),
         }
     }
 
@@ -190,22 +249,57 @@ fn missing(path: &Path, source: io::Error) -> Error {
 ///
 /// A panic of the callback goes on to the caller; the traces are closed then.
 pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>) -> Result<()> {
+    deliver(traces, &Window::default(), &mut Each(each))
+}
+
+/// [`process`] for who wants more: the ends of buffers, only what happened in some time, or buffers of its own.
+///
+/// Statuses: `ERROR_BAD_LENGTH` without traces or with more than 64; `ERROR_INVALID_PARAMETER` for different kinds of them together, or
+/// two streams of buffers; `ERROR_INVALID_TIME` for a window that ends before it begins.
+pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H) -> Result<()> {
+    if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
+        return Err(Error::refused(
+            Status::ERROR_INVALID_TIME,
+            "the time to end at is before the time to start at",
+        ));
+    }
+    // All that this thread calls from here on is the handler: it may close, but not wait for itself.
+    inside(|| {
+        if *window == Window::default() {
+            deliver_all(traces, handler)
+        } else {
+            deliver_all(traces, &mut Within::new(handler, window))
+        }
+    })
+}
+
+fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
     if traces.is_empty() || traces.len() > MAX_TRACES {
         return Err(Error::refused(Status::ERROR_BAD_LENGTH, "1 to 64 traces are processed together"));
     }
-    let (mut files, mut lives) = (Vec::new(), Vec::new());
+    let (mut files, mut lives, mut fed) = (Vec::new(), Vec::new(), Vec::new());
     for Trace { source, gate } in traces {
         match source {
             Source::File(trace) => files.push((*trace, gate)),
             Source::Live(live) => lives.push((*live, gate)),
+            Source::Fed(feed) => fed.push((feed, gate)),
         }
     }
-    match (files.is_empty(), lives.is_empty()) {
-        (false, true) => files::process(&files, each),
-        (true, false) => merge::process(lives, each),
+    match (files.is_empty(), lives.is_empty(), &fed[..]) {
+        (false, true, []) => files::process(&files, handler),
+        (true, false, []) => merge::process(lives, handler),
+        (true, true, [(feed, gate)]) => fed::process(feed, gate, handler),
         _ => {
-            let why = "files and live sessions are not processed together";
+            let why = "files, live sessions and streams of buffers are not processed together";
             Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why))
         }
     }
+}
+
+/// The number of the session that wrote a file.
+fn logger_of(file: &File) -> u16 {
+    let mut head = [0; HEADER_SIZE];
+    // What cannot be read now is told by whoever reads the events.
+    let _ = file.read_at(0, &mut head);
+    BufferHeader::parse(&head).logger_id
 }

@@ -23,6 +23,8 @@ macro_rules! structure {
     };
 }
 
+mod consumer;
+
 fn size(out: &mut String, name: &str, size: usize, align: usize) {
     writeln!(out, "CHECK(sizeof({name}) == {size}); CHECK(ALIGN({name}) == {align});").unwrap();
 }
@@ -231,6 +233,8 @@ fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
             }
         } else if let Some(members) = open.last_mut()
             && let Some(declared) = line.strip_suffix(';')
+            // Bits have no offset.
+            && !declared.contains(" : ")
         {
             let name = declared.split('[').next().unwrap_or_default();
             members.push(name.rsplit([' ', '*']).next().unwrap_or_default().to_owned());
@@ -243,7 +247,9 @@ fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
 /// No structure and no member is forgotten, whoever adds one.
 fn check_that_none_is_missing(unit: &str) {
     let mut count = 0;
-    for header in ["windows.h", "guiddef.h", "evntprov.h", "evntrace.h"] {
+    for header in
+        ["windows.h", "guiddef.h", "evntprov.h", "evntrace.h", "evntcons.h", "traceweir/evntrace_consumer.h"]
+    {
         for (name, members) in structures_of(header) {
             assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "{header}: the size of {name}");
             assert!(!members.is_empty(), "{header}: {name}");
@@ -259,11 +265,11 @@ fn check_that_none_is_missing(unit: &str) {
 
 #[test]
 fn c_and_rust_agree_on_every_structure_and_constant() {
-    let head = "#include <evntprov.h>\n#include <evntrace.h>\n#include <winmeta.h>\n\
+    let head = "#include <evntprov.h>\n#include <evntrace.h>\n#include <evntcons.h>\n#include <winmeta.h>\n\
                 #define HRESULT_FROM(code) __HRESULT_FROM_WIN32(code)\n\
                 #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n#define ALIGN(type) alignof(type)\n\
                 #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
-    let unit = shared_constants(published(shared_structures(head.to_owned())));
+    let unit = consumer::rows(shared_constants(published(shared_structures(head.to_owned()))));
     assert!(unit.lines().count() > 150);
     check_that_none_is_missing(&unit);
     let folder = tempfile::tempdir().unwrap();

@@ -45,6 +45,8 @@ pub struct BufferRef {
     /// Whether `first_time` is the buffer's own.
     pub(super) stamped: bool,
     pub(super) compressed: bool,
+    /// Whether the session said with this buffer that something before it was lost.
+    pub(super) after_loss: bool,
 }
 
 /// What the walk found.
@@ -223,9 +225,9 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let is_header = offset == 0 || self.modern && buffer.kind() == BufferType::HEADER;
         self.index.kernel_events |= !is_header && family.is_some_and(Family::has_hook);
         // Unknown flags are damage, in which a flag of loss means nothing.
-        if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 {
-            self.index.loss_flags |= buffer.flags & BUFFER_FLAGS_OF_LOSS;
-        }
+        let believed = if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 { buffer.flags } else { 0 };
+        self.index.loss_flags |= believed & BUFFER_FLAGS_OF_LOSS;
+        let after_loss = believed & BUFFER_FLAGS_OF_LOSS != 0;
         let cpu = if self.modern { buffer.processor_index } else { buffer.processor_index & 0xFF };
         let inherited = self.last_times.get(&cpu).copied().unwrap_or(self.anchor);
         let first_time = time.unwrap_or(inherited);
@@ -234,8 +236,18 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let valid = u32::try_from(buffer.within(size).valid_bytes(size as usize)).unwrap_or(size);
         let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { valid };
         let stamped = time.is_some();
-        let found =
-            BufferRef { offset, first_time, size, cpu, memory, sequence, has_records, stamped, compressed };
+        let found = BufferRef {
+            offset,
+            first_time,
+            size,
+            cpu,
+            memory,
+            sequence,
+            has_records,
+            stamped,
+            compressed,
+            after_loss,
+        };
         self.index.buffers.push(found);
         Ok(())
     }

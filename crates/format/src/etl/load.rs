@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::ReadAt;
 use super::index::BufferRef;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
+use crate::spec::session::BUFFER_FLAG_COMPRESSED;
 use crate::{Error, Result, xpress};
 
 /// A buffer in memory: its valid bytes, and where in them the records begin.
@@ -78,6 +79,40 @@ impl Loader {
         }
         bytes
     }
+}
+
+/// One buffer that stands alone, as the file or a live session had it, unpacked if need be: header first, then the records.
+///
+/// An error where these bytes are no buffer, or it cannot be unpacked.
+pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {
+    let what = "buffer";
+    let mut header = header_of(buffer).ok_or(Error::Truncated {
+        what,
+        offset: 0,
+        needed: HEADER_SIZE as u64,
+        available: buffer.len() as u64,
+    })?;
+    let wrong = |why| Error::Invalid { what, offset: 0, why };
+    into.clear();
+    if !header.is_compressed() {
+        let valid = header.offset as usize;
+        if valid < HEADER_SIZE || valid > buffer.len() {
+            return Err(wrong("its valid bytes are not all there"));
+        }
+        into.extend_from_slice(buffer.get(..valid).unwrap_or_default());
+        return Ok(header);
+    }
+    let packed = buffer.get(HEADER_SIZE..buffer.len().min(header.buffer_size as usize)).unwrap_or_default();
+    if header.offset < HEADER_SIZE as u32 || header.offset > MAX_BUFFER {
+        return Err(wrong("unpacked size is impossible"));
+    }
+    let mut records = Vec::new();
+    xpress::decompress(packed, (header.offset as usize).saturating_sub(HEADER_SIZE), &mut records)?;
+    header.flags &= !BUFFER_FLAG_COMPRESSED;
+    header.buffer_size = header.buffer_size.max(header.offset);
+    into.extend_from_slice(&header.to_bytes());
+    into.append(&mut records);
+    Ok(header)
 }
 
 fn header_of(bytes: &[u8]) -> Option<BufferHeader> {

@@ -18,7 +18,7 @@
 //! * When open buffers exceed the budget, those needed last give their bytes back and are loaded again when their turn
 //!   comes. The budget grows with the file, not with what the file claims, so a small file of large claims stays cheap.
 
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -113,6 +113,8 @@ pub struct Events<'t, R> {
     /// Bytes that may still be loaded again before the order gives way.
     reloads: u64,
     damage: Damage,
+    /// Buffers that came to their end, if anybody wants to know.
+    ends: Option<VecDeque<usize>>,
 }
 
 impl<'t, R: ReadAt> Events<'t, R> {
@@ -131,6 +133,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             read_bytes: 0,
             reloads: RELOAD_BYTES.saturating_add(trace.file_size().saturating_mul(RELOADS)),
             damage: Damage::default(),
+            ends: None,
         };
         let buffers = trace.buffers();
         let mut cpus = 0_usize;
@@ -164,6 +167,31 @@ impl<'t, R: ReadAt> Events<'t, R> {
         } else {
             None
         })
+    }
+
+    /// Keeps from now on which buffers came to their end, for [`Events::next_end`].
+    pub fn note_ends(&mut self) {
+        self.ends.get_or_insert_default();
+    }
+
+    /// Whether a buffer came to its end that [`Events::next_end`] has not told of yet.
+    #[must_use]
+    pub fn has_end(&self) -> bool {
+        self.ends.as_ref().is_some_and(|ends| !ends.is_empty())
+    }
+
+    /// The next buffer all of whose events have been given out, in the order in which they came to their ends.
+    ///
+    /// The last event of a buffer is still the current one until [`Events::next`] or [`Events::peek_time`] has stepped behind it.
+    pub fn next_end(&mut self) -> Option<BufferRef> {
+        let index = self.ends.as_mut()?.pop_front()?;
+        self.trace.buffers().get(index).copied()
+    }
+
+    fn note_end(&mut self, buffer: usize) {
+        if let Some(ends) = &mut self.ends {
+            ends.push_back(buffer);
+        }
     }
 
     /// What was wrong so far.
@@ -268,6 +296,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             self.queue_stamped(next, this.cpu);
         }
         if !this.has_records {
+            self.note_end(turn.buffer());
             self.queue_unstamped(next, this.cpu, turn.time());
             return Ok(None);
         }
@@ -304,6 +333,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let (buffer, cpu, time) = (lane.buffer, lane.cpu, lane.time);
         self.loader.recycle(lane.empty());
         self.free.push(slot);
+        self.note_end(buffer);
         self.queue_unstamped(buffer.saturating_add(1), cpu, time);
     }
 

@@ -16,6 +16,7 @@ mod writer;
 
 pub use check::{Finding, Rule, check};
 pub use index::BufferRef;
+pub use load::unpack;
 pub use merge::{Damage, Events};
 pub use reader::Trace;
 pub use repair::{Repair, repair};

@@ -4,11 +4,14 @@ use alloc::vec::Vec;
 
 use super::ReadAt;
 use super::index::{BufferRef, Index};
+use super::load::Loader;
 use super::merge::Events;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
 use crate::header::{Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};
-use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use crate::spec::session::{
+    BUFFER_FLAG_COMPRESSED, EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR,
+};
 use crate::time::Clock;
 use crate::wire::align8;
 use crate::{Error, Result};
@@ -83,6 +86,52 @@ impl<R: ReadAt> Trace<R> {
     #[must_use]
     pub fn buffers(&self) -> &[BufferRef] {
         &self.index.buffers
+    }
+
+    /// The buffers in the order in which the session wrote them.
+    #[must_use]
+    pub fn buffers_as_written(&self) -> Vec<BufferRef> {
+        let mut buffers = self.index.buffers.clone();
+        let wraps = self.header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
+        // The header buffer stands first in every file; behind it a circular one may hold newer buffers before older ones.
+        buffers.sort_by_key(|b| (b.offset != 0, if wraps { b.sequence } else { 0 }, b.offset));
+        buffers
+    }
+
+    /// The header of a buffer and all of its valid bytes as they were in memory: header first, then the records, unpacked.
+    pub fn load(&self, buffer: &BufferRef, into: &mut Vec<u8>) -> Result<BufferHeader> {
+        let (loaded, _) = Loader::default().load(&self.source, buffer, self.session_buffer_size())?;
+        let mut header = self.buffer_header(buffer)?;
+        let records = loaded.bytes.get(loaded.start..).unwrap_or_default();
+        let valid = HEADER_SIZE.saturating_add(records.len());
+        header.offset = u32::try_from(valid).unwrap_or(u32::MAX);
+        header.buffer_size = header.buffer_size.max(header.offset);
+        header.flags &= !BUFFER_FLAG_COMPRESSED;
+        into.clear();
+        into.extend_from_slice(&header.to_bytes());
+        into.extend_from_slice(records);
+        Ok(header)
+    }
+
+    /// The header of a buffer as the file has it.
+    pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
+        let mut head = [0; HEADER_SIZE];
+        self.source.read_at(buffer.offset, &mut head)?;
+        Ok(BufferHeader::parse(&head).within(buffer.size))
+    }
+
+    /// For each processor that lost events: when the buffer began with which the session said so for the last time.
+    #[must_use]
+    pub fn last_losses(&self) -> Vec<(u16, i64)> {
+        let mut losses: Vec<(u16, i64)> = Vec::new();
+        // By processor and time: the last of a processor stands.
+        for b in self.index.buffers.iter().filter(|b| b.after_loss) {
+            match losses.last_mut().filter(|last| last.0 == b.cpu) {
+                Some(last) => last.1 = b.first_time,
+                None => losses.push((b.cpu, b.first_time)),
+            }
+        }
+        losses
     }
 
     /// How many buffers are compressed.

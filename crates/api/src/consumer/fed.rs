@@ -1,0 +1,338 @@
+//! A trace whose buffers the program brings, for instance from another machine.
+//!
+//! ```text
+//!   any thread                                    processing thread
+//!   Feeder::add(buffer) ──▶ queue ──▶ a batch: copied, unpacked, merged by time ──▶ handler ──▶ buffers given back (dropped)
+//! ```
+//!
+//! 1. The first buffer has the log-file header, without which no stamp means anything.
+//! 2. Buffers of a processor come in the order in which the session filled them.
+//! 3. Nothing is held back for what may still come: who feeds may wait for its buffers before it brings the next ones. So events are in time order
+//!    among the buffers that are there together, and within each processor.
+//! 4. Each buffer that was taken is given back, whatever happens to it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
+use traceweir_format::etl::unpack;
+use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::status::Status;
+use traceweir_format::time::Clock;
+
+use super::close::Gate;
+use super::stream::{Front, Held, Stream};
+use super::{Buffer, Event, Handler, Loss, Lost};
+use crate::error::{Error, Result};
+
+/// Buffers that are merged together: so many are in memory a second time.
+const BATCH: usize = 64;
+
+/// A buffer that a program lends until it is given back.
+pub trait Lent: Send {
+    /// All of it, from its header on.
+    fn bytes(&self) -> &[u8];
+
+    /// It is not needed any more.
+    fn give_back(self: Box<Self>) {}
+}
+
+impl Lent for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Buffers that are given back when they go out of sight.
+#[derive(Default)]
+struct Batch(VecDeque<Box<dyn Lent>>);
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|lent| lent.give_back());
+    }
+}
+
+/// What the first buffer says.
+#[derive(Debug)]
+struct Head {
+    header: LogFileHeader,
+    clock: Clock,
+    logger: u16,
+}
+
+/// Buffers on their way from a feeder to the thread that processes.
+pub(super) struct Feed {
+    state: Mutex<State>,
+    head: OnceLock<Head>,
+    /// Until there is a head.
+    nothing: LogFileHeader,
+    /// Readable while buffers may be waiting.
+    signal: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Batch,
+    /// The sequence number of each processor's last buffer.
+    sequence: BTreeMap<u16, i64>,
+    /// Nobody takes buffers any more.
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+impl Feed {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| traceweir_transport::Error::system("eventfd", e))?;
+        Ok(Arc::new(Self {
+            state: Mutex::default(),
+            head: OnceLock::new(),
+            nothing: LogFileHeader::default(),
+            signal,
+        }))
+    }
+
+    pub(super) fn header(&self) -> &LogFileHeader {
+        self.head.get().map_or(&self.nothing, |head| &head.header)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next buffers; the first one alone.
+    fn take(&self, most: usize) -> Batch {
+        // Before the queue is looked at: what comes later rings again.
+        let _ = rustix::io::read(&self.signal, &mut [0; 8]);
+        let mut state = self.state();
+        let count = state.waiting.0.len().min(most);
+        let batch = state.waiting.0.drain(..count).collect();
+        if !state.waiting.0.is_empty() {
+            self.ring();
+        }
+        Batch(batch)
+    }
+
+    fn ring(&self) {
+        // A counter that is full is readable too.
+        let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Brings buffers to a trace.
+#[derive(Clone, Debug)]
+pub struct Feeder {
+    feed: Arc<Feed>,
+}
+
+impl Feeder {
+    pub(super) fn new(feed: Arc<Feed>) -> Self {
+        Self { feed }
+    }
+
+    /// Lends a buffer to be processed. One that is refused is not given back but dropped.
+    ///
+    /// Statuses: `ERROR_INVALID_PARAMETER` for what is no buffer, a first one without the log-file header, or one that is older than its
+    /// predecessor; `ERROR_INVALID_HANDLE` once processing has ended.
+    pub fn add(&self, buffer: Box<dyn Lent>) -> Result<()> {
+        let header = buffer.bytes().first_chunk().map(BufferHeader::parse);
+        let header = header.ok_or_else(|| wrong("these are fewer bytes than a buffer's header has"))?;
+        let mut state = self.feed.state();
+        if state.is_over {
+            return Err(Error::refused(
+                Status::ERROR_INVALID_HANDLE,
+                "the processing of this stream has ended",
+            ));
+        }
+        if self.feed.head.get().is_none() {
+            let head = understand(buffer.bytes())?;
+            let _ = self.feed.head.set(head);
+        } else {
+            check(&header, buffer.bytes().len(), &state)?;
+        }
+        state.sequence.insert(header.processor_index, header.sequence_number);
+        state.waiting.0.push_back(buffer);
+        self.feed.ring();
+        Ok(())
+    }
+
+    /// What the first buffer said, once there was one.
+    #[must_use]
+    pub fn header(&self) -> Option<&LogFileHeader> {
+        self.feed.head.get().map(|head| &head.header)
+    }
+}
+
+fn wrong(why: &str) -> Error {
+    Error::refused(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+fn check(header: &BufferHeader, size: usize, state: &State) -> Result<()> {
+    let valid = header.offset as usize;
+    if valid < HEADER_SIZE || !header.is_compressed() && valid > size {
+        return Err(wrong("the buffer does not say how many of its bytes are valid, or has fewer"));
+    }
+    let before = state.sequence.get(&header.processor_index).copied().unwrap_or(i64::MIN);
+    // Sessions that do not count leave 0.
+    if header.sequence_number != 0 && header.sequence_number < before {
+        return Err(wrong("the buffer is older than the last one of its processor"));
+    }
+    Ok(())
+}
+
+/// Reads the buffer with the log-file header.
+fn understand(buffer: &[u8]) -> Result<Head> {
+    let no_header = |_| wrong("the first buffer is the one with the log-file header, and this has none");
+    let mut bytes = Vec::new();
+    let header = unpack(buffer, &mut bytes).map_err(no_header)?;
+    let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);
+    let first = records.next().map_err(no_header)?;
+    let first = first.filter(|r| r.hook() == Some(traceweir_format::logfile::HOOK));
+    let first = first.ok_or_else(|| wrong("the first buffer does not begin with the log-file header"))?;
+    let log = LogFileHeader::parse(&first).map_err(no_header)?;
+    let clock = log.clock(first.time());
+    Ok(Head { header: log, clock, logger: header.logger_id })
+}
+
+/// Delivers what is given until the trace is told to end.
+pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> Result<()> {
+    /// Nothing is taken after processing, whichever way it ends.
+    struct Over<'f>(&'f Feed);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            let mut state = self.0.state();
+            state.is_over = true;
+            let left = std::mem::take(&mut state.waiting);
+            drop(state);
+            // Outside the lock: giving a buffer back may call the program.
+            drop(left);
+        }
+    }
+    let _over = Over(feed);
+    let mut turns = Turns::default();
+    loop {
+        let is_ending = gate.is_ending();
+        let batch = feed.take(if turns.begun { BATCH } else { 1 });
+        if gate.is_closed() || batch.0.is_empty() && is_ending {
+            return Ok(());
+        }
+        if batch.0.is_empty() {
+            wait(feed, gate)?;
+            continue;
+        }
+        let _entered = gate.enter();
+        let Some(head) = feed.head.get() else { continue };
+        if !std::mem::replace(&mut turns.begun, true) {
+            handler.begins(0, &head.header, head.logger);
+        }
+        if turns.deliver(batch, head, gate, handler).is_break() {
+            return Ok(());
+        }
+    }
+}
+
+fn wait(feed: &Feed, gate: &Gate) -> Result<()> {
+    let mut both = [gate.signal(), feed.signal.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match rustix::event::poll(&mut both, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(traceweir_transport::Error::system("poll", e).into()),
+    }
+}
+
+/// The streams of a trace's processors, from batch to batch.
+#[derive(Default)]
+struct Turns {
+    begun: bool,
+    streams: Vec<Stream>,
+    by_cpu: BTreeMap<u16, usize>,
+    heap: BinaryHeap<Reverse<(i64, usize)>>,
+    /// Buffers that came to their end and were not told of yet.
+    ended: Vec<Vec<u8>>,
+}
+
+impl Turns {
+    fn deliver<H: Handler>(
+        &mut self,
+        batch: Batch,
+        head: &Head,
+        gate: &Gate,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
+        let interest = handler.interest(0);
+        for lent in &batch.0 {
+            let mut bytes = Vec::new();
+            let unpacked = unpack(lent.bytes(), &mut bytes).ok();
+            if !interest.has_events() {
+                self.ended.push(bytes);
+                self.tell_ends(true, gate, handler)?;
+                continue;
+            }
+            let (cpu, held) = match unpacked {
+                Some(header) => (header.processor_index, Held::new(bytes, &header, None)),
+                // Its header was good; what is packed in it was not.
+                None => (u16::MAX, Held::notice(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
+            };
+            self.hold(cpu, held, head);
+        }
+        while let Some(Reverse((raw, index))) = self.heap.pop() {
+            if gate.is_closed() {
+                return ControlFlow::Break(());
+            }
+            let Some(stream) = self.streams.get_mut(index) else { continue };
+            tell(stream, head, raw, handler)?;
+            if stream.step(&mut self.ended) {
+                self.heap.push(Reverse((stream.time, index)));
+            }
+            self.tell_ends(interest.has_buffers(), gate, handler)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn hold(&mut self, cpu: u16, held: Held, head: &Head) {
+        let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
+            self.streams.push(Stream::new(cpu, head.header.has_old_instances()));
+            self.streams.len() - 1
+        });
+        if let Some(stream) = self.streams.get_mut(index)
+            && stream.add(held, &mut self.ended)
+        {
+            self.heap.push(Reverse((stream.time, index)));
+        }
+    }
+
+    /// Tells of buffers that came to their end, and lets go of their memory.
+    #[inline]
+    fn tell_ends<H: Handler>(&mut self, wanted: bool, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
+        while let Some(bytes) = self.ended.pop() {
+            if wanted
+                && !gate.is_closed()
+                && let Some(buffer) = Buffer::here(0, &bytes)
+            {
+                handler.buffer(buffer)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn tell<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &mut H) -> ControlFlow<()> {
+    let clock = &head.clock;
+    match stream.front() {
+        Some(Front::Record(record)) => {
+            let time = clock.file_time(record.time());
+            handler.event(Event { record: &record, time, trace: 0, clock })
+        }
+        Some(Front::Lost(lost)) => handler.lost(Loss { lost, trace: 0, raw, time: clock.file_time(raw) }),
+        None => ControlFlow::Continue(()),
+    }
+}

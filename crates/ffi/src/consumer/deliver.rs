@@ -1,0 +1,275 @@
+//! From what the core delivers to the functions of the program.
+//!
+//! Each trace has a [`Consumer`]: whom to call, and the structures that are given out. A [`Delivery`] is all of those that are processed together.
+
+use std::ffi::c_void;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use traceweir::Guid;
+use traceweir::consumer::{Buffer, Event, Handler, Interest, Kind, Loss};
+use traceweir_format::header::classic::ClassicHeader;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::BUFFER_FLAGS_OF_LOSS;
+
+use super::handles::Entry;
+use super::layout::{
+    BufferCallback, BufferCallbackInformation, BufferHead, EventCallback, EventRecordCallback, EventTrace,
+    EventTraceLogfile, LogfileBufferCallback, TraceLogfileHeader,
+};
+use super::record::Assembler;
+use super::{classes, references};
+
+/// Types of the events that tell of losses.
+const EVENTS_LOST: u8 = 32;
+const BUFFERS_LOST: u8 = 33;
+
+/// Who gets events.
+#[derive(Clone, Copy)]
+pub(super) enum OnEvent {
+    Nobody,
+    Record(EventRecordCallback),
+    Classic(EventCallback),
+}
+
+/// Who gets buffers.
+pub(super) enum OnBuffer {
+    Nobody,
+    /// With the structure that the trace was opened with.
+    Logfile(LogfileBufferCallback, Box<Logfile>),
+    /// With the buffer.
+    Bytes(BufferCallback, *mut c_void),
+}
+
+/// An EVENT_TRACE_LOGFILE for buffer callbacks, and the names that it points to.
+pub(super) struct Logfile {
+    pub(super) structure: EventTraceLogfile,
+    _names: [Option<Box<[u16]>>; 2],
+}
+
+/// Whom to call for one trace, and with what.
+pub(super) struct Consumer {
+    pub(super) handle: u64,
+    pub(super) is_raw: bool,
+    on_event: OnEvent,
+    on_buffer: OnBuffer,
+    assembler: Assembler,
+    header: TraceLogfileHeader,
+    entry: Option<Arc<Entry>>,
+    buffers_read: u32,
+    lost: u32,
+    last_time: i64,
+    bytes: Vec<u8>,
+}
+
+// SAFETY: addresses of the program's contexts are numbers to us; those of structures point into the consumer's own or into a buffer that is being
+// delivered. That functions and contexts may be used by the thread that processes is what whoever opens the trace says.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    pub(super) fn new(on_event: OnEvent, on_buffer: OnBuffer, is_raw: bool, context: *mut c_void) -> Self {
+        Self {
+            handle: 0,
+            is_raw,
+            on_event,
+            on_buffer,
+            assembler: Assembler::new(context),
+            header: TraceLogfileHeader::from(&LogFileHeader::default()),
+            entry: None,
+            buffers_read: 0,
+            lost: 0,
+            last_time: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    #[inline(always)]
+    fn call(&mut self, record: &Record<'_>, stamp: i64) {
+        if classes::are_any() && is_classic(record) {
+            self.call_class(record, stamp);
+        }
+        match self.on_event {
+            // SAFETY: the function has this type by the contract of opening; what it is given lives until it returns.
+            OnEvent::Record(function) => unsafe { function(self.assembler.record(record, stamp)) },
+            // SAFETY: the same.
+            OnEvent::Classic(function) => unsafe { function(self.assembler.trace(record, stamp)) },
+            OnEvent::Nobody => {}
+        }
+    }
+
+    #[cold]
+    fn call_class(&mut self, record: &Record<'_>, stamp: i64) {
+        if let Some(function) = classes::of(&record.provider()) {
+            // SAFETY: the function has this type by the contract of setting it; what it is given lives until it returns.
+            unsafe { function(self.assembler.trace(record, stamp)) };
+        }
+    }
+
+    /// Losses are events of a class of their own, without a payload.
+    fn call_lost(&mut self, loss: &Loss) {
+        let stamp = if self.is_raw { loss.raw } else { loss.time.0 };
+        let kinds = [
+            (loss.lost.events > 0 || loss.lost.buffers == 0, EVENTS_LOST),
+            (loss.lost.buffers > 0, BUFFERS_LOST),
+        ];
+        for (_, kind) in kinds.into_iter().filter(|(happened, _)| *happened) {
+            let mut bytes = Vec::new();
+            let header =
+                ClassicHeader { class: class::LOST_EVENT, opcode: kind, time: loss.raw, ..lost_header() };
+            if header.encode(&[], &mut bytes).is_ok()
+                && let Ok(record) = Record::parse(&bytes, 0)
+            {
+                self.call(&record, stamp);
+            }
+        }
+    }
+
+    /// Whether to go on after a buffer.
+    fn call_buffer(&mut self, buffer: &Buffer<'_>) -> bool {
+        self.buffers_read = self.buffers_read.saturating_add(1);
+        match &mut self.on_buffer {
+            OnBuffer::Nobody => true,
+            OnBuffer::Logfile(function, logfile) => {
+                let log = &mut logfile.structure;
+                log.buffers_read = self.buffers_read;
+                log.filled = buffer.header.offset;
+                log.events_lost = self.header.events_lost.saturating_add(self.lost);
+                log.current_time = self.last_time;
+                log.current_event = self.assembler.last_trace();
+                // SAFETY: the function has this type by the contract of opening; the structure and its names live as long as the consumer.
+                unsafe { function(log) != 0 }
+            }
+            OnBuffer::Bytes(function, context) => {
+                let (function, context) = (*function, *context);
+                self.call_with_bytes(buffer, function, context)
+            }
+        }
+    }
+
+    fn call_with_bytes(
+        &mut self,
+        buffer: &Buffer<'_>,
+        function: BufferCallback,
+        context: *mut c_void,
+    ) -> bool {
+        if buffer.copy_to(&mut self.bytes).is_err() {
+            // Its events were delivered as far as they could be read; of a file that changes meanwhile nothing more is known.
+            return true;
+        }
+        let information = BufferCallbackInformation {
+            trace_handle: self.handle,
+            logfile_header: &raw const self.header,
+            buffers_read: self.buffers_read,
+        };
+        let at = self.bytes.as_ptr();
+        let size = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        let current = references::Current::new(self.handle, at.addr());
+        // SAFETY: the function has this type by the contract of opening; what it is given lives until it returns.
+        let goes_on = unsafe { function(at.cast::<BufferHead>(), size, &information, context) != 0 };
+        // The vector's memory stays where it is when the vector moves.
+        current.end(&mut self.bytes);
+        goes_on
+    }
+}
+
+fn is_classic(record: &Record<'_>) -> bool {
+    record.family().has_hook() || matches!(record.family(), Family::Full | Family::Instance)
+}
+
+fn lost_header() -> ClassicHeader {
+    ClassicHeader {
+        pointer_size: 8,
+        opcode: 0,
+        level: 0,
+        version: 0,
+        thread_id: 0,
+        process_id: 0,
+        time: 0,
+        class: Guid::NULL,
+        cpu_times: (0, 0),
+        instance: None,
+    }
+}
+
+/// All traces that are processed together.
+pub(super) struct Delivery {
+    pub(super) consumers: Vec<Consumer>,
+    /// Whether a buffer callback ended it.
+    pub(super) is_cancelled: bool,
+}
+
+impl Delivery {
+    pub(super) fn add(&mut self, mut consumer: Consumer, entry: Arc<Entry>) {
+        consumer.entry = Some(entry);
+        self.consumers.push(consumer);
+    }
+}
+
+impl Handler for Delivery {
+    fn interest(&self, trace: usize) -> Interest {
+        let Some(consumer) = self.consumers.get(trace) else { return Interest::Events };
+        let is_file = consumer.entry.as_ref().is_some_and(|entry| entry.kind == Kind::File);
+        match (&consumer.on_event, &consumer.on_buffer) {
+            // Functions that were opened with options and want no events do not cost any decoding.
+            (OnEvent::Nobody, OnBuffer::Bytes(..)) => Interest::Buffers,
+            // What a file's session lost is known beforehand.
+            (_, OnBuffer::Nobody) if is_file => Interest::Events,
+            _ => Interest::EventsAndBuffers,
+        }
+    }
+
+    fn begins(&mut self, trace: usize, header: &LogFileHeader, logger: u16) {
+        let Some(consumer) = self.consumers.get_mut(trace) else { return };
+        consumer.assembler.begin(header, logger);
+        consumer.header = TraceLogfileHeader::from(header);
+        consumer.last_time = header.start_time.0;
+    }
+
+    #[inline(always)]
+    fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
+        if let Some(consumer) = self.consumers.get_mut(event.trace) {
+            let stamp = if consumer.is_raw { event.record.time() } else { event.time.0 };
+            consumer.last_time = event.time.0;
+            consumer.call(event.record, stamp);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        if let Some(consumer) = self.consumers.get_mut(loss.trace) {
+            let lost = u32::try_from(loss.lost.events).unwrap_or(u32::MAX);
+            consumer.lost = consumer.lost.saturating_add(lost);
+            consumer.call_lost(&loss);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn buffer(&mut self, buffer: Buffer<'_>) -> ControlFlow<()> {
+        let Some(consumer) = self.consumers.get_mut(buffer.trace) else { return ControlFlow::Continue(()) };
+        if buffer.header.flags & BUFFER_FLAGS_OF_LOSS != 0
+            && let Some(entry) = consumer.entry.as_ref().filter(|entry| entry.kind != Kind::File)
+        {
+            entry.dropped(buffer.header.processor_index, buffer.header.time_stamp);
+        }
+        if consumer.call_buffer(&buffer) {
+            return ControlFlow::Continue(());
+        }
+        self.is_cancelled = true;
+        ControlFlow::Break(())
+    }
+}
+
+impl Logfile {
+    /// The structure of a program that opens a trace, with names of our own.
+    pub(super) fn new(given: &EventTraceLogfile, names: [Option<Box<[u16]>>; 2]) -> Box<Self> {
+        let address = |name: &Option<Box<[u16]>>| {
+            name.as_ref().map_or(std::ptr::null_mut(), |name| name.as_ptr().cast_mut().cast())
+        };
+        let [log_file_name, logger_name] = names.each_ref().map(address);
+        let structure =
+            EventTraceLogfile { log_file_name, logger_name, current_event: EventTrace::NONE, ..*given };
+        Box::new(Self { structure, _names: names })
+    }
+}

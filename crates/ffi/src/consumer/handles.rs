@@ -1,0 +1,189 @@
+//! Handles of opened traces: numbers that are never used twice.
+//!
+//! ```text
+//!   OpenTrace ──▶ Opened ──ProcessTrace──▶ Busy ──▶ Done         each of them ──CloseTrace──▶ no handle any more
+//! ```
+//!
+//! 1. A number that is not in the table is nobody's handle, whoever made it up; so is one that was closed.
+//! 2. No function of the program is called while the table or a state is locked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use traceweir::Status;
+use traceweir::consumer::{Closer, Feeder, Kind, Trace, Window};
+use traceweir_format::buffer::MAX_PROCESSOR;
+
+use super::deliver::Consumer;
+use super::layout::{BufferCompletionCallback, TraceLogfileHeader};
+
+/// INVALID_PROCESSTRACE_HANDLE.
+pub(super) const INVALID: u64 = u64::MAX;
+/// Handles of sessions are small numbers, which these are not.
+const FIRST: u64 = 0x0001_0000_0000;
+
+/// A function of C for the buffers that a stream is done with.
+#[derive(Clone, Copy)]
+pub(super) struct Completion {
+    pub(super) function: BufferCompletionCallback,
+    pub(super) context: *mut std::ffi::c_void,
+}
+
+// SAFETY: the context is a number to us. That function and context may be used by the thread that processes is what whoever opens the stream says.
+unsafe impl Send for Completion {}
+// SAFETY: the same.
+unsafe impl Sync for Completion {}
+
+/// How far a trace is.
+enum State {
+    Opened(Box<(Trace, Consumer)>),
+    Busy,
+    Done,
+}
+
+/// An opened trace.
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    closer: Closer,
+    state: Mutex<State>,
+    /// Of a stream of buffers.
+    pub(super) feed: Option<(Feeder, Completion)>,
+    known: Mutex<Known>,
+}
+
+/// What can be asked of a trace at any time.
+struct Known {
+    header: TraceLogfileHeader,
+    /// For each processor the stamp of its last loss, or 0.
+    drops: Vec<i64>,
+}
+
+impl Entry {
+    pub(super) fn header(&self) -> TraceLogfileHeader {
+        locked(&self.known).header
+    }
+
+    pub(super) fn set_header(&self, header: TraceLogfileHeader) {
+        let mut known = locked(&self.known);
+        known.header = header;
+        known.drops.resize(processors(&header), 0);
+    }
+
+    /// Notes a loss of a processor.
+    pub(super) fn dropped(&self, cpu: u16, stamp: i64) {
+        if let Some(at) = locked(&self.known).drops.get_mut(usize::from(cpu)) {
+            *at = stamp;
+        }
+    }
+
+    pub(super) fn drops(&self) -> Vec<i64> {
+        locked(&self.known).drops.clone()
+    }
+
+    /// Processing has ended.
+    pub(super) fn done(&self) {
+        *locked(&self.state) = State::Done;
+    }
+}
+
+/// Processors as far as a header can be believed.
+fn processors(header: &TraceLogfileHeader) -> usize {
+    (header.number_of_processors as usize).clamp(1, usize::from(MAX_PROCESSOR).saturating_add(1))
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Table {
+    next: u64,
+    entries: BTreeMap<u64, Arc<Entry>>,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table { next: FIRST, entries: BTreeMap::new() });
+
+/// Gives a trace a handle.
+pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder, Completion)>) -> u64 {
+    let header = TraceLogfileHeader::from(trace.header());
+    let mut drops = vec![0; processors(&header)];
+    for (cpu, stamp) in trace.last_losses() {
+        if let Some(at) = drops.get_mut(usize::from(cpu)) {
+            *at = stamp;
+        }
+    }
+    let mut table = locked(&TABLE);
+    let handle = table.next;
+    table.next = table.next.saturating_add(1);
+    consumer.handle = handle;
+    let entry = Entry {
+        kind: trace.kind(),
+        closer: trace.closer(),
+        state: Mutex::new(State::Opened(Box::new((trace, consumer)))),
+        feed,
+        known: Mutex::new(Known { header, drops }),
+    };
+    table.entries.insert(handle, Arc::new(entry));
+    handle
+}
+
+/// What a handle stands for.
+pub(super) fn find(handle: u64) -> Result<Arc<Entry>, Status> {
+    locked(&TABLE).entries.get(&handle).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
+}
+
+/// A trace that is about to be processed.
+pub(super) struct Claimed {
+    pub(super) entry: Arc<Entry>,
+    pub(super) trace: Trace,
+    pub(super) consumer: Consumer,
+}
+
+/// Takes the traces of several handles to process them: all or none.
+pub(super) fn claim(handles: &[u64], window: &Window) -> Result<Vec<Claimed>, Status> {
+    let table = locked(&TABLE);
+    let mut entries = Vec::with_capacity(handles.len());
+    for handle in handles {
+        let entry = table.entries.get(handle).ok_or(Status::ERROR_INVALID_HANDLE)?;
+        // Under the table's lock nobody else takes it meanwhile.
+        if !matches!(*locked(&entry.state), State::Opened(_)) {
+            return Err(Status::ERROR_INVALID_HANDLE);
+        }
+        entries.push(Arc::clone(entry));
+    }
+    if handles.iter().collect::<BTreeSet<_>>().len() != handles.len() {
+        return Err(Status::ERROR_INVALID_HANDLE);
+    }
+    check_kinds(&entries)?;
+    if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
+        return Err(Status::ERROR_INVALID_TIME);
+    }
+    let take = |entry: Arc<Entry>| {
+        let State::Opened(opened) = std::mem::replace(&mut *locked(&entry.state), State::Busy) else {
+            return None;
+        };
+        let (trace, consumer) = *opened;
+        Some(Claimed { entry, trace, consumer })
+    };
+    Ok(entries.into_iter().filter_map(take).collect())
+}
+
+/// Files are processed together, everything else alone.
+fn check_kinds(entries: &[Arc<Entry>]) -> Result<(), Status> {
+    let all_files = entries.iter().all(|entry| entry.kind == Kind::File);
+    if all_files || entries.len() == 1 { Ok(()) } else { Err(Status::ERROR_INVALID_PARAMETER) }
+}
+
+/// Ends a handle. What is being processed ends later.
+pub(super) fn close(handle: u64) -> Status {
+    let entry = locked(&TABLE).entries.remove(&handle);
+    let Some(entry) = entry else { return Status::ERROR_INVALID_HANDLE };
+    // Dropped at the end, without a lock: buffers of a stream are given back then.
+    let state = std::mem::replace(&mut *locked(&entry.state), State::Done);
+    match state {
+        State::Busy => {
+            entry.closer.end();
+            Status::ERROR_CTX_CLOSE_PENDING
+        }
+        State::Opened(_) | State::Done => Status::ERROR_SUCCESS,
+    }
+}

@@ -1,0 +1,220 @@
+//! Opening traces: by the structure with names and callbacks, or by options.
+//!
+//! Each function gives a handle, or INVALID_PROCESSTRACE_HANDLE and the reason as the thread's last error.
+
+use std::ffi::c_void;
+use std::path::Path;
+
+use traceweir::Status;
+use traceweir::consumer::Trace;
+use traceweir::controller::SessionRef;
+
+use super::deliver::{Consumer, Logfile, OnBuffer, OnEvent};
+use super::handles::{self, Completion};
+use super::layout::{
+    BufferCompletionCallback, ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP, EventCallback, EventRecordCallback,
+    EventTraceLogfile, OpenTraceOptions, PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP,
+    PROCESS_TRACE_MODE_REAL_TIME, TraceLogfileHeader,
+};
+use super::names::{self, Name, Text};
+use crate::{boundary, last_error, ptr};
+
+/// The session of the system's own events.
+const KERNEL_LOGGER: &str = "NT Kernel Logger";
+
+/// Opens a file or a live session; [`Trace::open_file`], [`Trace::open_live`]. What the trace says about itself is put into the structure.
+///
+/// # Safety
+///
+/// `logfile` is NULL or an EVENT_TRACE_LOGFILEW whose names are NULL or end with 0. Its functions may be called with its context by whoever processes the trace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OpenTraceW(logfile: *mut EventTraceLogfile) -> u64 {
+    // SAFETY: by the contract.
+    told(|| unsafe { by_structure(logfile, Text::Wide) })
+}
+
+/// The same for names in bytes.
+///
+/// # Safety
+///
+/// As [`OpenTraceW`], with an EVENT_TRACE_LOGFILEA.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OpenTraceA(logfile: *mut EventTraceLogfile) -> u64 {
+    // SAFETY: by the contract.
+    told(|| unsafe { by_structure(logfile, Text::Narrow) })
+}
+
+/// A handle, or the reason as the last error.
+fn told(open: impl FnOnce() -> Result<u64, Status>) -> u64 {
+    let opened = boundary::guarded(Err(Status::ERROR_NOACCESS), open);
+    opened.unwrap_or_else(|status| {
+        last_error::set(status);
+        handles::INVALID
+    })
+}
+
+/// # Safety
+///
+/// As [`OpenTraceW`].
+unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, Status> {
+    // SAFETY: by the contract.
+    let given = unsafe { ptr::copied(at) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    // SAFETY: by the contract.
+    let (file, logger) = unsafe { (text.read(given.log_file_name)?, text.read(given.logger_name)?) };
+    let trace = open_named(file.as_ref(), logger.as_ref(), given.process_trace_mode)?;
+    let header = trace.header();
+    let is_kernel = trace.is_of_the_system() || header.session_name == KERNEL_LOGGER;
+    let filled = EventTraceLogfile {
+        logfile_header: TraceLogfileHeader::from(header),
+        buffer_size: header.buffer_size,
+        is_kernel_trace: u32::from(is_kernel),
+        events_lost: header.events_lost,
+        ..given
+    };
+    let on_event = match given.event_callback {
+        None => OnEvent::Nobody,
+        Some(function) if given.process_trace_mode & PROCESS_TRACE_MODE_EVENT_RECORD != 0 => {
+            // SAFETY: the mode says that the union has the other function in it; both are addresses of functions.
+            OnEvent::Record(unsafe { std::mem::transmute::<EventCallback, EventRecordCallback>(function) })
+        }
+        Some(function) => OnEvent::Classic(function),
+    };
+    let names = [file, logger].map(|name| name.map(|name| name.copy));
+    let on_buffer = match given.buffer_callback {
+        Some(function) => OnBuffer::Logfile(function, Logfile::new(&filled, names)),
+        None => OnBuffer::Nobody,
+    };
+    let is_raw = given.process_trace_mode & PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0;
+    let consumer = Consumer::new(on_event, on_buffer, is_raw, given.context);
+    // SAFETY: by the contract.
+    unsafe { ptr::store(at, filled) };
+    Ok(handles::insert(trace, consumer, None))
+}
+
+/// What the names stand for; the mode decides nothing but has to fit.
+fn open_named(file: Option<&Name>, logger: Option<&Name>, mode: u32) -> Result<Trace, Status> {
+    let is_live = mode & PROCESS_TRACE_MODE_REAL_TIME != 0;
+    match (file, logger) {
+        (Some(file), None) if !is_live => open_file(file),
+        (None, Some(logger)) if is_live => open_live(logger),
+        (None, None) => Err(Status::ERROR_BAD_PATHNAME),
+        _ => Err(Status::ERROR_INVALID_PARAMETER),
+    }
+}
+
+fn open_file(name: &Name) -> Result<Trace, Status> {
+    Trace::open_file(Path::new(&name.text)).map_err(|error| error.status())
+}
+
+fn open_live(name: &Name) -> Result<Trace, Status> {
+    let session = SessionRef::Name(names::session(&name.text));
+    Trace::open_live(None, &session).map_err(|error| error.status())
+}
+
+/// Opens a file; [`Trace::open_file`].
+///
+/// # Safety
+///
+/// Pointers are NULL or valid; the name ends with 0. Functions of the options may be called with their contexts by whoever processes the trace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OpenTraceFromFile(
+    name: *const u16,
+    options: *const OpenTraceOptions,
+    header: *mut TraceLogfileHeader,
+) -> u64 {
+    // SAFETY: by the contract.
+    told(|| unsafe { by_options(name, options, header, open_file) })
+}
+
+/// Opens a live session; [`Trace::open_live`].
+///
+/// # Safety
+///
+/// As [`OpenTraceFromFile`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
+    name: *const u16,
+    options: *const OpenTraceOptions,
+    header: *mut TraceLogfileHeader,
+) -> u64 {
+    // SAFETY: by the contract.
+    told(|| unsafe { by_options(name, options, header, open_live) })
+}
+
+/// The same. How much memory a session's queue has is the session's business, and partitions of memory are not to be had here.
+///
+/// # Safety
+///
+/// As [`OpenTraceFromFile`]; the partition is not looked into.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
+    name: *const u16,
+    options: *const OpenTraceOptions,
+    _allocation_size: usize,
+    memory_partition: *mut c_void,
+    header: *mut TraceLogfileHeader,
+) -> u64 {
+    told(|| {
+        if !memory_partition.is_null() {
+            return Err(Status::ERROR_NOT_SUPPORTED);
+        }
+        // SAFETY: by the contract.
+        unsafe { by_options(name, options, header, open_live) }
+    })
+}
+
+/// # Safety
+///
+/// As [`OpenTraceFromFile`].
+unsafe fn by_options(
+    name: *const u16,
+    options: *const OpenTraceOptions,
+    header: *mut TraceLogfileHeader,
+    open: fn(&Name) -> Result<Trace, Status>,
+) -> Result<u64, Status> {
+    // SAFETY: by the contract.
+    let options = unsafe { ptr::copied(options) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    if name.is_null() {
+        return Err(Status::ERROR_INVALID_PARAMETER);
+    }
+    // SAFETY: by the contract.
+    let name = unsafe { Text::Wide.read(name.cast()) }?.ok_or(Status::ERROR_BAD_PATHNAME)?;
+    let consumer = consumer_of(&options)?;
+    let trace = open(&name)?;
+    // SAFETY: by the contract.
+    unsafe { ptr::store(header, TraceLogfileHeader::from(trace.header())) };
+    Ok(handles::insert(trace, consumer, None))
+}
+
+fn consumer_of(options: &OpenTraceOptions) -> Result<Consumer, Status> {
+    if options.process_trace_modes & !ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0 {
+        return Err(Status::ERROR_INVALID_PARAMETER);
+    }
+    let on_event = options.event_callback.map_or(OnEvent::Nobody, OnEvent::Record);
+    let context = options.buffer_callback_context;
+    let on_buffer = options.buffer_callback.map_or(OnBuffer::Nobody, |f| OnBuffer::Bytes(f, context));
+    let is_raw = options.process_trace_modes != 0;
+    Ok(Consumer::new(on_event, on_buffer, is_raw, options.event_callback_context))
+}
+
+/// Opens a trace of buffers that the program brings; [`Trace::from_buffers`].
+///
+/// # Safety
+///
+/// `options` as for [`OpenTraceFromFile`]; the completion function may be called with its context by whoever processes or closes the trace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OpenTraceFromBufferStream(
+    options: *const OpenTraceOptions,
+    completion: Option<BufferCompletionCallback>,
+    context: *mut c_void,
+) -> u64 {
+    told(|| {
+        // SAFETY: by the contract.
+        let (Some(options), Some(function)) = (unsafe { ptr::copied(options) }, completion) else {
+            return Err(Status::ERROR_INVALID_PARAMETER);
+        };
+        let consumer = consumer_of(&options)?;
+        let (trace, feeder) = Trace::from_buffers().map_err(|error| error.status())?;
+        Ok(handles::insert(trace, consumer, Some((feeder, Completion { function, context }))))
+    })
+}

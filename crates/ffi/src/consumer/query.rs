@@ -1,0 +1,78 @@
+//! What can be asked of a trace: QueryTraceProcessingHandle.
+//!
+//! ```text
+//!   1 partition          48 bytes, all 0: traces here are of the machine itself
+//!   2 partition, V2      32 bytes, all 0
+//!   3 last drops         00 u32 processors │ 08 i64 for each: raw stamp of its last loss, 0 = never
+//!   4 log-file header    280 bytes
+//! ```
+
+use std::ffi::c_void;
+
+use traceweir::Status;
+
+use super::handles;
+use super::layout::{PartitionInformation, PartitionInformationV2, TraceLogfileHeader};
+use crate::{boundary, ptr};
+
+/// ETW_PROCESS_HANDLE_INFO_TYPE.
+const PARTITION: u32 = 1;
+const PARTITION_V2: u32 = 2;
+const LAST_DROPPED_TIMES: u32 = 3;
+const LOG_FILE_HEADER: u32 = 4;
+
+/// Answers a question about a trace. Too little room is ERROR_INSUFFICIENT_BUFFER, with how much it takes.
+///
+/// # Safety
+///
+/// `out` has `out_size` bytes; `returned` is NULL or a ULONG can be written there. No class takes anything in.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QueryTraceProcessingHandle(
+    handle: u64,
+    class: u32,
+    _in_buffer: *const c_void,
+    _in_size: u32,
+    out: *mut c_void,
+    out_size: u32,
+    returned: *mut u32,
+) -> u32 {
+    boundary::status(|| {
+        let answer = match answer(handle, class) {
+            Ok(answer) => answer,
+            Err(status) => return status,
+        };
+        // SAFETY: by the contract.
+        unsafe { ptr::store(returned, u32::try_from(answer.len()).unwrap_or(u32::MAX)) };
+        if (out_size as usize) < answer.len() {
+            return Status::ERROR_INSUFFICIENT_BUFFER;
+        }
+        if out.is_null() || returned.is_null() {
+            return Status::ERROR_INVALID_PARAMETER;
+        }
+        // SAFETY: not NULL, and by the contract with room for it.
+        unsafe { out.cast::<u8>().copy_from_nonoverlapping(answer.as_ptr(), answer.len()) };
+        Status::ERROR_SUCCESS
+    })
+}
+
+fn answer(handle: u64, class: u32) -> Result<Vec<u8>, Status> {
+    let entry = handles::find(handle)?;
+    match class {
+        PARTITION => Ok(vec![0; size_of::<PartitionInformation>()]),
+        PARTITION_V2 => Ok(vec![0; size_of::<PartitionInformationV2>()]),
+        LAST_DROPPED_TIMES => {
+            let drops = entry.drops();
+            let count = u64::try_from(drops.len()).unwrap_or(0);
+            // The count has four bytes; those behind it are 0, as the high half of this is.
+            Ok(count.to_le_bytes().into_iter().chain(drops.into_iter().flat_map(i64::to_le_bytes)).collect())
+        }
+        LOG_FILE_HEADER => {
+            let header = entry.header();
+            let mut bytes = vec![0; size_of::<TraceLogfileHeader>()];
+            // SAFETY: as many bytes, and the structure has none that are not fields.
+            unsafe { bytes.as_mut_ptr().cast::<TraceLogfileHeader>().write_unaligned(header) };
+            Ok(bytes)
+        }
+        _ => Err(Status::ERROR_NOT_SUPPORTED),
+    }
+}

@@ -1,0 +1,172 @@
+/* Prints the events of files, in the way that the first argument says; files are named by the others. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../c/check.h"
+#include "print.h"
+
+static unsigned long long events, buffers;
+static int context;
+
+static void WINAPI on_record(PEVENT_RECORD event) {
+    events++;
+    IS(&context, event->UserContext);
+    print_record(event);
+}
+
+static void WINAPI on_trace(PEVENT_TRACE event) {
+    events++;
+    printf("%lld %08x %u %u %u ids %u %u payload %u %016llx\n", event->Header.TimeStamp.QuadPart, event->Header.Guid.Data1,
+           event->Header.Class.Version, event->Header.Class.Level, event->Header.Class.Type, event->Header.ThreadId,
+           event->Header.ProcessId, event->MofLength, hash(HASH_START, event->MofData, event->MofLength));
+}
+
+static ULONG WINAPI on_logfile(PEVENT_TRACE_LOGFILEA log) {
+    buffers++;
+    IS(&context, log->Context);
+    IS(buffers, log->BuffersRead);
+    IS(TRUE, log->Filled >= 72 && log->LogfileHeader.BufferSize == log->BufferSize);
+    IS(0, log->LoggerName);
+    IS('l', log->LogFileName[strlen(log->LogFileName) - 1]);
+    return TRUE;
+}
+
+static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) {
+    EVENT_TRACE_LOGFILEA log = {0};
+    log.LogFileName = name;
+    log.ProcessTraceMode = mode;
+    log.Context = &context;
+    if (mode & PROCESS_TRACE_MODE_EVENT_RECORD) {
+        log.EventRecordCallback = on_record;
+    } else {
+        log.EventCallback = on_trace;
+    }
+    log.BufferCallback = with_buffers ? on_logfile : NULL;
+    PROCESSTRACE_HANDLE trace = OpenTraceA(&log);
+    if (trace == INVALID_PROCESSTRACE_HANDLE) {
+        fprintf(stderr, "%s: %u\n", name, GetLastError());
+        exit(1);
+    }
+    IS(TRUE, log.LogfileHeader.NumberOfProcessors > 0 && log.BufferSize == log.LogfileHeader.BufferSize);
+    return trace;
+}
+
+/* The buffers of a file, kept beyond their callback, are brought to a stream by another thread. */
+#define MOST 4096
+static const ETW_BUFFER_HEADER *kept[MOST];
+static ULONG sizes[MOST];
+static unsigned kept_count;
+static volatile unsigned returned;
+static PROCESSTRACE_HANDLE stream;
+
+static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *info, PVOID given) {
+    IS(&context, given);
+    IS(++buffers, info->BuffersRead);
+    IS(size, buffer->FilledBytes);
+    IS(TRUE, info->LogfileHeader->NumberOfProcessors > 0);
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(info->TraceHandle, buffer + 1));
+    IS(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(info->TraceHandle + 7, buffer));
+    IS(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(info->TraceHandle, buffer));
+    IS(TRUE, kept_count < MOST);
+    sizes[kept_count] = size;
+    __atomic_store_n(&kept[kept_count++], buffer, __ATOMIC_RELEASE);
+    return TRUE;
+}
+
+static void WINAPI on_completion(const ETW_BUFFER_HEADER *buffer, PVOID given) {
+    IS(&context, given);
+    IS(kept[returned], buffer);
+    __atomic_store_n(&returned, returned + 1, __ATOMIC_RELEASE);
+}
+
+static volatile unsigned done_reading;
+
+static void *read_file(void *name) {
+    ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, NULL, NULL, on_buffer, &context};
+    WCHAR wide[4096] = {0};
+    for (size_t at = 0; at < strlen((char *)name); at++) {
+        wide[at] = (WCHAR)((char *)name)[at];
+    }
+    TRACE_LOGFILE_HEADER header;
+    PROCESSTRACE_HANDLE trace = OpenTraceFromFile(wide, &options, &header);
+    IS(TRUE, trace != INVALID_PROCESSTRACE_HANDLE && header.NumberOfProcessors > 0);
+    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    __atomic_store_n(&done_reading, 1, __ATOMIC_RELEASE);
+    IS(ERROR_SUCCESS, CloseTrace(trace));
+    return NULL;
+}
+
+static void *feed(void *name) {
+    pthread_t reader;
+    IS(0, pthread_create(&reader, NULL, read_file, name));
+    unsigned fed = 0;
+    for (unsigned idle = 0; idle < 25;) {
+        const ETW_BUFFER_HEADER *buffer = fed < MOST ? __atomic_load_n(&kept[fed], __ATOMIC_ACQUIRE) : NULL;
+        if (buffer != NULL) {
+            IS(ERROR_SUCCESS, ProcessTraceAddBufferToBufferStream(stream, buffer, sizes[fed]));
+            IS(ERROR_NOT_SUPPORTED, ProcessTraceBufferIncrementReference(stream, buffer));
+            WAIT_UNTIL(__atomic_load_n(&returned, __ATOMIC_ACQUIRE) > fed);
+            fed++;
+            idle = 0;
+            continue;
+        }
+        usleep(20000);
+        idle += fed > 0;
+    }
+    /* All buffers are here, and none has gone: the file's ProcessTrace waits. */
+    IS(0, __atomic_load_n(&done_reading, __ATOMIC_ACQUIRE));
+    for (unsigned at = 0; at < fed; at++) {
+        IS(ERROR_SUCCESS, ProcessTraceBufferDecrementReference(kept[at]));
+        IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(kept[at]));
+    }
+    pthread_join(reader, NULL);
+    IS(1, done_reading);
+    IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(stream));
+    IS(ERROR_INVALID_HANDLE, CloseTrace(stream));
+    return NULL;
+}
+
+static void relay(char *name) {
+    ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, on_record, &context, NULL, NULL};
+    stream = OpenTraceFromBufferStream(&options, on_completion, &context);
+    IS(TRUE, stream != INVALID_PROCESSTRACE_HANDLE);
+    pthread_t feeder;
+    IS(0, pthread_create(&feeder, NULL, feed, name));
+    IS(ERROR_SUCCESS, ProcessTrace(&stream, 1, NULL, NULL));
+    pthread_join(feeder, NULL);
+}
+
+int main(int count, char **arguments) {
+    PROCESSTRACE_HANDLE traces[64] = {0};
+    const char *how = arguments[1];
+    if (strcmp(how, "relay") == 0) {
+        relay(arguments[2]);
+        return 0;
+    }
+    ULONG mode = strcmp(how, "classic") == 0 ? 0 : PROCESS_TRACE_MODE_EVENT_RECORD;
+    mode |= strcmp(how, "raw") == 0 ? PROCESS_TRACE_MODE_RAW_TIMESTAMP : 0;
+    BOOL with_buffers = strcmp(how, "buffers") == 0;
+    FILETIME start = {0, 0}, end = {0, 0};
+    BOOL has_window = strcmp(how, "window") == 0;
+    int first = 2;
+    if (has_window) {
+        unsigned long long from = strtoull(arguments[2], NULL, 10), to = strtoull(arguments[3], NULL, 10);
+        start.dwLowDateTime = (DWORD)from, start.dwHighDateTime = (DWORD)(from >> 32);
+        end.dwLowDateTime = (DWORD)to, end.dwHighDateTime = (DWORD)(to >> 32);
+        first = 4;
+    }
+    for (int at = first; at < count; at++) {
+        traces[at - first] = open_file(arguments[at], mode, with_buffers);
+    }
+    IS(ERROR_SUCCESS, ProcessTrace(traces, (ULONG)(count - first), has_window ? &start : NULL, has_window ? &end : NULL));
+    for (int at = first; at < count; at++) {
+        IS(ERROR_INVALID_HANDLE, ProcessTrace(&traces[at - first], 1, NULL, NULL));
+        IS(ERROR_SUCCESS, CloseTrace(traces[at - first]));
+        IS(ERROR_INVALID_HANDLE, CloseTrace(traces[at - first]));
+    }
+    if (with_buffers) {
+        printf("buffers %llu\n", buffers);
+    }
+    return 0;
+}

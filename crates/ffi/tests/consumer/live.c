@@ -1,0 +1,76 @@
+/* Opens the live session that the first argument names and prints what comes; how it ends is the second argument:
+ *   stop      the session is stopped from outside
+ *   inside    the callback closes the trace at event 99
+ *   outside   another thread closes it after event 99
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "../c/check.h"
+#include "print.h"
+
+static PROCESSTRACE_HANDLE trace;
+static const char *ending;
+static volatile int asked;
+
+static void WINAPI on_event(PEVENT_RECORD event) {
+    static int is_first = 1;
+    if (is_first) {
+        /* The log-file header comes first. */
+        IS(0x68FDD900, event->EventHeader.ProviderId.Data1);
+        IS(0, event->EventHeader.EventDescriptor.Opcode);
+        is_first = 0;
+        return;
+    }
+    if (event->EventHeader.ProviderId.Data1 == 0x68FDD900) {
+        return;
+    }
+    print_record(event);
+    fflush(stdout);
+    if (event->EventHeader.EventDescriptor.Id == 99) {
+        asked = 1;
+        if (strcmp(ending, "inside") == 0) {
+            IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
+        }
+    }
+}
+
+static void *closer(void *unused) {
+    (void)unused;
+    WAIT_UNTIL(asked);
+    IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    pthread_t thread;
+    EVENT_TRACE_LOGFILEA log = {0};
+    if (count < 3) {
+        return 2;
+    }
+    ending = arguments[2];
+    log.LoggerName = arguments[1];
+    log.ProcessTraceMode = PROCESS_TRACE_MODE_REAL_TIME | PROCESS_TRACE_MODE_EVENT_RECORD;
+    log.EventRecordCallback = on_event;
+    trace = OpenTraceA(&log);
+    PROCESSTRACE_HANDLE second = OpenTraceA(&log);
+    if (trace == INVALID_PROCESSTRACE_HANDLE || second == INVALID_PROCESSTRACE_HANDLE) {
+        fprintf(stderr, "%u\n", GetLastError());
+        return 1;
+    }
+    PROCESSTRACE_HANDLE both[2] = {trace, second};
+    IS(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
+    IS(ERROR_SUCCESS, CloseTrace(second));
+    printf("ready\n");
+    fflush(stdout);
+    if (strcmp(ending, "outside") == 0) {
+        IS(0, pthread_create(&thread, NULL, closer, NULL));
+    }
+    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    if (strcmp(ending, "outside") == 0) {
+        pthread_join(thread, NULL);
+    }
+    IS(strcmp(ending, "stop") == 0 ? ERROR_SUCCESS : ERROR_INVALID_HANDLE, CloseTrace(trace));
+    printf("done\n");
+    return 0;
+}

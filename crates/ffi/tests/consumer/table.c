@@ -1,0 +1,306 @@
+/* The table of consumers' calls and what they return; the argument is a folder with a trace manifest.etl, an empty file and one that is none. */
+#include <evntcons.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../c/check.h"
+
+#define OPENS(wanted, call)                             \
+    do {                                                \
+        SetLastError(0);                                \
+        IS(INVALID_PROCESSTRACE_HANDLE, call);          \
+        IS(wanted, GetLastError());                     \
+    } while (0)
+
+static char trace_name[4096], other[4096];
+static unsigned long long events, class_events;
+static PROCESSTRACE_HANDLE own;
+static int in_callback_close;
+
+static const GUID event_trace_guid = {0x68FDD900, 0x4A3E, 0x11D1, {0x84, 0xF4, 0x00, 0x00, 0xF8, 0x04, 0x64, 0xE3}};
+
+static const char *in(const char *name) {
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/%s", other, name);
+    return path;
+}
+
+static PROCESSTRACE_HANDLE opened(const char *file, const char *logger, ULONG mode, PEVENT_RECORD_CALLBACK callback) {
+    EVENT_TRACE_LOGFILEA log = {0};
+    log.LogFileName = (char *)file;
+    log.LoggerName = (char *)logger;
+    log.ProcessTraceMode = mode;
+    log.EventRecordCallback = callback;
+    return OpenTraceA(&log);
+}
+
+static void WINAPI count_event(PEVENT_RECORD event) {
+    (void)event;
+    __atomic_add_fetch(&events, 1, __ATOMIC_RELAXED);
+}
+
+static void WINAPI count_class(PEVENT_TRACE event) {
+    IS(0x68FDD900, event->Header.Guid.Data1);
+    class_events++;
+}
+
+static void WINAPI count_old(PEVENT_TRACE event) {
+    (void)event;
+    events++;
+}
+
+#define RECORDS PROCESS_TRACE_MODE_EVENT_RECORD
+
+static void opening(void) {
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceA(NULL));
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceW(NULL));
+    OPENS(ERROR_BAD_PATHNAME, opened(NULL, NULL, RECORDS, count_event));
+    OPENS(ERROR_BAD_PATHNAME, opened("", NULL, RECORDS, count_event));
+    OPENS(ERROR_BAD_PATHNAME, opened(other, NULL, RECORDS, count_event));
+    OPENS(ERROR_INVALID_PARAMETER, opened(trace_name, "session", RECORDS, count_event));
+    OPENS(ERROR_INVALID_PARAMETER, opened(NULL, "session", RECORDS, count_event));
+    OPENS(ERROR_INVALID_PARAMETER, opened(trace_name, NULL, RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
+    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, opened(NULL, "no such session", RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
+    OPENS(ERROR_FILE_NOT_FOUND, opened(in("missing.etl"), NULL, RECORDS, count_event));
+    OPENS(ERROR_PATH_NOT_FOUND, opened(in("missing/missing.etl"), NULL, RECORDS, count_event));
+    OPENS(ERROR_FILE_CORRUPT, opened(in("empty"), NULL, RECORDS, count_event));
+    OPENS(ERROR_FILE_CORRUPT, opened(in("text"), NULL, RECORDS, count_event));
+    ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, count_event, NULL, NULL, NULL};
+    ETW_OPEN_TRACE_OPTIONS odd = {(ETW_PROCESS_TRACE_MODES)2, count_event, NULL, NULL, NULL};
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(NULL, &options, NULL));
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(u"missing.etl", NULL, NULL));
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(u"missing.etl", &odd, NULL));
+    OPENS(ERROR_BAD_PATHNAME, OpenTraceFromFile(u"", &options, NULL));
+    OPENS(ERROR_FILE_NOT_FOUND, OpenTraceFromFile(u"missing.etl", &options, NULL));
+    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, OpenTraceFromRealTimeLogger(u"none", &options, NULL));
+    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, OpenTraceFromRealTimeLoggerWithAllocationOptions(u"none", &options, 1 << 20, NULL, NULL));
+    OPENS(ERROR_NOT_SUPPORTED, OpenTraceFromRealTimeLoggerWithAllocationOptions(u"none", &options, 0, &options, NULL));
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(NULL, NULL, NULL));
+    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(&options, NULL, NULL));
+}
+
+static void WINAPI completed(const ETW_BUFFER_HEADER *buffer, PVOID given) {
+    (void)buffer;
+    ++*(unsigned *)given;
+}
+
+static void processing(void) {
+    FILETIME early = {1, 0}, late = {2, 0};
+    PROCESSTRACE_HANDLE many[65];
+    for (unsigned at = 0; at < 65; at++) {
+        many[at] = opened(trace_name, NULL, RECORDS, count_event);
+    }
+    PROCESSTRACE_HANDLE twice[2] = {many[0], many[0]};
+    IS(ERROR_BAD_LENGTH, ProcessTrace(many, 0, NULL, NULL));
+    IS(ERROR_BAD_LENGTH, ProcessTrace(NULL, 0, NULL, NULL));
+    IS(ERROR_BAD_LENGTH, ProcessTrace(many, 65, NULL, NULL));
+    IS(ERROR_INVALID_PARAMETER, ProcessTrace(NULL, 1, NULL, NULL));
+    IS(ERROR_INVALID_HANDLE, ProcessTrace(twice, 2, NULL, NULL));
+    IS(ERROR_INVALID_TIME, ProcessTrace(many, 1, &late, &early));
+    /* None of these used a handle up. */
+    events = 0;
+    IS(ERROR_SUCCESS, ProcessTrace(many, 1, NULL, NULL));
+    unsigned long long of_one = events;
+    IS(TRUE, of_one > 0);
+    IS(ERROR_SUCCESS, ProcessTrace(many + 1, 64, NULL, NULL));
+    IS(65 * of_one, events);
+    IS(ERROR_INVALID_HANDLE, ProcessTrace(many, 1, NULL, NULL));
+    for (unsigned at = 0; at < 65; at++) {
+        IS(ERROR_SUCCESS, CloseTrace(many[at]));
+        IS(ERROR_INVALID_HANDLE, CloseTrace(many[at]));
+    }
+    /* Nothing in an empty window; all in one that has everything. */
+    PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
+    events = 0;
+    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, &early, &late));
+    IS(0, events);
+    CloseTrace(trace);
+}
+
+static void streams(void) {
+    unsigned given_back = 0;
+    unsigned long long buffer[128];
+    const ETW_BUFFER_HEADER *at = (const ETW_BUFFER_HEADER *)(const void *)buffer;
+    memset(buffer, 0, sizeof buffer);
+    ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, count_event, NULL, NULL, NULL};
+    PROCESSTRACE_HANDLE stream = OpenTraceFromBufferStream(&options, completed, &given_back);
+    PROCESSTRACE_HANDLE file = opened(trace_name, NULL, RECORDS, count_event);
+    PROCESSTRACE_HANDLE both[2] = {stream, file};
+    IS(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, NULL, 0));
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 0));
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 71));
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    memset(buffer, 0xFF, sizeof buffer);
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    IS(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(file, at, sizeof buffer));
+    IS(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(5, at, sizeof buffer));
+    IS(0, given_back);
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(at));
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(NULL));
+    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(file, at));
+    IS(ERROR_SUCCESS, CloseTrace(stream));
+    IS(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    IS(ERROR_SUCCESS, CloseTrace(file));
+}
+
+static void queries(void) {
+    unsigned char out[4096];
+    ULONG needed = 0;
+    TRACE_LOGFILE_HEADER header;
+    ETW_TRACE_PARTITION_INFORMATION partition;
+    PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
+    IS(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace + 1, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    IS(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, (ETW_PROCESS_HANDLE_INFO_TYPE)0, NULL, 0, out, sizeof out, &needed));
+    IS(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, EtwQueryProcessHandleInfoMax, NULL, 0, out, sizeof out, &needed));
+    IS(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, 0, &needed));
+    IS(sizeof header, needed);
+    IS(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, needed - 1, &needed));
+    IS(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, sizeof out, &needed));
+    IS(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, NULL));
+    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &needed));
+    IS(TRUE, header.NumberOfProcessors > 0 && header.BufferSize >= 1024 && header.StartTime.QuadPart > 0);
+    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformation, NULL, 0, &partition, sizeof partition, &needed));
+    IS(48, needed);
+    IS(0, partition.PartitionType);
+    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformationV2, NULL, 0, out, sizeof out, &needed));
+    IS(32, needed);
+    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLastDroppedTimes, NULL, 0, out, sizeof out, &needed));
+    IS(8 + 8 * header.NumberOfProcessors, needed);
+    IS(header.NumberOfProcessors, *(ULONG *)(void *)out);
+    IS(ERROR_SUCCESS, CloseTrace(trace));
+    IS(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+}
+
+static void classes(void) {
+    GUID none = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
+    IS(ERROR_INVALID_PARAMETER, SetTraceCallback(NULL, count_class));
+    IS(ERROR_INVALID_PARAMETER, SetTraceCallback(&none, NULL));
+    IS(ERROR_INVALID_PARAMETER, RemoveTraceCallback(NULL));
+    IS(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&none));
+    IS(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_old));
+    IS(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_class));
+    PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
+    events = 0;
+    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    IS(TRUE, class_events > 0 && class_events < events);
+    IS(ERROR_SUCCESS, RemoveTraceCallback(&event_trace_guid));
+    IS(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&event_trace_guid));
+    IS(ERROR_SUCCESS, CloseTrace(trace));
+}
+
+/* Calls back: its own handle, other ones, a whole trace of its own. */
+static void WINAPI call_back(PEVENT_RECORD event) {
+    ULONG needed;
+    unsigned char out[280];
+    (void)event;
+    events++;
+    IS(ERROR_INVALID_HANDLE, ProcessTrace(&own, 1, NULL, NULL));
+    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(own, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    if (events == 3) {
+        unsigned long long before = events;
+        PROCESSTRACE_HANDLE inner = opened(trace_name, NULL, RECORDS, count_event);
+        IS(ERROR_SUCCESS, ProcessTrace(&inner, 1, NULL, NULL));
+        IS(ERROR_SUCCESS, CloseTrace(inner));
+        IS(TRUE, events > before);
+        events = before;
+        IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(own));
+        IS(ERROR_INVALID_HANDLE, CloseTrace(own));
+        in_callback_close = 1;
+        own = opened(trace_name, NULL, RECORDS, NULL);
+        IS(TRUE, own != INVALID_PROCESSTRACE_HANDLE);
+    }
+}
+
+static ULONG WINAPI no_more(PEVENT_TRACE_LOGFILEA log) {
+    (void)log;
+    return FALSE;
+}
+
+static void callbacks(void) {
+    events = 0;
+    own = opened(trace_name, NULL, RECORDS, call_back);
+    PROCESSTRACE_HANDLE trace = own;
+    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    IS(3, events);
+    IS(1, in_callback_close);
+    IS(ERROR_SUCCESS, ProcessTrace(&own, 1, NULL, NULL));
+    IS(ERROR_SUCCESS, CloseTrace(own));
+    EVENT_TRACE_LOGFILEA log = {0};
+    log.LogFileName = trace_name;
+    log.BufferCallback = no_more;
+    trace = OpenTraceA(&log);
+    IS(ERROR_CANCELLED, ProcessTrace(&trace, 1, NULL, NULL));
+    IS(ERROR_SUCCESS, CloseTrace(trace));
+}
+
+/* Many threads open, process and close at once, their own handles and any others. */
+static volatile PROCESSTRACE_HANDLE shared[8];
+
+static void *worker(void *number) {
+    unsigned long long seed = (unsigned long long)(uintptr_t)number * 0x9E3779B97F4A7C15ull + 1;
+    for (unsigned round = 0; round < 60; round++) {
+        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        unsigned slot = (unsigned)(seed >> 60) & 7;
+        PROCESSTRACE_HANDLE handle = opened(trace_name, NULL, RECORDS, count_event);
+        PROCESSTRACE_HANDLE before = __atomic_exchange_n(&shared[slot], handle, __ATOMIC_ACQ_REL);
+        PROCESSTRACE_HANDLE foreign = __atomic_load_n(&shared[(slot + 1) & 7], __ATOMIC_ACQUIRE);
+        ULONG status = ProcessTrace(&handle, 1, NULL, NULL);
+        if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
+            abort();
+        }
+        status = CloseTrace(before);
+        if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE && status != ERROR_CTX_CLOSE_PENDING) {
+            abort();
+        }
+        status = ProcessTrace(&foreign, 1, NULL, NULL);
+        if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
+            abort();
+        }
+        if (CloseTrace(seed) != ERROR_INVALID_HANDLE || ProcessTrace((PROCESSTRACE_HANDLE *)&seed, 1, NULL, NULL) != ERROR_INVALID_HANDLE) {
+            abort();
+        }
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t workers[8];
+    for (unsigned at = 0; at < 8; at++) {
+        IS(0, pthread_create(&workers[at], NULL, worker, (void *)(uintptr_t)(at + 1)));
+    }
+    for (unsigned at = 0; at < 8; at++) {
+        pthread_join(workers[at], NULL);
+    }
+    for (unsigned at = 0; at < 8; at++) {
+        ULONG status = shared[at] == 0 ? ERROR_SUCCESS : CloseTrace(shared[at]);
+        IS(TRUE, status == ERROR_SUCCESS || status == ERROR_INVALID_HANDLE);
+    }
+}
+
+static void handles(void) {
+    static const PROCESSTRACE_HANDLE wrong[] = {0, 1, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull,
+                                                INVALID_PROCESSTRACE_HANDLE, INVALID_PROCESSTRACE_HANDLE - 1};
+    for (unsigned at = 0; at < sizeof wrong / sizeof *wrong; at++) {
+        IS(ERROR_INVALID_HANDLE, CloseTrace(wrong[at]));
+        IS(ERROR_INVALID_HANDLE, ProcessTrace(&wrong[at], 1, NULL, NULL));
+    }
+}
+
+int main(int count, char **arguments) {
+    if (count < 2) {
+        return 2;
+    }
+    snprintf(other, sizeof other, "%s", arguments[1]);
+    snprintf(trace_name, sizeof trace_name, "%s", in("manifest.etl"));
+    handles();
+    opening();
+    processing();
+    streams();
+    queries();
+    classes();
+    callbacks();
+    threads();
+    return finish();
+}
