@@ -7,7 +7,7 @@ use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 
 use super::fields::TextFields;
-use super::message::Messages;
+use traceweir_decode::message::Messages;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::cli::Show;
@@ -162,7 +162,7 @@ impl Sink for Csv {
         out.push(b',');
         self.cell.clear();
         if let Ok(found) = &event.found {
-            self.messages.expand(record, found, self.style, &mut self.cell);
+            self.messages.expand(found, record.pointer_size(), self.style, &mut self.cell);
         }
         push_cell(&self.cell, out);
         out.push(b',');

@@ -14,7 +14,7 @@ use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
 use super::fields::{MAX_FIELDS, is_hidden};
-use super::message::Messages;
+use traceweir_decode::message::Messages;
 use super::{Sink, Stamp, items, push_hex};
 use crate::event::Event;
 
@@ -151,7 +151,7 @@ impl Xml {
             out.extend_from_slice(b"</EventName>\r\n");
         }
         self.scratch.clear();
-        if self.messages.expand(&event.record, found, self.style, &mut self.scratch).is_some() {
+        if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.scratch).is_some() {
             element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
         }
         out.extend_from_slice(b"\t</RenderingInfo>\r\n");
