@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `evntprov` | providers: register, write, activity ids |
 //! | `evntrace` | classic providers and messages |
+//! | `tdh` | decoding: schemas, properties, manifests, payload filters |
 //! | `last_error` | GetLastError, SetLastError |
 //! | `format_message` | status codes as text: FormatMessage, LocalFree |
 //! | `types` | structures that only C programs have |
@@ -42,4 +43,5 @@ pub mod evntrace;
 pub mod format_message;
 pub mod last_error;
 mod ptr;
+pub mod tdh;
 pub mod types;

@@ -121,6 +121,15 @@ impl Library {
         }
     }
 
+    /// Forgets what was loaded from a file, be it a manifest or a program.
+    pub fn unload_file(&mut self, path: PathBuf) -> Answer<()> {
+        if !path.exists() && !self.loaded.iter().any(|(known, _)| matches!(known, Origin::File(p) | Origin::Binary(p) if *p == path)) {
+            return Err(Refusal::NoFile);
+        }
+        let binary = Origin::Binary(path.clone());
+        self.unload(&Origin::File(path)).or_else(|_| self.unload(&binary))
+    }
+
     /// Forgets a manifest.
     pub fn unload(&mut self, origin: &Origin) -> Answer<()> {
         let before = self.loaded.len();

@@ -56,8 +56,8 @@ pub(super) fn properties() -> Schema {
 /// What is known of a message that is asked about.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
-    /// Its number in the trace.
-    pub sequence: u32,
+    /// Its number in the trace, where that is known.
+    pub sequence: Option<u32>,
     /// When it was written.
     pub time: FileTime,
     /// 4 or 8.
@@ -136,7 +136,9 @@ impl Messages {
                 }
                 wide(&String::from_utf8_lossy(&text))
             }
-            "SequenceNum" => said.sequence.to_le_bytes().into(),
+            "SequenceNum" => {
+                said.sequence.ok_or(Refusal::NotFound("sequence number in the record"))?.to_le_bytes().into()
+            }
             "FunctionName" => words(info.function.as_deref()),
             "ComponentName" => words(info.major.as_deref().or(info.component.as_deref())),
             "SubComponentName" => words(info.minor.as_deref()),

@@ -1,0 +1,59 @@
+//! EVENT_RECORD and what it is made of (evntcons.h).
+#![allow(missing_docs)] // Fields as published.
+
+use std::ffi::c_void;
+
+use traceweir::{EventDescriptor, Guid};
+
+/// EVENT_HEADER.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventHeader {
+    pub size: u16,
+    pub header_type: u16,
+    pub flags: u16,
+    pub event_property: u16,
+    pub thread_id: u32,
+    pub process_id: u32,
+    pub time_stamp: i64,
+    pub provider_id: Guid,
+    pub event_descriptor: EventDescriptor,
+    pub kernel_time: u32,
+    pub user_time: u32,
+    pub activity_id: Guid,
+}
+
+/// ETW_BUFFER_CONTEXT.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BufferContext {
+    /// The index, or the number in its low byte and the alignment in its high one.
+    pub processor_index: u16,
+    pub logger_id: u16,
+}
+
+/// EVENT_HEADER_EXTENDED_DATA_ITEM.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExtendedDataItem {
+    pub reserved1: u16,
+    pub ext_type: u16,
+    pub linkage: u16,
+    pub data_size: u16,
+    pub data_ptr: u64,
+}
+
+/// EVENT_RECORD.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventRecord {
+    pub event_header: EventHeader,
+    pub buffer_context: BufferContext,
+    pub extended_data_count: u16,
+    pub user_data_length: u16,
+    pub extended_data: *mut ExtendedDataItem,
+    pub user_data: *mut c_void,
+    pub user_context: *mut c_void,
+}
+
+const _: () = assert!(size_of::<EventHeader>() == 80 && size_of::<EventRecord>() == 112);
