@@ -75,7 +75,8 @@ pub unsafe extern "C" fn TdhGetEventInformation(
         let (Some(asked), Some(room)) = (asked, room) else { return Status::ERROR_INVALID_PARAMETER };
         let descriptor = asked.event.descriptor;
         if asked.event.kind == EventKind::Message {
-            return asked.with_messages(|messages| described(&room, messages.event_info(&asked.event), &descriptor));
+            return asked
+                .with_messages(|messages| described(&room, messages.event_info(&asked.event), &descriptor));
         }
         let mut library = library();
         let info = library.event_info(&asked.event, asked.pointer_size);
@@ -93,7 +94,11 @@ fn described(room: &Room, info: Answer<impl AsRef<[u8]>>, descriptor: &EventDesc
 }
 
 /// The bytes of a property.
-fn bytes_of(asked: &Asked<'_>, names: &[(String, Option<u32>)], give: impl FnOnce(&[u8]) -> Status) -> Status {
+fn bytes_of(
+    asked: &Asked<'_>,
+    names: &[(String, Option<u32>)],
+    give: impl FnOnce(&[u8]) -> Status,
+) -> Status {
     if asked.event.kind == EventKind::Message {
         let [(name, _)] = names else { return Status::ERROR_INVALID_PARAMETER };
         return asked.with_messages(|messages| match messages.property(&asked.event, &asked.said(), name) {

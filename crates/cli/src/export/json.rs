@@ -7,10 +7,10 @@ use traceweir_format::Guid;
 use traceweir_format::header::Record;
 
 use super::fields::JsonFields;
-use traceweir_decode::message::Messages;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::event::Event;
+use traceweir_decode::message::Messages;
 
 /// Writes objects.
 pub(super) struct Json {

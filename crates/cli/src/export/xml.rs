@@ -14,9 +14,9 @@ use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
 use super::fields::{MAX_FIELDS, is_hidden};
-use traceweir_decode::message::Messages;
 use super::{Sink, Stamp, items, push_hex};
 use crate::event::Event;
+use traceweir_decode::message::Messages;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";

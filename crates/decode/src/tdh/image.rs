@@ -7,7 +7,7 @@
 
 use traceweir_format::Guid;
 use traceweir_format::spec::event::class;
-use traceweir_format::spec::types::InType;
+use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
 use super::expand::expanded;
@@ -18,8 +18,9 @@ use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
 /// Where the properties of a TRACE_EVENT_INFO begin, and the bytes of each.
 pub(super) const PROPERTIES_AT: usize = 112;
 pub(super) const PROPERTY_BYTES: usize = 24;
-/// Where in a property its flags and its count are.
+/// Where in a property its count and its length are.
 const COUNT_IN_PROPERTY: usize = 16;
+const LENGTH_IN_PROPERTY: usize = 18;
 
 const PROPERTY_STRUCT: u32 = 0x01;
 const PROPERTY_PARAM_LENGTH: u32 = 0x02;
@@ -42,7 +43,40 @@ pub struct Image {
     /// The schema whose fields are the properties, where it is another than that of the event.
     listed: Option<Schema>,
     /// The property that goes to the end of the payload.
-    to_end: Option<usize>,
+    to_end: Option<Open>,
+}
+
+/// A property that goes to the end of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// As an array; the property's index.
+    Elements(usize),
+    /// As bytes.
+    Bytes(usize),
+}
+
+impl Open {
+    fn of(schema: &Schema) -> Option<Self> {
+        schema.top().iter().enumerate().find_map(|(index, field)| match field.kind {
+            _ if field.count == Count::ToEnd => Some(Self::Elements(index)),
+            Kind::Value { input: InType::BINARY, output, .. }
+                if field.length == Length::Natural
+                    && output != OutType::IPV6
+                    && field.count == Count::One =>
+            {
+                Some(Self::Bytes(index))
+            }
+            _ => None,
+        })
+    }
+
+    /// The property's index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Elements(index) | Self::Bytes(index) => index,
+        }
+    }
 }
 
 /// Where a schema came from, by the numbers of DECODING_SOURCE.
@@ -61,7 +95,7 @@ impl Image {
     pub fn of(schema: &Schema) -> Self {
         let listed = if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema) };
         let shown = listed.as_ref().unwrap_or(schema);
-        let to_end = shown.top().iter().position(|field| field.count == Count::ToEnd);
+        let to_end = Open::of(shown);
         let bytes = encode(schema, shown);
         let bytes = if bytes.len() > MAX_ANSWER { Vec::new() } else { bytes };
         Self { bytes, listed, to_end }
@@ -79,19 +113,21 @@ impl Image {
         self.listed.as_ref().unwrap_or(own)
     }
 
-    /// The property whose count depends on the payload.
+    /// The property whose count or length depends on the payload.
     #[must_use]
-    pub const fn open_property(&self) -> Option<usize> {
+    pub const fn open_property(&self) -> Option<Open> {
         self.to_end
     }
 
-    /// The bytes with a count for a property.
-    pub(super) fn with_count(&self, property: usize, count: u16) -> Vec<u8> {
+    /// The bytes with the count or length of the property that is open.
+    pub(super) fn closed(&self, open: Open, number: u16) -> Vec<u8> {
+        let (flag, place) = match open {
+            Open::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, COUNT_IN_PROPERTY),
+            Open::Bytes(_) => (PROPERTY_PARAM_FIXED_LENGTH, LENGTH_IN_PROPERTY),
+        };
         let mut bytes = self.bytes.clone();
-        let at = PROPERTIES_AT.saturating_add(property.saturating_mul(PROPERTY_BYTES));
-        for (offset, value) in
-            [(0, &PROPERTY_PARAM_FIXED_COUNT.to_le_bytes()[..]), (COUNT_IN_PROPERTY, &count.to_le_bytes())]
-        {
+        let at = PROPERTIES_AT.saturating_add(open.index().saturating_mul(PROPERTY_BYTES));
+        for (offset, value) in [(0, &flag.to_le_bytes()[..]), (place, &number.to_le_bytes())] {
             let start = at.saturating_add(offset);
             if let Some(place) = bytes.get_mut(start..start.saturating_add(value.len())) {
                 place.iter_mut().zip(value).for_each(|(to, from)| *to |= from);

@@ -24,7 +24,7 @@ use super::image::map_info;
 use super::lists::{self, FieldKind, is_of};
 use super::property::{self, Wanted};
 use super::{Answer, MAX_ANSWER, Refusal};
-use crate::schema::{Field, Kind, ValueMap};
+use crate::schema::{Count, Field, Kind, ValueMap};
 use crate::source::{
     Decoder, Event, EventKind, EventSchema, Found, ProviderSchemas, Standing, binary, manifest, read_manifest,
 };
@@ -123,7 +123,12 @@ impl Library {
 
     /// Forgets what was loaded from a file, be it a manifest or a program.
     pub fn unload_file(&mut self, path: PathBuf) -> Answer<()> {
-        if !path.exists() && !self.loaded.iter().any(|(known, _)| matches!(known, Origin::File(p) | Origin::Binary(p) if *p == path)) {
+        if !path.exists()
+            && !self
+                .loaded
+                .iter()
+                .any(|(known, _)| matches!(known, Origin::File(p) | Origin::Binary(p) if *p == path))
+        {
             return Err(Refusal::NoFile);
         }
         let binary = Origin::Binary(path.clone());
@@ -197,7 +202,7 @@ impl Library {
         let image = found.known.image();
         let bytes = image.bytes().ok_or(Refusal::TooLarge)?;
         let Some(open) = image.open_property() else { return Ok(bytes.into()) };
-        let mut count = Elements { of: open, count: 0 };
+        let mut count = Elements { of: open.index(), count: 0 };
         // Of a payload that is too short there are as many elements as were met.
         let _ = Walker::default().walk(
             image.schema(&found.known.schema),
@@ -205,7 +210,7 @@ impl Library {
             pointer_size,
             &mut count,
         );
-        Ok(image.with_count(open, count.count).into())
+        Ok(image.closed(open, count.count).into())
     }
 
     /// The bytes of a property.
@@ -319,7 +324,7 @@ pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Counts the elements of one array.
+/// Counts the elements of one array, or the bytes of one value.
 struct Elements {
     of: usize,
     count: u16,
@@ -331,6 +336,7 @@ impl<'p> Visitor<'p> for Elements {
         let met = match (value, &field.kind) {
             (Value::Text16(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len() / 2,
             (Value::Text8(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len(),
+            (Value::Bytes(bytes), _) if field.count == Count::One => bytes.len(),
             _ => 1,
         };
         if index == self.of {

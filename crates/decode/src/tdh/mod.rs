@@ -30,7 +30,7 @@ mod texts;
 mod value;
 mod wpp;
 
-pub use image::Image;
+pub use image::{Image, Open};
 pub use library::{Library, Origin};
 pub use lists::FieldKind;
 pub use property::Wanted;

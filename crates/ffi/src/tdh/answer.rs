@@ -37,7 +37,9 @@ impl Room {
         for (at, part) in over {
             if at.checked_add(part.len()).is_some_and(|end| end <= bytes.len()) {
                 // SAFETY: within what was just written.
-                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.wrapping_add(*at), part.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.wrapping_add(*at), part.len())
+                };
             }
         }
         Status::ERROR_SUCCESS

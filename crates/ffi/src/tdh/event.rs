@@ -42,7 +42,11 @@ pub(super) struct Asked<'p> {
 /// # Safety
 ///
 /// Pointers are NULL or valid, those in the record among them; `context` has `count` elements. What they point to stays as it is for `'p`.
-pub(super) unsafe fn asked<'p>(event: *const EventRecord, count: u32, context: *const TdhContext) -> Option<Asked<'p>> {
+pub(super) unsafe fn asked<'p>(
+    event: *const EventRecord,
+    count: u32,
+    context: *const TdhContext,
+) -> Option<Asked<'p>> {
     // SAFETY: by the contract.
     let record = unsafe { ptr::copied(event) }?;
     let header = &record.event_header;
@@ -57,13 +61,19 @@ pub(super) unsafe fn asked<'p>(event: *const EventRecord, count: u32, context: *
         descriptor: header.event_descriptor,
         string_only: header.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0,
         // SAFETY: by the contract.
-        payload: unsafe { ptr::array(record.user_data.cast_const().cast(), usize::from(record.user_data_length)) }?,
+        payload: unsafe {
+            ptr::array(record.user_data.cast_const().cast(), usize::from(record.user_data_length))
+        }?,
         ..Event::default()
     };
     // SAFETY: by the contract.
-    let items = unsafe { ptr::array(record.extended_data.cast_const(), usize::from(record.extended_data_count)) }?;
+    let items =
+        unsafe { ptr::array(record.extended_data.cast_const(), usize::from(record.extended_data_count)) }?;
     for item in items {
-        if matches!(ExtType(item.ext_type), ExtType::PROV_TRAITS | ExtType::EVENT_SCHEMA_TL | ExtType::CONTROL_GUID) {
+        if matches!(
+            ExtType(item.ext_type),
+            ExtType::PROV_TRAITS | ExtType::EVENT_SCHEMA_TL | ExtType::CONTROL_GUID
+        ) {
             // SAFETY: by the contract.
             let data = unsafe { ptr::bytes_at(item.data_ptr, item.data_size.into()) }?;
             event.take_item(ExtType(item.ext_type), data);

@@ -109,12 +109,15 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
     descriptor: *mut FilterDescriptor,
 ) -> u32 {
     boundary::status(|| {
-        let Some(count) = usize::try_from(count).ok().filter(|count| (1..=MAX_FILTERS).contains(count)) else {
+        let Some(count) = usize::try_from(count).ok().filter(|count| (1..=MAX_FILTERS).contains(count))
+        else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         // SAFETY: by the contract.
         let (handles, flags) = unsafe { (ptr::array(filters, count), ptr::array(required, count)) };
-        let (Some(handles), false) = (handles, descriptor.is_null()) else { return Status::ERROR_INVALID_PARAMETER };
+        let (Some(handles), false) = (handles, descriptor.is_null()) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
         let found: Option<Vec<_>> =
             handles.iter().map(|handle| FILTERS.with(handle.addr(), |filter| filter.clone())).collect();
         let Some(found) = found else { return Status::ERROR_INVALID_PARAMETER };
@@ -142,7 +145,11 @@ fn allocated(blob: &[u8]) -> Result<FilterDescriptor, Status> {
     unsafe { std::ptr::copy_nonoverlapping(blob.as_ptr(), memory.cast(), blob.len()) };
     let address = memory.expose_provenance() as u64;
     blobs().insert(address);
-    Ok(FilterDescriptor { ptr: address, size: u32::try_from(blob.len()).unwrap_or(0), kind: EVENT_FILTER_TYPE_PAYLOAD })
+    Ok(FilterDescriptor {
+        ptr: address,
+        size: u32::try_from(blob.len()).unwrap_or(0),
+        kind: EVENT_FILTER_TYPE_PAYLOAD,
+    })
 }
 
 /// Gives back the memory of a descriptor that [`TdhAggregatePayloadFilters`] filled in, and clears it.
@@ -155,7 +162,9 @@ pub unsafe extern "C" fn TdhCleanupPayloadEventFilterDescriptor(descriptor: *mut
     boundary::status(|| {
         // SAFETY: by the contract.
         let held = unsafe { ptr::copied(descriptor.cast_const()) };
-        let Some(held) = held.filter(|held| blobs().remove(&held.ptr)) else { return Status::ERROR_INVALID_PARAMETER };
+        let Some(held) = held.filter(|held| blobs().remove(&held.ptr)) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
         // SAFETY: the address was in the list of those that are held, and is not any more.
         unsafe { free(std::ptr::with_exposed_provenance_mut(held.ptr as usize)) };
         // SAFETY: by the contract.

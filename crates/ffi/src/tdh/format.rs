@@ -50,11 +50,12 @@ pub unsafe extern "C" fn TdhFormatProperty(
         if info.is_null() || consumed.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        let made = decode_one(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
-            // SAFETY: by the contract.
-            let text = if map.is_null() { plain(&one) } else { unsafe { mapped(map, &one.value) }? };
-            Ok((text, one.consumed))
-        });
+        let made =
+            decode_one(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
+                // SAFETY: by the contract.
+                let text = if map.is_null() { plain(&one) } else { unsafe { mapped(map, &one.value) }? };
+                Ok((text, one.consumed))
+            });
         let (text, used) = match made {
             Ok(made) => made,
             Err(refusal) => return refusal.status(),

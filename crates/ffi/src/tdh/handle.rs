@@ -8,8 +8,8 @@ use traceweir_decode::tdh::{Messages, Said};
 
 use super::answer::{Room, text};
 use super::event::{
-    CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH, CONTEXTS, add_path, asked,
-    pointer_size, shown_time, text_at,
+    CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH, CONTEXTS,
+    add_path, asked, pointer_size, shown_time, text_at,
 };
 use super::table::Table;
 use super::{MAX_NAME, format};
@@ -150,7 +150,9 @@ pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *
                 Status::ERROR_SUCCESS
             }
             Some(Parameter::Text(path)) => {
-                let Ok(address) = usize::try_from(asked.parameter_value) else { return Status::ERROR_INVALID_PARAMETER };
+                let Ok(address) = usize::try_from(asked.parameter_value) else {
+                    return Status::ERROR_INVALID_PARAMETER;
+                };
                 let buffer = std::ptr::with_exposed_provenance_mut::<u8>(address);
                 // SAFETY: by the contract; the size is our own.
                 let Some(room) = (unsafe { Room::new(buffer, &raw mut asked.parameter_size) }) else {
@@ -210,12 +212,15 @@ unsafe fn said(
 ) -> Status {
     // SAFETY: by the contract.
     let (asked, room) = unsafe { (asked(event, 0, std::ptr::null()), Room::new(buffer, size)) };
-    let (Some(asked), Some(room), Some(name)) = (asked, room, name) else { return Status::ERROR_INVALID_PARAMETER };
+    let (Some(asked), Some(room), Some(name)) = (asked, room, name) else {
+        return Status::ERROR_INVALID_PARAMETER;
+    };
     with(handle, |decoding| {
         if asked.event.kind != EventKind::Message {
             return Status::ERROR_NOT_FOUND;
         }
-        let pointer = decoding.number(CONTEXT_POINTER_SIZE).and_then(pointer_size).unwrap_or(asked.pointer_size);
+        let pointer =
+            decoding.number(CONTEXT_POINTER_SIZE).and_then(pointer_size).unwrap_or(asked.pointer_size);
         let is_gmt = decoding.number(CONTEXT_GMT) == Some(1);
         let said = Said { time: shown_time(asked.time, is_gmt), pointer_size: pointer, sequence: None };
         room.answer(decoding.messages.property(&asked.event, &said, &name))

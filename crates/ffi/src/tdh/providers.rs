@@ -10,7 +10,8 @@ use traceweir_decode::tdh::{Library, Origin};
 use super::answer::{Room, text};
 use super::library;
 use crate::types::tdh::{
-    ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfoArray, ProviderFilterInfo, TdhContext, TraceEventInfo,
+    ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfoArray, ProviderFilterInfo, TdhContext,
+    TraceEventInfo,
 };
 use crate::{boundary, ptr};
 
@@ -51,7 +52,9 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
         // SAFETY: by the contract.
         unsafe { ptr::store(needed, size) };
         // SAFETY: by the contract; what is needed stands where the size stood.
-        let Some(room) = (unsafe { Room::new(buffer, needed) }) else { return Status::ERROR_INVALID_PARAMETER };
+        let Some(room) = (unsafe { Room::new(buffer, needed) }) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
         let list = library().provider_list(Some(source));
         room.answer(list)
     })
@@ -87,7 +90,9 @@ pub unsafe extern "C" fn TdhQueryProviderFieldInformation(
     size: *mut u32,
 ) -> u32 {
     // SAFETY: by the contract.
-    unsafe { about(provider, buffer, size, |library, provider| library.field_list(provider, kind, Some(value))) }
+    unsafe {
+        about(provider, buffer, size, |library, provider| library.field_list(provider, kind, Some(value)))
+    }
 }
 
 /// The events of a manifest; [`Library::event_list`].
@@ -185,7 +190,10 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
 /// # Safety
 ///
 /// `path` is NULL, or ends with a NUL.
-unsafe fn with_path(path: *const u16, body: impl FnOnce(&mut Library, PathBuf) -> traceweir_decode::tdh::Answer<()>) -> u32 {
+unsafe fn with_path(
+    path: *const u16,
+    body: impl FnOnce(&mut Library, PathBuf) -> traceweir_decode::tdh::Answer<()>,
+) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
         match unsafe { text(path, MAX_PATH) }.filter(|path| !path.is_empty()) {

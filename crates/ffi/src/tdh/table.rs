@@ -66,7 +66,10 @@ mod tests {
         assert_eq!(TABLE.remove(first), Some(1));
         let second = TABLE.add(2).unwrap();
         assert_ne!(first, second);
-        assert_eq!((TABLE.remove(first), TABLE.with(0, |n| *n), TABLE.with(first, |n| *n)), (None, None, None));
+        assert_eq!(
+            (TABLE.remove(first), TABLE.with(0, |n| *n), TABLE.with(first, |n| *n)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -111,7 +111,10 @@ static ULONG print(struct walk *walk, ULONG first, ULONG end, int depth) {
         USHORT count = flags & PropertyParamCount ? walk->numbers[property->countPropertyIndex] : property->count;
         USHORT length = flags & PropertyParamLength ? walk->numbers[property->lengthPropertyIndex] : property->length;
         int is_array = (flags & (PropertyParamCount | PropertyParamFixedCount)) != 0;
-        if (depth == 0 && walk->left == 0 && count != 0) {
+        int needs_none = !(flags & PropertyStruct) && (property->nonStructType.InType == TDH_INTYPE_NULL ||
+                                                       ((flags & PropertyParamLength) && length == 0));
+        /* A payload may end before any field: that of an older version does. */
+        if (depth == 0 && walk->left == 0 && count != 0 && !needs_none) {
             return ERROR_SUCCESS;
         }
         for (USHORT element = 0; element < count; element++) {

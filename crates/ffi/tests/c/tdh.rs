@@ -3,6 +3,12 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use traceweir_c::types::record::{EventHeader, EventRecord, ExtendedDataItem};
+use traceweir_c::types::tdh::{
+    EventMapEntry, EventMapInfo, EventPropertyInfo, PayloadFilterPredicate, PropertyDataDescriptor,
+    ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfo, ProviderFieldInfoArray,
+    ProviderFilterInfo, TdhContext, TraceEventInfo, TraceProviderInfo,
+};
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::schema::{Count, Field, Kind, Schema};
 use traceweir_decode::source::{Decoder, Found};
@@ -69,7 +75,8 @@ fn is_text_of_characters(field: &Field) -> bool {
     let Kind::Value { input, output, .. } = &field.kind else { return false };
     let is_narrow = matches!(*input, InType::UINT8 | InType::INT8 | InType::UINT16);
     field.count != Count::One
-        && (matches!(*input, InType::UNICODECHAR | InType::ANSICHAR) || (*output == OutType::STRING && is_narrow))
+        && (matches!(*input, InType::UNICODECHAR | InType::ANSICHAR)
+            || (*output == OutType::STRING && is_narrow))
 }
 
 impl<'p> Visitor<'p> for Lines {
@@ -96,10 +103,22 @@ impl<'p> Visitor<'p> for Lines {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-fn expected_fields(schema: &Schema, found: &Found<'_, '_>, pointer_size: usize) -> String {
+/// What the program should print of an event.
+enum Expected {
+    /// That there is no schema.
+    Nothing,
+    /// All fields.
+    Fields(String),
+    /// Fields as far as the payload goes, then why it ends.
+    Cut(String),
+    /// Something else.
+    Message,
+}
+
+fn expected_fields(schema: &Schema, found: &Found<'_, '_>, pointer_size: usize) -> Expected {
     let mut lines = Lines::default();
     let walked = Walker::default().walk(schema, found.payload, pointer_size, &mut lines);
-    if walked.is_ok() { lines.out + "  end 0\n" } else { lines.out }
+    if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Cut(lines.out) }
 }
 
 /// Prints a trace by the C program; each event with what the decoder says of it.
@@ -114,35 +133,50 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
         if record.items_damaged() || matches!(record.family(), Family::Other(_)) {
             continue;
         }
-        dump(&record, &mut dumped);
+        let found = decoder.find(&record);
         // Metadata in front of the payload: the fields are those of the rest, which a cursor over the record does not know.
-        expected.push(match decoder.find(&record) {
-            Ok(found) if record.family() != Family::Message && found.payload.len() == record.payload().len() => {
+        if found.as_ref().is_ok_and(|found| found.payload.len() != record.payload().len()) {
+            continue;
+        }
+        dump(&record, &mut dumped);
+        expected.push(match found {
+            Ok(found) if record.family() != Family::Message => {
                 let image = Image::of(&found.known.schema);
-                Some(expected_fields(image.schema(&found.known.schema), &found, record.pointer_size()))
+                expected_fields(image.schema(&found.known.schema), &found, record.pointer_size())
             }
-            Ok(_) => None,
-            Err(_) => Some(String::new()),
+            Ok(_) => Expected::Message,
+            Err(_) => Expected::Nothing,
         });
     }
     let file = workshop.path(&format!("{trace}.records"));
     std::fs::write(&file, dumped).unwrap();
-    let output = expect_success(std::process::Command::new(program).arg(&file).arg(&manifest).arg(&tmf).env("TRACEWEIR_MANIFESTS", ""));
+    let output = expect_success(
+        std::process::Command::new(program)
+            .arg(&file)
+            .arg(&manifest)
+            .arg(&tmf)
+            .env("TRACEWEIR_MANIFESTS", ""),
+    );
     let shown: Vec<_> = output.split("event: ").skip(1).collect();
     assert_eq!(shown.len(), expected.len(), "{trace}");
     let mut compared = 0;
     for (number, (shown, expected)) in shown.iter().zip(&expected).enumerate() {
-        let Some(expected) = expected else { continue };
         let (head, fields) = shown.split_once('\n').unwrap();
         let fields = fields.split_once("rows: ").map_or(fields, |(fields, _)| fields);
-        let fields: String = fields.lines().filter(|l| !l.ends_with("(one of a text)")).map(|l| format!("{l}\n")).collect();
-        if expected.is_empty() {
-            assert!(fields.is_empty() && head.parse::<u32>().is_ok(), "{trace} {number}: {shown}");
-        } else if expected.ends_with("  end 0\n") {
-            assert_eq!(fields, *expected, "{trace} {number}: {head}");
-        } else {
-            // A payload that ends too early: as far as it goes, then why.
-            assert!(fields.contains("  end 15005\n") && fields.starts_with(expected.as_str()), "{trace} {number}: {shown}");
+        let fields: String =
+            fields.lines().filter(|l| !l.ends_with("(one of a text)")).map(|l| format!("{l}\n")).collect();
+        match expected {
+            Expected::Message => continue,
+            Expected::Nothing => {
+                assert!(fields.is_empty() && head.parse::<u32>().is_ok(), "{trace} {number}: {shown}")
+            }
+            Expected::Fields(expected) => assert_eq!(fields, *expected, "{trace} {number}: {head}"),
+            Expected::Cut(expected) => {
+                assert!(
+                    fields.ends_with("  end 15005\n") && fields.starts_with(expected.as_str()),
+                    "{trace} {number}: {shown}"
+                );
+            }
         }
         compared += 1;
     }
@@ -153,9 +187,15 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
 fn a_program_prints_what_the_decoder_says() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
-    for (trace, least) in
-        [("tracelogging", 20), ("manifest", 5), ("kernel", 20), ("narrow", 3), ("undecodable", 5), ("eventsource", 1), ("merged", 1)]
-    {
+    for (trace, least) in [
+        ("tracelogging", 16),
+        ("manifest", 5),
+        ("kernel", 20),
+        ("narrow", 3),
+        ("undecodable", 5),
+        ("eventsource", 1),
+        ("merged", 1),
+    ] {
         let compared = compare(&workshop, &program, trace);
         assert!(compared >= least, "{trace}: {compared} events");
     }
@@ -170,4 +210,114 @@ fn messages_are_told_in_words() {
     let mut command = std::process::Command::new(&program);
     let output = expect_success(command.arg(workshop.path("wpp.records")).arg(manifest).arg(tmf));
     assert!(output.contains(" source 2\n") && output.contains("QueueInsert depth is "), "{output}");
+}
+
+#[test]
+fn every_call_of_the_table_returns_its_status() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &[], Link::Shared);
+    let mut command = std::process::Command::new(&program);
+    let output = expect_success(
+        command
+            .arg(fixture("manifests/everything.man"))
+            .arg(fixture("README.md"))
+            .env("TRACEWEIR_MANIFESTS", "/nowhere"),
+    );
+    assert!(output.contains("rows: "), "{output}");
+}
+
+/// Structures with their size, and their members with their place: from Rust, and for what only C has as published.
+#[test]
+fn c_and_rust_agree_on_the_structures_of_tdh() {
+    let mut unit = String::from(
+        "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
+         #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n",
+    );
+    macro_rules! structure {
+        ($c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
+            writeln!(unit, "CHECK(sizeof({}) == {});", $c, size_of::<$rust>()).unwrap();
+            $(writeln!(unit, "CHECK(offsetof({}, {}) == {});", $c, $c_field, std::mem::offset_of!($rust, $field)).unwrap();)*
+        };
+    }
+    structure!("EVENT_RECORD", EventRecord {
+        "EventHeader": event_header, "BufferContext": buffer_context, "ExtendedDataCount": extended_data_count,
+        "UserDataLength": user_data_length, "ExtendedData": extended_data, "UserData": user_data, "UserContext": user_context,
+    });
+    structure!("EVENT_HEADER", EventHeader {
+        "Size": size, "Flags": flags, "EventProperty": event_property, "ThreadId": thread_id, "TimeStamp": time_stamp,
+        "ProviderId": provider_id, "EventDescriptor": event_descriptor, "KernelTime": kernel_time, "ActivityId": activity_id,
+    });
+    structure!("EVENT_HEADER_EXTENDED_DATA_ITEM", ExtendedDataItem {
+        "ExtType": ext_type, "DataSize": data_size, "DataPtr": data_ptr,
+    });
+    structure!("EVENT_PROPERTY_INFO", EventPropertyInfo {
+        "Flags": flags, "NameOffset": name_offset, "nonStructType.InType": in_type, "nonStructType.OutType": out_type,
+        "nonStructType.MapNameOffset": map_name_offset, "structType.StructStartIndex": in_type,
+        "structType.NumOfStructMembers": out_type, "structType.padding": map_name_offset, "customSchemaType.InType": in_type,
+        "customSchemaType.CustomSchemaOffset": map_name_offset, "count": count, "countPropertyIndex": count, "length": length,
+        "lengthPropertyIndex": length, "Reserved": tags,
+    });
+    structure!("TRACE_EVENT_INFO", TraceEventInfo {
+        "ProviderGuid": provider_guid, "EventGuid": event_guid, "EventDescriptor": event_descriptor,
+        "DecodingSource": decoding_source, "ProviderNameOffset": provider_name_offset, "LevelNameOffset": level_name_offset,
+        "ChannelNameOffset": channel_name_offset, "KeywordsNameOffset": keywords_name_offset, "TaskNameOffset": task_name_offset,
+        "OpcodeNameOffset": opcode_name_offset, "EventMessageOffset": event_message_offset,
+        "ProviderMessageOffset": provider_message_offset, "BinaryXMLOffset": binary_xml_offset, "BinaryXMLSize": binary_xml_size,
+        "EventNameOffset": event_name_offset, "ActivityIDNameOffset": event_name_offset,
+        "EventAttributesOffset": event_attributes_offset, "RelatedActivityIDNameOffset": event_attributes_offset,
+        "PropertyCount": property_count, "TopLevelPropertyCount": top_level_property_count, "Flags": flags,
+        "EventPropertyInfoArray": event_property_info_array,
+    });
+    structure!("EVENT_MAP_ENTRY", EventMapEntry { "OutputOffset": output_offset, "Value": value, "InputOffset": value });
+    structure!("EVENT_MAP_INFO", EventMapInfo {
+        "NameOffset": name_offset, "Flag": flag, "EntryCount": entry_count, "MapEntryValueType": value_type,
+        "FormatStringOffset": value_type, "MapEntryArray": map_entry_array,
+    });
+    structure!("PROPERTY_DATA_DESCRIPTOR", PropertyDataDescriptor {
+        "PropertyName": property_name, "ArrayIndex": array_index, "Reserved": reserved,
+    });
+    structure!("TRACE_PROVIDER_INFO", TraceProviderInfo {
+        "ProviderGuid": provider_guid, "SchemaSource": schema_source, "ProviderNameOffset": provider_name_offset,
+    });
+    structure!("PROVIDER_ENUMERATION_INFO", ProviderEnumerationInfo {
+        "NumberOfProviders": number_of_providers, "Reserved": reserved, "TraceProviderInfoArray": trace_provider_info_array,
+    });
+    structure!("PROVIDER_FIELD_INFO", ProviderFieldInfo {
+        "NameOffset": name_offset, "DescriptionOffset": description_offset, "Value": value,
+    });
+    structure!("PROVIDER_FIELD_INFOARRAY", ProviderFieldInfoArray {
+        "NumberOfElements": number_of_elements, "FieldType": field_type, "FieldInfoArray": field_info_array,
+    });
+    structure!("PROVIDER_EVENT_INFO", ProviderEventInfo {
+        "NumberOfEvents": number_of_events, "Reserved": reserved, "EventDescriptorsArray": event_descriptors_array,
+    });
+    structure!("PROVIDER_FILTER_INFO", ProviderFilterInfo {
+        "Id": id, "Version": version, "MessageOffset": message_offset, "Reserved": reserved, "PropertyCount": property_count,
+        "EventPropertyInfoArray": event_property_info_array,
+    });
+    structure!("TDH_CONTEXT", TdhContext {
+        "ParameterValue": parameter_value, "ParameterType": parameter_type, "ParameterSize": parameter_size,
+    });
+    structure!("PAYLOAD_FILTER_PREDICATE", PayloadFilterPredicate {
+        "FieldName": field_name, "CompareOp": compare_op, "Value": value,
+    });
+    for (name, value) in [
+        ("TDH_INTYPE_MANIFEST_COUNTEDBINARY", InType::COUNTEDBINARY.0),
+        ("TDH_INTYPE_COUNTEDSTRING", InType::MOF_COUNTEDSTRING.0),
+        ("TDH_INTYPE_WBEMSID", InType::WBEMSID.0),
+        ("TDH_OUTTYPE_DATETIME_UTC", OutType::DATETIME_UTC.0),
+        ("TDH_OUTTYPE_NOPRINT", OutType::NOPRINT.0),
+    ] {
+        writeln!(unit, "CHECK((int){name} == {value});").unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for language in [C, CPP] {
+        let file = folder.path().join(format!("tdh.{}", language.extension));
+        std::fs::write(&file, &unit).unwrap();
+        for compiler in language.compilers() {
+            let mut command = std::process::Command::new(compiler);
+            command.args(STRICT).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
+            expect_success(command.arg("-I").arg(here("include")).arg(&file));
+        }
+    }
 }
