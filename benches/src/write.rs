@@ -29,9 +29,9 @@ pub(crate) mod disabled;
 pub(crate) mod filtered;
 pub(crate) mod load;
 pub(crate) mod lttng;
-mod native;
+pub(crate) mod native;
 pub(crate) mod ours;
-mod program;
+pub(crate) mod program;
 mod sustained;
 
 use std::path::{Path, PathBuf};

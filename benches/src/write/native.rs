@@ -88,18 +88,27 @@ impl Native {
 
     fn make(folder: &Path, language: Language, library: &Path) -> Result<Self> {
         let options: Vec<&str> = language.options().into_iter().chain([HEADERS]).collect();
-        let at = library.display();
-        let libraries =
-            ["-xnone".to_owned(), format!("-L{at}"), format!("-Wl,-rpath,{at},--disable-new-dtags")];
-        let libraries: Vec<&str> =
-            libraries.iter().map(String::as_str).chain(["-ltraceweir", "-lpthread"]).collect();
+        let libraries = linked_with(library);
+        let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
         let compile = |source| Program::compile_by(language.compiler(), folder, source, &options, &libraries);
         Ok(Self { language, writer: compile("tracelogging")?, disabled: compile("disabled")? })
     }
 }
 
+/// What a program in C is compiled with.
+pub(crate) fn c_options() -> Vec<&'static str> {
+    Language::C.options().into_iter().chain([HEADERS]).collect()
+}
+
+/// What links a program with the library of a folder.
+pub(crate) fn linked_with(library: &Path) -> [String; 5] {
+    let at = library.display();
+    let path = format!("-Wl,-rpath,{at},--disable-new-dtags");
+    ["-xnone".to_owned(), format!("-L{at}"), path, "-ltraceweir".to_owned(), "-lpthread".to_owned()]
+}
+
 /// The folder of the library for C, which cargo makes anew where this program runs under it.
-fn find_library() -> Result<PathBuf> {
+pub(crate) fn find_library() -> Result<PathBuf> {
     let this = this_program()?;
     let folder = this.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");
     if let Some(cargo) = std::env::var_os("CARGO") {
@@ -128,7 +137,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write_sources(folder.path()).unwrap();
         for language in Language::ALL {
-            for source in ["tracelogging.c", "disabled.c"] {
+            for source in ["tracelogging.c", "disabled.c", "tdh.c"] {
                 let mut command = Command::new(language.compiler());
                 command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", HEADERS]);
                 command.args(language.options()).arg(source).current_dir(folder.path());

@@ -8,12 +8,13 @@ use crate::process::{self, failed};
 use crate::write::load::{Load, Written};
 
 /// All of the sources; each program includes what it needs.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     ("load.h", include_str!("../../peers/load.h")),
     ("floor.c", include_str!("../../peers/floor.c")),
     ("lttng.c", include_str!("../../peers/lttng.c")),
     ("tracelogging.c", include_str!("../../peers/tracelogging.c")),
     ("disabled.c", include_str!("../../peers/disabled.c")),
+    ("tdh.c", include_str!("../../peers/tdh.c")),
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
 

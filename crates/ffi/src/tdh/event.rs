@@ -37,6 +37,13 @@ pub(super) struct Asked<'p> {
     paths: Vec<(u32, String)>,
 }
 
+/// Message formats of the paths that were named last.
+#[derive(Default)]
+struct Last {
+    paths: Vec<(u32, String)>,
+    messages: Messages,
+}
+
 /// What a record and its contexts say; `None` where either is wrong.
 ///
 /// # Safety
@@ -116,18 +123,18 @@ impl Asked<'_> {
 
     /// Calls with the formats of messages that the contexts name; those that were named last are kept.
     pub(super) fn with_messages(&self, body: impl FnOnce(&mut Messages) -> Status) -> Status {
-        static LAST: LazyLock<Mutex<(Vec<(u32, String)>, Messages)>> = LazyLock::new(Mutex::default);
+        static LAST: LazyLock<Mutex<Last>> = LazyLock::new(Mutex::default);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != self.paths {
+        if last.paths != self.paths {
             let mut messages = Messages::default();
             for (kind, path) in &self.paths {
                 if let Err(refusal) = add_path(&mut messages, *kind, path) {
                     return refusal.status();
                 }
             }
-            *last = (self.paths.clone(), messages);
+            *last = Last { paths: self.paths.clone(), messages };
         }
-        body(&mut last.1)
+        body(&mut last.messages)
     }
 }
 
