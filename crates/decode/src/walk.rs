@@ -313,7 +313,8 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 self.check_room()
             }
             Kind::Struct { first, members } => {
-                self.structure(index, field, usize::from(*first), usize::from(*members))
+                self.structure(index, field, usize::from(*first), usize::from(*members))?;
+                self.check_room()
             }
         }
     }

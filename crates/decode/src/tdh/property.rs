@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use super::{Answer, Refusal};
+use crate::error::Undecoded;
 use crate::schema::{Count, Field, Kind, MAX_DEPTH, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
@@ -42,8 +43,11 @@ pub(super) fn find<'p>(
     let mut finder = Finder { path: &path, ..Finder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
     match (finder.found, end) {
-        (Some(range), _) => payload.get(range).ok_or(Refusal::Data("the payload ends before the property")),
-        (None, Err(why)) => Err(why.into()),
+        // Structures and arrays end for the visitor where the payload ends within them, too.
+        (Some(range), Ok(_) | Err(Undecoded::TooLarge)) => {
+            payload.get(range).ok_or(Refusal::Data("the payload ends before the property"))
+        }
+        (_, Err(why)) => Err(why.into()),
         (None, Ok(_)) => Err(Refusal::NotFound("such element in the payload")),
     }
 }
