@@ -85,9 +85,8 @@ fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[
     });
     let opcodes = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
     add_used(&mut named.opcodes, winmeta::OPCODES, 16, opcodes);
-    for list in
-        [&mut named.keywords, &mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes]
-    {
+    // Keywords stay in the order of the manifest, in which people are told of them.
+    for list in [&mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes] {
         list.sort();
         list.dedup();
     }
