@@ -31,6 +31,7 @@ mod sample;
 #[cfg(test)]
 #[path = "../../tests/support/skip.rs"]
 mod skip;
+mod tdh;
 mod write;
 
 use std::path::PathBuf;

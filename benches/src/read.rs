@@ -6,6 +6,7 @@
 //!                    │      └──▶ count from C           ⟷  the same from Rust          consumer_c_vs_rust
 //!                    │      └──▶ weir dump, text        ⟷  babeltrace2, text           text_vs_babeltrace_text
 //!                    └─ CTF                                4 GiB, peak resident        read_memory
+//!   one event ──▶ TdhGetEventInformation from C         ⟷  a microsecond               tdh_info_ns
 //! ```
 //!
 //! What makes the comparison fair
@@ -26,6 +27,7 @@ use crate::etl::{self, Made, Shape};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
 use crate::machine::Machine;
 use crate::peer::{self, Babeltrace, Printer, is_whole};
+use crate::tdh::{self, Asker};
 use crate::{ctf, memory, process, record, sample};
 
 /// Events of the traces, unless told otherwise.
@@ -82,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     eprintln!("text by {}", bench.printer.describe());
 
     let mut figures = bench.speed(arguments, &folder.path().join("speed"))?;
+    figures.extend(schemas(folder.path(), arguments.rounds)?);
     if !arguments.no_memory {
         figures.extend(memory::measure(folder.path())?);
     }
@@ -101,6 +104,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         eprintln!("recorded in {}", path.display());
     }
     Ok(())
+}
+
+/// What a schema costs in C.
+fn schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
+    let Some(asker) = Asker::make(folder) else { return Ok(None) };
+    let mut measured = Rounds::default();
+    for _ in 0..rounds {
+        measured.add(Some(asker.run()?), Some(tdh::LIMIT));
+    }
+    Ok(measured.figure("tdh_info_ns", Unit::Nanoseconds, Wanted::at_most(1.0, 0.25)))
 }
 
 struct Bench {

@@ -137,7 +137,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write_sources(folder.path()).unwrap();
         for language in Language::ALL {
-            for source in ["tracelogging.c", "disabled.c", "consumer.c"] {
+            for source in ["tracelogging.c", "disabled.c", "consumer.c", "tdh.c"] {
                 let mut command = Command::new(language.compiler());
                 command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", HEADERS]);
                 command.args(language.options()).arg(source).current_dir(folder.path());

@@ -15,6 +15,7 @@ const SOURCES: [(&str, &str); 7] = [
     ("tracelogging.c", include_str!("../../peers/tracelogging.c")),
     ("consumer.c", include_str!("../../peers/consumer.c")),
     ("disabled.c", include_str!("../../peers/disabled.c")),
+    ("tdh.c", include_str!("../../peers/tdh.c")),
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
 

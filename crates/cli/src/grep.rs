@@ -5,12 +5,13 @@
 
 use memchr::memmem;
 use traceweir_decode::format::{Style, text, text_of_utf16};
+use traceweir_decode::message::Messages;
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 
 use crate::event::Event;
-use crate::export::{MAX_FIELDS, Messages};
+use crate::export::MAX_FIELDS;
 use crate::filter::Filter;
 
 /// Finds the text of `--grep`, without regard to case.
@@ -50,7 +51,7 @@ impl<'f> Grep<'f> {
                 if !matches!(fits, Ok([])) {
                     out.bytes(found.payload);
                 }
-                self.messages.expand(&event.record, found, out.style, &mut out.text);
+                self.messages.expand(found, event.record.pointer_size(), out.style, &mut out.text);
             }
             Err(_) => out.bytes(event.record.payload()),
         }

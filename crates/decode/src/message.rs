@@ -25,13 +25,16 @@
 //! the output; an insert that the caller cannot supply stays as it was written; no format pads by more than 255
 //! characters.
 //!
-//! Which text an insert has is the caller's business; this module knows nothing of fields.
+//! Which text an insert has is the caller's business; [`Messages`] takes those of an event's fields.
 //!
 //! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at the end of the
 //! text, which the message compiler adds, are Observed in compiled message tables and cut.
 
+mod expand;
 #[cfg(test)]
 mod tests;
+
+pub use expand::Messages;
 
 /// A message that grows beyond this is cut: it may repeat a long insert very often.
 const MAX_EXPANDED: usize = 1 << 20;

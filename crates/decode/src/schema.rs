@@ -93,6 +93,8 @@ pub struct Field {
     pub length: Length,
     /// Field tags of TraceLogging, 28 bits.
     pub tags: u32,
+    /// Whether the 16-bit length in front of its bytes counts as a field of its own where properties are listed.
+    pub has_listed_length: bool,
     /// Whether a later field takes its count or length from this one. Set by [`Schema::seal`].
     pub referenced: bool,
     /// The short way for the commonest kinds. Set by [`Schema::seal`].
@@ -236,7 +238,16 @@ impl Field {
     #[must_use]
     pub fn new(name: &str, kind: Kind) -> Self {
         let (count, length) = (Count::One, Length::Natural);
-        Self { name: name.into(), kind, count, length, tags: 0, referenced: false, short: Short::No }
+        Self {
+            name: name.into(),
+            kind,
+            count,
+            length,
+            tags: 0,
+            has_listed_length: false,
+            referenced: false,
+            short: Short::No,
+        }
     }
 
     /// The same field with another count.

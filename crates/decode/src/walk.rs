@@ -35,6 +35,9 @@ pub trait Visitor<'p> {
     fn begin_struct(&mut self, index: usize, field: &Field);
     /// The structure is complete.
     fn end_struct(&mut self, index: usize, field: &Field);
+    /// The walk stands at this byte of the payload: told before and after each field and each element, and before the end of arrays and structures.
+    #[inline(always)]
+    fn at(&mut self, _offset: usize) {}
     /// Whether it has had enough: the walk then ends with [`Undecoded::TooLarge`]. A few bytes can say very much, so whoever
     /// gathers values in memory sets a bound.
     #[inline]
@@ -111,9 +114,11 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             if self.at >= self.payload.len() && !self.is_empty_here(field) {
                 return Ok(());
             }
+            self.visitor.at(self.at);
             if !self.plain(index, field)? {
                 self.field(index, field)?;
             }
+            self.visitor.at(self.at);
             self.check_room()?;
         }
         Ok(())
@@ -123,7 +128,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         let schema = self.schema;
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
+            self.visitor.at(self.at);
             self.field(first.saturating_add(offset), field)?;
+            self.visitor.at(self.at);
             self.check_room()?;
         }
         Ok(())
@@ -218,6 +225,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         let before = self.at;
         self.visitor.begin_struct(index, field);
         let done = self.fields(first, members);
+        self.visitor.at(self.at);
         self.visitor.end_struct(index, field);
         done?;
         if self.at == before { self.spend(field) } else { Ok(()) }
@@ -239,10 +247,13 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         if count > self.rest().len().saturating_add(self.allowance) {
             return Err(self.bad(field, TOO_MANY));
         }
+        let start = self.at;
         if let Some(text) = self.characters(field, count)? {
+            self.visitor.at(start);
             self.visitor.value(index, field, text);
             return Ok(());
         }
+        self.visitor.at(self.at);
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         for _ in 0..count {
@@ -251,6 +262,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 break;
             }
         }
+        self.visitor.at(self.at);
         self.visitor.end_array(index, field);
         done
     }
@@ -265,10 +277,13 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         if count == 0 {
             self.spend(field)?;
         }
+        let start = self.at;
         if let Some(text) = self.characters(field, count)? {
+            self.visitor.at(start);
             self.visitor.value(index, field, text);
             return Ok(());
         }
+        self.visitor.at(self.at);
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         while done.is_ok() && self.rest().len() >= size {
@@ -278,12 +293,14 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 break;
             }
         }
+        self.visitor.at(self.at);
         self.visitor.end_array(index, field);
         done
     }
 
     #[inline]
     fn element(&mut self, index: usize, field: &Field) -> Step<()> {
+        self.visitor.at(self.at);
         match &field.kind {
             Kind::Value { input, output, .. } => {
                 // The last string may lack its terminator, but a claimed count does not make strings of nothing.
@@ -292,10 +309,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 }
                 let value = self.value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
+                self.visitor.at(self.at);
                 self.check_room()
             }
             Kind::Struct { first, members } => {
-                self.structure(index, field, usize::from(*first), usize::from(*members))
+                self.structure(index, field, usize::from(*first), usize::from(*members))?;
+                self.check_room()
             }
         }
     }

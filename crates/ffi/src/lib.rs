@@ -13,6 +13,7 @@
 //! | `evntprov` | providers: register, write, activity ids |
 //! | `evntrace` | classic providers and messages |
 //! | `consumer` | consumers: open, process and close traces; evntcons.h |
+//! | `tdh` | decoding: schemas, properties, manifests, payload filters |
 //! | `last_error` | GetLastError, SetLastError |
 //! | `format_message` | status codes as text: FormatMessage, LocalFree |
 //! | `types` | structures that only C programs have |
@@ -44,4 +45,5 @@ pub mod evntrace;
 pub mod format_message;
 pub mod last_error;
 mod ptr;
+pub mod tdh;
 pub mod types;

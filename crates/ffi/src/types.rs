@@ -4,6 +4,7 @@
 #![allow(missing_docs)] // Fields as published.
 
 pub mod record;
+pub mod tdh;
 
 use std::ffi::c_void;
 

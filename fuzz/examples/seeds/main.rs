@@ -92,6 +92,7 @@ fn all() -> Vec<(&'static str, Seeds)> {
         ("region", region::all()),
         ("security", security::all()),
         ("filter", filter::all()),
+        ("tdh", metadata()),
     ]
 }
 

@@ -70,7 +70,7 @@ pub(super) struct Feed {
     state: Mutex<State>,
     head: OnceLock<Head>,
     /// Until there is a head.
-    nothing: LogFileHeader,
+    nothing: (LogFileHeader, Clock),
     /// Readable while buffers may be waiting.
     signal: OwnedFd,
 }
@@ -97,13 +97,17 @@ impl Feed {
         Ok(Arc::new(Self {
             state: Mutex::default(),
             head: OnceLock::new(),
-            nothing: LogFileHeader::default(),
+            nothing: (LogFileHeader::default(), LogFileHeader::default().clock(0)),
             signal,
         }))
     }
 
     pub(super) fn header(&self) -> &LogFileHeader {
-        self.head.get().map_or(&self.nothing, |head| &head.header)
+        self.head.get().map_or(&self.nothing.0, |head| &head.header)
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        self.head.get().map_or(&self.nothing.1, |head| &head.clock)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

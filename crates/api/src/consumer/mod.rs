@@ -202,12 +202,13 @@ impl Trace {
         }
     }
 
-    /// From its raw stamps to wall time.
+    /// From its raw stamps to wall time. A stream of buffers has it with the first of them, as its header.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         match &self.source {
             Source::File(trace) => trace.clock(),
             Source::Live(live) => live.clock(),
+            Source::Fed(feed) => feed.clock(),
         }
     }
 
@@ -215,7 +216,7 @@ impl Trace {
     pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<File>> {
         match &self.source {
             Source::File(trace) => Some(trace),
-            Source::Live(_) => None,
+            Source::Live(_) | Source::Fed(_) => None,
         }
     }
 

@@ -7,11 +7,11 @@ use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 
 use super::fields::TextFields;
-use super::message::Messages;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::cli::Show;
 use crate::event::Event;
+use traceweir_decode::message::Messages;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";
 
@@ -161,7 +161,7 @@ impl Sink for Csv {
         out.push(b',');
         self.cell.clear();
         if let Ok(found) = &event.found {
-            self.messages.expand(record, found, self.style, &mut self.cell);
+            self.messages.expand(found, record.pointer_size(), self.style, &mut self.cell);
         }
         push_cell(&self.cell, out);
         out.push(b',');

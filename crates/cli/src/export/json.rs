@@ -6,10 +6,10 @@ use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
 
 use super::fields::JsonFields;
-use super::message::Messages;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::event::Event;
+use traceweir_decode::message::Messages;
 
 /// Writes objects.
 pub(super) struct Json {
@@ -90,7 +90,7 @@ impl Json {
             Err(reason) => undecoded(&reason.to_string(), found.payload, out),
         }
         self.message.clear();
-        if self.messages.expand(&event.record, found, self.style, &mut self.message).is_some() {
+        if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message).is_some() {
             out.extend_from_slice(b",\"message\":");
             json_string(&String::from_utf8_lossy(&self.message), out);
         }

@@ -4,7 +4,6 @@ mod csv;
 mod fields;
 mod items;
 mod json;
-mod message;
 mod object;
 mod stamp;
 mod text;
@@ -12,7 +11,6 @@ mod xml;
 
 pub(crate) use fields::MAX_FIELDS;
 pub(crate) use json::write_json_string;
-pub(crate) use message::Messages;
 pub(crate) use object::{Object, array};
 use stamp::Stamp;
 use text::Text;

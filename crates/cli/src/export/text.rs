@@ -13,10 +13,10 @@ use traceweir_decode::schema::Origin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
-use super::message::Messages;
 use super::{Sink, Stamp, items, push_hex, push_id, unnamed_event};
 use crate::cli::Show;
 use crate::event::Event;
+use traceweir_decode::message::Messages;
 
 const DIM: &[u8] = b"\x1b[2m";
 const NAME: &[u8] = b"\x1b[36m";
@@ -125,7 +125,9 @@ impl Text {
         };
         if found.known.schema.origin == Origin::Wpp {
             self.message.clear();
-            if let Some(walked) = self.messages.expand(&event.record, found, self.style, &mut self.message) {
+            if let Some(walked) =
+                self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message)
+            {
                 out.push(b' ');
                 push_line(&self.message, out);
                 let misfit = walked.err();

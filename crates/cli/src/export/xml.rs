@@ -14,9 +14,9 @@ use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
 use super::fields::{MAX_FIELDS, is_hidden};
-use super::message::Messages;
 use super::{Sink, Stamp, items, push_hex};
 use crate::event::Event;
+use traceweir_decode::message::Messages;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";
@@ -151,7 +151,7 @@ impl Xml {
             out.extend_from_slice(b"</EventName>\r\n");
         }
         self.scratch.clear();
-        if self.messages.expand(&event.record, found, self.style, &mut self.scratch).is_some() {
+        if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.scratch).is_some() {
             element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
         }
         out.extend_from_slice(b"\t</RenderingInfo>\r\n");

@@ -78,7 +78,7 @@ impl Known {
     }
 
     fn keywords_of(&self, guid: Guid) -> impl Iterator<Item = (u64, &str)> {
-        self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.keywords).map(|(b, n)| (*b, &**n))
+        self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::keywords)
     }
 
     fn events_of(&self, guid: Guid) -> impl Iterator<Item = &EventSchema> {
@@ -87,8 +87,8 @@ impl Known {
 
     /// Levels that have a name of the provider's own.
     fn levels_of(&self, guid: Guid) -> impl Iterator<Item = (u8, &str)> {
-        let all = self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.levels);
-        all.filter_map(|(level, name)| Some((u8::try_from(*level).ok()?, &**name)))
+        let all = self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::levels);
+        all.filter_map(|(level, name)| Some((u8::try_from(level).ok()?, name)))
     }
 
     fn level(&self, guid: Guid, level: &Level, text: &str) -> Result<u8, Mistake> {

@@ -14,16 +14,15 @@
 //! conditions on one event, one is enough.
 
 mod condition;
-mod layout;
 #[cfg(test)]
 mod tests;
 
 use traceweir_decode::source::EventSchema;
+use traceweir_decode::tdh::filter::{Layout, Place};
 use traceweir_format::filter::payload::{Builder, Operand, Type};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use condition::{Comparison, Condition, Sign};
-use layout::{Layout, Place};
 
 /// The filter that conditions make, with the events of a provider; what is wrong is told with the number of its condition.
 pub(super) fn encode<'t>(
@@ -79,28 +78,8 @@ fn unknown(events: &[&EventSchema], name: &str) -> String {
 
 /// As what a field is compared.
 fn type_of(place: &Place<'_>) -> Result<Type, String> {
-    use traceweir_format::spec::types::InType;
-    let number = |bytes, signed| Type::Integer { bytes, signed };
-    Ok(match place.input {
-        InType::INT8 => number(1, true),
-        InType::UINT8 => number(1, false),
-        InType::INT16 => number(2, true),
-        InType::UINT16 => number(2, false),
-        InType::INT32 => number(4, true),
-        InType::UINT32 | InType::HEXINT32 | InType::BOOLEAN => number(4, false),
-        InType::INT64 => number(8, true),
-        InType::UINT64 | InType::HEXINT64 | InType::FILETIME | InType::POINTER | InType::SIZET => {
-            number(8, false)
-        }
-        InType::GUID => Type::Guid,
-        InType::UNICODESTRING | InType::COUNTEDSTRING => Type::Utf16,
-        InType::ANSISTRING | InType::COUNTEDANSISTRING => Type::Ansi,
-        _ => {
-            return Err(format!(
-                "{} is neither a number, a GUID nor text, so it cannot be compared",
-                place.path
-            ));
-        }
+    place.compared_as().ok_or_else(|| {
+        format!("{} is neither a number, a GUID nor text, so it cannot be compared", place.path)
     })
 }
 

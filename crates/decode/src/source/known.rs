@@ -1,11 +1,12 @@
 //! A schema with what is derived from it once: the event's name, the parsed message, the JSON keys.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::format::{json_string, push_line, push_word};
 use crate::message::Message;
 use crate::schema::{Kind, Schema};
+use crate::tdh::Image;
 
 /// A schema ready for use.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Known {
     pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
     labels: Vec<Box<[u8]>>,
+    /// Made when it is first asked for, which most programs never do.
+    image: OnceLock<Box<Image>>,
 }
 
 impl Known {
@@ -43,7 +46,13 @@ impl Known {
         let event_name: Option<Arc<str>> = schema.event_name().map(Into::into);
         let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
         let (title, keys, labels) = (title(&schema, &event_name), keys(&schema), labels(&schema));
-        Self { schema, event_name, message, title, keys, labels }
+        Self { schema, event_name, message, title, keys, labels, image: OnceLock::new() }
+    }
+
+    /// The schema as TRACE_EVENT_INFO.
+    #[inline]
+    pub(crate) fn image(&self) -> &Image {
+        self.image.get_or_init(|| Box::new(Image::of(&self.schema)))
     }
 
     /// The JSON key of a field, quoted, escaped and followed by a colon. Fields of the same name in one object are numbered.

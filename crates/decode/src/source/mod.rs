@@ -16,6 +16,7 @@
 pub mod binary;
 mod builtin;
 pub mod embedded;
+mod event;
 mod in_trace;
 pub mod kernel;
 pub mod known;
@@ -28,20 +29,19 @@ mod tracked;
 pub mod wevt;
 pub mod wpp;
 
+pub use event::{Event, EventKind};
 pub use known::Known;
-pub use provider::{EventSchema, ProviderSchemas};
+pub use provider::{EventSchema, Name, Named, ProviderSchemas};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use traceweir_format::Guid;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
-use traceweir_format::spec::event::{
-    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType,
-};
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor};
 use traceweir_format::tracelogging::Traits;
-use traceweir_format::wire::{chunk, u16_at};
-use traceweir_format::{Guid, text};
+use traceweir_format::wire::u16_at;
 
 use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
@@ -62,7 +62,19 @@ enum Rank {
     InTrace,
     Embedded,
     Tracked,
-    Given,
+    Given(Standing),
+}
+
+/// In which order manifests from outside the trace are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// The program named it.
+    #[default]
+    Named,
+    /// It is installed on the machine.
+    Installed,
+    /// It was found in a program's file.
+    Binary,
 }
 
 /// One version of an event in one source.
@@ -142,10 +154,14 @@ impl Decoder {
 
     /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the number of events.
     pub fn add_manifest(&mut self, bytes: &[u8]) -> Result<usize> {
-        let providers = read_manifest(bytes)?;
+        self.add_providers(read_manifest(bytes)?, Standing::Named)
+    }
+
+    /// Adds what manifests say, to be asked in the order of their standing. Returns the number of events.
+    pub fn add_providers(&mut self, providers: Vec<ProviderSchemas>, standing: Standing) -> Result<usize> {
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
-            self.add_provider(provider, Rank::Given)?;
+            self.add_provider(provider, Rank::Given(standing))?;
         }
         Ok(events)
     }
@@ -216,6 +232,29 @@ impl Decoder {
         Ok(self.get(&located))
     }
 
+    /// The schema of an event that its consumer holds in parts.
+    pub fn find_event<'d, 'p>(&'d mut self, event: &Event<'p>) -> Result<Found<'d, 'p>, Undecoded> {
+        let kept = |id: Option<u32>, otherwise| {
+            id.map(|id| Located { place: Place::Kept(id), payload: event.payload }).ok_or(otherwise)
+        };
+        let located = match (event.kind, event.metadata) {
+            (EventKind::Described, Some(metadata)) => {
+                let index = self.self_described.find(event.provider, event.traits, metadata)?;
+                Located { place: Place::SelfDescribed(index), payload: event.payload }
+            }
+            (EventKind::Described, None) => self.locate_manifest_event(event)?,
+            (EventKind::Classic, _) => {
+                let d = &event.descriptor;
+                kept(self.classic(event.provider, d.opcode, d.version), Undecoded::NoSchema)?
+            }
+            (EventKind::Message, _) => {
+                let id = self.messages.get(&(event.provider, event.descriptor.id)).copied();
+                kept(id, Undecoded::NoMessageFormat)?
+            }
+        };
+        Ok(self.get(&located))
+    }
+
     /// A located schema. It must have been located after the last change to the decoder.
     #[inline(always)]
     #[must_use]
@@ -252,9 +291,9 @@ impl Decoder {
             Family::Event => return self.locate_event(record),
             Family::System | Family::Compact | Family::PerfInfo => {
                 let (hook, version) = (record.hook().unwrap_or(0), record.descriptor().version);
-                self.classic(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
+                self.classic_record(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
             }
-            Family::Full | Family::Instance => self.classic(record).ok_or(Undecoded::NoSchema)?,
+            Family::Full | Family::Instance => self.classic_record(record).ok_or(Undecoded::NoSchema)?,
             Family::Message => {
                 let id = self.messages.get(&(record.provider(), record.descriptor().id)).copied();
                 id.ok_or(Undecoded::NoMessageFormat)?
@@ -269,41 +308,27 @@ impl Decoder {
             let why = Error::Schema("extended items leave the record");
             return Err(Undecoded::BadMetadata(why));
         }
-        let (mut traits, mut metadata) = (None, None);
-        let mut alone = true;
-        for item in record.items() {
-            match item.kind {
-                ExtType::PROV_TRAITS => traits = Some(item.data),
-                ExtType::EVENT_SCHEMA_TL => metadata = Some(item.data),
-                _ => alone = false,
-            }
-        }
-        if let Some(metadata) = metadata {
-            let index = self.self_described.find(record.provider(), traits, metadata)?;
+        let (event, alone) = Event::of(record);
+        if let Some(metadata) = event.metadata {
+            let index = self.self_described.find(event.provider, event.traits, metadata)?;
             if alone {
                 self.self_described.expect(record.bytes(), record.items().bytes(), index);
             }
-            return Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() });
+            return Ok(Located { place: Place::SelfDescribed(index), payload: event.payload });
         }
-        self.locate_manifest_event(record, traits)
+        self.locate_manifest_event(&event)
     }
 
-    fn locate_manifest_event<'p>(
-        &mut self,
-        record: &Record<'p>,
-        traits: Option<&[u8]>,
-    ) -> Result<Located<'p>, Undecoded> {
-        let (d, payload) = (record.descriptor(), record.payload());
+    fn locate_manifest_event<'p>(&mut self, event: &Event<'p>) -> Result<Located<'p>, Undecoded> {
+        let (d, payload) = (&event.descriptor, event.payload);
         let at = |place| Ok(Located { place, payload });
         if d.is_manifest_chunk() {
             return at(Place::ManifestChunk);
         }
-        let id = self.resolve(record.provider(), &d).or_else(|| {
+        let id = self.resolve(event.provider, d).or_else(|| {
             // A decode GUID stands for the provider in manifests.
-            let decode = traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
-            let control =
-                record.items().data_of(ExtType::CONTROL_GUID).and_then(|g| chunk(g, 0)).map(Guid::from_bytes);
-            decode.and_then(|g| self.resolve(g, &d)).or_else(|| control.and_then(|g| self.resolve(g, &d)))
+            let decode = event.traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
+            decode.and_then(|g| self.resolve(g, d)).or_else(|| event.control.and_then(|g| self.resolve(g, d)))
         });
         if let Some(id) = id {
             return at(Place::Kept(id));
@@ -311,10 +336,10 @@ impl Decoder {
         if d.channel == CHANNEL_TRACELOGGING
             && let Some((traits, metadata, rest)) = metadata_in_payload(payload)
         {
-            let index = self.self_described.find(record.provider(), Some(traits), metadata)?;
+            let index = self.self_described.find(event.provider, Some(traits), metadata)?;
             return Ok(Located { place: Place::SelfDescribed(index), payload: rest });
         }
-        if is_string_event(record, &d) {
+        if event.is_string() {
             return at(Place::StringOnly);
         }
         Err(Undecoded::NoSchema)
@@ -333,13 +358,17 @@ impl Decoder {
         best
     }
 
-    fn classic(&mut self, record: &Record<'_>) -> Option<u32> {
-        let (class, d) = (record.provider(), record.descriptor());
-        let key = (class, d.opcode, d.version);
+    fn classic_record(&mut self, record: &Record<'_>) -> Option<u32> {
+        let d = record.descriptor();
+        self.classic(record.provider(), d.opcode, d.version)
+    }
+
+    fn classic(&mut self, class: Guid, opcode: u8, version: u8) -> Option<u32> {
+        let key = (class, opcode, version);
         if let Some(id) = self.classic.get(&key) {
             return *id;
         }
-        let id = self.kernel(&class, d.opcode, d.version);
+        let id = self.kernel(&class, opcode, version);
         if self.classic.len() < MAX_KEPT_FIELDS {
             self.classic.insert(key, id);
         }
@@ -370,16 +399,6 @@ fn choose(list: &[Candidate], version: u8) -> Option<u32> {
         (distance, c.rank)
     });
     best.map(|c| c.known)
-}
-
-/// An event of EventWriteString: flagged so, or without any identity and with one whole string as its payload.
-fn is_string_event(record: &Record<'_>, d: &EventDescriptor) -> bool {
-    if record.flags() & EVENT_HEADER_FLAG_STRING_ONLY != 0 {
-        return true;
-    }
-    let anonymous = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);
-    let payload = record.payload();
-    anonymous && payload.len() >= 4 && text::until_nul16(payload).len().saturating_add(2) == payload.len()
 }
 
 /// Traits, event metadata and data, where a provider could not make ETW keep them apart.

@@ -14,12 +14,57 @@ pub struct ProviderSchemas {
     pub id: Guid,
     /// Its name.
     pub name: Option<Arc<str>>,
-    /// Its keywords: bits and a name for them; one that has a name for people beside its own stands twice.
-    pub keywords: Vec<(u64, Arc<str>)>,
-    /// Its levels, in the same way; a compiled manifest also has those of all providers that it uses.
-    pub levels: Vec<(u64, Arc<str>)>,
+    /// Names for numbers: its own, and the predefined ones that it uses.
+    pub named: Named,
     /// Its events.
     pub events: Vec<EventSchema>,
+}
+
+impl ProviderSchemas {
+    /// Its keywords: bits and a name for them; one that has a name for people beside its own stands twice.
+    pub fn keywords(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.named.keywords.iter().flat_map(Name::known_as)
+    }
+
+    /// Levels of its own, in the same way.
+    pub fn levels(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.named.levels.iter().filter(|level| !level.name.starts_with("win:")).flat_map(Name::known_as)
+    }
+}
+
+/// The names that a provider has for numbers of its events, by value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Bits.
+    pub keywords: Vec<Name>,
+    /// Levels.
+    pub levels: Vec<Name>,
+    /// Channels.
+    pub channels: Vec<Name>,
+    /// Tasks.
+    pub tasks: Vec<Name>,
+    /// Opcodes: the number in the high half of 32 bits, its task or 0 in the low one.
+    pub opcodes: Vec<Name>,
+}
+
+/// A name for a number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// The number.
+    pub value: u64,
+    /// The name as the manifest has it, with its prefix.
+    pub name: Arc<str>,
+    /// What people read instead.
+    pub text: Option<Arc<str>>,
+}
+
+impl Name {
+    /// The number with each of its names, without prefix.
+    fn known_as(&self) -> impl Iterator<Item = (u64, &str)> {
+        let name = self.name.strip_prefix("win:").unwrap_or(&self.name);
+        let text = self.text.as_deref().filter(|text| *text != name && !text.trim().is_empty());
+        [Some(name), text].into_iter().flatten().map(|name| (self.value, name))
+    }
 }
 
 /// One event of a manifest.

@@ -11,7 +11,7 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
-use traceweir_format::spec::event::class;
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, ExtType, class};
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;

@@ -135,6 +135,8 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     }
     let mut out = Field::new(&ansi(field.name), kind).times(count);
     out.tags = field.tags;
+    out.has_listed_length =
+        matches!(field.arity, Arity::Custom(_)) || InType(field.in_type.into()) == InType::BINARY;
     Ok(out)
 }
 

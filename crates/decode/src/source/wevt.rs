@@ -169,8 +169,8 @@ impl<'a> Reader<'a> {
                 signature => self.name_table(signature, element, &mut tables)?,
             }
         }
-        let (keywords, levels) = (tables.keywords.all(), tables.levels.all());
-        let mut provider = ProviderSchemas { id, name, keywords, levels, events: Vec::new() };
+        let named = tables.take_listed();
+        let mut provider = ProviderSchemas { id, name, named, events: Vec::new() };
         for offset in event_lists {
             self.events(offset, &tables, &mut provider)?;
         }

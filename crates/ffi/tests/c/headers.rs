@@ -8,7 +8,7 @@ use traceweir::Status;
 use crate::support::{C, CPP, Language, STRICT, expect_success, here, skip};
 
 /// Those that a source includes; the last is for C++ alone.
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 13] = [
     "windows.h",
     "Windows.h",
     "guiddef.h",
@@ -19,6 +19,7 @@ const HEADERS: [&str; 12] = [
     "evntprov.h",
     "evntrace.h",
     "evntcons.h",
+    "tdh.h",
     "TraceLoggingProvider.h",
     "TraceLoggingActivity.h",
 ];
@@ -27,7 +28,7 @@ const HEADERS: [&str; 12] = [
 fn sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let headers = if language.extension == C.extension { &HEADERS[..11] } else { &HEADERS[..] };
+    let headers = if language.extension == C.extension { &HEADERS[..12] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
     for turn in 0..headers.len() {
         let mut names = headers.to_vec();

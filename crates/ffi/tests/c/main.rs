@@ -8,3 +8,4 @@ mod programs;
 #[path = "../support/mod.rs"]
 mod support;
 mod symbols;
+mod tdh;

@@ -12,7 +12,7 @@ use super::tag::parse_number;
 use super::winmeta::{self, FIRST_OWN_CHANNEL};
 use crate::Result;
 use crate::schema::{Names, Origin, Schema, ValueMap};
-use crate::source::provider::{EventSchema, ProviderSchemas};
+use crate::source::provider::{EventSchema, Name, Named, ProviderSchemas};
 
 /// The most fields of all events together.
 const MAX_FIELDS: usize = 1 << 20;
@@ -51,22 +51,56 @@ fn provider(provider: &Provider, strings: &Strings, budget: &mut Budget) -> Resu
         templates.entry(template.id.as_str()).or_insert(layout);
     }
     let context = Context { provider, name, tables: Tables::new(provider, strings), templates, strings };
-    let events = provider.events.iter().map(|event| context.event(event, budget)).collect::<Result<_>>()?;
-    let (keywords, levels) = (names(&provider.keywords, strings), names(&provider.levels, strings));
-    Ok(ProviderSchemas { id: provider.id, name: context.name, keywords, levels, events })
+    let events =
+        provider.events.iter().map(|event| context.event(event, budget)).collect::<Result<Vec<_>>>()?;
+    let named = named(provider, &context.tables, strings, &events);
+    Ok(ProviderSchemas { id: provider.id, name: context.name, named, events })
 }
 
-/// Keywords or levels by their own name and, where it is another, by the one that people read.
-fn names(definitions: &[Definition], strings: &Strings) -> Vec<(u64, Arc<str>)> {
-    let mut names = Vec::with_capacity(definitions.len());
-    for definition in definitions {
-        let (name, display) = (without_prefix(&definition.name), display_name(definition, strings));
-        if *display != *name {
-            names.push((definition.value, name.into()));
-        }
-        names.push((definition.value, display));
+/// The names of a provider: its own, and the predefined ones that its events use.
+fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[EventSchema]) -> Named {
+    let own = |definition: &Definition, value| Name {
+        value,
+        name: definition.name.trim().into(),
+        text: definition.message.as_deref().and_then(|message| strings.resolve(message)),
+    };
+    let all = |definitions: &[Definition]| definitions.iter().map(|d| own(d, d.value)).collect::<Vec<_>>();
+    let opcode = |d: &Definition, task: u64| own(d, d.value << 16 | task & 0xFFFF);
+    let of_tasks = provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
+    let mut named = Named {
+        keywords: all(&provider.keywords),
+        levels: all(&provider.levels),
+        channels: tables.channels.listed(),
+        tasks: provider.tasks.iter().map(|t| own(&t.definition, t.definition.value)).collect(),
+        opcodes: provider
+            .opcodes
+            .iter()
+            .map(|d| (d, 0))
+            .chain(of_tasks)
+            .map(|(d, task)| opcode(d, task))
+            .collect(),
+    };
+    add_used(&mut named.levels, winmeta::LEVELS, 0, |value| {
+        events.iter().any(|e| u64::from(e.descriptor.level) == value)
+    });
+    let opcodes = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
+    add_used(&mut named.opcodes, winmeta::OPCODES, 16, opcodes);
+    // Keywords stay in the order of the manifest, in which people are told of them.
+    for list in [&mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes] {
+        list.sort();
+        list.dedup();
     }
-    names
+    named
+}
+
+/// Adds predefined names of numbers that are used and have none of the provider's.
+fn add_used(to: &mut Vec<Name>, predefined: &[(&str, u64)], shift: u32, is_used: impl Fn(u64) -> bool) {
+    for (name, value) in predefined {
+        let value = value << shift;
+        if is_used(value) && to.iter().all(|own| own.value != value) {
+            to.push(Name { value, name: (*name).into(), text: Some(without_prefix(name).into()) });
+        }
+    }
 }
 
 /// The value and bit maps; an entry whose text is not known is left out, so that the number is shown.
@@ -111,6 +145,14 @@ impl<'m> Table<'m> {
         }
         entries.extend(own);
         Self { what, entries }
+    }
+
+    /// All entries under the names to show.
+    fn listed(&self) -> Vec<Name> {
+        self.entries
+            .values()
+            .map(|(value, name)| Name { value: *value, name: name.clone(), text: None })
+            .collect()
     }
 
     /// The number of a name and the name to show. A number is its own name and shows none.

@@ -7,6 +7,7 @@ use traceweir_format::spec::types::{InType, OutType};
 use super::parse;
 use crate::Error;
 use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::source::Name;
 use crate::source::provider::{EventSchema, ProviderSchemas};
 
 const EVERYTHING: &[u8] = include_bytes!("../../../../../fixtures/manifests/everything.man");
@@ -99,9 +100,23 @@ fn names_are_the_messages_where_they_resolve() {
     assert_eq!(keywords(0), [(1, "Network & more"), (0x0010_0000_0000_0000, "AuditFailure")]);
     assert_eq!(keywords(1), [(1, "Network & more"), (8, "Disk")]);
     assert!(names.iter().all(|n| n.provider.as_deref() == Some("Traceweir-Example-Everything")));
-    let levels: Vec<_> =
-        everything().levels.into_iter().map(|(level, name)| (level, name.to_string())).collect();
-    assert_eq!(levels, [(16, "Chatty".to_owned()), (16, "Talkative".to_owned())]);
+    let provider = everything();
+    assert_eq!(provider.levels().collect::<Vec<_>>(), [(16, "Chatty"), (16, "Talkative")]);
+    let listed = |names: &[Name]| names.iter().map(|n| (n.value, n.name.to_string())).collect::<Vec<_>>();
+    let row = |value, name: &str| (value, name.to_owned());
+    assert_eq!(
+        listed(&provider.named.levels),
+        [row(0, "win:LogAlways"), row(2, "win:Error"), row(16, "Chatty")]
+    );
+    assert_eq!(listed(&provider.named.tasks), [row(10, "Connect"), row(11, "Bare")]);
+    let retries = [
+        row(1 << 16, "win:Start"),
+        row(30 << 16 | 10, "Retry"),
+        row(40 << 16, "Retry"),
+        row(41 << 16, "Refresh"),
+    ];
+    assert_eq!(listed(&provider.named.opcodes), retries);
+    assert!(listed(&provider.named.channels).contains(&row(16, "Traceweir-Example/Fixed")));
 }
 
 #[test]
@@ -441,6 +456,6 @@ proptest! {
 #[test]
 fn keywords_are_named_as_declared_and_as_people_read_them() {
     let provider = everything();
-    let names: Vec<_> = provider.keywords.iter().map(|(bits, name)| (*bits, &**name)).collect();
+    let names: Vec<_> = provider.keywords().collect();
     assert_eq!(names, [(1, "Network"), (1, "Network & more"), (8, "Disk")]);
 }

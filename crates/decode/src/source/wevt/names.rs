@@ -28,6 +28,7 @@ use traceweir_format::wire::{Cursor, u32_at, u64_at};
 
 use super::Reader;
 use crate::Result;
+use crate::source::provider::{Name, Named};
 
 /// The name tables of one provider.
 #[derive(Default)]
@@ -44,6 +45,7 @@ pub(super) struct Tables {
 pub(super) struct Table {
     entries: HashMap<u32, (u64, Arc<str>)>,
     values: HashMap<u64, Arc<str>>,
+    listed: Vec<Name>,
 }
 
 /// Where an entry holds what.
@@ -70,6 +72,17 @@ impl Tables {
         })
     }
 
+    /// All names, which are then gone from here.
+    pub(super) fn take_listed(&mut self) -> Named {
+        Named {
+            keywords: self.keywords.all(),
+            levels: self.levels.all(),
+            channels: self.channels.all(),
+            tasks: self.tasks.all(),
+            opcodes: self.opcodes.all(),
+        }
+    }
+
     /// The opcode's name: the entry at `offset`, else the one for this task, else the one for any task.
     pub(super) fn opcode(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
         let any_task = u64::from(descriptor.opcode) << 16;
@@ -89,11 +102,11 @@ impl Table {
         self.entries.get(&offset).cloned()
     }
 
-    /// All entries, by value.
-    pub(super) fn all(&self) -> Vec<(u64, Arc<str>)> {
-        let mut all: Vec<_> = self.entries.values().cloned().collect();
-        all.sort();
-        all
+    /// All names, by value.
+    fn all(&mut self) -> Vec<Name> {
+        self.listed.sort();
+        self.listed.dedup();
+        std::mem::take(&mut self.listed)
     }
 }
 
@@ -113,9 +126,15 @@ impl Reader<'_> {
             self.spend(layout.size)?;
             let value = if layout.wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();
+            let at = u32_at(entry, layout.name);
+            // A name that cannot be read is one only where there is no message.
+            let own = if at == 0 { None } else { self.texts.record(at).ok().filter(|name| !name.is_empty()) };
+            if let Some(name) = own.or_else(|| message.clone()) {
+                table.listed.push(Name { value, name, text: message.clone() });
+            }
             let name = match message {
                 Some(message) if !layout.prefer_name => Some(message),
-                message => self.texts.record_label(u32_at(entry, layout.name))?.or(message),
+                message => self.texts.record_label(at)?.or(message),
             };
             if let Some(name) = name {
                 table.values.entry(value).or_insert_with(|| name.clone());

@@ -48,11 +48,7 @@ fn round_trip(xml: &[u8]) {
             assert_same(written, read);
         }
         for keyword in &written.keywords {
-            assert!(
-                read.keywords
-                    .iter()
-                    .any(|(mask, name)| *mask == keyword.value && **name == *keyword.display())
-            );
+            assert!(read.keywords().any(|(mask, name)| mask == keyword.value && name == keyword.display()));
         }
     }
 }

@@ -1,19 +1,19 @@
 //! The message of an event with its inserts filled in.
 
-use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, text};
-use traceweir_decode::message::Spec;
-use traceweir_decode::schema::Field;
-use traceweir_decode::source::Found;
-use traceweir_decode::value::Value;
-use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_format::header::Record;
+use super::Spec;
+use crate::error::Undecoded;
+use crate::format::{Style, text};
+use crate::schema::Field;
+use crate::source::Found;
+use crate::value::Value;
+use crate::walk::{Visitor, Walker};
 
-use super::fields::MAX_FIELDS;
+/// The most bytes of all inserts of a message: a few bytes of payload can say very much.
+const MAX_INSERTS: usize = 4 << 20;
 
 /// Expands messages; keeps its memory between events.
 #[derive(Debug, Default)]
-pub(crate) struct Messages {
+pub struct Messages {
     walker: Walker,
     inserts: Inserts,
 }
@@ -30,10 +30,10 @@ struct Inserts {
 
 impl Messages {
     /// Appends the message of an event, if it has one, and says whether the payload fits the schema.
-    pub(crate) fn expand(
+    pub fn expand(
         &mut self,
-        record: &Record<'_>,
         found: &Found<'_, '_>,
+        pointer_size: usize,
         style: Style,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), Undecoded>> {
@@ -43,7 +43,7 @@ impl Messages {
         (self.inserts.depth, self.inserts.style) = (0, style);
         // A payload that ends early leaves later inserts as they are written.
         let schema = &found.known.schema;
-        let walked = self.walker.walk(schema, found.payload, record.pointer_size(), &mut self.inserts);
+        let walked = self.walker.walk(schema, found.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
         message.expand(out, &mut |number, spec, out| inserts.push(number, spec, out));
         Some(walked.map(|_| ()))
@@ -108,7 +108,7 @@ impl<'p> Visitor<'p> for Inserts {
         self.leave(b'}');
     }
     fn is_full(&self) -> bool {
-        self.text.len() > MAX_FIELDS
+        self.text.len() > MAX_INSERTS
     }
 }
 

@@ -1,29 +1,54 @@
 //! The fields of an event as a payload filter describes them: from the start of the payload, as far as their sizes follow from the payload.
 
-use traceweir_decode::schema::{Count, Field, Kind, Length, Schema, ValueMap};
-use traceweir_decode::source::EventSchema;
-use traceweir_format::filter::payload::{self, Shape};
+use traceweir_format::filter::payload::{self, Shape, Type};
 use traceweir_format::spec::types::{InType, OutType};
+
+use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::source::EventSchema;
 
 /// Events that are filtered are those of programs that run here.
 const POINTER_SIZE: usize = 8;
 
 /// A field that can be compared.
 #[derive(Clone, Debug)]
-pub(super) struct Place<'s> {
+pub struct Place<'s> {
     /// Its name behind those of the structures that it is in.
-    pub(super) path: String,
+    pub path: String,
     /// Its number in the filter.
-    pub(super) at: u8,
-    pub(super) input: InType,
+    pub at: u8,
+    /// Its type.
+    pub input: InType,
     map: Option<&'s ValueMap>,
     /// Its number in the schema.
     index: usize,
 }
 
 impl Place<'_> {
+    /// As what it is compared; `None` where it is neither a number, a GUID nor text.
+    #[must_use]
+    pub fn compared_as(&self) -> Option<Type> {
+        let number = |bytes, signed| Type::Integer { bytes, signed };
+        Some(match self.input {
+            InType::INT8 => number(1, true),
+            InType::UINT8 => number(1, false),
+            InType::INT16 => number(2, true),
+            InType::UINT16 => number(2, false),
+            InType::INT32 => number(4, true),
+            InType::UINT32 | InType::HEXINT32 | InType::BOOLEAN => number(4, false),
+            InType::INT64 => number(8, true),
+            InType::UINT64 | InType::HEXINT64 | InType::FILETIME | InType::POINTER | InType::SIZET => {
+                number(8, false)
+            }
+            InType::GUID => Type::Guid,
+            InType::UNICODESTRING | InType::COUNTEDSTRING => Type::Utf16,
+            InType::ANSISTRING | InType::COUNTEDANSISTRING => Type::Ansi,
+            _ => return None,
+        })
+    }
+
     /// A number as people write it, or by the name that the field has for it.
-    pub(super) fn number(&self, text: &str) -> Option<i128> {
+    #[must_use]
+    pub fn number(&self, text: &str) -> Option<i128> {
         let text = text.trim();
         let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |digits| (digits, true));
         let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
@@ -44,8 +69,10 @@ impl Place<'_> {
 }
 
 /// The filter of an event, with all fields that can be described.
-pub(super) struct Layout<'s> {
-    pub(super) event: payload::Event,
+#[derive(Debug)]
+pub struct Layout<'s> {
+    /// What has been described so far; takes predicates.
+    pub event: payload::Event,
     schema: &'s Schema,
     places: Vec<Place<'s>>,
     /// The first field that cannot be described; none behind it can.
@@ -53,7 +80,9 @@ pub(super) struct Layout<'s> {
 }
 
 impl<'s> Layout<'s> {
-    pub(super) fn of(event: &'s EventSchema, any: bool) -> Self {
+    /// The fields of an event. `any`: one of its predicates is enough.
+    #[must_use]
+    pub fn of(event: &'s EventSchema, any: bool) -> Self {
         let descriptor = &event.descriptor;
         let filter = payload::Event::new(descriptor.id, descriptor.version, any);
         let mut layout = Self { event: filter, schema: &event.schema, places: Vec::new(), end: None };
@@ -122,7 +151,7 @@ impl<'s> Layout<'s> {
     }
 
     /// A field by its name, or by that of its structure and its own.
-    pub(super) fn find(&self, name: &str) -> Result<Place<'s>, String> {
+    pub fn find(&self, name: &str) -> Result<Place<'s>, String> {
         let wanted = name.to_lowercase();
         let is_whole = |place: &&Place<'_>| place.path.to_lowercase() == wanted;
         let is_member = |place: &&Place<'_>| {

@@ -1,0 +1,110 @@
+//! Payload filters: predicates on the fields of an event, as TdhCreatePayloadFilter takes them.
+//!
+//! ```text
+//!   manifest ──▶ Layout: fields up to the last that is compared ──┐
+//!   predicates: name, operator, value as text ────────────────────┴──▶ payload::Event ──▶ aggregate: one blob for an enable
+//! ```
+//!
+//! Whoever writes an event knows no schema, so a filter carries the layout of its fields. Values are converted to the type of the field when the filter is
+//! made; how they are compared is the runtime's business ([`payload`](traceweir_format::filter::payload)).
+
+mod layout;
+
+pub use layout::{Layout, Place};
+
+use traceweir_format::filter::payload::{Builder, Event, Operand, Type};
+use traceweir_format::spec::enable::{MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator};
+use traceweir_format::spec::types::InType;
+use traceweir_format::{Error, Guid};
+
+use super::{Answer, Refusal};
+use crate::source::EventSchema;
+
+/// A comparison as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Predicate {
+    /// The field's name.
+    pub field: String,
+    /// How it is compared.
+    pub operator: Operator,
+    /// With what; two numbers are separated by a comma.
+    pub value: String,
+}
+
+/// The filter of one event of a provider.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// The provider.
+    pub provider: Guid,
+    event: Event,
+}
+
+impl Filter {
+    /// The filter of an event by predicates on its fields. `any`: one of them is enough.
+    pub fn new(provider: Guid, event: &EventSchema, any: bool, predicates: &[Predicate]) -> Answer<Self> {
+        if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
+            return Err(Refusal::Invalid("a filter has one to eight predicates"));
+        }
+        let mut layout = Layout::of(event, any);
+        for predicate in predicates {
+            let place = layout
+                .find(&predicate.field)
+                .map_err(|_| Refusal::Invalid("there is no field of this name to compare"))?;
+            add(&mut layout.event, &place, predicate)?;
+        }
+        // A filter that does not fit alone fits with no others.
+        aggregate(&[(&layout.event, false)])?;
+        Ok(Self { provider, event: layout.event })
+    }
+}
+
+/// The blob of several filters of one provider; a flagged one must pass, of the others one on each event.
+pub fn aggregated<'f>(filters: impl Iterator<Item = (&'f Filter, bool)>) -> Answer<Vec<u8>> {
+    let filters: Vec<_> = filters.collect();
+    let is_one = filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
+    if !is_one {
+        return Err(Refusal::Invalid("filters of one blob are those of one provider"));
+    }
+    aggregate(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
+}
+
+fn aggregate(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
+    let mut all = Builder::new();
+    for (event, required) in filters {
+        all.add(event, *required).map_err(refused)?;
+    }
+    all.finish().map_err(refused)
+}
+
+fn refused(error: Error) -> Refusal {
+    match error {
+        Error::TooLarge { .. } => Refusal::TooLong,
+        _ => Refusal::Invalid("the field cannot be compared like this"),
+    }
+}
+
+fn add(event: &mut Event, place: &Place<'_>, predicate: &Predicate) -> Answer<()> {
+    const BAD_VALUE: Refusal = Refusal::Invalid("the value is none of the field's type");
+    const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
+    // Pointers can be compared by this project's command line; the published functions refuse them.
+    let kind = place
+        .compared_as()
+        .filter(|_| !matches!(place.input, InType::POINTER | InType::SIZET))
+        .ok_or(INCOMPARABLE)?;
+    let value = predicate.value.as_str();
+    let number = |text: &str| place.number(text).ok_or(BAD_VALUE);
+    let operand = match (kind, predicate.operator) {
+        (Type::Integer { .. }, Operator::BETWEEN | Operator::NOTBETWEEN) => {
+            let (low, high) = value.split_once(',').ok_or(BAD_VALUE)?;
+            Operand::Range(number(low)?, number(high)?)
+        }
+        (Type::Integer { .. }, _) => Operand::Number(number(value)?),
+        (Type::Guid, _) => {
+            let digits =
+                value.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or(BAD_VALUE)?;
+            Operand::Guid(digits.parse().map_err(|_| BAD_VALUE)?)
+        }
+        (Type::Utf16 | Type::Ansi, _) => Operand::Text(value),
+    };
+    event.predicate(place.at, kind, predicate.operator, operand).map_err(refused)
+}

@@ -1,0 +1,242 @@
+//! A schema as TRACE_EVENT_INFO, and a map as EVENT_MAP_INFO.
+//!
+//! The bytes are made once for each schema. What differs from event to event is the descriptor, which whoever hands them out puts in, and the number of
+//! elements of an array that goes to the end of the payload.
+//!
+//! The layouts are those that [`embedded`](crate::source::embedded) reads from merged traces.
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::class;
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::wire::Put;
+
+use super::expand::expanded;
+use super::texts::Texts;
+use super::{MAX_ANSWER, wpp};
+use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
+
+/// Where the properties of a TRACE_EVENT_INFO begin, and the bytes of each.
+pub(super) const PROPERTIES_AT: usize = 112;
+pub(super) const PROPERTY_BYTES: usize = 24;
+/// Where in a property its count and its length are.
+const COUNT_IN_PROPERTY: usize = 16;
+const LENGTH_IN_PROPERTY: usize = 18;
+
+const PROPERTY_STRUCT: u32 = 0x01;
+const PROPERTY_PARAM_LENGTH: u32 = 0x02;
+const PROPERTY_PARAM_COUNT: u32 = 0x04;
+const PROPERTY_PARAM_FIXED_LENGTH: u32 = 0x10;
+const PROPERTY_PARAM_FIXED_COUNT: u32 = 0x20;
+const PROPERTY_HAS_TAGS: u32 = 0x40;
+
+const TEMPLATE_EVENT_DATA: u32 = 1;
+const MAP_MANIFEST_VALUEMAP: u32 = 1;
+const MAP_MANIFEST_BITMAP: u32 = 2;
+const MAP_WBEM_VALUEMAP: u32 = 8;
+const MAP_WBEM_BITMAP: u32 = 16;
+
+/// A schema as TRACE_EVENT_INFO.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// Empty where it would be too large.
+    bytes: Vec<u8>,
+    /// The schema whose fields are the properties, where it is another than that of the event.
+    listed: Option<Schema>,
+    /// The property that goes to the end of the payload.
+    to_end: Option<Open>,
+}
+
+/// A property that goes to the end of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// As an array; the property's index.
+    Elements(usize),
+    /// As bytes.
+    Bytes(usize),
+}
+
+impl Open {
+    fn of(schema: &Schema) -> Option<Self> {
+        schema.top().iter().enumerate().find_map(|(index, field)| match field.kind {
+            _ if field.count == Count::ToEnd => Some(Self::Elements(index)),
+            Kind::Value { input: InType::BINARY, output, .. }
+                if field.length == Length::Natural
+                    && output != OutType::IPV6
+                    && field.count == Count::One =>
+            {
+                Some(Self::Bytes(index))
+            }
+            _ => None,
+        })
+    }
+
+    /// The property's index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Elements(index) | Self::Bytes(index) => index,
+        }
+    }
+}
+
+/// Where a schema came from, by the numbers of DECODING_SOURCE.
+pub(super) const fn decoding_source(origin: Origin) -> u32 {
+    match origin {
+        Origin::Manifest | Origin::Embedded | Origin::StringOnly => 0,
+        Origin::Kernel => 1,
+        Origin::Wpp => 2,
+        Origin::TraceLogging => 3,
+    }
+}
+
+impl Image {
+    /// The image of a schema.
+    #[must_use]
+    pub fn of(schema: &Schema) -> Self {
+        let listed = if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema) };
+        let shown = listed.as_ref().unwrap_or(schema);
+        let to_end = Open::of(shown);
+        let bytes = encode(schema, shown);
+        let bytes = if bytes.len() > MAX_ANSWER { Vec::new() } else { bytes };
+        Self { bytes, listed, to_end }
+    }
+
+    /// The bytes of the structure; `None` where it would be too large.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        (!self.bytes.is_empty()).then_some(&self.bytes)
+    }
+
+    /// The schema whose fields the properties are; `own` is that of the event.
+    #[must_use]
+    pub fn schema<'s>(&'s self, own: &'s Schema) -> &'s Schema {
+        self.listed.as_ref().unwrap_or(own)
+    }
+
+    /// The property whose count or length depends on the payload.
+    #[must_use]
+    pub const fn open_property(&self) -> Option<Open> {
+        self.to_end
+    }
+
+    /// The bytes with the count or length of the property that is open.
+    pub(super) fn closed(&self, open: Open, number: u16) -> Vec<u8> {
+        let (flag, place) = match open {
+            Open::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, COUNT_IN_PROPERTY),
+            Open::Bytes(_) => (PROPERTY_PARAM_FIXED_LENGTH, LENGTH_IN_PROPERTY),
+        };
+        let mut bytes = self.bytes.clone();
+        let at = PROPERTIES_AT.saturating_add(open.index().saturating_mul(PROPERTY_BYTES));
+        for (offset, value) in [(0, &flag.to_le_bytes()[..]), (place, &number.to_le_bytes())] {
+            let start = at.saturating_add(offset);
+            if let Some(place) = bytes.get_mut(start..start.saturating_add(value.len())) {
+                place.iter_mut().zip(value).for_each(|(to, from)| *to |= from);
+            }
+        }
+        bytes
+    }
+}
+
+fn encode(schema: &Schema, shown: &Schema) -> Vec<u8> {
+    let fields = shown.fields();
+    let fixed = PROPERTIES_AT.saturating_add(fields.len().saturating_mul(PROPERTY_BYTES));
+    let mut texts = Texts::new(fixed);
+    let (provider, event_guid) = identities(schema);
+    let names = &schema.names;
+    let mut out = Vec::with_capacity(fixed.saturating_mul(2));
+    out.put(&provider.to_bytes()).put(&event_guid.to_bytes()).put(&[0; 16]);
+    out.put_u32(decoding_source(schema.origin));
+    out.put_u32(texts.add_optional(names.provider.as_deref()));
+    out.put_u32(texts.add_optional(names.level.as_deref()));
+    out.put_u32(texts.add_optional(names.channel.as_deref()));
+    out.put_u32(texts.add_list(names.keywords.iter().map(|(_, name)| &**name)));
+    out.put_u32(texts.add_optional(names.task.as_deref()));
+    out.put_u32(texts.add_optional(names.opcode.as_deref()));
+    out.put_u32(texts.add_optional(schema.message.as_deref()));
+    // No message of the provider, no BinXML.
+    out.put_u32(0).put_u32(0).put_u32(0);
+    // Classic events have the names of activity ids in these two places.
+    let event = names.event.as_deref().filter(|_| schema.origin != Origin::Kernel);
+    out.put_u32(texts.add_optional(event)).put_u32(0);
+    let count = |fields: &[Field]| u32::try_from(fields.len()).unwrap_or(u32::MAX);
+    out.put_u32(count(fields)).put_u32(count(shown.top()));
+    let template = if matches!(decoding_source(schema.origin), 0 | 3) { TEMPLATE_EVENT_DATA } else { 0 };
+    out.put_u32(template | schema.tags << 4);
+    for field in fields {
+        property(field, &mut texts, &mut out);
+    }
+    out.extend_from_slice(&texts.into_bytes());
+    out
+}
+
+/// The provider and the class: classic events have a class of their own.
+fn identities(schema: &Schema) -> (Guid, Guid) {
+    match schema.origin {
+        Origin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
+        Origin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),
+        Origin::Wpp => (schema.provider, schema.provider),
+        _ => (schema.provider, Guid::NULL),
+    }
+}
+
+/// EVENT_PROPERTY_INFO.
+fn property<'f>(field: &'f Field, texts: &mut Texts<'f>, out: &mut Vec<u8>) {
+    let (count_flag, count) = match field.count {
+        Count::One | Count::Prefixed | Count::ToEnd => (0, 1),
+        Count::Fixed(n) => (PROPERTY_PARAM_FIXED_COUNT, n),
+        Count::Field(index) => (PROPERTY_PARAM_COUNT, index),
+    };
+    // Its elements are counted when there is a payload.
+    let count = if field.count == Count::ToEnd { 0 } else { count };
+    let (length_flag, length) = match (field.length, &field.kind) {
+        (Length::Fixed(n), _) => (PROPERTY_PARAM_FIXED_LENGTH, n),
+        (Length::Field(index), _) => (PROPERTY_PARAM_LENGTH, index),
+        (Length::Natural, Kind::Value { input, .. }) => (0, natural_length(*input)),
+        (Length::Natural, Kind::Struct { .. }) => (0, 0),
+    };
+    let is_struct = matches!(field.kind, Kind::Struct { .. });
+    let flags = count_flag
+        | length_flag
+        | if is_struct { PROPERTY_STRUCT } else { 0 }
+        | if field.tags == 0 { 0 } else { PROPERTY_HAS_TAGS };
+    out.put_u32(flags).put_u32(texts.add(&field.name));
+    match &field.kind {
+        Kind::Struct { first, members } => out.put_u16(*first).put_u16(*members).put_u32(0),
+        Kind::Value { input, output, map } => {
+            let map = texts.add_optional(map.as_deref().map(|map| &*map.name));
+            out.put_u16(input.0).put_u16(output.0).put_u32(map)
+        }
+    };
+    out.put_u16(count).put_u16(length).put_u32(field.tags);
+}
+
+/// The bytes of a type; 0 where the payload or the size of its pointers decides.
+fn natural_length(input: InType) -> u16 {
+    let [narrow, wide] = [4, 8].map(|pointer| input.size(pointer));
+    if narrow == wide { wide.and_then(|size| u16::try_from(size).ok()).unwrap_or(0) } else { 0 }
+}
+
+/// EVENT_MAP_INFO of a map from such a source. Texts of manifests end with a blank, as published.
+pub(super) fn map_info(map: &ValueMap, origin: Origin) -> Vec<u8> {
+    let is_classic = origin == Origin::Kernel;
+    let entries = map.entries();
+    let fixed = entries.len().saturating_mul(8).saturating_add(16);
+    let mut texts = Texts::new(fixed);
+    let flag = match (is_classic, map.bits) {
+        (false, false) => MAP_MANIFEST_VALUEMAP,
+        (false, true) => MAP_MANIFEST_BITMAP,
+        (true, false) => MAP_WBEM_VALUEMAP,
+        (true, true) => MAP_WBEM_BITMAP,
+    };
+    let mut out = Vec::with_capacity(fixed);
+    out.put_u32(texts.add(&map.name))
+        .put_u32(flag)
+        .put_u32(u32::try_from(entries.len()).unwrap_or(0))
+        .put_u32(0);
+    for (value, text) in entries {
+        let at = if is_classic { texts.add(text) } else { texts.add_blank_ended(text) };
+        out.put_u32(at).put_u32(u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0));
+    }
+    out.extend_from_slice(&texts.into_bytes());
+    out
+}

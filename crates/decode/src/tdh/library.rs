@@ -1,0 +1,354 @@
+//! What a process knows of providers: manifests that it loaded, and those that are installed.
+//!
+//! ```text
+//!   TdhLoadManifest ──▶ Named ┐
+//!   installed folders ────────┼──▶ Decoder ──▶ by TraceLogging metadata, then in this order
+//!   TdhLoadManifestFromBinary ┘
+//! ```
+//!
+//! Installed manifests are read when the first event that does not describe itself is asked about, and then kept. What is unloaded is gone: the decoder is made
+//! anew from what is left. A manifest that cannot be used changes nothing.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
+
+use super::filter::{Filter, Predicate};
+use super::image::map_info;
+use super::lists::{self, FieldKind, is_of};
+use super::property::{self, Wanted};
+use super::{Answer, MAX_ANSWER, Refusal};
+use crate::schema::{Count, Field, Kind, ValueMap};
+use crate::source::{
+    Decoder, Event, EventKind, EventSchema, Found, ProviderSchemas, Standing, binary, manifest, read_manifest,
+};
+use crate::value::Value;
+use crate::walk::{Visitor, Walker};
+
+/// Where manifests are installed.
+const FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
+/// Other folders for them, separated by colons.
+const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
+/// The most files that are looked at in a folder, and the largest of them.
+const MAX_FILES: usize = 4096;
+const MAX_FILE: u64 = 64 << 20;
+
+/// What a manifest was loaded from, by which it is unloaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file with a manifest.
+    File(PathBuf),
+    /// A program with a compiled one.
+    Binary(PathBuf),
+    /// Memory of such length and content.
+    Memory(usize, u64),
+    /// It is installed.
+    Installed,
+}
+
+impl Origin {
+    /// That of a manifest in memory.
+    #[must_use]
+    pub fn memory(bytes: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        Self::Memory(bytes.len(), hasher.finish())
+    }
+
+    const fn standing(&self) -> Standing {
+        match self {
+            Self::File(_) | Self::Memory(..) => Standing::Named,
+            Self::Installed => Standing::Installed,
+            Self::Binary(_) => Standing::Binary,
+        }
+    }
+}
+
+/// Schemas of a process.
+#[derive(Debug, Default)]
+pub struct Library {
+    decoder: Decoder,
+    loaded: Vec<(Origin, Vec<ProviderSchemas>)>,
+    /// Whether installed manifests were read.
+    is_complete: bool,
+}
+
+impl Library {
+    /// Nothing is loaded; what is installed is read when it is needed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Loads a manifest from a file: XML.
+    pub fn load_file(&mut self, path: &Path) -> Answer<()> {
+        let bytes = read(path)?;
+        self.load(Origin::File(path.to_owned()), manifest::parse(&bytes)?)
+    }
+
+    /// Loads the compiled manifest of a program: PE or ELF.
+    pub fn load_binary(&mut self, path: &Path) -> Answer<()> {
+        let bytes = read(path)?;
+        let providers = binary::load(&bytes).map_err(|_| Refusal::NoResource)?;
+        self.load(Origin::Binary(path.to_owned()), providers)
+    }
+
+    /// Loads a manifest from memory: XML.
+    pub fn load_memory(&mut self, bytes: &[u8]) -> Answer<()> {
+        self.load(Origin::memory(bytes), manifest::parse(bytes)?)
+    }
+
+    fn load(&mut self, origin: Origin, providers: Vec<ProviderSchemas>) -> Answer<()> {
+        if self.loaded.iter().any(|(known, _)| *known == origin) {
+            self.unload(&origin)?;
+        }
+        let standing = origin.standing();
+        match self.decoder.add_providers(providers.clone(), standing) {
+            Ok(_) => {
+                self.loaded.push((origin, providers));
+                Ok(())
+            }
+            Err(why) => {
+                self.make_anew();
+                Err(why.into())
+            }
+        }
+    }
+
+    /// Forgets what was loaded from a file, be it a manifest or a program.
+    pub fn unload_file(&mut self, path: PathBuf) -> Answer<()> {
+        if !path.exists()
+            && !self
+                .loaded
+                .iter()
+                .any(|(known, _)| matches!(known, Origin::File(p) | Origin::Binary(p) if *p == path))
+        {
+            return Err(Refusal::NoFile);
+        }
+        let binary = Origin::Binary(path.clone());
+        self.unload(&Origin::File(path)).or_else(|_| self.unload(&binary))
+    }
+
+    /// Forgets a manifest.
+    pub fn unload(&mut self, origin: &Origin) -> Answer<()> {
+        let before = self.loaded.len();
+        self.loaded.retain(|(known, _)| known != origin);
+        if self.loaded.len() == before {
+            return Err(Refusal::NotFound("such manifest that was loaded"));
+        }
+        self.make_anew();
+        Ok(())
+    }
+
+    fn make_anew(&mut self) {
+        self.decoder = Decoder::new();
+        for (origin, providers) in &self.loaded {
+            // They had room before, together with more.
+            let _ = self.decoder.add_providers(providers.clone(), origin.standing());
+        }
+    }
+
+    fn complete(&mut self) {
+        if std::mem::replace(&mut self.is_complete, true) {
+            return;
+        }
+        let given = std::env::var_os(FOLDERS_VARIABLE);
+        let folders: Vec<PathBuf> = match &given {
+            Some(list) => std::env::split_paths(list).collect(),
+            None => FOLDERS.map(PathBuf::from).into(),
+        };
+        for file in
+            folders.iter().filter_map(|folder| folder.read_dir().ok()).flat_map(|all| all.take(MAX_FILES))
+        {
+            // A file that is no manifest costs its own events only.
+            let providers = file
+                .ok()
+                .and_then(|file| read(&file.path()).ok())
+                .and_then(|bytes| read_manifest(&bytes).ok());
+            if let Some(providers) = providers {
+                let _ = self.load_installed(providers);
+            }
+        }
+    }
+
+    fn load_installed(&mut self, providers: Vec<ProviderSchemas>) -> Answer<()> {
+        self.decoder.add_providers(providers.clone(), Origin::Installed.standing())?;
+        self.loaded.push((Origin::Installed, providers));
+        Ok(())
+    }
+
+    fn providers(&mut self) -> impl Iterator<Item = &ProviderSchemas> {
+        self.complete();
+        self.loaded.iter().flat_map(|(_, providers)| providers)
+    }
+
+    /// The schema of an event.
+    pub fn find<'p>(&mut self, event: &Event<'p>) -> Answer<Found<'_, 'p>> {
+        if event.metadata.is_none() {
+            self.complete();
+        }
+        Ok(self.decoder.find_event(event)?)
+    }
+
+    /// TRACE_EVENT_INFO of an event, but for its descriptor.
+    pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
+        let found = self.find(event)?;
+        let image = found.known.image();
+        let bytes = image.bytes().ok_or(Refusal::TooLarge)?;
+        let Some(open) = image.open_property() else { return Ok(bytes.into()) };
+        let mut count = Elements { of: open.index(), count: 0 };
+        // Of a payload that is too short there are as many elements as were met.
+        let _ = Walker::default().walk(
+            image.schema(&found.known.schema),
+            found.payload,
+            pointer_size,
+            &mut count,
+        );
+        Ok(image.closed(open, count.count).into())
+    }
+
+    /// The bytes of a property.
+    pub fn property<'p>(
+        &mut self,
+        event: &Event<'p>,
+        pointer_size: usize,
+        wanted: &[Wanted<'_>],
+    ) -> Answer<&'p [u8]> {
+        let found = self.find(event)?;
+        let schema = found.known.image().schema(&found.known.schema);
+        property::find(schema, found.payload, pointer_size, wanted)
+    }
+
+    /// EVENT_MAP_INFO of a map by its name.
+    pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
+        let (provider, own) = match self.find(event) {
+            Ok(found) => {
+                let schema = &found.known.schema;
+                let map = map_of(schema.fields(), name).map(|map| map_info(map, schema.origin));
+                (schema.provider, map)
+            }
+            Err(_) => (event.provider, None),
+        };
+        let bytes = own.or_else(|| {
+            let mut events = self.providers().filter(is_of(provider)).flat_map(|p| &p.events);
+            events.find_map(|e| map_of(e.schema.fields(), name).map(|map| map_info(map, e.schema.origin)))
+        });
+        let bytes = bytes.ok_or(Refusal::NotFound("map of this name"))?;
+        if bytes.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(bytes) }
+    }
+
+    /// PROVIDER_ENUMERATION_INFO, of all or of those that are decoded by one source.
+    pub fn provider_list(&mut self, source: Option<u32>) -> Answer<Vec<u8>> {
+        lists::providers(self.providers(), source)
+    }
+
+    /// PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or those for a value.
+    pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
+        let kind = FieldKind::from_code(kind).ok_or(Refusal::NoSuchKind)?;
+        lists::fields(self.providers().filter(is_of(provider)), kind, value)
+    }
+
+    /// PROVIDER_EVENT_INFO of a provider.
+    pub fn event_list(&mut self, provider: Guid) -> Answer<Vec<u8>> {
+        lists::events(self.providers().filter(is_of(provider)))
+    }
+
+    /// Whether there is a manifest of a provider.
+    pub fn knows(&mut self, provider: Guid) -> bool {
+        self.providers().any(|known| known.id == provider)
+    }
+
+    /// TRACE_EVENT_INFO of an event that a manifest has, and its descriptor there.
+    pub fn manifest_event_info(
+        &mut self,
+        provider: Guid,
+        descriptor: &EventDescriptor,
+    ) -> Answer<(Vec<u8>, EventDescriptor)> {
+        let descriptor = self.manifest_event(provider, descriptor)?.descriptor;
+        let event = Event { kind: EventKind::Described, provider, descriptor, ..Event::default() };
+        Ok((self.event_info(&event, 8)?.into_owned(), descriptor))
+    }
+
+    fn manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
+        let is_known = self.knows(provider);
+        let mut events = self.providers().filter(is_of(provider)).flat_map(|p| &p.events);
+        let mut has_events = false;
+        let found = events.find(|event| {
+            has_events = true;
+            (event.descriptor.id, event.descriptor.version) == (descriptor.id, descriptor.version)
+        });
+        found.ok_or(match (is_known, has_events) {
+            (false, _) => Refusal::NoMetadata,
+            (true, false) => Refusal::Empty,
+            (true, true) => Refusal::NotFound("such event in the manifest"),
+        })
+    }
+
+    /// A payload filter on an event that a manifest has.
+    pub fn payload_filter(
+        &mut self,
+        provider: Guid,
+        descriptor: &EventDescriptor,
+        any: bool,
+        predicates: &[Predicate],
+    ) -> Answer<Filter> {
+        Filter::new(provider, self.manifest_event(provider, descriptor)?, any, predicates)
+    }
+}
+
+fn map_of<'f>(fields: &'f [Field], name: &str) -> Option<&'f Arc<ValueMap>> {
+    fields.iter().find_map(|field| match &field.kind {
+        Kind::Value { map: Some(map), .. } if *map.name == *name => Some(map),
+        _ => None,
+    })
+}
+
+/// The bytes of a file that is plain and not too large.
+pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
+    let unreadable = |error: std::io::Error| match error.kind() {
+        ErrorKind::PermissionDenied => Refusal::NotPermitted,
+        _ => Refusal::NoFile,
+    };
+    let kind = std::fs::metadata(path).map_err(unreadable)?;
+    if !kind.is_file() || kind.len() > MAX_FILE {
+        return Err(Refusal::Invalid("it is no plain file of at most 64 MiB"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+/// Counts the elements of one array, or the bytes of one value.
+struct Elements {
+    of: usize,
+    count: u16,
+}
+
+impl<'p> Visitor<'p> for Elements {
+    fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
+        // Characters in a row are told as one text.
+        let met = match (value, &field.kind) {
+            (Value::Text16(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len() / 2,
+            (Value::Text8(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len(),
+            (Value::Bytes(bytes), _) if field.count == Count::One => bytes.len(),
+            _ => 1,
+        };
+        if index == self.of {
+            self.count = self.count.saturating_add(u16::try_from(met).unwrap_or(u16::MAX));
+        }
+    }
+    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
+    fn end_array(&mut self, _index: usize, _field: &Field) {}
+    fn begin_struct(&mut self, index: usize, _field: &Field) {
+        if index == self.of {
+            self.count = self.count.saturating_add(1);
+        }
+    }
+    fn end_struct(&mut self, _index: usize, _field: &Field) {}
+}

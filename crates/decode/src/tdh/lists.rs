@@ -1,0 +1,149 @@
+//! Lists: providers, names of a provider, its events.
+
+use std::collections::BTreeMap;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::{EventDescriptor, class};
+use traceweir_format::wire::Put;
+
+use super::texts::Texts;
+use super::{Answer, MAX_ANSWER, Refusal};
+use crate::source::{Name, Named, ProviderSchemas};
+
+/// EVENT_FIELD_TYPE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// 0
+    Keyword,
+    /// 1
+    Level,
+    /// 2
+    Channel,
+    /// 3
+    Task,
+    /// 4
+    Opcode,
+}
+
+impl FieldKind {
+    /// The kind of a published number.
+    #[must_use]
+    pub const fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            0 => Self::Keyword,
+            1 => Self::Level,
+            2 => Self::Channel,
+            3 => Self::Task,
+            4 => Self::Opcode,
+            _ => return None,
+        })
+    }
+
+    const fn code(self) -> u32 {
+        self as u32
+    }
+
+    fn of(self, named: &Named) -> &[Name] {
+        match self {
+            Self::Keyword => &named.keywords,
+            Self::Level => &named.levels,
+            Self::Channel => &named.channels,
+            Self::Task => &named.tasks,
+            Self::Opcode => &named.opcodes,
+        }
+    }
+}
+
+/// What the provider of kernel events is called.
+const KERNEL: &str = "Windows Kernel Trace";
+
+/// DECODING_SOURCE of manifests and of classic classes.
+const MANIFEST: u32 = 0;
+const CLASSIC: u32 = 1;
+const SOURCES: u32 = 4;
+
+/// PROVIDER_ENUMERATION_INFO of all providers, or of those that are decoded by one source.
+pub(super) fn providers<'s>(
+    known: impl Iterator<Item = &'s ProviderSchemas>,
+    source: Option<u32>,
+) -> Answer<Vec<u8>> {
+    if source.is_some_and(|source| source >= SOURCES) {
+        return Err(Refusal::Invalid("there is no such source"));
+    }
+    let wanted = |one: u32| source.is_none_or(|source| source == one);
+    let mut all: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
+    if wanted(CLASSIC) {
+        all.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (CLASSIC, KERNEL));
+    }
+    for provider in known.filter(|_| wanted(MANIFEST)) {
+        all.entry(provider.id.to_bytes()).or_insert((MANIFEST, provider.name.as_deref().unwrap_or_default()));
+    }
+    let mut texts = Texts::new(all.len().saturating_mul(24).saturating_add(8));
+    let mut out = Vec::new();
+    out.put_u32(counted(all.len())).put_u32(0);
+    for (id, (source, name)) in &all {
+        out.put(id).put_u32(*source).put_u32(texts.add(name));
+    }
+    finished(out, texts)
+}
+
+/// PROVIDER_FIELD_INFOARRAY of the names that a provider has, all or those for a value.
+pub(super) fn fields<'s>(
+    known: impl Iterator<Item = &'s ProviderSchemas>,
+    kind: FieldKind,
+    value: Option<u64>,
+) -> Answer<Vec<u8>> {
+    let is_wanted = |name: &&Name| match value {
+        None => true,
+        Some(value) if kind == FieldKind::Keyword => name.value != 0 && name.value & value == name.value,
+        Some(value) => name.value == value,
+    };
+    let mut all: Vec<_> = known.flat_map(|provider| kind.of(&provider.named)).filter(is_wanted).collect();
+    all.sort();
+    all.dedup();
+    if all.is_empty() {
+        return Err(Refusal::NotFound("such field of the provider"));
+    }
+    let mut texts = Texts::new(all.len().saturating_mul(16).saturating_add(8));
+    let mut out = Vec::new();
+    out.put_u32(counted(all.len())).put_u32(kind.code());
+    for name in all {
+        out.put_u32(texts.add(&name.name))
+            .put_u32(texts.add_optional(name.text.as_deref()))
+            .put_u64(name.value);
+    }
+    finished(out, texts)
+}
+
+/// PROVIDER_EVENT_INFO of a provider's events.
+pub(super) fn events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
+    let mut is_known = false;
+    let mut all: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
+    for provider in known {
+        is_known = true;
+        for event in &provider.events {
+            all.entry((event.descriptor.id, event.descriptor.version)).or_insert(&event.descriptor);
+        }
+    }
+    if all.is_empty() {
+        return Err(if is_known { Refusal::Empty } else { Refusal::NoMetadata });
+    }
+    let mut out = Vec::new();
+    out.put_u32(counted(all.len())).put_u32(0);
+    out.extend(all.values().flat_map(|descriptor| descriptor.to_bytes()));
+    finished(out, Texts::default())
+}
+
+fn counted(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn finished(mut out: Vec<u8>, texts: Texts<'_>) -> Answer<Vec<u8>> {
+    out.extend_from_slice(&texts.into_bytes());
+    if out.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(out) }
+}
+
+/// Whether a provider is of this id.
+pub(super) fn is_of(id: Guid) -> impl Fn(&&ProviderSchemas) -> bool {
+    move |provider| provider.id == id
+}

@@ -1,0 +1,239 @@
+use proptest::prelude::*;
+use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
+
+use super::image::map_info;
+use super::property::find;
+use super::*;
+use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::source::embedded::{event_info, event_map};
+use crate::source::{Event, manifest, tracelogging};
+use crate::value::Value;
+
+const EVERYTHING: &[u8] = include_bytes!("../../../../fixtures/manifests/everything.man");
+const PROVIDER: Guid = Guid::from_u128(0x6f0a4d5e_3c41_4a53_9c0b_1f2e3d4c5b6a);
+
+fn value(name: &str, input: InType) -> Field {
+    Field::value(name, input, OutType::NULL)
+}
+
+fn whole(name: &str) -> Wanted<'_> {
+    Wanted { name, element: None }
+}
+
+const fn element(name: &str, element: u32) -> Wanted<'_> {
+    Wanted { name, element: Some(element) }
+}
+
+/// `n`, then `n` structures of an id and a text, then three words.
+fn rows() -> Schema {
+    let fields = vec![
+        value("n", InType::UINT8),
+        Field::new("rows", Kind::Struct { first: 4, members: 2 }).times(Count::Field(0)),
+        value("words", InType::UINT16).times(Count::Fixed(3)),
+        Field::value("chars", InType::UINT8, OutType::STRING).times(Count::Fixed(3)),
+        value("id", InType::UINT8),
+        value("text", InType::ANSISTRING),
+    ];
+    Schema::default().seal(fields, 4).unwrap()
+}
+
+const ROWS: &[u8] = b"\x02\x0aone\0\x0btwo\0\x01\0\x02\0\x03\0xyz";
+
+#[test]
+fn a_property_is_found_by_its_structures_and_elements() {
+    let schema = rows();
+    for (wanted, bytes) in [
+        (&[whole("n")][..], &b"\x02"[..]),
+        (&[element("n", 0)], b"\x02"),
+        (&[whole("rows")], b"\x0aone\0\x0btwo\0"),
+        (&[element("rows", 1)], b"\x0btwo\0"),
+        (&[element("rows", 0), whole("text")], b"one\0"),
+        (&[element("rows", 1), whole("id")], b"\x0b"),
+        (&[element("rows", 1), whole("text")], b"two\0"),
+        (&[whole("words")], b"\x01\0\x02\0\x03\0"),
+        (&[element("words", 2)], b"\x03\0"),
+        (&[whole("chars")], b"xyz"),
+        (&[element("chars", 1)], b"y"),
+    ] {
+        assert_eq!(find(&schema, ROWS, 8, wanted), Ok(bytes), "{wanted:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told_apart_from_what_makes_no_sense() {
+    let (schema, status) =
+        (rows(), |wanted: &[Wanted<'_>]| find(&rows(), ROWS, 8, wanted).unwrap_err().status().0);
+    assert_eq!(status(&[whole("N")]), 1168, "case counts");
+    assert_eq!(status(&[whole("id")]), 1168, "a member alone");
+    assert_eq!(status(&[element("rows", 2)]), 1168);
+    assert_eq!(status(&[element("words", 3)]), 1168);
+    assert_eq!(status(&[element("chars", 3)]), 1168);
+    assert_eq!(status(&[whole("n"), whole("id")]), 1168);
+    assert_eq!(status(&[element("n", 1)]), 87);
+    assert_eq!(status(&[whole("rows"), whole("id")]), 87, "of which row");
+    assert_eq!(status(&[]), 87);
+    assert_eq!(find(&schema, b"\x02\x0aon", 8, &[element("rows", 1)]).unwrap_err().status().0, 15005);
+}
+
+#[test]
+fn numbers_in_front_become_properties() {
+    let mut builder = MetadataBuilder::new("e", 0);
+    builder
+        .add_array("list", 6, 0, 0)
+        .add_struct_array("s", 2, 0)
+        .add_field("blob", 14, 0, 0)
+        .add_field("own", 25, 0, 0);
+    let schema = tracelogging::schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
+    let image = Image::of(&schema);
+    let shown = image.schema(&schema);
+    let names: Vec<_> = shown.fields().iter().map(|f| &*f.name).collect();
+    assert_eq!(names, ["list.Count", "list", "s.Count", "s", "blob.Length", "blob", "own"]);
+    assert_eq!(shown.top().len(), 4);
+    let fields = shown.fields();
+    assert_eq!((fields[1].count, fields[3].count), (Count::Field(0), Count::Field(2)));
+    assert_eq!(fields[3].kind, Kind::Struct { first: 4, members: 3 });
+    assert_eq!(fields[5].length, Length::Field(4));
+    assert!(matches!(fields[6].kind, Kind::Value { input: InType::COUNTEDBINARY, .. }));
+    let payload = b"\x02\0\x07\0\x08\0\x01\0\x02\0\xAA\xBB\x01\0\xCC";
+    assert_eq!(find(shown, payload, 8, &[element("list", 1)]), Ok(&b"\x08\0"[..]));
+    assert_eq!(find(shown, payload, 8, &[element("s", 0), whole("blob")]), Ok(&b"\xAA\xBB"[..]));
+    assert_eq!(find(shown, payload, 8, &[element("s", 0), whole("own")]), Ok(&b"\x01\0\xCC"[..]));
+}
+
+#[test]
+fn a_schema_is_read_back_from_its_image() {
+    for provider in manifest::parse(EVERYTHING).unwrap() {
+        for event in &provider.events {
+            let image = Image::of(&event.schema);
+            let mut bytes = image.bytes().unwrap().to_vec();
+            bytes[32..48].copy_from_slice(&event.descriptor.to_bytes());
+            let read = event_info(&bytes).unwrap();
+            assert_eq!((read.provider, read.descriptor), (provider.id, event.descriptor));
+            assert_eq!((read.decoding_source, read.schema.top().len()), (0, event.schema.top().len()));
+            let (n, own) = (&read.schema.names, &event.schema.names);
+            assert_eq!(
+                [&n.provider, &n.task, &n.opcode, &n.level, &n.channel],
+                [&own.provider, &own.task, &own.opcode, &own.level, &own.channel]
+            );
+            assert_eq!((&n.event, &read.schema.message), (&own.event, &event.schema.message));
+            let maps: Vec<_> = read.map_names.iter().map(|(at, name)| (*at, name.to_string())).collect();
+            let mut expected = Vec::new();
+            for (at, (read, own)) in read.schema.fields().iter().zip(event.schema.fields()).enumerate() {
+                if let Kind::Value { map: Some(map), .. } = &own.kind {
+                    expected.push((at, map.name.to_string()));
+                }
+                assert_eq!(*read, own.clone().mapped(None), "{}", own.name);
+            }
+            assert_eq!(maps, expected);
+        }
+    }
+}
+
+#[test]
+fn a_map_is_read_back_and_its_texts_end_with_a_blank() {
+    let map = ValueMap::new("Colour", true, [(1, "red".to_owned()), (4, "green".to_owned())]);
+    let bytes = map_info(&map, crate::schema::Origin::Manifest);
+    assert_eq!(event_map(&[&PROVIDER.to_bytes()[..], &bytes].concat()), Ok((PROVIDER, map.clone())));
+    let text: Vec<u8> = "red \0green \0".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert!(bytes.ends_with(&text));
+    assert_eq!(bytes[4], 2, "a bitmap");
+    let classic = map_info(&map, crate::schema::Origin::Kernel);
+    assert_eq!(classic[4], 16);
+    assert!(!classic.ends_with(&text));
+}
+
+#[test]
+fn names_stand_for_a_number_only_if_they_say_all_of_it() {
+    let entries = || [(1, "read"), (4, "run"), (0, "none")].into_iter();
+    assert_eq!(names_of(true, entries(), &Value::U32(5)), Ok(vec!["read", "run"]));
+    assert_eq!(names_of(true, entries(), &Value::U8(0)), Ok(vec!["none"]));
+    assert_eq!(names_of(false, entries(), &Value::U16(4)), Ok(vec!["run"]));
+    for (bits, number) in [(true, 7), (true, 2), (false, 5)] {
+        assert_eq!(names_of(bits, entries(), &Value::U32(number)).unwrap_err().status().0, 15005);
+    }
+    assert!(names_of(false, entries(), &Value::U64(1 << 32 | 1)).is_err());
+    assert!(names_of(false, entries(), &Value::Text8(b"1")).is_err());
+}
+
+fn event_of(id: u16, version: u8) -> Event<'static> {
+    let descriptor = EventDescriptor { id, version, ..EventDescriptor::default() };
+    Event { provider: PROVIDER, descriptor, ..Event::default() }
+}
+
+#[test]
+fn what_is_unloaded_is_gone() {
+    let mut library = Library::new();
+    let status = |library: &mut Library| {
+        library.event_info(&event_of(1, 2), 8).map_or_else(|why| why.status().0, |_| 0)
+    };
+    assert_eq!(status(&mut library), 1168);
+    library.load_memory(EVERYTHING).unwrap();
+    library.load_memory(EVERYTHING).unwrap();
+    assert_eq!(status(&mut library), 0);
+    assert_eq!(library.event_list(PROVIDER).unwrap().len(), 8 + 5 * 16);
+    assert!(library.load_memory(b"<no manifest").is_err());
+    assert_eq!(status(&mut library), 0, "what cannot be used changes nothing");
+    library.unload(&Origin::memory(EVERYTHING)).unwrap();
+    assert_eq!(status(&mut library), 1168);
+    assert_eq!(library.unload(&Origin::memory(EVERYTHING)).unwrap_err().status().0, 1168);
+    assert_eq!(library.event_list(PROVIDER).unwrap_err().status().0, 2);
+}
+
+#[test]
+fn an_open_end_is_counted_by_the_payload() {
+    let fields = vec![value("first", InType::UINT8), value("rest", InType::UINT16).times(Count::ToEnd)];
+    let image = Image::of(&Schema::default().seal(fields, 2).unwrap());
+    assert_eq!(image.open_property(), Some(Open::Elements(1)));
+    let bytes = image.closed(Open::Elements(1), 3);
+    let read = event_info(&bytes).unwrap();
+    assert_eq!(read.schema.fields()[1].count, Count::Fixed(3));
+}
+
+#[test]
+fn a_text_that_many_fields_share_stands_once() {
+    let map = std::sync::Arc::new(ValueMap::new(&"long".repeat(4096), false, []));
+    let fields: Vec<_> = (0..4096).map(|_| value("x", InType::UINT8).mapped(Some(map.clone()))).collect();
+    let image = Image::of(&Schema::default().seal(fields, 4096).unwrap());
+    assert!(image.bytes().unwrap().len() < 256 << 10);
+}
+
+proptest! {
+    #[test]
+    fn any_metadata_and_payload_are_answered_within_bounds(
+        fields in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0x98), Just(0x8e), 1_u8..26, 0x40_u8..0x5a], 0..120),
+        payload in prop::collection::vec(any::<u8>(), 0..80),
+        at in any::<u32>(),
+    ) {
+        let metadata = [&(fields.len() as u16 + 5).to_le_bytes()[..], b"\0e\0", &fields].concat();
+        let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
+        let event = Event { metadata: Some(&metadata), traits: Some(&traits), payload: &payload, ..Event::default() };
+        let mut library = Library::new();
+        let Ok(info) = library.event_info(&event, 8).map(|info| info.into_owned()) else { return Ok(()) };
+        let read = event_info(&info);
+        prop_assert!(read.is_ok(), "{read:?}");
+        let read = read.unwrap().schema;
+        for field in read.top() {
+            for element in [None, Some(at % 4), Some(at)] {
+                if let Ok(bytes) = library.property(&event, 8, &[Wanted { name: &field.name, element }]) {
+                    prop_assert!(payload.as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
+                }
+                if let Kind::Struct { first, members } = field.kind {
+                    for member in read.members(first, members) {
+                        let _ = library.property(&event, 8, &[Wanted { name: &field.name, element }, whole(&member.name)]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_type_is_read_within_its_data(input in 0_u16..320, output in 0_u16..310, length in 0_u16..40, data in prop::collection::vec(any::<u8>(), 0..60)) {
+        if let Ok(one) = decode_one(InType(input), OutType(output), length, 8, &data) {
+            prop_assert!(one.consumed <= data.len());
+            one.text(&mut Vec::new());
+        }
+    }
+}

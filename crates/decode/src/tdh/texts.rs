@@ -1,0 +1,71 @@
+//! The texts behind the fixed part of a structure.
+
+use std::collections::HashMap;
+
+/// Texts in UTF-16 behind `base` bytes; each stands once.
+#[derive(Debug, Default)]
+pub(super) struct Texts<'t> {
+    base: usize,
+    bytes: Vec<u8>,
+    known: HashMap<&'t str, u32>,
+}
+
+impl<'t> Texts<'t> {
+    pub(super) fn new(base: usize) -> Self {
+        Self { base, ..Self::default() }
+    }
+
+    /// Where a text stands, with its terminator.
+    pub(super) fn add(&mut self, text: &'t str) -> u32 {
+        if let Some(at) = self.known.get(text) {
+            return *at;
+        }
+        let at = self.here();
+        self.put(text);
+        self.known.insert(text, at);
+        at
+    }
+
+    /// Where a text stands; 0 where there is none.
+    pub(super) fn add_optional(&mut self, text: Option<&'t str>) -> u32 {
+        text.map_or(0, |text| self.add(text))
+    }
+
+    /// Where a text stands that ends with one blank, as compiled maps have it.
+    pub(super) fn add_blank_ended(&mut self, text: &str) -> u32 {
+        let at = self.here();
+        self.bytes.extend(text.encode_utf16().chain([b' '.into(), 0]).flat_map(u16::to_le_bytes));
+        at
+    }
+
+    /// Where a list stands: each text with its terminator, and one more. An empty list is none.
+    pub(super) fn add_list(&mut self, texts: impl Iterator<Item = &'t str>) -> u32 {
+        let at = self.here();
+        let mut is_empty = true;
+        for text in texts.filter(|text| !text.is_empty()) {
+            is_empty = false;
+            self.put(text);
+        }
+        if is_empty {
+            return 0;
+        }
+        self.bytes.extend([0, 0]);
+        at
+    }
+
+    /// Where the next text stands.
+    fn here(&self) -> u32 {
+        u32::try_from(self.base.saturating_add(self.bytes.len())).unwrap_or(u32::MAX)
+    }
+
+    fn put(&mut self, text: &str) {
+        // A text ends at its first NUL for whoever reads it.
+        let units = text.encode_utf16().take_while(|unit| *unit != 0);
+        self.bytes.extend(units.chain([0]).flat_map(u16::to_le_bytes));
+    }
+
+    /// All of them.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}

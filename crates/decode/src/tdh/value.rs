@@ -1,0 +1,81 @@
+//! One value as text, without any schema: what TdhFormatProperty does.
+
+use traceweir_format::spec::types::{InType, OutType};
+
+use super::{Answer, Refusal};
+use crate::format::{self, Style};
+use crate::schema::{Field, Length, Schema};
+use crate::value::Value;
+use crate::walk::{Visitor, Walker};
+
+/// A value at the start of some bytes.
+#[derive(Clone, Debug)]
+pub struct One<'p> {
+    /// The value.
+    pub value: Value<'p>,
+    /// Its bytes, terminators and counts among them.
+    pub consumed: usize,
+    field: Field,
+}
+
+/// Reads the value at the start of `data`. `length` is that of its property, in characters of UTF-16 and in bytes for other types; 0 is as long as the type says.
+pub fn decode_one(
+    input: InType,
+    output: OutType,
+    length: u16,
+    pointer_size: usize,
+    data: &[u8],
+) -> Answer<One<'_>> {
+    let takes_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
+    // Bytes of no length are none: whoever has a length of 0 in another property says so.
+    let is_fixed = takes_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
+    let field =
+        Field::value("", input, output).long(if is_fixed { Length::Fixed(length) } else { Length::Natural });
+    let schema = Schema::default().seal(vec![field.clone()], 1)?;
+    let mut first = First(None);
+    let rest = Walker::default().walk(&schema, data, pointer_size, &mut first)?;
+    let value = first.0.ok_or(Refusal::Data("there is no data for the property"))?;
+    Ok(One { value, consumed: data.len().saturating_sub(rest.len()), field })
+}
+
+impl One<'_> {
+    /// Appends it as text.
+    pub fn text(&self, out: &mut Vec<u8>) {
+        format::text(&self.field, &self.value, Style::default(), out);
+    }
+}
+
+struct First<'p>(Option<Value<'p>>);
+
+impl<'p> Visitor<'p> for First<'p> {
+    fn value(&mut self, _index: usize, _field: &Field, value: Value<'p>) {
+        self.0 = Some(value);
+    }
+    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
+    fn end_array(&mut self, _index: usize, _field: &Field) {}
+    fn begin_struct(&mut self, _index: usize, _field: &Field) {}
+    fn end_struct(&mut self, _index: usize, _field: &Field) {}
+}
+
+/// The most names that stand for a number.
+const MAX_NAMES: usize = 64;
+
+/// The names that the entries of a map have for a number: one for a value, one for each of its bits. A number that has none, or bits that have none, is an error: the
+/// caller then shows the number.
+pub fn names_of<T>(bits: bool, entries: impl Iterator<Item = (u32, T)>, value: &Value<'_>) -> Answer<Vec<T>> {
+    const NONE: Refusal = Refusal::Data("the map has no name for the value");
+    let number = value.bits().and_then(|bits| u32::try_from(bits).ok()).ok_or(NONE)?;
+    let mut left = number;
+    let mut names = Vec::new();
+    for (named, name) in entries {
+        let is_meant = if bits && named != 0 { number & named == named } else { number == named };
+        if is_meant && names.len() < MAX_NAMES {
+            names.push(name);
+            left &= !named;
+            if !bits {
+                return Ok(names);
+            }
+        }
+    }
+    if names.is_empty() || left != 0 { Err(NONE) } else { Ok(names) }
+}

@@ -1,0 +1,69 @@
+//! Buffers of callers, and texts from C.
+
+use traceweir::Status;
+use traceweir_decode::tdh::Answer;
+
+use crate::ptr;
+
+/// A caller's buffer with the place of its size.
+pub(super) struct Room {
+    buffer: *mut u8,
+    bytes: u32,
+    size: *mut u32,
+}
+
+impl Room {
+    /// A buffer; `None` if its size is nowhere, or if it has a size and is nowhere itself.
+    ///
+    /// # Safety
+    ///
+    /// Pointers are NULL or valid for as long as this is: `buffer` has `*size` bytes.
+    pub(super) unsafe fn new<T>(buffer: *mut T, size: *mut u32) -> Option<Self> {
+        // SAFETY: by the contract.
+        let bytes = unsafe { ptr::copied(size.cast_const()) }?;
+        (bytes == 0 || !buffer.is_null()).then_some(Self { buffer: buffer.cast(), bytes, size })
+    }
+
+    /// Puts bytes there, then others over them, and says the size; only the size where there is no room.
+    pub(super) fn put(&self, bytes: &[u8], over: &[(usize, &[u8])]) -> Status {
+        let Ok(needed) = u32::try_from(bytes.len()) else { return Status::ERROR_NOT_ENOUGH_MEMORY };
+        // SAFETY: the place of the size is valid by the contract of `new`.
+        unsafe { ptr::store(self.size, needed) };
+        if needed > self.bytes || self.buffer.is_null() {
+            return Status::ERROR_INSUFFICIENT_BUFFER;
+        }
+        // SAFETY: the buffer has at least as many bytes, by the contract of `new`, and is none of ours.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
+        for (at, part) in over {
+            if at.checked_add(part.len()).is_some_and(|end| end <= bytes.len()) {
+                // SAFETY: within what was just written.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.wrapping_add(*at), part.len())
+                };
+            }
+        }
+        Status::ERROR_SUCCESS
+    }
+
+    /// Puts what was answered.
+    pub(super) fn answer(&self, answer: Answer<Vec<u8>>) -> Status {
+        answer.map_or_else(|refusal| refusal.status(), |bytes| self.put(&bytes, &[]))
+    }
+}
+
+/// A text of at most `most` characters; `None` if it is NULL or longer.
+///
+/// # Safety
+///
+/// `at` is NULL, or characters can be read there up to a NUL.
+pub(super) unsafe fn text(at: *const u16, most: usize) -> Option<String> {
+    let mut units = Vec::new();
+    for index in 0..=most {
+        // SAFETY: by the contract, since no NUL has been met.
+        match unsafe { ptr::copied(at.wrapping_add(index)) }? {
+            0 => return Some(String::from_utf16_lossy(&units)),
+            unit => units.push(unit),
+        }
+    }
+    None
+}

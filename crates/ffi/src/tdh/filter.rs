@@ -1,0 +1,174 @@
+//! Payload filters: made of predicates, put together into the descriptor of an enable.
+
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use traceweir::{EventDescriptor, Guid, Status};
+use traceweir_decode::tdh::filter::{Filter, Predicate, aggregated};
+use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_PAYLOAD, MAX_PAYLOAD_PREDICATES, PayloadOperator};
+
+use super::answer::text;
+use super::table::Table;
+use super::{MAX_NAME, free, library};
+use crate::types::FilterDescriptor;
+use crate::types::tdh::PayloadFilterPredicate;
+use crate::{boundary, ptr};
+
+static FILTERS: Table<Filter> = Table::new();
+
+/// Addresses of blobs that programs hold: no other is given back.
+fn blobs() -> MutexGuard<'static, HashSet<u64>> {
+    static BLOBS: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+    BLOBS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most filters that are put together: no more fit.
+const MAX_FILTERS: usize = 1024;
+
+/// A filter on the fields of an event; [`Library::payload_filter`](traceweir_decode::tdh::Library::payload_filter).
+///
+/// # Safety
+///
+/// Pointers are NULL or valid: `predicates` has `count` elements, whose texts end with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhCreatePayloadFilter(
+    provider: *const Guid,
+    descriptor: *const EventDescriptor,
+    any: u8,
+    count: u32,
+    predicates: *const PayloadFilterPredicate,
+    filter: *mut *mut c_void,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let (provider, descriptor) = unsafe { (ptr::copied(provider), ptr::copied(descriptor)) };
+        // SAFETY: by the contract.
+        let predicates = unsafe { predicates_of(count, predicates) };
+        let (Some(provider), Some(descriptor), Some(predicates), false) =
+            (provider, descriptor, predicates, filter.is_null())
+        else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let made = library().payload_filter(provider, &descriptor, any != 0, &predicates);
+        match made.map_err(|refusal| refusal.status()).and_then(|made| FILTERS.add(made)) {
+            Ok(handle) => {
+                // SAFETY: by the contract.
+                unsafe { ptr::store(filter, std::ptr::without_provenance_mut(handle)) };
+                Status::ERROR_SUCCESS
+            }
+            Err(status) => status,
+        }
+    })
+}
+
+/// # Safety
+///
+/// As [`TdhCreatePayloadFilter`].
+unsafe fn predicates_of(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<Predicate>> {
+    let count = usize::try_from(count).ok().filter(|count| (1..=MAX_PAYLOAD_PREDICATES).contains(count))?;
+    // SAFETY: by the contract.
+    let given = unsafe { ptr::array(at, count) }?;
+    let one = |given: &PayloadFilterPredicate| {
+        // SAFETY: by the contract.
+        let (field, value) = unsafe { (text(given.field_name, MAX_NAME)?, text(given.value, MAX_NAME)?) };
+        Some(Predicate { field, operator: PayloadOperator(given.compare_op), value })
+    };
+    given.iter().map(one).collect()
+}
+
+/// Gives a filter back and sets it NULL.
+///
+/// # Safety
+///
+/// `filter` is NULL, or a filter can be read and written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhDeletePayloadFilter(filter: *mut *mut c_void) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let handle = unsafe { ptr::copied(filter.cast_const()) };
+        if handle.and_then(|handle| FILTERS.remove(handle.addr())).is_none() {
+            return Status::ERROR_INVALID_PARAMETER;
+        }
+        // SAFETY: by the contract.
+        unsafe { ptr::store(filter, std::ptr::null_mut()) };
+        Status::ERROR_SUCCESS
+    })
+}
+
+/// Puts filters of one provider together into the descriptor of an enable; [`aggregated`].
+///
+/// # Safety
+///
+/// Pointers are NULL or valid: `filters` and, unless it is NULL, `required` have `count` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhAggregatePayloadFilters(
+    count: u32,
+    filters: *const *mut c_void,
+    required: *const u8,
+    descriptor: *mut FilterDescriptor,
+) -> u32 {
+    boundary::status(|| {
+        let Some(count) = usize::try_from(count).ok().filter(|count| (1..=MAX_FILTERS).contains(count))
+        else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        // SAFETY: by the contract.
+        let (handles, flags) = unsafe { (ptr::array(filters, count), ptr::array(required, count)) };
+        let (Some(handles), false) = (handles, descriptor.is_null()) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let found: Option<Vec<_>> =
+            handles.iter().map(|handle| FILTERS.with(handle.addr(), |filter| filter.clone())).collect();
+        let Some(found) = found else { return Status::ERROR_INVALID_PARAMETER };
+        let is_required = |at: usize| flags.and_then(|flags| flags.get(at)).is_some_and(|flag| *flag != 0);
+        let blob = aggregated(found.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
+        match blob.map_err(|refusal| refusal.status()).and_then(|blob| allocated(&blob)) {
+            Ok(made) => {
+                // SAFETY: by the contract.
+                unsafe { ptr::store(descriptor, made) };
+                Status::ERROR_SUCCESS
+            }
+            Err(status) => status,
+        }
+    })
+}
+
+/// A descriptor of bytes in memory that the program holds.
+fn allocated(blob: &[u8]) -> Result<FilterDescriptor, Status> {
+    // SAFETY: no more than a number of bytes is asked for.
+    let memory = unsafe { libc::calloc(blob.len(), 1) };
+    if memory.is_null() {
+        return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
+    }
+    // SAFETY: as many bytes were just allocated.
+    unsafe { std::ptr::copy_nonoverlapping(blob.as_ptr(), memory.cast(), blob.len()) };
+    let address = memory.expose_provenance() as u64;
+    blobs().insert(address);
+    Ok(FilterDescriptor {
+        ptr: address,
+        size: u32::try_from(blob.len()).unwrap_or(0),
+        kind: EVENT_FILTER_TYPE_PAYLOAD,
+    })
+}
+
+/// Gives back the memory of a descriptor that [`TdhAggregatePayloadFilters`] filled in, and clears it.
+///
+/// # Safety
+///
+/// `descriptor` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhCleanupPayloadEventFilterDescriptor(descriptor: *mut FilterDescriptor) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let held = unsafe { ptr::copied(descriptor.cast_const()) };
+        let Some(held) = held.filter(|held| blobs().remove(&held.ptr)) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        // SAFETY: the address was in the list of those that are held, and is not any more.
+        unsafe { free(std::ptr::with_exposed_provenance_mut(held.ptr as usize)) };
+        // SAFETY: by the contract.
+        unsafe { ptr::store(descriptor, FilterDescriptor { ptr: 0, size: 0, kind: 0 }) };
+        Status::ERROR_SUCCESS
+    })
+}

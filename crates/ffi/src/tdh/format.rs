@@ -1,0 +1,111 @@
+//! TdhFormatProperty: one value as text.
+
+use std::mem::offset_of;
+
+use traceweir::Status;
+use traceweir_decode::tdh::{Answer, Refusal, decode_one, names_of};
+use traceweir_format::spec::types::{InType, OutType};
+
+use super::MAX_NAME;
+use super::answer::{Room, text};
+use super::event::pointer_size;
+use crate::types::tdh::{EventMapEntry, EventMapInfo, TraceEventInfo};
+use crate::{boundary, ptr};
+
+/// Maps whose entries are bits: of manifests, of classic classes, and flags of these.
+const MAP_BITS: u32 = 0x02 | 0x10 | 0x20;
+/// Maps that match texts.
+const MAP_PATTERN: u32 = 0x04;
+/// Names of classic classes by their place: there are no numbers.
+const MAP_WBEM_NO_MAP: u32 = 0x40;
+/// The most entries of a map that are looked at.
+const MAX_ENTRIES: u32 = 1 << 20;
+
+/// One value as text; [`decode_one`].
+///
+/// # Safety
+///
+/// Pointers are NULL or valid: `info` and `map` are whole structures, `data` has `length_of_data` bytes, `buffer` has `*size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhFormatProperty(
+    info: *const TraceEventInfo,
+    map: *const EventMapInfo,
+    bytes_of_pointer: u32,
+    in_type: u16,
+    out_type: u16,
+    length: u16,
+    length_of_data: u16,
+    data: *const u8,
+    size: *mut u32,
+    buffer: *mut u16,
+    consumed: *mut u16,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let (data, room) = unsafe { (ptr::array(data, length_of_data.into()), Room::new(buffer, size)) };
+        let pointer_size = pointer_size(bytes_of_pointer.into());
+        let (Some(data), Some(room), Some(pointer_size)) = (data, room, pointer_size) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        if info.is_null() || consumed.is_null() {
+            return Status::ERROR_INVALID_PARAMETER;
+        }
+        let made =
+            decode_one(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
+                // SAFETY: by the contract.
+                let text = if map.is_null() { plain(&one) } else { unsafe { mapped(map, &one.value) }? };
+                Ok((text, one.consumed))
+            });
+        let (text, used) = match made {
+            Ok(made) => made,
+            Err(refusal) => return refusal.status(),
+        };
+        let status = room.put(&text, &[]);
+        if status == Status::ERROR_SUCCESS {
+            // SAFETY: by the contract.
+            unsafe { ptr::store(consumed, u16::try_from(used).unwrap_or(u16::MAX)) };
+        }
+        status
+    })
+}
+
+fn plain(one: &traceweir_decode::tdh::One<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    one.text(&mut out);
+    wide(&String::from_utf8_lossy(&out))
+}
+
+pub(super) fn wide(text: &str) -> Vec<u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+/// The names that a map has for a value, without the blanks at their ends.
+///
+/// # Safety
+///
+/// `map` is a whole EVENT_MAP_INFO: entries, and texts at their offsets.
+unsafe fn mapped(map: *const EventMapInfo, value: &traceweir_decode::value::Value<'_>) -> Answer<Vec<u8>> {
+    let base = map.cast::<u8>();
+    // SAFETY: by the contract; a map without entries ends behind its head.
+    let [_name, flag, count, value_type] = unsafe { base.cast::<[u32; 4]>().read_unaligned() };
+    if flag & (MAP_PATTERN | MAP_WBEM_NO_MAP) != 0 || value_type != 0 || count > MAX_ENTRIES {
+        return Err(Refusal::Invalid("the map names no numbers"));
+    }
+    let first = base.wrapping_add(offset_of!(EventMapInfo, map_entry_array)).cast::<EventMapEntry>();
+    let entries = (0..count).map(|index| {
+        // SAFETY: by the contract there are as many entries.
+        let entry = unsafe { first.wrapping_add(index as usize).read_unaligned() };
+        (entry.value, entry.output_offset)
+    });
+    let mut joined = String::new();
+    for offset in names_of(flag & MAP_BITS != 0, entries, value)? {
+        let at = base.wrapping_add(offset as usize).cast();
+        // SAFETY: by the contract.
+        let name = unsafe { text(at, MAX_NAME) }.filter(|_| offset != 0).unwrap_or_default();
+        if !joined.is_empty() {
+            joined.push('|');
+        }
+        joined.push_str(name.trim_end());
+    }
+    Ok(wide(&joined))
+}

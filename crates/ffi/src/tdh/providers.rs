@@ -1,0 +1,277 @@
+//! Providers: those that are known, their names and events, and the manifests that a process loads.
+
+use std::ffi::c_void;
+use std::mem::offset_of;
+use std::path::PathBuf;
+
+use traceweir::{EventDescriptor, Guid, Status};
+use traceweir_decode::tdh::{Library, Origin};
+
+use super::answer::{Room, text};
+use super::library;
+use crate::types::tdh::{
+    ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfoArray, ProviderFilterInfo, TdhContext,
+    TraceEventInfo,
+};
+use crate::{boundary, ptr};
+
+/// The most characters of a path.
+pub(super) const MAX_PATH: usize = 260;
+
+/// All providers that are known; [`Library::provider_list`].
+///
+/// # Safety
+///
+/// Pointers are NULL or valid; `buffer` has `*size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhEnumerateProviders(buffer: *mut ProviderEnumerationInfo, size: *mut u32) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let Some(room) = (unsafe { Room::new(buffer, size) }) else { return Status::ERROR_INVALID_PARAMETER };
+        let list = library().provider_list(None);
+        room.answer(list)
+    })
+}
+
+/// The providers that are decoded by one source; [`Library::provider_list`].
+///
+/// # Safety
+///
+/// Pointers are NULL or valid; `buffer` has `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
+    source: u32,
+    buffer: *mut ProviderEnumerationInfo,
+    size: u32,
+    needed: *mut u32,
+) -> u32 {
+    boundary::status(|| {
+        if needed.is_null() {
+            return Status::ERROR_INVALID_PARAMETER;
+        }
+        // SAFETY: by the contract.
+        unsafe { ptr::store(needed, size) };
+        // SAFETY: by the contract; what is needed stands where the size stood.
+        let Some(room) = (unsafe { Room::new(buffer, needed) }) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let list = library().provider_list(Some(source));
+        room.answer(list)
+    })
+}
+
+/// All names of a kind that a provider has; [`Library::field_list`].
+///
+/// # Safety
+///
+/// As [`TdhEnumerateProviders`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhEnumerateProviderFieldInformation(
+    provider: *const Guid,
+    kind: u32,
+    buffer: *mut ProviderFieldInfoArray,
+    size: *mut u32,
+) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { about(provider, buffer, size, |library, provider| library.field_list(provider, kind, None)) }
+}
+
+/// The names of a kind that a provider has for a value; [`Library::field_list`].
+///
+/// # Safety
+///
+/// As [`TdhEnumerateProviders`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhQueryProviderFieldInformation(
+    provider: *const Guid,
+    value: u64,
+    kind: u32,
+    buffer: *mut ProviderFieldInfoArray,
+    size: *mut u32,
+) -> u32 {
+    // SAFETY: by the contract.
+    unsafe {
+        about(provider, buffer, size, |library, provider| library.field_list(provider, kind, Some(value)))
+    }
+}
+
+/// The events of a manifest; [`Library::event_list`].
+///
+/// # Safety
+///
+/// As [`TdhEnumerateProviders`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhEnumerateManifestProviderEvents(
+    provider: *const Guid,
+    buffer: *mut ProviderEventInfo,
+    size: *mut u32,
+) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { about(provider, buffer, size, Library::event_list) }
+}
+
+/// What the library says about a provider.
+///
+/// # Safety
+///
+/// As [`TdhEnumerateProviders`].
+unsafe fn about<T>(
+    provider: *const Guid,
+    buffer: *mut T,
+    size: *mut u32,
+    ask: impl FnOnce(&mut Library, Guid) -> traceweir_decode::tdh::Answer<Vec<u8>>,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let (provider, room) = unsafe { (ptr::copied(provider), Room::new(buffer, size)) };
+        let (Some(provider), Some(room)) = (provider, room) else { return Status::ERROR_INVALID_PARAMETER };
+        let list = ask(&mut library(), provider);
+        room.answer(list)
+    })
+}
+
+/// TRACE_EVENT_INFO of an event of a manifest; [`Library::manifest_event_info`].
+///
+/// # Safety
+///
+/// As [`TdhEnumerateProviders`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhGetManifestEventInformation(
+    provider: *const Guid,
+    descriptor: *const EventDescriptor,
+    buffer: *mut TraceEventInfo,
+    size: *mut u32,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let (provider, descriptor, room) =
+            unsafe { (ptr::copied(provider), ptr::copied(descriptor), Room::new(buffer, size)) };
+        let (Some(provider), Some(descriptor), Some(room)) = (provider, descriptor, room) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let info = library().manifest_event_info(provider, &descriptor);
+        match info {
+            Ok((bytes, descriptor)) => {
+                room.put(&bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
+            }
+            Err(refusal) => refusal.status(),
+        }
+    })
+}
+
+/// Filters that a manifest defines: manifests are read without them, so there are none.
+///
+/// # Safety
+///
+/// As [`TdhEnumerateProviders`]; `context` has `contexts` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhEnumerateProviderFilters(
+    provider: *const Guid,
+    contexts: u32,
+    context: *const TdhContext,
+    count: *mut u32,
+    buffer: *mut *mut ProviderFilterInfo,
+    size: *mut u32,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let (provider, contexts) = unsafe { (ptr::copied(provider), ptr::array(context, contexts as usize)) };
+        let is_whole = contexts.is_some() && !count.is_null() && !size.is_null();
+        let (Some(provider), true) = (provider, is_whole) else { return Status::ERROR_INVALID_PARAMETER };
+        let _ = buffer;
+        // SAFETY: by the contract.
+        unsafe { ptr::store(count, 0) };
+        if library().knows(provider) { Status::ERROR_NOT_FOUND } else { Status::ERROR_FILE_NOT_FOUND }
+    })
+}
+
+/// Runs with a path.
+///
+/// # Safety
+///
+/// `path` is NULL, or ends with a NUL.
+unsafe fn with_path(
+    path: *const u16,
+    body: impl FnOnce(&mut Library, PathBuf) -> traceweir_decode::tdh::Answer<()>,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        match unsafe { text(path, MAX_PATH) }.filter(|path| !path.is_empty()) {
+            Some(path) => boundary::Outcome::status(body(&mut library(), path.into())),
+            None => Status::ERROR_INVALID_PARAMETER,
+        }
+    })
+}
+
+/// Loads a manifest; [`Library::load_file`].
+///
+/// # Safety
+///
+/// `path` is NULL, or ends with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhLoadManifest(path: *const u16) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { with_path(path, |library, path| library.load_file(&path)) }
+}
+
+/// Forgets a manifest; [`Library::unload`].
+///
+/// # Safety
+///
+/// `path` is NULL, or ends with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhUnloadManifest(path: *const u16) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { with_path(path, |library, path| library.unload_file(path)) }
+}
+
+/// Loads the compiled manifest of a program; [`Library::load_binary`].
+///
+/// # Safety
+///
+/// `path` is NULL, or ends with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhLoadManifestFromBinary(path: *const u16) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { with_path(path, |library, path| library.load_binary(&path)) }
+}
+
+/// Loads a manifest from memory; [`Library::load_memory`].
+///
+/// # Safety
+///
+/// `data` is NULL, or has `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { with_memory(data, size, Library::load_memory) }
+}
+
+/// Forgets a manifest from memory, by its content; [`Library::unload`].
+///
+/// # Safety
+///
+/// `data` is NULL, or has `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
+    // SAFETY: by the contract.
+    unsafe { with_memory(data, size, |library, bytes| library.unload(&Origin::memory(bytes))) }
+}
+
+/// # Safety
+///
+/// `data` is NULL, or has `size` bytes.
+unsafe fn with_memory(
+    data: *const c_void,
+    size: u32,
+    body: impl FnOnce(&mut Library, &[u8]) -> traceweir_decode::tdh::Answer<()>,
+) -> u32 {
+    boundary::status(|| {
+        // SAFETY: by the contract.
+        let bytes = unsafe { ptr::array(data.cast::<u8>(), size as usize) };
+        match bytes.filter(|bytes| !bytes.is_empty()) {
+            Some(bytes) => boundary::Outcome::status(body(&mut library(), bytes)),
+            None => Status::ERROR_INVALID_PARAMETER,
+        }
+    })
+}

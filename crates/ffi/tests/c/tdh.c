@@ -1,0 +1,241 @@
+/* Prints events as a program written for Windows would: asks for the schema, walks the properties, formats each element.
+ *
+ *   tdh RECORDS MANIFEST TMF     records as the test dumps them: header, items, payload
+ */
+#include <tdh.h>
+
+#include <limits.h>
+#include <string.h>
+
+#include "check.h"
+
+static void print_text(const WCHAR *text) {
+    for (; *text; text++) {
+        if (*text >= ' ' && *text < 0x7F) {
+            putchar((int)*text);
+        } else {
+            printf("\\u%04x", *text);
+        }
+    }
+}
+
+/* A name or path from the command line. */
+static void widen(WCHAR *to, size_t room, const char *from) {
+    size_t at = 0;
+    for (; from[at] && at + 1 < room; at++) {
+        to[at] = (WCHAR)(unsigned char)from[at];
+    }
+    to[at] = 0;
+}
+
+struct walk {
+    PEVENT_RECORD event;
+    PTRACE_EVENT_INFO info;
+    ULONG pointer_size;
+    USHORT left;
+    PBYTE data;
+    /* Values that counts and lengths refer to. */
+    USHORT numbers[4096];
+};
+
+static PEVENT_MAP_INFO map_of(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
+    ULONG size = 0;
+    PWSTR name = TEI_MAP_NAME(walk->info, property);
+    if (name == NULL) {
+        return NULL;
+    }
+    IS(ERROR_INSUFFICIENT_BUFFER, TdhGetEventMapInformation(walk->event, name, NULL, &size));
+    PEVENT_MAP_INFO map = malloc(size);
+    IS(ERROR_SUCCESS, TdhGetEventMapInformation(walk->event, name, map, &size));
+    return map;
+}
+
+static ULONG format(struct walk *walk, PEVENT_MAP_INFO map, PEVENT_PROPERTY_INFO property, USHORT length, USHORT *used) {
+    static WCHAR text[1 << 17];
+    ULONG size = 0;
+    ULONG status = TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType,
+                                     length, walk->left, walk->data, &size, NULL, used);
+    if (status == ERROR_INSUFFICIENT_BUFFER) {
+        ULONG short_size = size - 1;
+        IS(ERROR_INSUFFICIENT_BUFFER,
+           TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType, length,
+                             walk->left, walk->data, &short_size, text, used));
+        IS(size, short_size);
+        status = TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType,
+                                   length, walk->left, walk->data, &size, text, used);
+    } else if (status == ERROR_EVT_INVALID_EVENT_DATA && map != NULL) {
+        return format(walk, NULL, property, length, used);
+    }
+    if (status == ERROR_SUCCESS) {
+        print_text(text);
+    }
+    return status;
+}
+
+/* The bytes that TdhGetProperty gives are those that formatting uses up. */
+static void check_bytes(const struct walk *walk, PEVENT_PROPERTY_INFO property, USHORT used) {
+    static BYTE bytes[1 << 16];
+    PROPERTY_DATA_DESCRIPTOR step = {(ULONGLONG)(ULONG_PTR)TEI_PROPERTY_NAME(walk->info, property), 0xFFFFFFFFu, 0};
+    ULONG size = 0;
+    IS(ERROR_SUCCESS, TdhGetPropertySize(walk->event, 0, NULL, 1, &step, &size));
+    IS(used, size);
+    IS(ERROR_SUCCESS, TdhGetProperty(walk->event, 0, NULL, 1, &step, sizeof bytes, bytes));
+    IS(0, memcmp(bytes, walk->data, size));
+    if (size > 0) {
+        IS(ERROR_INSUFFICIENT_BUFFER, TdhGetProperty(walk->event, 0, NULL, 1, &step, size - 1, bytes));
+    }
+}
+
+static int is_text_of_characters(PEVENT_PROPERTY_INFO property) {
+    USHORT in = property->nonStructType.InType, out = property->nonStructType.OutType;
+    return in == TDH_INTYPE_UNICODECHAR || in == TDH_INTYPE_ANSICHAR ||
+           (out == TDH_OUTTYPE_STRING && (in == TDH_INTYPE_INT8 || in == TDH_INTYPE_UINT8 || in == TDH_INTYPE_UINT16));
+}
+
+static int is_one_of_its_name(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
+    ULONG same = 0;
+    for (ULONG i = 0; i < walk->info->TopLevelPropertyCount; i++) {
+        PWSTR one = TEI_PROPERTY_NAME(walk->info, &walk->info->EventPropertyInfoArray[i]), other = TEI_PROPERTY_NAME(walk->info, property);
+        while (*one && *one == *other) {
+            one++, other++;
+        }
+        same += *one == *other;
+    }
+    return same == 1;
+}
+
+static ULONG print(struct walk *walk, ULONG first, ULONG end, int depth) {
+    for (ULONG i = first; i < end; i++) {
+        PEVENT_PROPERTY_INFO property = &walk->info->EventPropertyInfoArray[i];
+        ULONG flags = (ULONG)property->Flags;
+        USHORT count = flags & PropertyParamCount ? walk->numbers[property->countPropertyIndex] : property->count;
+        USHORT length = flags & PropertyParamLength ? walk->numbers[property->lengthPropertyIndex] : property->length;
+        int is_array = (flags & (PropertyParamCount | PropertyParamFixedCount)) != 0;
+        int needs_none = !(flags & PropertyStruct) && (property->nonStructType.InType == TDH_INTYPE_NULL ||
+                                                       ((flags & PropertyParamLength) && length == 0));
+        /* A payload may end before any field: that of an older version does. */
+        if (depth == 0 && walk->left == 0 && count != 0 && !needs_none) {
+            return ERROR_SUCCESS;
+        }
+        for (USHORT element = 0; element < count; element++) {
+            if (flags & PropertyStruct) {
+                ULONG start = property->structType.StructStartIndex;
+                ULONG status = print(walk, start, start + property->structType.NumOfStructMembers, depth + 1);
+                if (status != ERROR_SUCCESS) {
+                    return status;
+                }
+                continue;
+            }
+            USHORT used = 0;
+            PEVENT_MAP_INFO map = map_of(walk, property);
+            int is_shown = !(is_array && is_text_of_characters(property));
+            if (walk->left >= 2 && property->nonStructType.InType == TDH_INTYPE_UINT16) {
+                memcpy(&walk->numbers[i], walk->data, 2);
+            } else if (walk->left >= 1) {
+                /* As many bytes as a small number can have. */
+                memcpy(&walk->numbers[i], walk->data, property->length == 1 || walk->left < 2 ? 1 : 2);
+            }
+            printf("  ");
+            print_text(TEI_PROPERTY_NAME(walk->info, property));
+            putchar('=');
+            ULONG status = format(walk, map, property, length, &used);
+            printf(is_shown ? "\n" : " (one of a text)\n");
+            free(map);
+            if (status != ERROR_SUCCESS) {
+                return status;
+            }
+            if (depth == 0 && !is_array && is_one_of_its_name(walk, property)) {
+                check_bytes(walk, property, used);
+            }
+            walk->data += used;
+            walk->left = (USHORT)(walk->left - used);
+        }
+    }
+    return ERROR_SUCCESS;
+}
+
+static void print_event(PEVENT_RECORD event, TDH_HANDLE handle, PTDH_CONTEXT tmf) {
+    static struct walk walk;
+    ULONG size = 0;
+    int is_message = (event->EventHeader.Flags & EVENT_HEADER_FLAG_TRACE_MESSAGE) != 0;
+    ULONG contexts = is_message ? 1 : 0;
+    ULONG status = TdhGetEventInformation(event, contexts, tmf, NULL, &size);
+    if (status != ERROR_INSUFFICIENT_BUFFER) {
+        printf("event: %u\n", status);
+        return;
+    }
+    memset(&walk, 0, sizeof walk);
+    walk.event = event;
+    walk.info = malloc(size);
+    ULONG short_size = size - 1;
+    IS(ERROR_INSUFFICIENT_BUFFER, TdhGetEventInformation(event, contexts, tmf, walk.info, &short_size));
+    IS(size, short_size);
+    IS(ERROR_SUCCESS, TdhGetEventInformation(event, contexts, tmf, walk.info, &size));
+    IS(0, memcmp(&walk.info->EventDescriptor, &event->EventHeader.EventDescriptor, sizeof(EVENT_DESCRIPTOR)));
+    printf("event: ");
+    if (TEI_PROVIDER_NAME(walk.info)) {
+        print_text(TEI_PROVIDER_NAME(walk.info));
+    }
+    printf(" source %u\n", (unsigned)walk.info->DecodingSource);
+    if (is_message) {
+        static WCHAR text[1 << 16];
+        ULONG room = sizeof text;
+        status = TdhGetWppMessage(handle, event, &room, (PBYTE)text);
+        printf("  ");
+        if (status == ERROR_SUCCESS) {
+            print_text(text);
+        }
+        printf(" (%u)\n", status);
+    } else {
+        walk.pointer_size = event->EventHeader.Flags & EVENT_HEADER_FLAG_32_BIT_HEADER ? 4 : 8;
+        walk.left = event->UserDataLength;
+        walk.data = event->UserData;
+        status = print(&walk, 0, walk.info->TopLevelPropertyCount, 0);
+        printf("  end %u\n", status);
+    }
+    free(walk.info);
+}
+
+int main(int argc, char **argv) {
+    static WCHAR manifest[300], tmf[300];
+    FILE *file = argc == 4 ? fopen(argv[1], "rb") : NULL;
+    if (file == NULL) {
+        return 2;
+    }
+    widen(manifest, 300, argv[2]);
+    widen(tmf, 300, argv[3]);
+    TDH_HANDLE handle = NULL;
+    TDH_CONTEXT context = {(ULONGLONG)(ULONG_PTR)tmf, TDH_CONTEXT_WPP_TMFFILE, 0};
+    IS(ERROR_SUCCESS, TdhLoadManifest(manifest));
+    IS(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
+    IS(ERROR_SUCCESS, TdhSetDecodingParameter(handle, &context));
+    EVENT_RECORD event;
+    USHORT sizes[2];
+    while (memset(&event, 0, sizeof event), fread(&event.EventHeader, sizeof event.EventHeader, 1, file) == 1) {
+        EVENT_HEADER_EXTENDED_DATA_ITEM items[32];
+        memset(items, 0, sizeof items);
+        IS(2, fread(sizes, 2, 2, file));
+        event.ExtendedDataCount = sizes[0];
+        event.UserDataLength = sizes[1];
+        event.ExtendedData = items;
+        for (USHORT i = 0; i < event.ExtendedDataCount; i++) {
+            IS(2, fread(sizes, 2, 2, file));
+            items[i].ExtType = sizes[0];
+            items[i].DataSize = sizes[1];
+            items[i].DataPtr = (ULONGLONG)(ULONG_PTR)malloc(sizes[1] + 1u);
+            IS(sizes[1], fread((void *)(ULONG_PTR)items[i].DataPtr, 1, sizes[1], file));
+        }
+        event.UserData = malloc(event.UserDataLength + 1u);
+        IS(event.UserDataLength, fread(event.UserData, 1, event.UserDataLength, file));
+        print_event(&event, handle, &context);
+        free(event.UserData);
+        for (USHORT i = 0; i < event.ExtendedDataCount; i++) {
+            free((void *)(ULONG_PTR)items[i].DataPtr);
+        }
+    }
+    fclose(file);
+    IS(ERROR_SUCCESS, TdhCloseDecodingHandle(handle));
+    IS(ERROR_INVALID_HANDLE, TdhCloseDecodingHandle(handle));
+    IS(ERROR_SUCCESS, TdhUnloadManifest(manifest));
+    return finish();
+}

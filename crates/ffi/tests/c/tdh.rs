@@ -1,0 +1,353 @@
+//! tdh.h as a C program uses it, on the events of the fixtures: what it prints is what the decoder says of them. Layouts, and a table of calls with their status.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use traceweir_c::types::record::{EventHeader, EventRecord, ExtendedDataItem};
+use traceweir_c::types::tdh::{
+    EventMapEntry, EventMapInfo, EventPropertyInfo, PayloadFilterPredicate, PropertyDataDescriptor,
+    ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfo, ProviderFieldInfoArray,
+    ProviderFilterInfo, TdhContext, TraceEventInfo, TraceProviderInfo,
+};
+use traceweir_decode::format::{Style, text};
+use traceweir_decode::schema::{Count, Field, Kind, Schema};
+use traceweir_decode::source::{Decoder, Found};
+use traceweir_decode::tdh::{Image, names_of};
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::etl;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::types::{InType, OutType};
+
+use crate::support::{C, CPP, Link, STRICT, Workshop, expect_success, here, skip};
+
+fn fixture(path: &str) -> PathBuf {
+    here("../../fixtures").join(path)
+}
+
+/// The flags that a consumer gives a record.
+fn flags(record: &Record<'_>) -> u16 {
+    let width = if record.pointer_size() == 4 { 0x20 } else { 0x40 };
+    width
+        | match record.family() {
+            Family::Event => record.flags() & 0x5,
+            Family::Message => 0x8,
+            _ => 0x100,
+        }
+}
+
+/// A record as the program reads it: header, items, payload.
+fn dump(record: &Record<'_>, out: &mut Vec<u8>) {
+    let mut header = vec![0; 80];
+    header[4..6].copy_from_slice(&flags(record).to_le_bytes());
+    header[16..24].copy_from_slice(&record.time().to_le_bytes());
+    header[24..40].copy_from_slice(&record.provider().to_bytes());
+    header[40..56].copy_from_slice(&record.descriptor().to_bytes());
+    out.extend_from_slice(&header);
+    let items: Vec<_> = record.items().collect();
+    out.extend_from_slice(&(items.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(record.payload().len() as u16).to_le_bytes());
+    for item in items {
+        out.extend_from_slice(&item.kind.0.to_le_bytes());
+        out.extend_from_slice(&(item.data.len() as u16).to_le_bytes());
+        out.extend_from_slice(item.data);
+    }
+    out.extend_from_slice(record.payload());
+}
+
+/// What the program should print of an event's fields.
+#[derive(Default)]
+struct Lines {
+    out: String,
+}
+
+fn escaped(text: &str, out: &mut String) {
+    for unit in text.encode_utf16().take_while(|unit| *unit != 0) {
+        match u8::try_from(unit) {
+            Ok(byte @ b' '..0x7F) => out.push(byte.into()),
+            _ => write!(out, "\\u{unit:04x}").unwrap(),
+        }
+    }
+}
+
+/// Whether elements of an array are told as one text.
+fn is_text_of_characters(field: &Field) -> bool {
+    let Kind::Value { input, output, .. } = &field.kind else { return false };
+    let is_narrow = matches!(*input, InType::UINT8 | InType::INT8 | InType::UINT16);
+    field.count != Count::One
+        && (matches!(*input, InType::UNICODECHAR | InType::ANSICHAR)
+            || (*output == OutType::STRING && is_narrow))
+}
+
+impl<'p> Visitor<'p> for Lines {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        if is_text_of_characters(field) {
+            return;
+        }
+        let Kind::Value { map, .. } = &field.kind else { return };
+        // Bits without a name make the program show the number.
+        let is_named = map.as_ref().is_some_and(|map| {
+            names_of(map.bits, map.entries().iter().map(|(v, _)| (*v as u32, ())), &value).is_ok()
+        });
+        let mut shown = Vec::new();
+        text(field, &value, Style { numeric: !is_named }, &mut shown);
+        self.out.push_str("  ");
+        escaped(&field.name, &mut self.out);
+        self.out.push('=');
+        escaped(&String::from_utf8_lossy(&shown), &mut self.out);
+        self.out.push('\n');
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+/// What the program should print of an event.
+enum Expected {
+    /// That there is no schema.
+    Nothing,
+    /// All fields.
+    Fields(String),
+    /// Fields as far as the payload goes, then why it ends.
+    Cut(String),
+    /// Something else.
+    Message,
+}
+
+fn expected_fields(schema: &Schema, found: &Found<'_, '_>, pointer_size: usize) -> Expected {
+    let mut lines = Lines::default();
+    let walked = Walker::default().walk(schema, found.payload, pointer_size, &mut lines);
+    if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Cut(lines.out) }
+}
+
+/// Prints a trace by the C program; each event with what the decoder says of it.
+fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
+    let (manifest, tmf) = (fixture("manifests/everything.man"), fixture("tmf/sample.tmf"));
+    let mut decoder = Decoder::new();
+    decoder.add_manifest(&std::fs::read(&manifest).unwrap()).unwrap();
+    decoder.add_tmf(&std::fs::read(&tmf).unwrap()).unwrap();
+    let read = etl::Trace::open(std::fs::File::open(fixture(&format!("etl/{trace}.etl"))).unwrap()).unwrap();
+    let (mut events, mut dumped, mut expected) = (read.events(), Vec::new(), Vec::new());
+    while let Some(record) = events.next().unwrap() {
+        if record.items_damaged() || matches!(record.family(), Family::Other(_)) {
+            continue;
+        }
+        let found = decoder.find(&record);
+        // Metadata in front of the payload: the fields are those of the rest, which a cursor over the record does not know.
+        if found.as_ref().is_ok_and(|found| found.payload.len() != record.payload().len()) {
+            continue;
+        }
+        dump(&record, &mut dumped);
+        expected.push(match found {
+            Ok(found) if record.family() != Family::Message => {
+                let image = Image::of(&found.known.schema);
+                expected_fields(image.schema(&found.known.schema), &found, record.pointer_size())
+            }
+            Ok(_) => Expected::Message,
+            Err(_) => Expected::Nothing,
+        });
+    }
+    let file = workshop.path(&format!("{trace}.records"));
+    std::fs::write(&file, dumped).unwrap();
+    let output = expect_success(
+        std::process::Command::new(program)
+            .arg(&file)
+            .arg(&manifest)
+            .arg(&tmf)
+            .env("TRACEWEIR_MANIFESTS", ""),
+    );
+    let shown: Vec<_> = output.split("event: ").skip(1).collect();
+    assert_eq!(shown.len(), expected.len(), "{trace}");
+    let mut compared = 0;
+    for (number, (shown, expected)) in shown.iter().zip(&expected).enumerate() {
+        let (head, fields) = shown.split_once('\n').unwrap();
+        let fields = fields.split_once("rows: ").map_or(fields, |(fields, _)| fields);
+        let fields: String =
+            fields.lines().filter(|l| !l.ends_with("(one of a text)")).map(|l| format!("{l}\n")).collect();
+        match expected {
+            Expected::Message => continue,
+            Expected::Nothing => {
+                assert!(fields.is_empty() && head.parse::<u32>().is_ok(), "{trace} {number}: {shown}")
+            }
+            Expected::Fields(expected) => assert_eq!(fields, *expected, "{trace} {number}: {head}"),
+            Expected::Cut(expected) => {
+                assert!(
+                    fields.ends_with("  end 15005\n") && fields.starts_with(expected.as_str()),
+                    "{trace} {number}: {shown}"
+                );
+            }
+        }
+        compared += 1;
+    }
+    compared
+}
+
+#[test]
+fn a_program_prints_what_the_decoder_says() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
+    for (trace, least) in [
+        ("tracelogging", 16),
+        ("manifest", 5),
+        ("kernel", 20),
+        ("narrow", 3),
+        ("undecodable", 5),
+        ("eventsource", 1),
+        ("merged", 1),
+    ] {
+        let compared = compare(&workshop, &program, trace);
+        assert!(compared >= least, "{trace}: {compared} events");
+    }
+}
+
+#[test]
+fn messages_are_told_in_words() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
+    compare(&workshop, &program, "wpp");
+    let (manifest, tmf) = (fixture("manifests/everything.man"), fixture("tmf/sample.tmf"));
+    let mut command = std::process::Command::new(&program);
+    let output = expect_success(command.arg(workshop.path("wpp.records")).arg(manifest).arg(tmf));
+    assert!(output.contains(" source 2\n") && output.contains("QueueInsert depth is "), "{output}");
+}
+
+#[test]
+fn every_call_of_the_table_returns_its_status() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &[], Link::Shared);
+    let mut command = std::process::Command::new(&program);
+    let output = expect_success(
+        command
+            .arg(fixture("manifests/everything.man"))
+            .arg(fixture("README.md"))
+            .env("TRACEWEIR_MANIFESTS", "/nowhere"),
+    );
+    assert!(output.contains("rows: "), "{output}");
+}
+
+#[test]
+fn threads_that_ask_and_change_at_once_get_their_own_answers() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
+    let mut command = std::process::Command::new(&program);
+    expect_success(command.arg(fixture("manifests/everything.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+}
+
+#[test]
+fn sanitizers_find_nothing_in_programs_that_decode() {
+    let workshop = Workshop::new();
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    if !links(&workshop, &flags) {
+        return skip("sanitizers", "gcc cannot link with sanitizers");
+    }
+    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &flags, Link::Shared);
+    let mut command = std::process::Command::new(&program);
+    command.arg(fixture("manifests/everything.man")).arg(fixture("README.md"));
+    expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere").env("ASAN_OPTIONS", "detect_leaks=0"));
+}
+
+/// Whether a program can be made with such flags here.
+fn links(workshop: &Workshop, flags: &[&str]) -> bool {
+    let source = workshop.path("empty.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let mut command = std::process::Command::new("gcc");
+    command.args(flags).arg(&source).arg("-o").arg(workshop.path("empty"));
+    command.output().is_ok_and(|made| made.status.success())
+}
+
+/// Structures with their size, and their members with their place: from Rust, and for what only C has as published.
+#[test]
+fn c_and_rust_agree_on_the_structures_of_tdh() {
+    let mut unit = String::from(
+        "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
+         #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n",
+    );
+    macro_rules! structure {
+        ($c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
+            writeln!(unit, "CHECK(sizeof({}) == {});", $c, size_of::<$rust>()).unwrap();
+            $(writeln!(unit, "CHECK(offsetof({}, {}) == {});", $c, $c_field, std::mem::offset_of!($rust, $field)).unwrap();)*
+        };
+    }
+    structure!("EVENT_RECORD", EventRecord {
+        "EventHeader": event_header, "BufferContext": buffer_context, "ExtendedDataCount": extended_data_count,
+        "UserDataLength": user_data_length, "ExtendedData": extended_data, "UserData": user_data, "UserContext": user_context,
+    });
+    structure!("EVENT_HEADER", EventHeader {
+        "Size": size, "Flags": flags, "EventProperty": event_property, "ThreadId": thread_id, "TimeStamp": time_stamp,
+        "ProviderId": provider_id, "EventDescriptor": event_descriptor, "KernelTime": kernel_time, "ActivityId": activity_id,
+    });
+    structure!("EVENT_HEADER_EXTENDED_DATA_ITEM", ExtendedDataItem {
+        "ExtType": ext_type, "DataSize": data_size, "DataPtr": data_ptr,
+    });
+    structure!("EVENT_PROPERTY_INFO", EventPropertyInfo {
+        "Flags": flags, "NameOffset": name_offset, "nonStructType.InType": in_type, "nonStructType.OutType": out_type,
+        "nonStructType.MapNameOffset": map_name_offset, "structType.StructStartIndex": in_type,
+        "structType.NumOfStructMembers": out_type, "structType.padding": map_name_offset, "customSchemaType.InType": in_type,
+        "customSchemaType.CustomSchemaOffset": map_name_offset, "count": count, "countPropertyIndex": count, "length": length,
+        "lengthPropertyIndex": length, "Reserved": tags,
+    });
+    structure!("TRACE_EVENT_INFO", TraceEventInfo {
+        "ProviderGuid": provider_guid, "EventGuid": event_guid, "EventDescriptor": event_descriptor,
+        "DecodingSource": decoding_source, "ProviderNameOffset": provider_name_offset, "LevelNameOffset": level_name_offset,
+        "ChannelNameOffset": channel_name_offset, "KeywordsNameOffset": keywords_name_offset, "TaskNameOffset": task_name_offset,
+        "OpcodeNameOffset": opcode_name_offset, "EventMessageOffset": event_message_offset,
+        "ProviderMessageOffset": provider_message_offset, "BinaryXMLOffset": binary_xml_offset, "BinaryXMLSize": binary_xml_size,
+        "EventNameOffset": event_name_offset, "ActivityIDNameOffset": event_name_offset,
+        "EventAttributesOffset": event_attributes_offset, "RelatedActivityIDNameOffset": event_attributes_offset,
+        "PropertyCount": property_count, "TopLevelPropertyCount": top_level_property_count, "Flags": flags,
+        "EventPropertyInfoArray": event_property_info_array,
+    });
+    structure!("EVENT_MAP_ENTRY", EventMapEntry { "OutputOffset": output_offset, "Value": value, "InputOffset": value });
+    structure!("EVENT_MAP_INFO", EventMapInfo {
+        "NameOffset": name_offset, "Flag": flag, "EntryCount": entry_count, "MapEntryValueType": value_type,
+        "FormatStringOffset": value_type, "MapEntryArray": map_entry_array,
+    });
+    structure!("PROPERTY_DATA_DESCRIPTOR", PropertyDataDescriptor {
+        "PropertyName": property_name, "ArrayIndex": array_index, "Reserved": reserved,
+    });
+    structure!("TRACE_PROVIDER_INFO", TraceProviderInfo {
+        "ProviderGuid": provider_guid, "SchemaSource": schema_source, "ProviderNameOffset": provider_name_offset,
+    });
+    structure!("PROVIDER_ENUMERATION_INFO", ProviderEnumerationInfo {
+        "NumberOfProviders": number_of_providers, "Reserved": reserved, "TraceProviderInfoArray": trace_provider_info_array,
+    });
+    structure!("PROVIDER_FIELD_INFO", ProviderFieldInfo {
+        "NameOffset": name_offset, "DescriptionOffset": description_offset, "Value": value,
+    });
+    structure!("PROVIDER_FIELD_INFOARRAY", ProviderFieldInfoArray {
+        "NumberOfElements": number_of_elements, "FieldType": field_type, "FieldInfoArray": field_info_array,
+    });
+    structure!("PROVIDER_EVENT_INFO", ProviderEventInfo {
+        "NumberOfEvents": number_of_events, "Reserved": reserved, "EventDescriptorsArray": event_descriptors_array,
+    });
+    structure!("PROVIDER_FILTER_INFO", ProviderFilterInfo {
+        "Id": id, "Version": version, "MessageOffset": message_offset, "Reserved": reserved, "PropertyCount": property_count,
+        "EventPropertyInfoArray": event_property_info_array,
+    });
+    structure!("TDH_CONTEXT", TdhContext {
+        "ParameterValue": parameter_value, "ParameterType": parameter_type, "ParameterSize": parameter_size,
+    });
+    structure!("PAYLOAD_FILTER_PREDICATE", PayloadFilterPredicate {
+        "FieldName": field_name, "CompareOp": compare_op, "Value": value,
+    });
+    for (name, value) in [
+        ("TDH_INTYPE_MANIFEST_COUNTEDBINARY", InType::COUNTEDBINARY.0),
+        ("TDH_INTYPE_COUNTEDSTRING", InType::MOF_COUNTEDSTRING.0),
+        ("TDH_INTYPE_WBEMSID", InType::WBEMSID.0),
+        ("TDH_OUTTYPE_DATETIME_UTC", OutType::DATETIME_UTC.0),
+        ("TDH_OUTTYPE_NOPRINT", OutType::NOPRINT.0),
+    ] {
+        writeln!(unit, "CHECK((int){name} == {value});").unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for language in [C, CPP] {
+        let file = folder.path().join(format!("tdh.{}", language.extension));
+        std::fs::write(&file, &unit).unwrap();
+        for compiler in language.compilers() {
+            let mut command = std::process::Command::new(compiler);
+            command.args(STRICT).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
+            expect_success(command.arg("-I").arg(here("include")).arg(&file));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! tdh.h's functions on any record: buffers that are too small by a byte and just large enough, every property, every value as text.
+#![no_main]
+
+use std::ptr::{null, null_mut};
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_c::tdh::format::TdhFormatProperty;
+use traceweir_c::tdh::{
+    TdhGetEventInformation, TdhGetEventMapInformation, TdhGetProperty, TdhGetPropertySize,
+};
+use traceweir_c::types::record::{BufferContext, EventHeader, EventRecord, ExtendedDataItem};
+use traceweir_c::types::tdh::PropertyDataDescriptor;
+use traceweir_decode::schema::Kind;
+use traceweir_decode::source::embedded::event_info;
+use traceweir_format::Guid;
+use traceweir_format::spec::event::{EventDescriptor, ExtType};
+
+/// Properties of an event that are asked about.
+const ASKED: usize = 32;
+
+/// One byte of traits, two of metadata, then the payload: the lengths stand first.
+fn split(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let ([a, b, c], rest) = data.split_first_chunk()?;
+    let (traits, rest) = rest.split_at_checked((*a).into())?;
+    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*b, *c]).into())?;
+    Some((traits, metadata, payload))
+}
+
+fn item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
+    ExtendedDataItem {
+        reserved1: 0,
+        ext_type: kind.0,
+        linkage: 0,
+        data_size: data.len() as u16,
+        data_ptr: data.as_ptr().expose_provenance() as u64,
+    }
+}
+
+fn record(items: &mut [ExtendedDataItem], payload: &mut [u8], flags: u16) -> EventRecord {
+    let descriptor =
+        EventDescriptor { opcode: payload.first().copied().unwrap_or(0), ..EventDescriptor::default() };
+    EventRecord {
+        event_header: EventHeader {
+            size: 0,
+            header_type: 0,
+            flags,
+            event_property: 0,
+            thread_id: 0,
+            process_id: 0,
+            time_stamp: 0,
+            provider_id: Guid::NULL,
+            event_descriptor: descriptor,
+            kernel_time: 0,
+            user_time: 0,
+            activity_id: Guid::NULL,
+        },
+        buffer_context: BufferContext { processor_index: 0, logger_id: 0 },
+        extended_data_count: items.len() as u16,
+        user_data_length: payload.len() as u16,
+        extended_data: items.as_mut_ptr(),
+        user_data: payload.as_mut_ptr().cast(),
+        user_context: null_mut(),
+    }
+}
+
+/// The schema, asked for with buffers of three sizes.
+fn schema(event: &EventRecord) -> Option<Vec<u64>> {
+    let mut size = 0;
+    // SAFETY: the record's addresses are valid, and there is no buffer.
+    let status = unsafe { TdhGetEventInformation(event, 0, null(), null_mut(), &mut size) };
+    if status != 122 {
+        return None;
+    }
+    let needed = size;
+    let mut info = vec![0_u64; (needed as usize).div_ceil(8)];
+    for (room, wanted) in [(needed - 1, 122), (needed, 0)] {
+        size = room;
+        // SAFETY: the buffer has at least as many bytes.
+        let status = unsafe { TdhGetEventInformation(event, 0, null(), info.as_mut_ptr().cast(), &mut size) };
+        assert_eq!((status, size), (wanted, needed));
+    }
+    Some(info)
+}
+
+/// One property: its size, its bytes, and its map.
+fn property(event: &EventRecord, name: &str, index: u32) {
+    let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
+    let step = PropertyDataDescriptor {
+        property_name: name.as_ptr().expose_provenance() as u64,
+        array_index: index,
+        reserved: 0,
+    };
+    let mut size = 0;
+    // SAFETY: the record, the step and its name are valid.
+    if unsafe { TdhGetPropertySize(event, 0, null(), 1, &step, &mut size) } == 0 {
+        let mut bytes = vec![0_u8; size as usize + 1];
+        // SAFETY: the buffer has one byte more than is said.
+        let status = unsafe { TdhGetProperty(event, 0, null(), 1, &step, size, bytes.as_mut_ptr()) };
+        assert_eq!(status, 0);
+        assert!(size <= u32::from(event.user_data_length));
+    }
+    // SAFETY: the record and the name are valid, and there is no buffer.
+    let _ = unsafe { TdhGetEventMapInformation(event, name.as_ptr(), null_mut(), &mut 0) };
+}
+
+/// One value as text.
+fn value(info: &[u64], (input, output, length): (u16, u16, u16), payload: &[u8]) {
+    let mut text = vec![0_u16; 4096];
+    let (mut size, mut used) = (8192, 0);
+    // SAFETY: the buffer has as many bytes, and there is no map.
+    let status = unsafe {
+        TdhFormatProperty(
+            info.as_ptr().cast(),
+            null(),
+            8,
+            input,
+            output,
+            length,
+            payload.len() as u16,
+            payload.as_ptr(),
+            &mut size,
+            text.as_mut_ptr(),
+            &mut used,
+        )
+    };
+    if status == 0 {
+        assert!(usize::from(used) <= payload.len());
+        assert_eq!(text.iter().position(|unit| *unit == 0).map(|end| end < size as usize / 2), Some(true));
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((traits, metadata, payload)) = split(data) else { return };
+    // Memory of their own, so that a byte too far is a byte outside.
+    let (traits, metadata, mut payload) = (traits.to_vec(), metadata.to_vec(), payload.to_vec());
+    payload.truncate(usize::from(u16::MAX));
+    let mut items = [item(ExtType::PROV_TRAITS, &traits), item(ExtType::EVENT_SCHEMA_TL, &metadata)];
+    for flags in [0x40, 0x20, 0x100, 0x8, 0x4] {
+        let event = record(&mut items, &mut payload, flags);
+        let Some(info) = schema(&event) else { continue };
+        let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let read = event_info(&bytes).expect("our own structure");
+        for field in read.schema.fields().iter().take(ASKED) {
+            property(&event, &field.name, u32::MAX);
+            property(&event, &field.name, 1);
+            if let Kind::Value { input, output, .. } = &field.kind {
+                value(&info, (input.0, output.0, payload.len() as u16 / 3), &payload);
+                value(&info, (input.0, output.0, 0), &payload);
+            }
+        }
+    }
+});
