@@ -286,8 +286,8 @@ impl PrivateSession {
         self.id
     }
 
-    /// As [`stop`](Self::stop), for one that others hold too.
-    pub(crate) fn end(&self) -> Result<Properties> {
+    /// As [`stop`](Self::stop), for one that others hold too: their calls fail from then on.
+    pub fn end(&self) -> Result<Properties> {
         finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 

@@ -1,4 +1,6 @@
-/* Classic providers and messages: the provider half of evntrace.h.
+/* Classic providers, messages, controllers.
+ *
+ * Below are classic providers and messages; controllers have files of their own, which this one includes: traceweir/evntrace_control.h and those around it.
  *
  *   RegisterTraceGuids(ControlCallback, NULL, &MyProvider, 1, classes, NULL, NULL, &registration);
  *   ULONG ControlCallback(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -277,5 +279,11 @@ static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULON
     va_end(list);
     return status;
 }
+
+#include "traceweir/evntrace_constants.h"
+#include "traceweir/evntrace_control.h"
+#include "traceweir/evntrace_info.h"
+/* As published, these are evntcons.h's, which includes this file. */
+#include "traceweir/evntcons_access.h"
 
 #endif /* _EVNTRACE_ */

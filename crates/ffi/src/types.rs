@@ -3,6 +3,8 @@
 //! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset with what C compilers make of the headers.
 #![allow(missing_docs)] // Fields as published.
 
+pub mod controller;
+
 use std::ffi::c_void;
 
 use traceweir::Guid;

@@ -1,0 +1,162 @@
+//! Structures and constants of controllers.
+
+use std::fmt::Write as _;
+use std::mem::offset_of;
+
+use traceweir::controller::access::Rights;
+use traceweir_c::types::controller::{
+    EnableTraceParameters, EnableTraceParametersV1, EventTraceProperties, EventTracePropertiesV2,
+    TraceGuidProperties,
+};
+use traceweir_format::spec::{access, enable, session};
+
+use super::{offset, size};
+
+/// Members of EVENT_TRACE_PROPERTIES, with which the other version of it begins.
+macro_rules! first {
+    ($offset:expr) => {{
+        let offset = $offset;
+        offset("Wnode", offset_of!(EventTraceProperties, wnode));
+        offset("BufferSize", offset_of!(EventTraceProperties, buffer_size));
+        offset("MinimumBuffers", offset_of!(EventTraceProperties, minimum_buffers));
+        offset("MaximumBuffers", offset_of!(EventTraceProperties, maximum_buffers));
+        offset("MaximumFileSize", offset_of!(EventTraceProperties, maximum_file_size));
+        offset("LogFileMode", offset_of!(EventTraceProperties, log_file_mode));
+        offset("FlushTimer", offset_of!(EventTraceProperties, flush_timer));
+        offset("EnableFlags", offset_of!(EventTraceProperties, enable_flags));
+        offset("AgeLimit", offset_of!(EventTraceProperties, flush_threshold));
+        offset("FlushThreshold", offset_of!(EventTraceProperties, flush_threshold));
+        offset("NumberOfBuffers", offset_of!(EventTraceProperties, number_of_buffers));
+        offset("FreeBuffers", offset_of!(EventTraceProperties, free_buffers));
+        offset("EventsLost", offset_of!(EventTraceProperties, events_lost));
+        offset("BuffersWritten", offset_of!(EventTraceProperties, buffers_written));
+        offset("LogBuffersLost", offset_of!(EventTraceProperties, log_buffers_lost));
+        offset("RealTimeBuffersLost", offset_of!(EventTraceProperties, real_time_buffers_lost));
+        offset("LoggerThreadId", offset_of!(EventTraceProperties, logger_thread_id));
+        offset("LogFileNameOffset", offset_of!(EventTraceProperties, log_file_name_offset));
+        offset("LoggerNameOffset", offset_of!(EventTraceProperties, logger_name_offset));
+    }};
+}
+
+/// Structures that Rust has.
+pub(super) fn structures(mut out: String) -> String {
+    let name = "EVENT_TRACE_PROPERTIES";
+    size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
+    first!(|member, at| offset(&mut out, name, member, at));
+    let name = "EVENT_TRACE_PROPERTIES_V2";
+    size(&mut out, name, size_of::<EventTracePropertiesV2>(), align_of::<EventTracePropertiesV2>());
+    first!(|member, at| offset(&mut out, name, member, at));
+    for (member, at) in [
+        ("V2Control", offset_of!(EventTracePropertiesV2, v2_control)),
+        ("FilterDescCount", offset_of!(EventTracePropertiesV2, filter_desc_count)),
+        ("FilterDesc", offset_of!(EventTracePropertiesV2, filter_desc)),
+        ("V2Options", offset_of!(EventTracePropertiesV2, v2_options)),
+    ] {
+        offset(&mut out, name, member, at);
+    }
+    let first = |out: &mut String, name: &str| {
+        offset(out, name, "Version", offset_of!(EnableTraceParametersV1, version));
+        offset(out, name, "EnableProperty", offset_of!(EnableTraceParametersV1, enable_property));
+        offset(out, name, "ControlFlags", offset_of!(EnableTraceParametersV1, control_flags));
+        offset(out, name, "SourceId", offset_of!(EnableTraceParametersV1, source_id));
+        offset(out, name, "EnableFilterDesc", offset_of!(EnableTraceParametersV1, enable_filter_desc));
+    };
+    let name = "ENABLE_TRACE_PARAMETERS_V1";
+    size(&mut out, name, size_of::<EnableTraceParametersV1>(), align_of::<EnableTraceParametersV1>());
+    first(&mut out, name);
+    let name = "ENABLE_TRACE_PARAMETERS";
+    size(&mut out, name, size_of::<EnableTraceParameters>(), align_of::<EnableTraceParameters>());
+    first(&mut out, name);
+    offset(&mut out, name, "FilterDescCount", offset_of!(EnableTraceParameters, filter_desc_count));
+    let name = "TRACE_GUID_PROPERTIES";
+    size(&mut out, name, size_of::<TraceGuidProperties>(), align_of::<TraceGuidProperties>());
+    for (member, at) in [
+        ("Guid", offset_of!(TraceGuidProperties, guid)),
+        ("GuidType", offset_of!(TraceGuidProperties, guid_type)),
+        ("LoggerId", offset_of!(TraceGuidProperties, logger_id)),
+        ("EnableLevel", offset_of!(TraceGuidProperties, enable_level)),
+        ("EnableFlags", offset_of!(TraceGuidProperties, enable_flags)),
+        ("IsEnable", offset_of!(TraceGuidProperties, is_enable)),
+    ] {
+        offset(&mut out, name, member, at);
+    }
+    out
+}
+
+/// Structures of information classes: as published.
+#[rustfmt::skip]
+const PUBLISHED: &[(&str, usize, usize, &[(&str, usize)])] = &[
+    ("CLASSIC_EVENT_ID", 24, 4, &[("EventGuid", 0), ("Type", 16), ("Reserved", 17)]),
+    ("TRACE_GUID_INFO", 8, 4, &[("InstanceCount", 0), ("Reserved", 4)]),
+    ("TRACE_PROVIDER_INSTANCE_INFO", 16, 4, &[("NextOffset", 0), ("EnableCount", 4), ("Pid", 8), ("Flags", 12)]),
+    ("TRACE_ENABLE_INFO", 32, 8, &[
+        ("IsEnabled", 0), ("Level", 4), ("Reserved1", 5), ("LoggerId", 6), ("EnableProperty", 8), ("Reserved2", 12), ("MatchAnyKeyword", 16),
+        ("MatchAllKeyword", 24),
+    ]),
+    ("TRACE_PROFILE_INTERVAL", 8, 4, &[("Source", 0), ("Interval", 4)]),
+    ("PROFILE_SOURCE_INFO", 32, 8, &[
+        ("NextEntryOffset", 0), ("Source", 4), ("MinInterval", 8), ("MaxInterval", 12), ("Reserved", 16), ("Description", 24),
+    ]),
+    ("TRACE_VERSION_INFO", 8, 4, &[("EtwTraceProcessingVersion", 0), ("Reserved", 4)]),
+    ("TRACE_PERIODIC_CAPTURE_STATE_INFO", 8, 4, &[("CaptureStateFrequencyInSeconds", 0), ("ProviderCount", 4), ("Reserved", 6)]),
+    ("TRACE_STACK_CACHING_INFO", 12, 4, &[("Enabled", 0), ("CacheSize", 4), ("BucketCount", 8)]),
+    ("ETW_PMC_COUNTER_OWNER", 12, 4, &[("OwnerType", 0), ("ProfileSource", 4), ("OwnerTag", 8)]),
+    ("ETW_PMC_COUNTER_OWNERSHIP_STATUS", 20, 4, &[("ProcessorNumber", 0), ("NumberOfCounters", 4), ("CounterOwners", 8)]),
+    ("ETW_PMC_SESSION_INFO", 16, 4, &[
+        ("NextEntryOffset", 0), ("LoggerId", 4), ("Reserved", 6), ("ProfileSourceCount", 8), ("HookIdCount", 12),
+    ]),
+    ("TRACE_CONTEXT_REGISTER_INFO", 8, 4, &[("RegisterTypes", 0), ("Reserved", 4)]),
+    ("TRACE_QUERY_INFO_CLASS", 4, 4, &[]),
+    ("TRACE_INFO_CLASS", 4, 4, &[]),
+    ("EVENTSECURITYOPERATION", 4, 4, &[]),
+    ("CONTROLTRACE_ID", 8, 8, &[]),
+];
+
+/// Those that only C has.
+pub(super) fn published(mut out: String) -> String {
+    for (name, bytes, align, members) in PUBLISHED {
+        size(&mut out, name, *bytes, *align);
+        for (member, at) in *members {
+            offset(&mut out, name, member, *at);
+        }
+    }
+    out
+}
+
+/// Constants that Rust has under the same name.
+pub(super) fn constants(mut out: String) -> String {
+    let mut check = |name: &str, value: u32| writeln!(out, "CHECK({name} == {value}u);").unwrap();
+    macro_rules! same {
+        ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {$($(check(stringify!($name), $module::$name);)*)*};
+    }
+    same!(enable::{
+        EVENT_ENABLE_PROPERTY_SID, EVENT_ENABLE_PROPERTY_TS_ID, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_PSM_KEY,
+        EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
+        EVENT_ENABLE_PROPERTY_PROCESS_START_KEY, EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
+        EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING,
+    }, session::{
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_NEWFILE,
+        EVENT_TRACE_FILE_MODE_PREALLOCATE, EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_SECURE_MODE, EVENT_TRACE_REAL_TIME_MODE,
+        EVENT_TRACE_DELAY_OPEN_FILE_MODE, EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_ADD_HEADER_MODE,
+        EVENT_TRACE_USE_KBYTES_FOR_SIZE, EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE, EVENT_TRACE_RELOG_MODE,
+        EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_MODE_RESERVED, EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN,
+        EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN, EVENT_TRACE_USE_PAGED_MEMORY, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+        EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+        EVENT_TRACE_ADDTO_TRIAGE_DUMP,
+    });
+    for (rights, name, _) in Rights::NAMED {
+        check(name, rights.0);
+    }
+    check("WMIGUID_ALL_ACCESS", Rights::WMIGUID_ALL_ACCESS.0);
+    for (name, operation) in [
+        ("(ULONG)EventSecuritySetDACL", access::SecurityOperation::SET_DACL),
+        ("(ULONG)EventSecuritySetSACL", access::SecurityOperation::SET_SACL),
+        ("(ULONG)EventSecurityAddDACL", access::SecurityOperation::ADD_DACL),
+        ("(ULONG)EventSecurityAddSACL", access::SecurityOperation::ADD_SACL),
+    ] {
+        check(name, operation.0);
+    }
+    check("(ULONG)TraceContextRegisterInfo", 28);
+    check("(ULONG)MaxTraceSetInfoClass", 29);
+    out
+}
