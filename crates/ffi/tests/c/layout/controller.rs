@@ -13,39 +13,41 @@ use traceweir_format::spec::{access, enable, session};
 use super::{offset, size};
 
 /// Members of EVENT_TRACE_PROPERTIES, with which the other version of it begins.
-macro_rules! first {
-    ($offset:expr) => {{
-        let offset = $offset;
-        offset("Wnode", offset_of!(EventTraceProperties, wnode));
-        offset("BufferSize", offset_of!(EventTraceProperties, buffer_size));
-        offset("MinimumBuffers", offset_of!(EventTraceProperties, minimum_buffers));
-        offset("MaximumBuffers", offset_of!(EventTraceProperties, maximum_buffers));
-        offset("MaximumFileSize", offset_of!(EventTraceProperties, maximum_file_size));
-        offset("LogFileMode", offset_of!(EventTraceProperties, log_file_mode));
-        offset("FlushTimer", offset_of!(EventTraceProperties, flush_timer));
-        offset("EnableFlags", offset_of!(EventTraceProperties, enable_flags));
-        offset("AgeLimit", offset_of!(EventTraceProperties, flush_threshold));
-        offset("FlushThreshold", offset_of!(EventTraceProperties, flush_threshold));
-        offset("NumberOfBuffers", offset_of!(EventTraceProperties, number_of_buffers));
-        offset("FreeBuffers", offset_of!(EventTraceProperties, free_buffers));
-        offset("EventsLost", offset_of!(EventTraceProperties, events_lost));
-        offset("BuffersWritten", offset_of!(EventTraceProperties, buffers_written));
-        offset("LogBuffersLost", offset_of!(EventTraceProperties, log_buffers_lost));
-        offset("RealTimeBuffersLost", offset_of!(EventTraceProperties, real_time_buffers_lost));
-        offset("LoggerThreadId", offset_of!(EventTraceProperties, logger_thread_id));
-        offset("LogFileNameOffset", offset_of!(EventTraceProperties, log_file_name_offset));
-        offset("LoggerNameOffset", offset_of!(EventTraceProperties, logger_name_offset));
-    }};
+fn properties(out: &mut String, name: &str) {
+    macro_rules! members {
+        ($($c:literal $field:ident,)*) => {$(offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
+    }
+    members! {
+        "Wnode" wnode,
+        "BufferSize" buffer_size,
+        "MinimumBuffers" minimum_buffers,
+        "MaximumBuffers" maximum_buffers,
+        "MaximumFileSize" maximum_file_size,
+        "LogFileMode" log_file_mode,
+        "FlushTimer" flush_timer,
+        "EnableFlags" enable_flags,
+        "AgeLimit" flush_threshold,
+        "FlushThreshold" flush_threshold,
+        "NumberOfBuffers" number_of_buffers,
+        "FreeBuffers" free_buffers,
+        "EventsLost" events_lost,
+        "BuffersWritten" buffers_written,
+        "LogBuffersLost" log_buffers_lost,
+        "RealTimeBuffersLost" real_time_buffers_lost,
+        "LoggerThreadId" logger_thread_id,
+        "LogFileNameOffset" log_file_name_offset,
+        "LoggerNameOffset" logger_name_offset,
+    }
 }
 
 /// Structures that Rust has.
 pub(super) fn structures(mut out: String) -> String {
     let name = "EVENT_TRACE_PROPERTIES";
     size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
-    first!(|member, at| offset(&mut out, name, member, at));
+    properties(&mut out, name);
     let name = "EVENT_TRACE_PROPERTIES_V2";
     size(&mut out, name, size_of::<EventTracePropertiesV2>(), align_of::<EventTracePropertiesV2>());
-    first!(|member, at| offset(&mut out, name, member, at));
+    properties(&mut out, name);
     for (member, at) in [
         ("V2Control", offset_of!(EventTracePropertiesV2, v2_control)),
         ("FilterDescCount", offset_of!(EventTracePropertiesV2, filter_desc_count)),
