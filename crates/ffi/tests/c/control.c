@@ -165,12 +165,13 @@ static void enables(void) {
     } ids = {{TRUE, 0, 2, {2}}, {3}};
     EVENT_FILTER_DESCRIPTOR filter = {(ULONG_PTR)&ids, 8, EVENT_FILTER_TYPE_EVENT_ID};
     EVENT_FILTER_DESCRIPTOR twice[2];
-    ENABLE_TRACE_PARAMETERS params = {0};
+    ENABLE_TRACE_PARAMETERS params;
     TRACE_GUID_PROPERTIES found[64], *all[64];
     ULONG count = 0, at = 64;
     empty(&block)->p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
     IS(0, StartTraceW(&id, u"enables", &block.p));
     IS(1, block.p.FlushTimer);
+    memset(&params, 0, sizeof params);
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
     params.EnableFilterDesc = &filter;
     params.FilterDescCount = 1;

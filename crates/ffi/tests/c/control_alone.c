@@ -150,8 +150,10 @@ static void lists(void) {
 }
 
 static void wrong_enables(CONTROLTRACE_ID id, ULONG if_right) {
-    ENABLE_TRACE_PARAMETERS params = {0};
-    EVENT_FILTER_DESCRIPTOR filters[14] = {{0, 0, 0}};
+    ENABLE_TRACE_PARAMETERS params;
+    EVENT_FILTER_DESCRIPTOR filters[14];
+    memset(&params, 0, sizeof params);
+    memset(filters, 0, sizeof filters);
     IS(87, EnableTraceEx2(0, &PROVIDER, 1, 4, 0, 0, 0, NULL));
     IS(87, EnableTraceEx2(id, NULL, 1, 4, 0, 0, 0, NULL));
     IS(87, EnableTraceEx2(id, &PROVIDER, 3, 4, 0, 0, 0, NULL));

@@ -112,8 +112,8 @@ fn sanitizers_find_nothing_in_controllers() {
 fn valgrind_finds_nothing_in_controllers() {
     if has("valgrind") {
         let workshop = Workshop::new();
-        let by = ["valgrind", "--quiet", "--error-exitcode=9"];
-        run_alone(&build(&workshop, "gcc", "control_alone.c", &[]), &by);
-        run_with_daemon(&build(&workshop, "gcc", "control.c", &[]), &by);
+        // Sessions in the process need what valgrind does not have: memory with seals.
+        let program = build(&workshop, "gcc", "control.c", &[]);
+        run_with_daemon(&program, &["valgrind", "--quiet", "--error-exitcode=9"]);
     }
 }
