@@ -1,10 +1,11 @@
 //! evntrace.h for controllers: information about sessions, providers and the machine, by class.
 //!
 //! ```text
-//!   TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx ─▶ Question ─▶ ask ─▶ Answer ─▶ buffer and length of the caller
+//!   TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx ─▶ Question ─▶ ask ─▶ Answer ─▶ status and ReturnLength of the caller
 //! ```
 //!
-//! Which classes there are, how long their bytes are and which mistake is told first is not known here: [`ask`] is the one way to who knows.
+//! Which classes there are, how long their bytes are and which mistake is told first is not known here: [`ask`] is the one way to who knows. Buffers are
+//! copied, in and out: nothing is kept of memory that C may change meanwhile, and nothing of it is read that the answer does not need.
 
 use std::ffi::c_void;
 
@@ -12,60 +13,62 @@ use traceweir::Status;
 
 use crate::{boundary, ptr};
 
-#[allow(dead_code)] // Read by whoever answers.
+/// Bytes of a caller's buffer that are looked at: more than any class has use for.
+const MOST: usize = 1 << 20;
+
 /// What is asked. Buffers are `None` where they are NULL, whatever their length.
-pub(super) enum Question<'a> {
+#[allow(dead_code)] // Read by who answers.
+enum Question<'a> {
     Set {
         session: u64,
-        class: i32,
-        given: Option<&'a [u8]>,
-        length: u32,
+        class: u32,
+        info: Option<&'a [u8]>,
+        length: usize,
     },
     /// Some classes say in the buffer what is asked about.
     Query {
         session: u64,
-        class: i32,
-        buffer: Option<&'a [u8]>,
-        length: u32,
+        class: u32,
+        info: Option<&'a mut [u8]>,
+        length: usize,
     },
     Enumerate {
-        class: i32,
-        given: Option<&'a [u8]>,
-        length: u32,
-        room: u32,
+        class: u32,
+        input: Option<&'a [u8]>,
+        output: Option<&'a mut [u8]>,
+        output_length: usize,
     },
 }
 
-/// What comes of it.
-pub(super) struct Answer {
-    pub(super) status: Status,
-    /// For the caller's buffer, no more than fits; empty where nothing is to be written.
-    pub(super) bytes: Vec<u8>,
+/// What comes of it, apart from what was written into the buffer of the question.
+struct Answer {
+    status: Status,
     /// For ReturnLength; `None` leaves it alone.
-    pub(super) return_length: Option<u32>,
+    return_length: Option<u32>,
 }
 
 /// Has a question answered.
-pub(super) fn ask(_question: &Question<'_>) -> Answer {
-    Answer { status: Status::ERROR_CALL_NOT_IMPLEMENTED, bytes: Vec::new(), return_length: None }
+fn ask(_question: Question<'_>) -> Answer {
+    Answer { status: Status::ERROR_CALL_NOT_IMPLEMENTED, return_length: None }
 }
 
 /// Sets what a class is about.
 ///
 /// # Safety
 ///
-/// `given` is NULL, or has `length` bytes.
+/// `info` is NULL, or has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceSetInformation(
     session: u64,
-    class: i32,
-    given: *const c_void,
+    class: u32,
+    info: *const c_void,
     length: u32,
 ) -> u32 {
     boundary::status(|| {
+        let length = length as usize;
         // SAFETY: by the contract.
-        let given = unsafe { bytes(given, length) };
-        ask(&Question::Set { session, class, given, length }).status
+        let info = unsafe { copied(info, length) };
+        ask(Question::Set { session, class, info: info.as_deref(), length }).status
     })
 }
 
@@ -73,21 +76,22 @@ pub unsafe extern "C" fn TraceSetInformation(
 ///
 /// # Safety
 ///
-/// `buffer` is NULL, or has `length` bytes; `return_length` is NULL or valid.
+/// `info` is NULL, or has `length` bytes; `return_length` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceQueryInformation(
     session: u64,
-    class: i32,
-    buffer: *mut c_void,
+    class: u32,
+    info: *mut c_void,
     length: u32,
     return_length: *mut u32,
 ) -> u32 {
     boundary::status(|| {
+        let length = length as usize;
         // SAFETY: by the contract.
-        let given = unsafe { bytes(buffer, length) };
-        let answer = ask(&Question::Query { session, class, buffer: given, length });
+        let mut buffer = unsafe { copied(info, length) };
+        let answer = ask(Question::Query { session, class, info: buffer.as_deref_mut(), length });
         // SAFETY: by the contract.
-        unsafe { put(&answer, buffer, length, return_length) }
+        unsafe { tell(&answer, buffer.as_deref(), info, return_length) }
     })
 }
 
@@ -95,46 +99,57 @@ pub unsafe extern "C" fn TraceQueryInformation(
 ///
 /// # Safety
 ///
-/// `given` and `buffer` are NULL, or have as many bytes as `length` and `room` say; `return_length` is NULL or valid.
+/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnumerateTraceGuidsEx(
-    class: i32,
-    given: *const c_void,
-    length: u32,
-    buffer: *mut c_void,
-    room: u32,
+    class: u32,
+    input: *const c_void,
+    input_length: u32,
+    output: *mut c_void,
+    output_length: u32,
     return_length: *mut u32,
 ) -> u32 {
     boundary::status(|| {
-        if return_length.is_null() || buffer.is_null() && room != 0 {
+        if return_length.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
+        let output_length = output_length as usize;
         // SAFETY: by the contract.
-        let given = unsafe { bytes(given, length) };
-        let answer = ask(&Question::Enumerate { class, given, length, room });
+        let input = unsafe { copied(input, input_length as usize) };
+        let mut buffer = (!output.is_null()).then(|| vec![0; output_length.min(MOST)]);
+        let question = Question::Enumerate {
+            class,
+            input: input.as_deref(),
+            output: buffer.as_deref_mut(),
+            output_length: output_length.min(MOST),
+        };
+        let answer = ask(question);
         // SAFETY: by the contract.
-        unsafe { put(&answer, buffer, room, return_length) }
+        unsafe { tell(&answer, buffer.as_deref(), output, return_length) }
     })
 }
 
+/// A copy of a caller's bytes; `None` for NULL.
+///
 /// # Safety
 ///
-/// `at` is NULL, or has `length` bytes, which stay as they are for `'a`.
-unsafe fn bytes<'a>(at: *const c_void, length: u32) -> Option<&'a [u8]> {
+/// `at` is NULL, or has `length` bytes.
+unsafe fn copied(at: *const c_void, length: usize) -> Option<Vec<u8>> {
     // SAFETY: by the contract.
-    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length as usize) })?
+    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length.min(MOST)) }.map(<[u8]>::to_vec))?
 }
 
+/// Brings an answer to the caller: as much of the buffer as was written.
+///
 /// # Safety
 ///
-/// `buffer` is NULL, or has `room` bytes; `return_length` is NULL or valid.
-unsafe fn put(answer: &Answer, buffer: *mut c_void, room: u32, return_length: *mut u32) -> Status {
-    let fits = answer.bytes.len() <= room as usize;
-    if !buffer.is_null() && fits {
-        // SAFETY: there is room for it.
-        unsafe {
-            std::ptr::copy_nonoverlapping(answer.bytes.as_ptr(), buffer.cast::<u8>(), answer.bytes.len())
-        };
+/// `at` is NULL, or has as many bytes as the buffer; `return_length` is NULL or valid.
+unsafe fn tell(answer: &Answer, buffer: Option<&[u8]>, at: *mut c_void, return_length: *mut u32) -> Status {
+    let written =
+        answer.return_length.filter(|_| answer.status == Status::ERROR_SUCCESS).unwrap_or(0) as usize;
+    if let Some(bytes) = buffer.and_then(|buffer| buffer.get(..written)) {
+        // SAFETY: there are as many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast::<u8>(), bytes.len()) };
     }
     if let Some(length) = answer.return_length {
         // SAFETY: by the contract.

@@ -112,7 +112,7 @@ fn sanitizers_find_nothing_in_controllers() {
 fn valgrind_finds_nothing_in_controllers() {
     if has("valgrind") {
         let workshop = Workshop::new();
-        // Sessions in the process need what valgrind does not have: memory with seals.
+        // Sessions in the process need what valgrind does not have: memory that is mapped twice.
         let program = build(&workshop, "gcc", "control.c", &[]);
         run_with_daemon(&program, &["valgrind", "--quiet", "--error-exitcode=9"]);
     }
