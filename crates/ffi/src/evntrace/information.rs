@@ -4,17 +4,13 @@
 //!   TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx ─▶ Question ─▶ ask ─▶ Answer ─▶ status and ReturnLength of the caller
 //! ```
 //!
-//! Which classes there are, how long their bytes are and which mistake is told first is not known here: [`ask`] is the one way to who knows. Buffers are
-//! copied, in and out: nothing is kept of memory that C may change meanwhile, and nothing of it is read that the answer does not need.
+//! Which classes there are, how long their bytes are and which mistake is told first is not known here: [`ask`] is the one way to who knows.
 
 use std::ffi::c_void;
 
 use traceweir::Status;
 
 use crate::{boundary, ptr};
-
-/// Bytes of a caller's buffer that are looked at: more than any class has use for.
-const MOST: usize = 1 << 20;
 
 /// What is asked. Buffers are `None` where they are NULL, whatever their length.
 #[allow(dead_code)] // Read by who answers.
@@ -67,8 +63,8 @@ pub unsafe extern "C" fn TraceSetInformation(
     boundary::status(|| {
         let length = length as usize;
         // SAFETY: by the contract.
-        let info = unsafe { copied(info, length) };
-        ask(Question::Set { session, class, info: info.as_deref(), length }).status
+        let info = unsafe { bytes(info, length) };
+        ask(Question::Set { session, class, info, length }).status
     })
 }
 
@@ -88,10 +84,10 @@ pub unsafe extern "C" fn TraceQueryInformation(
     boundary::status(|| {
         let length = length as usize;
         // SAFETY: by the contract.
-        let mut buffer = unsafe { copied(info, length) };
-        let answer = ask(Question::Query { session, class, info: buffer.as_deref_mut(), length });
+        let info = unsafe { room(info, length) };
+        let answer = ask(Question::Query { session, class, info, length });
         // SAFETY: by the contract.
-        unsafe { tell(&answer, buffer.as_deref(), info, return_length) }
+        unsafe { tell(&answer, return_length) }
     })
 }
 
@@ -99,7 +95,7 @@ pub unsafe extern "C" fn TraceQueryInformation(
 ///
 /// # Safety
 ///
-/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid.
+/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid. Input and output do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnumerateTraceGuidsEx(
     class: u32,
@@ -115,42 +111,39 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         }
         let output_length = output_length as usize;
         // SAFETY: by the contract.
-        let input = unsafe { copied(input, input_length as usize) };
-        let mut buffer = (!output.is_null()).then(|| vec![0; output_length.min(MOST)]);
-        let question = Question::Enumerate {
-            class,
-            input: input.as_deref(),
-            output: buffer.as_deref_mut(),
-            output_length: output_length.min(MOST),
-        };
-        let answer = ask(question);
+        let (input, output) = unsafe { (bytes(input, input_length as usize), room(output, output_length)) };
+        let answer = ask(Question::Enumerate { class, input, output, output_length });
         // SAFETY: by the contract.
-        unsafe { tell(&answer, buffer.as_deref(), output, return_length) }
+        unsafe { tell(&answer, return_length) }
     })
 }
 
-/// A copy of a caller's bytes; `None` for NULL.
+/// The bytes of a caller; `None` for NULL.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or has `length` bytes.
-unsafe fn copied(at: *const c_void, length: usize) -> Option<Vec<u8>> {
+/// `at` is NULL, or has `length` bytes, which stay as they are for `'a`.
+unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
     // SAFETY: by the contract.
-    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length.min(MOST)) }.map(<[u8]>::to_vec))?
+    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
 }
 
-/// Brings an answer to the caller: as much of the buffer as was written.
+/// A caller's buffer; `None` for NULL.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or has as many bytes as the buffer; `return_length` is NULL or valid.
-unsafe fn tell(answer: &Answer, buffer: Option<&[u8]>, at: *mut c_void, return_length: *mut u32) -> Status {
-    let written =
-        answer.return_length.filter(|_| answer.status == Status::ERROR_SUCCESS).unwrap_or(0) as usize;
-    if let Some(bytes) = buffer.and_then(|buffer| buffer.get(..written)) {
-        // SAFETY: there are as many bytes.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast::<u8>(), bytes.len()) };
-    }
+/// `at` is NULL, or has `length` bytes, which nobody else reads or writes for `'a`.
+unsafe fn room<'a>(at: *mut c_void, length: usize) -> Option<&'a mut [u8]> {
+    // SAFETY: not NULL, so by the contract; bytes have no alignment, and a length of C no more than 32 bits.
+    (!at.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), length) })
+}
+
+/// Brings an answer to the caller.
+///
+/// # Safety
+///
+/// `return_length` is NULL or valid.
+unsafe fn tell(answer: &Answer, return_length: *mut u32) -> Status {
     if let Some(length) = answer.return_length {
         // SAFETY: by the contract.
         unsafe { ptr::store(return_length, length) };

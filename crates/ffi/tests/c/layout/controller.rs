@@ -85,9 +85,12 @@ pub(super) fn structures(mut out: String) -> String {
     out
 }
 
+/// Name, size, alignment, members with their offsets.
+type Structure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
+
 /// Structures of information classes: as published.
 #[rustfmt::skip]
-const PUBLISHED: &[(&str, usize, usize, &[(&str, usize)])] = &[
+const PUBLISHED: &[Structure] = &[
     ("CLASSIC_EVENT_ID", 24, 4, &[("EventGuid", 0), ("Type", 16), ("Reserved", 17)]),
     ("TRACE_GUID_INFO", 8, 4, &[("InstanceCount", 0), ("Reserved", 4)]),
     ("TRACE_PROVIDER_INSTANCE_INFO", 16, 4, &[("NextOffset", 0), ("EnableCount", 4), ("Pid", 8), ("Flags", 12)]),
