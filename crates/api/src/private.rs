@@ -216,6 +216,13 @@ impl PrivateSession {
         self.session().map(|s| s.properties()).unwrap_or_default()
     }
 
+    /// Whether it takes events: until it is stopped, or has ended by itself, at the limit of its file or because it could not be written. Never in a
+    /// forked child.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.client().is_ok_and(|client| client.lock().table.find(Owner::Private, self.id).is_some())
+    }
+
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. The file is opened as at the start.
     pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
         let session = self.session()?;

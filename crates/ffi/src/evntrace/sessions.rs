@@ -77,7 +77,7 @@ pub(super) fn start(config: &SessionConfig) -> Result<Properties> {
 fn start_own(config: &SessionConfig) -> Result<Properties> {
     let is_it = |entry: &Own| same_name(&entry.name, &config.name);
     // One that has ended by itself has no claim to its name.
-    drop(forget(|entry| is_it(entry) && entry.session.as_ref().is_some_and(|session| has_ended(session))));
+    drop(forget(|entry| is_it(entry) && entry.session.as_ref().is_some_and(|session| !session.is_running())));
     {
         let mut own = own();
         if own.iter().any(is_it) {
@@ -108,12 +108,6 @@ fn same_name(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
 
-/// Whether it has ended by itself, or is the parent's of this process.
-fn has_ended(session: &PrivateSession) -> bool {
-    let now = session.query();
-    now.id == 0 || now.end_status != 0
-}
-
 /// Finds the session that is meant. ERROR_INVALID_PARAMETER where none is.
 pub(super) fn find(meant: Meant) -> Result<Target> {
     let Meant { id, name, mode } = meant;
@@ -132,7 +126,7 @@ pub(super) fn find(meant: Meant) -> Result<Target> {
     };
     let found = sessions.into_iter().find(|(is_named, session)| is_meant(*is_named, session));
     if let Some((_, session)) = found {
-        if !has_ended(&session) {
+        if session.is_running() {
             return Ok(Target::Own(session));
         }
         drop(forget(|entry| entry.session.as_ref().is_some_and(|it| Arc::ptr_eq(it, &session))));

@@ -156,6 +156,50 @@ static void other_kinds(const char *folder) {
     IS(0, StopTraceW(id, NULL, &empty(&other)->p));
 }
 
+/* A session that the processes of a provider run, of which this is one. */
+static void private_from_outside(const char *folder) {
+    static struct {
+        EVENT_TRACE_PROPERTIES_V2 p;
+        WCHAR name[32];
+        WCHAR file[NAME_ROOM];
+    } v2;
+    ULONG me = (ULONG)getpid();
+    EVENT_FILTER_DESCRIPTOR filter = {(ULONG_PTR)&me, sizeof me, EVENT_FILTER_TYPE_PID};
+    CONTROLTRACE_ID id = 0;
+    PEVENT_TRACE_PROPERTIES blocks[1] = {&other.p};
+    ULONG running = 7;
+    v2.p.Wnode.BufferSize = sizeof v2;
+    v2.p.Wnode.Flags = WNODE_FLAG_TRACED_GUID | WNODE_FLAG_VERSIONED_PROPERTIES;
+    v2.p.Wnode.Guid = PROVIDER;
+    v2.p.VersionNumber = 2;
+    v2.p.FilterDescCount = 1;
+    v2.p.FilterDesc = &filter;
+    v2.p.LogFileMode = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+    v2.p.LoggerNameOffset = sizeof v2.p;
+    v2.p.LogFileNameOffset = sizeof v2.p + sizeof v2.name;
+    widen(v2.file, in(folder, "private.etl"));
+    IS(0, StartTraceW(&id, u"private", (PEVENT_TRACE_PROPERTIES)&v2));
+    IS(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 10000, NULL));
+    IS(1, EventEnabled(reg, &QUIET));
+    IS(0, EventWrite(reg, &QUIET, 0, NULL));
+    IS(0, query(id));
+    IS(id, other.p.Wnode.HistoricalContext);
+    IS(0, memcmp(&other.p.Wnode.Guid, &PROVIDER, sizeof PROVIDER));
+    with_file(&other, EVENT_TRACE_PRIVATE_LOGGER_MODE, "");
+    IS(0, ControlTraceW(0, u"PRIVATE", &other.p, EVENT_TRACE_CONTROL_QUERY));
+    IS(id, other.p.Wnode.HistoricalContext);
+    empty(&other)->p.FlushTimer = 7;
+    IS(0, UpdateTraceW(id, NULL, &other.p));
+    IS(7, other.p.FlushTimer);
+    IS(0, FlushTraceW(id, NULL, &empty(&other)->p));
+    /* In no list, as published. */
+    empty(&other);
+    IS(0, QueryAllTracesW(blocks, 1, &running));
+    IS(0, running);
+    IS(0, StopTraceW(id, NULL, &empty(&other)->p));
+    IS(4201, query(id));
+}
+
 /* Filters, older functions, and who is enabled. */
 static void enables(void) {
     CONTROLTRACE_ID id = 0;
@@ -321,6 +365,7 @@ int main(int argc, char **argv) {
     whole_life(folder);
     narrow_life(folder);
     other_kinds(folder);
+    private_from_outside(folder);
     enables();
     many();
     rights();

@@ -5,6 +5,7 @@
 #include "control.h"
 
 #include <evntprov.h>
+#include <sys/wait.h>
 
 static BLOCKW block, other;
 static const GUID PROVIDER = {0xC0FFEE08, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
@@ -269,6 +270,52 @@ static void own(const char *folder) {
     IS(0, EventUnregister(reg));
 }
 
+/* A child has none of its parent's sessions; what it finds is defined, and its parent goes on. */
+static void forked(const char *folder) {
+    CONTROLTRACE_ID id = 0;
+    int ended = 0;
+    with_file(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC, in(folder, "parent.etl"));
+    IS(0, StartTraceW(&id, u"parent", &block.p));
+    pid_t child = fork();
+    if (child == 0) {
+        IS(4201, QueryTraceW(id, NULL, &empty(&other)->p));
+        IS(4201, StopTraceW(id, NULL, &empty(&other)->p));
+        IS(4201, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, NULL));
+        _exit(0);
+    }
+    IS(child, waitpid(child, &ended, 0));
+    IS(0, ended);
+    IS(0, QueryTraceW(id, NULL, &empty(&other)->p));
+    IS(0, StopTraceW(id, NULL, &empty(&other)->p));
+}
+
+/* A session that ends by itself at the limit of its file, and is no more. */
+static void full(const char *folder) {
+    static char much[8000];
+    EVENT_DATA_DESCRIPTOR data;
+    CONTROLTRACE_ID id = 0;
+    REGHANDLE reg = 0;
+    with_file(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC | EVENT_TRACE_FILE_MODE_SEQUENTIAL |
+                          EVENT_TRACE_USE_KBYTES_FOR_SIZE, in(folder, "full.etl"));
+    block.p.BufferSize = 16;
+    block.p.MaximumFileSize = 64;
+    IS(0, StartTraceW(&id, u"full", &block.p));
+    IS(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
+    IS(0, EnableTraceEx2(id, &PROVIDER, 1, 5, 0, 0, 0, NULL));
+    EventDataDescCreate(&data, much, sizeof much);
+    for (int i = 0; i < 6000 && QueryTraceW(id, NULL, &empty(&other)->p) == 0; i++) {
+        EventWrite(reg, &EVENT, 1, &data);
+        usleep(1000);
+    }
+    IS(4201, QueryTraceW(id, NULL, &empty(&other)->p));
+    IS(4201, StopTraceW(id, NULL, &empty(&other)->p));
+    /* Its name is free again. */
+    with_file(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC, in(folder, "again.etl"));
+    IS(0, StartTraceW(&id, u"full", &block.p));
+    IS(0, StopTraceW(id, NULL, &empty(&other)->p));
+    IS(0, EventUnregister(reg));
+}
+
 int main(int argc, char **argv) {
     const char *folder = argc > 1 ? argv[1] : ".";
     wrong_starts(folder);
@@ -277,5 +324,7 @@ int main(int argc, char **argv) {
     wrong_enables(STALE, 4201);
     rights();
     own(folder);
+    forked(folder);
+    full(folder);
     return finish();
 }

@@ -57,6 +57,7 @@ fn run_with_daemon(program: &Path, by: &[&str]) {
     assert_eq!(ids(&logs.path().join("whole.etl")), [1]);
     assert_eq!(ids(&logs.path().join("second.etl")), [1]);
     assert_eq!(ids(&logs.path().join("snapshot.etl")), [2]);
+    assert_eq!(ids(&logs.path().join("private.etl")), [2]);
     assert!(!logs.path().join("other.etl").exists(), "what is refused leaves no file");
     assert!(logs.path().join("narrow-ä.etl").exists());
 }
