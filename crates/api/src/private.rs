@@ -210,6 +210,23 @@ impl PrivateSession {
         Ok(())
     }
 
+    /// Asks a provider of this process to write its state. `ERROR_INVALID_FUNCTION` for one that is neither registered nor enabled.
+    pub fn capture_state(&self, provider: Guid, params: &EnableParams) -> Result<()> {
+        let client = self.client()?;
+        check_filters(provider, &params.filters)?;
+        let asked: Vec<Handle> = Handle::all().filter(|h| h.slot().provider() == provider).collect();
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        if asked.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
+            let why = "nobody has registered or enabled this provider";
+            return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, why));
+        }
+        let outlet = open.outlet;
+        drop(shared);
+        client.capture(asked, outlet, params);
+        Ok(())
+    }
+
     /// How it is. In a forked child: nothing.
     #[must_use]
     pub fn query(&self) -> Properties {

@@ -222,10 +222,7 @@ impl Target {
             (Self::Other(session), code) => daemon()?.enable(session, provider, code, params, timeout_ms),
             (Self::Own(session), EnableCode::Enable) => session.enable(provider, params),
             (Self::Own(session), EnableCode::Disable) => session.disable(provider),
-            (Self::Own(_), EnableCode::CaptureState) => {
-                let why = "a session in its own process does not ask providers for their state";
-                Err(Error::refused(Status::ERROR_NOT_SUPPORTED, why))
-            }
+            (Self::Own(session), EnableCode::CaptureState) => session.capture_state(provider, params),
         }
     }
 }

@@ -209,6 +209,14 @@ static void rights(void) {
     IS(87, EventAccessRemove(NULL));
 }
 
+static int captures;
+
+static void NTAPI count_captures(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
+                                 PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
+    (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context;
+    captures += code == EVENT_CONTROL_CODE_CAPTURE_STATE;
+}
+
 /* Sessions of this process: by id alone, or by name and a mode that says so. */
 static void own(const char *folder) {
     const ULONG OWN = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
@@ -216,7 +224,7 @@ static void own(const char *folder) {
     REGHANDLE reg = 0;
     PEVENT_TRACE_PROPERTIES blocks[1] = {&other.p};
     ULONG count = 7;
-    IS(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
+    IS(0, EventRegister(&PROVIDER, count_captures, NULL, &reg));
     with_file(&block, OWN | EVENT_TRACE_FILE_MODE_SEQUENTIAL, in(folder, "own.etl"))->p.Wnode.Guid = PROVIDER;
     block.p.AgeLimit = -1;
     IS(0, StartTraceW(&id, u"Own \u00e4", &block.p));
@@ -231,7 +239,10 @@ static void own(const char *folder) {
 
     wrong_enables(id, 0);
     IS(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 4, 0, 0, 0, NULL));
-    IS(50, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_CAPTURE_STATE, 4, 0, 0, 0, NULL));
+    captures = 0;
+    IS(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_CAPTURE_STATE, 4, 0, 0, 0, NULL));
+    IS(1, captures);
+    IS(1, EnableTraceEx2(id, &KERNEL, EVENT_CONTROL_CODE_CAPTURE_STATE, 4, 0, 0, 0, NULL));
     IS(1, EventEnabled(reg, &EVENT));
     IS(0, EventWrite(reg, &EVENT, 0, NULL));
     IS(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_DISABLE_PROVIDER, 0, 0, 0, 0, NULL));
