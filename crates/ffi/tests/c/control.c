@@ -1,6 +1,6 @@
 /* Controllers with a daemon: sessions from their start to their stop, and everything in between.
  *
- *   control FOLDER      logs go there
+ *   control FOLDER [daemon]      logs go there; daemon: leaves out what this process would run itself
  */
 #include "control.h"
 
@@ -365,7 +365,9 @@ int main(int argc, char **argv) {
     whole_life(folder);
     narrow_life(folder);
     other_kinds(folder);
-    private_from_outside(folder);
+    if (argc < 3) {
+        private_from_outside(folder);
+    }
     enables();
     many();
     rights();
