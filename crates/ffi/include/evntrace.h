@@ -251,6 +251,12 @@ ULONG WMIAPI TraceweirTraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ UL
 }
 #endif
 
+#include "traceweir/evntrace_constants.h"
+#include "traceweir/evntrace_control.h"
+#include "traceweir/evntrace_info.h"
+/* As published, these are evntcons.h's, which includes this file. */
+#include "traceweir/evntcons_access.h"
+
 /* Arguments are pairs of an address and a SIZE_T, up to an address of NULL. A size is a sizeof or has a cast: an int has half its bytes. */
 static inline ULONG TraceMessageVa(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULONG MessageFlags, _In_ LPCGUID MessageGuid,
                                    _In_ USHORT MessageNumber, _In_ va_list MessageArgList) {
@@ -279,11 +285,5 @@ static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULON
     va_end(list);
     return status;
 }
-
-#include "traceweir/evntrace_constants.h"
-#include "traceweir/evntrace_control.h"
-#include "traceweir/evntrace_info.h"
-/* As published, these are evntcons.h's, which includes this file. */
-#include "traceweir/evntcons_access.h"
 
 #endif /* _EVNTRACE_ */

@@ -3,11 +3,11 @@
 //! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset with what C compilers make of the headers.
 #![allow(missing_docs)] // Fields as published.
 
-pub mod controller;
-
 use std::ffi::c_void;
 
 use traceweir::Guid;
+
+pub mod controller;
 
 /// EVENT_FILTER_DESCRIPTOR: what an enable callback is given of filters.
 #[repr(C)]

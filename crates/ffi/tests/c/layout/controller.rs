@@ -10,7 +10,7 @@ use traceweir_c::types::controller::{
 };
 use traceweir_format::spec::{access, enable, session};
 
-use super::{offset, size};
+use super::{offset, size, structures_of};
 
 /// Members of EVENT_TRACE_PROPERTIES, with which the other version of it begins.
 fn properties(out: &mut String, name: &str) {
@@ -40,8 +40,24 @@ fn properties(out: &mut String, name: &str) {
     }
 }
 
+/// Headers of controllers.
+const HEADERS: [&str; 3] =
+    ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
+
+/// Everything here, behind what there is; nothing that the headers have is forgotten.
+pub(super) fn rows(out: String) -> String {
+    let unit = constants(published(structures(out)));
+    for (name, members) in HEADERS.into_iter().flat_map(structures_of) {
+        assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "the size of {name}");
+        for member in members {
+            assert!(unit.contains(&format!("CHECK(offsetof({name}, {member}) == ")), "{member} of {name}");
+        }
+    }
+    unit
+}
+
 /// Structures that Rust has.
-pub(super) fn structures(mut out: String) -> String {
+fn structures(mut out: String) -> String {
     let name = "EVENT_TRACE_PROPERTIES";
     size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
     properties(&mut out, name);
@@ -118,7 +134,7 @@ const PUBLISHED: &[Structure] = &[
 ];
 
 /// Those that only C has.
-pub(super) fn published(mut out: String) -> String {
+fn published(mut out: String) -> String {
     for (name, bytes, align, members) in PUBLISHED {
         size(&mut out, name, *bytes, *align);
         for (member, at) in *members {
@@ -129,7 +145,7 @@ pub(super) fn published(mut out: String) -> String {
 }
 
 /// Constants that Rust has under the same name.
-pub(super) fn constants(mut out: String) -> String {
+fn constants(mut out: String) -> String {
     let mut check = |name: &str, value: u32| writeln!(out, "CHECK({name} == {value}u);").unwrap();
     macro_rules! same {
         ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {$($(check(stringify!($name), $module::$name);)*)*};
