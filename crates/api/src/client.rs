@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::Filter;
+use traceweir_transport::message::{EnableParams, Filter};
 use traceweir_transport::runtime::random;
 
 use crate::error::{Error, Result};
@@ -331,6 +331,17 @@ impl Client {
         }
         let done = Promise::new();
         self.lock().commands.push(Command::Tell { changed, source, filter, done: done.clone() });
+        self.wake();
+        let _ = done.wait(PATIENCE);
+    }
+
+    /// Asks providers for their state, as [`tell`](Self::tell) tells them of changes.
+    pub(crate) fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
+        if ON_CONTROL_THREAD.get() || !matches!(self.lock().thread, Thread::Running) {
+            return providers.into_iter().for_each(|it| orders::capture(it, outlet, params));
+        }
+        let (params, done) = (Box::new(params.clone()), Promise::new());
+        self.lock().commands.push(Command::Capture { providers, outlet, params, done: done.clone() });
         self.wake();
         let _ = done.wait(PATIENCE);
     }

@@ -210,10 +210,34 @@ impl PrivateSession {
         Ok(())
     }
 
+    /// Asks a provider of this process to write its state. `ERROR_INVALID_FUNCTION` for one that is neither registered nor enabled.
+    pub fn capture_state(&self, provider: Guid, params: &EnableParams) -> Result<()> {
+        let client = self.client()?;
+        check_filters(provider, &params.filters)?;
+        let asked: Vec<Handle> = Handle::all().filter(|h| h.slot().provider() == provider).collect();
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        if asked.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
+            let why = "nobody has registered or enabled this provider";
+            return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, why));
+        }
+        let outlet = open.outlet;
+        drop(shared);
+        client.capture(asked, outlet, params);
+        Ok(())
+    }
+
     /// How it is. In a forked child: nothing.
     #[must_use]
     pub fn query(&self) -> Properties {
         self.session().map(|s| s.properties()).unwrap_or_default()
+    }
+
+    /// Whether it takes events: until it is stopped, or has ended by itself, at the limit of its file or because it could not be written. Never in a
+    /// forked child.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.client().is_ok_and(|client| client.lock().table.find(Owner::Private, self.id).is_some())
     }
 
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. The file is opened as at the start.
@@ -286,8 +310,8 @@ impl PrivateSession {
         self.id
     }
 
-    /// As [`stop`](Self::stop), for one that others hold too.
-    pub(crate) fn end(&self) -> Result<Properties> {
+    /// As [`stop`](Self::stop), for one that others hold too: their calls fail from then on.
+    pub fn end(&self) -> Result<Properties> {
         finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 

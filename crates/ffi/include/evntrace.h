@@ -1,4 +1,6 @@
-/* Classic providers and messages: the provider half of evntrace.h.
+/* Classic providers, messages, controllers.
+ *
+ * Below are classic providers and messages; controllers have files of their own, which this one includes: traceweir/evntrace_control.h and those around it.
  *
  *   RegisterTraceGuids(ControlCallback, NULL, &MyProvider, 1, classes, NULL, NULL, &registration);
  *   ULONG ControlCallback(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -248,6 +250,12 @@ ULONG WMIAPI TraceweirTraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ UL
 #ifdef __cplusplus
 }
 #endif
+
+#include "traceweir/evntrace_constants.h"
+#include "traceweir/evntrace_control.h"
+#include "traceweir/evntrace_info.h"
+/* As published, these are evntcons.h's, which includes this file. */
+#include "traceweir/evntcons_access.h"
 
 /* Arguments are pairs of an address and a SIZE_T, up to an address of NULL. A size is a sizeof or has a cast: an int has half its bytes. */
 static inline ULONG TraceMessageVa(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULONG MessageFlags, _In_ LPCGUID MessageGuid,

@@ -1,8 +1,17 @@
-//! evntrace.h, as far as providers need it: classic providers and messages.
+//! evntrace.h, as far as providers need it: classic providers and messages. Controllers have the files below.
 //!
 //! Headers of events hold addresses, of a class or of data: what lies there is brought to the core beside the header ([`Behind`]), and an address that is NULL
 //! brings nothing, which the core refuses when it gets there. TraceMessage and TraceMessageVa are inline functions of the header, which make an array of their
 //! arguments: how a list of arguments is passed is the compiler's business.
+
+pub mod access;
+pub mod controller;
+pub mod enable;
+mod filters;
+pub mod information;
+mod properties;
+mod sessions;
+mod text;
 
 use std::ffi::{c_char, c_void};
 

@@ -19,6 +19,8 @@
 //! | `types` | structures that only C programs have |
 //! | `boundary` | outcomes as status codes, panics contained |
 //! | `ptr` | what can be checked of a pointer |
+//! | `evntrace/{controller,enable,information,access}` | controllers: sessions, what they enable, information by class, who may |
+//! | `evntrace/{sessions,properties,filters,text}` | which session is meant, and what lies in the memory that describes one |
 //!
 //! Invariants
 //!

@@ -10,6 +10,8 @@ use std::ffi::c_void;
 
 use traceweir::Guid;
 
+pub mod controller;
+
 /// EVENT_FILTER_DESCRIPTOR: what an enable callback is given of filters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@
 //!    gives the same value, not always the same bytes; what was written here reads and writes to the same bytes.
 //! 4. A missing list ([`None`]) and one without entries are not the same: the first says nothing, the second grants nothing.
 //!
-//! Who is granted what is not decided here.
+//! Who is granted what is not decided here, but for the list that holds where nobody has made one ([`SecurityDescriptor::built_in`]).
 //!
 //! Source: Documented (\[MS-DTYP\] 2.4.2 SID, 2.4.4 ACE, 2.4.5 ACL, 2.4.6 SECURITY_DESCRIPTOR); the authority 22 of Unix users and groups as
 //! Samba uses it.
@@ -207,7 +207,30 @@ pub struct SecurityDescriptor {
     pub dacl: Option<Acl>,
 }
 
+/// What everyone may do to what he writes to, where no list says otherwise: register, and join groups. Writing to a session that is not
+/// secure takes no right.
+const OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
+
 impl SecurityDescriptor {
+    /// The list that holds where there is no other, of a daemon of this user and with this group of people who control it.
+    #[must_use]
+    pub fn built_in(uid: u32, group: Option<u32>) -> Self {
+        let mut dacl = Acl::default();
+        let own = (uid != 0).then(|| Sid::user(uid));
+        for sid in [Some(Sid::SYSTEM), own, group.map(Sid::group)].into_iter().flatten() {
+            dacl.add(Ace::new(AceKind::Allow, sid, Rights::WMIGUID_ALL_ACCESS));
+        }
+        dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, OF_EVERYONE));
+        Self::of_root(dacl)
+    }
+
+    /// A descriptor of what belongs to root.
+    #[must_use]
+    pub fn of_root(dacl: Acl) -> Self {
+        let root = Some(Sid::SYSTEM);
+        Self { owner: root, group: root, dacl: Some(dacl), ..Self::default() }
+    }
+
     /// Reads a self-relative descriptor.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         if bytes.len() > MAX_DESCRIPTOR {

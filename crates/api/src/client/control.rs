@@ -22,9 +22,9 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 use super::again::Again;
 use super::link::{Asked, Link, Peer};
-use super::outlets;
 use super::private::Member;
 use super::{Client, Command, PATIENCE, fork, tell_all};
+use super::{orders, outlets};
 use crate::provider::{Handle, Traits};
 
 /// Connections at most; a stranger could make more.
@@ -188,6 +188,10 @@ impl Control {
                 }
                 Command::Tell { changed, source, filter, done } => {
                     tell_all(&changed, source, filter.as_ref());
+                    done.keep(());
+                }
+                Command::Capture { providers, outlet, params, done } => {
+                    providers.into_iter().for_each(|it| orders::capture(it, outlet, &params));
                     done.keep(());
                 }
             }

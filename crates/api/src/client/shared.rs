@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Filter, Message};
+use traceweir_transport::message::{EnableParams, Filter, Message};
 
 use super::fork;
 use super::outlets::{Owner, Table};
@@ -137,6 +137,13 @@ pub(super) enum Command {
         changed: Vec<Handle>,
         source: Guid,
         filter: Option<Filter>,
+        done: Promise<()>,
+    },
+    /// Run callbacks that write their providers' state to the session of an outlet.
+    Capture {
+        providers: Vec<Handle>,
+        outlet: u8,
+        params: Box<EnableParams>,
         done: Promise<()>,
     },
 }

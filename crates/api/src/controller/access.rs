@@ -35,6 +35,12 @@ use traceweir_transport::message::Message;
 use super::{Controller, LONG_PATIENCE, PATIENCE, unexpected};
 use crate::error::Result;
 
+/// The list that holds for everything where no daemon runs and none has kept another: that of the user's own daemon.
+#[must_use]
+pub fn without_daemon() -> SecurityDescriptor {
+    SecurityDescriptor::built_in(rustix::process::geteuid().as_raw(), None)
+}
+
 impl Controller {
     /// Sets or adds one entry of the list of an object; an object without a list gets one that begins as the default. Entries that audit are kept and
     /// told, whatever `allow` says, and nothing is audited by them.

@@ -127,15 +127,25 @@ impl Controller {
         self.link.socket()
     }
 
+    /// Judges a session by the rules that need no daemon, in the published order of errors: nobody need start a daemon to be refused.
+    pub fn check_start(config: &SessionConfig) -> Result<()> {
+        let judge = match is_private(config) {
+            true => traceweir_session::Config::for_private,
+            false => traceweir_session::Config::new,
+        };
+        judge(config.clone(), traceweir_transport::cpu::possible())?;
+        Ok(())
+    }
+
     /// Starts a session. The log file is opened here, with the rights of the caller. Relative paths count from the working directory.
     ///
     /// A log file that the call created is removed again when the daemon refuses.
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
+        // The published order of errors judges the properties before the file.
+        Self::check_start(config)?;
         if is_private(config) {
             return self.start_private(config);
         }
-        // The published order of errors judges the properties before the file.
-        traceweir_session::Config::new(config.clone(), traceweir_transport::cpu::possible())?;
         let mut config = config.clone();
         let log = config.log_file.as_deref().map(|path| Log::open(path, config.log_file_mode)).transpose();
         let log = log.map_err(|e| self.taken(&config).filter(|_| !is_denied(&e)).unwrap_or(e))?;

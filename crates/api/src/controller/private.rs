@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
-use traceweir_transport::cpu;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
 use super::{Controller, LONG_PATIENCE, PATIENCE};
@@ -16,9 +15,8 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 }
 
 impl Controller {
-    /// Has the processes of a provider run a session.
+    /// Has the processes of a provider run a session that was judged.
     pub(super) fn start_private(&mut self, config: &SessionConfig) -> Result<Properties> {
-        traceweir_session::Config::for_private(config.clone(), cpu::possible())?;
         let log_file = config.log_file.as_deref().map(absolute).transpose()?;
         let config = SessionConfig { log_file, ..config.clone() };
         let answer = self.ask(&Message::Start(Box::new(config)), &[], PATIENCE);

@@ -23,9 +23,6 @@ pub(super) const MAX_LISTS: usize = 4096;
 /// Bytes of a list at most: it goes into one message.
 pub(super) const MAX_LIST_BYTES: usize = 56 * 1024;
 
-/// What a guest may do to what he writes to, where no list says otherwise: register, and join groups. Writing to a session that is not
-/// secure takes no right.
-const OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
 /// Rights that are of use to a controller.
 const OF_CONTROLLERS: Rights = Rights(
     Rights::WMIGUID_QUERY.0
@@ -99,16 +96,10 @@ impl fmt::Display for Change {
 impl Lists {
     /// The built-in list alone, of a daemon of this user and with this group of people who control it.
     pub(super) fn built_in(uid: u32, group: Option<u32>) -> Self {
-        let mut dacl = Acl::default();
-        let own = (uid != 0).then(|| Sid::user(uid));
-        for sid in [Some(Sid::SYSTEM), own, group.map(Sid::group)].into_iter().flatten() {
-            dacl.add(Ace::new(AceKind::Allow, sid, Rights::WMIGUID_ALL_ACCESS));
-        }
-        dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, OF_EVERYONE));
         let mut lists = Self {
             all: BTreeMap::new(),
             are_all: true,
-            fallback: of_root(dacl),
+            fallback: SecurityDescriptor::built_in(uid, group),
             controllers: BTreeSet::new(),
             consumers: BTreeSet::new(),
         };
@@ -234,14 +225,9 @@ fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
     open | denied
 }
 
-fn of_root(dacl: Acl) -> SecurityDescriptor {
-    let root = Some(Sid::SYSTEM);
-    SecurityDescriptor { owner: root, group: root, dacl: Some(dacl), ..SecurityDescriptor::default() }
-}
-
 /// The list that grants nothing to any guest.
 pub(super) fn strict() -> SecurityDescriptor {
     let mut dacl = Acl::default();
     dacl.add(Ace::new(AceKind::Allow, Sid::SYSTEM, Rights::WMIGUID_ALL_ACCESS));
-    of_root(dacl)
+    SecurityDescriptor::of_root(dacl)
 }

@@ -2,6 +2,7 @@
 //!
 //! A C compiler is part of what building this project needs; other compilers, valgrind and sanitizers are extras.
 
+mod controllers;
 mod headers;
 mod layout;
 mod programs;

@@ -8,7 +8,16 @@ use crate::support::{STRICT, Workshop, expect_success, has, here};
 /// The functions that headers declare, apart from those that they define.
 fn declared() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for header in ["windows.h", "evntprov.h", "evntrace.h", "traceweir/evntrace_consumer.h", "tdh.h"] {
+    for header in [
+        "windows.h",
+        "evntprov.h",
+        "evntrace.h",
+        "traceweir/evntrace_control.h",
+        "traceweir/evntrace_info.h",
+        "traceweir/evntcons_access.h",
+        "traceweir/evntrace_consumer.h",
+        "tdh.h",
+    ] {
         let text = std::fs::read_to_string(here("include").join(header)).unwrap();
         for line in text.lines() {
             let words = line.split_once('(').map(|(front, _)| front.split_whitespace().collect::<Vec<_>>());

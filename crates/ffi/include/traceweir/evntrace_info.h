@@ -1,0 +1,178 @@
+/* Information classes: TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx. Part of evntrace.h.
+ *
+ *   CLASSIC_EVENT_ID stacks[] = {{SampledProfileClass, 46, {0}}};
+ *   TraceSetInformation(session, TraceStackTracingInfo, stacks, sizeof stacks);
+ */
+#ifndef TRACEWEIR_EVNTRACE_INFO_H
+#define TRACEWEIR_EVNTRACE_INFO_H
+
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
+#include "../windows.h"
+
+#ifndef WMIAPI
+#define WMIAPI
+#endif
+
+typedef enum _TRACE_QUERY_INFO_CLASS {
+    TraceGuidQueryList = 0,
+    TraceGuidQueryInfo = 1,
+    TraceGuidQueryProcess = 2,
+    TraceStackTracingInfo = 3,
+    TraceSystemTraceEnableFlagsInfo = 4,
+    TraceSampledProfileIntervalInfo = 5,
+    TraceProfileSourceConfigInfo = 6,
+    TraceProfileSourceListInfo = 7,
+    TracePmcEventListInfo = 8,
+    TracePmcCounterListInfo = 9,
+    TraceSetDisallowList = 10,
+    TraceVersionInfo = 11,
+    TraceGroupQueryList = 12,
+    TraceGroupQueryInfo = 13,
+    TraceDisallowListQuery = 14,
+    TraceInfoReserved15 = 15,
+    TracePeriodicCaptureStateListInfo = 16,
+    TracePeriodicCaptureStateInfo = 17,
+    TraceProviderBinaryTracking = 18,
+    TraceMaxLoggersQuery = 19,
+    TraceLbrConfigurationInfo = 20,
+    TraceLbrEventListInfo = 21,
+    TraceMaxPmcCounterQuery = 22,
+    TraceStreamCount = 23,
+    TraceStackCachingInfo = 24,
+    TracePmcCounterOwners = 25,
+    TraceUnifiedStackCachingInfo = 26,
+    TracePmcSessionInformation = 27,
+    TraceContextRegisterInfo = 28,
+    MaxTraceSetInfoClass = 29
+} TRACE_QUERY_INFO_CLASS, TRACE_INFO_CLASS;
+
+/* A kernel event, by the class and the type it has there. */
+typedef struct _CLASSIC_EVENT_ID {
+    GUID EventGuid;
+    UCHAR Type;
+    UCHAR Reserved[7];
+} CLASSIC_EVENT_ID, *PCLASSIC_EVENT_ID;
+
+/* Begins what is told about a provider: its registrations, each with the sessions that enable it. */
+typedef struct _TRACE_GUID_INFO {
+    ULONG InstanceCount;
+    ULONG Reserved;
+} TRACE_GUID_INFO, *PTRACE_GUID_INFO;
+
+#define TRACE_PROVIDER_FLAG_LEGACY 0x00000001
+#define TRACE_PROVIDER_FLAG_PRE_ENABLE 0x00000002
+
+typedef struct _TRACE_PROVIDER_INSTANCE_INFO {
+    ULONG NextOffset;
+    ULONG EnableCount;
+    ULONG Pid;
+    ULONG Flags;
+} TRACE_PROVIDER_INSTANCE_INFO, *PTRACE_PROVIDER_INSTANCE_INFO;
+
+typedef struct _TRACE_ENABLE_INFO {
+    ULONG IsEnabled;
+    UCHAR Level;
+    UCHAR Reserved1;
+    USHORT LoggerId;
+    ULONG EnableProperty;
+    ULONG Reserved2;
+    ULONGLONG MatchAnyKeyword;
+    ULONGLONG MatchAllKeyword;
+} TRACE_ENABLE_INFO, *PTRACE_ENABLE_INFO;
+
+/* Profiling: a source of samples and how often it gives one; what sources there are. */
+typedef struct _TRACE_PROFILE_INTERVAL {
+    ULONG Source;
+    ULONG Interval;
+} TRACE_PROFILE_INTERVAL, *PTRACE_PROFILE_INTERVAL;
+
+typedef struct _PROFILE_SOURCE_INFO {
+    ULONG NextEntryOffset;
+    ULONG Source;
+    ULONG MinInterval;
+    ULONG MaxInterval;
+    ULONG64 Reserved;
+    WCHAR Description[ANYSIZE_ARRAY];
+} PROFILE_SOURCE_INFO, *PPROFILE_SOURCE_INFO;
+
+typedef struct _TRACE_VERSION_INFO {
+    UINT EtwTraceProcessingVersion;
+    UINT Reserved;
+} TRACE_VERSION_INFO, *PTRACE_VERSION_INFO;
+
+/* The GUIDs of the providers follow. */
+typedef struct _TRACE_PERIODIC_CAPTURE_STATE_INFO {
+    ULONG CaptureStateFrequencyInSeconds;
+    USHORT ProviderCount;
+    USHORT Reserved;
+} TRACE_PERIODIC_CAPTURE_STATE_INFO, *PTRACE_PERIODIC_CAPTURE_STATE_INFO;
+
+typedef struct _TRACE_STACK_CACHING_INFO {
+    BOOLEAN Enabled;
+    ULONG CacheSize;
+    ULONG BucketCount;
+} TRACE_STACK_CACHING_INFO, *PTRACE_STACK_CACHING_INFO;
+
+typedef enum _ETW_PMC_COUNTER_OWNER_TYPE {
+    EtwPmcOwnerFree = 0,
+    EtwPmcOwnerUntagged = 1,
+    EtwPmcOwnerTagged = 2,
+    EtwPmcOwnerTaggedWithSource = 3
+} ETW_PMC_COUNTER_OWNER_TYPE;
+
+typedef struct _ETW_PMC_COUNTER_OWNER {
+    ETW_PMC_COUNTER_OWNER_TYPE OwnerType;
+    ULONG ProfileSource;
+    ULONG OwnerTag;
+} ETW_PMC_COUNTER_OWNER, *PETW_PMC_COUNTER_OWNER;
+
+typedef struct _ETW_PMC_COUNTER_OWNERSHIP_STATUS {
+    ULONG ProcessorNumber;
+    ULONG NumberOfCounters;
+    ETW_PMC_COUNTER_OWNER CounterOwners[ANYSIZE_ARRAY];
+} ETW_PMC_COUNTER_OWNERSHIP_STATUS, *PETW_PMC_COUNTER_OWNERSHIP_STATUS;
+
+/* Sources and hook ids follow. */
+typedef struct _ETW_PMC_SESSION_INFO {
+    ULONG NextEntryOffset;
+    USHORT LoggerId;
+    USHORT Reserved;
+    ULONG ProfileSourceCount;
+    ULONG HookIdCount;
+} ETW_PMC_SESSION_INFO, *PETW_PMC_SESSION_INFO;
+
+typedef enum _ETW_CONTEXT_REGISTER_TYPES {
+    EtwContextRegisterTypeNone = 0x0,
+    EtwContextRegisterTypeControl = 0x1,
+    EtwContextRegisterTypeInteger = 0x2
+} ETW_CONTEXT_REGISTER_TYPES;
+
+/* The events follow, as CLASSIC_EVENT_IDs. */
+typedef struct _TRACE_CONTEXT_REGISTER_INFO {
+    ETW_CONTEXT_REGISTER_TYPES RegisterTypes;
+    ULONG Reserved;
+} TRACE_CONTEXT_REGISTER_INFO, *PTRACE_CONTEXT_REGISTER_INFO;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Session information. ERROR_BAD_LENGTH and the size that is needed where a buffer is too small; NULL and 0 ask for the size. */
+ULONG WMIAPI TraceSetInformation(_In_ ULONG64 TraceId, _In_ TRACE_INFO_CLASS InformationClass,
+                                 _In_reads_bytes_(InformationLength) PVOID TraceInformation, _In_ ULONG InformationLength);
+ULONG WMIAPI TraceQueryInformation(_In_ ULONG64 TraceId, _In_ TRACE_INFO_CLASS InformationClass,
+                                   _Out_writes_bytes_(InformationLength) PVOID TraceInformation, _In_ ULONG InformationLength,
+                                   _Out_opt_ PULONG ReturnLength);
+/* Providers and groups. ERROR_INSUFFICIENT_BUFFER and the size that is needed where the buffer is too small. */
+ULONG WMIAPI EnumerateTraceGuidsEx(_In_ TRACE_QUERY_INFO_CLASS TraceQueryInfoClass, _In_reads_bytes_opt_(InBufferSize) PVOID InBuffer,
+                                   _In_ ULONG InBufferSize, _Out_writes_bytes_opt_(OutBufferSize) PVOID OutBuffer,
+                                   _In_ ULONG OutBufferSize, _Out_ PULONG ReturnLength);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TRACEWEIR_EVNTRACE_INFO_H */

@@ -1,0 +1,152 @@
+//! evntrace.h for controllers: information about sessions, providers and the machine, by class.
+//!
+//! ```text
+//!   TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx ─▶ Question ─▶ ask ─▶ Answer ─▶ status and ReturnLength of the caller
+//! ```
+//!
+//! Which classes there are, how long their bytes are and which mistake is told first is not known here: [`ask`] is the one way to who knows.
+
+use std::ffi::c_void;
+
+use traceweir::Status;
+
+use crate::{boundary, ptr};
+
+/// What is asked. Buffers are `None` where they are NULL, whatever their length.
+#[allow(dead_code)] // Read by who answers.
+enum Question<'a> {
+    Set {
+        session: u64,
+        class: u32,
+        info: Option<&'a [u8]>,
+        length: usize,
+    },
+    /// Some classes say in the buffer what is asked about.
+    Query {
+        session: u64,
+        class: u32,
+        info: Option<&'a mut [u8]>,
+        length: usize,
+    },
+    Enumerate {
+        class: u32,
+        input: Option<&'a [u8]>,
+        output: Option<&'a mut [u8]>,
+        output_length: usize,
+    },
+}
+
+/// What comes of it, apart from what was written into the buffer of the question.
+struct Answer {
+    status: Status,
+    /// For ReturnLength; `None` leaves it alone.
+    return_length: Option<u32>,
+}
+
+/// Has a question answered.
+fn ask(_question: Question<'_>) -> Answer {
+    Answer { status: Status::ERROR_CALL_NOT_IMPLEMENTED, return_length: None }
+}
+
+/// Sets what a class is about.
+///
+/// # Safety
+///
+/// `info` is NULL, or has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceSetInformation(
+    session: u64,
+    class: u32,
+    info: *const c_void,
+    length: u32,
+) -> u32 {
+    boundary::status(|| {
+        let length = length as usize;
+        // SAFETY: by the contract.
+        let info = unsafe { bytes(info, length) };
+        ask(Question::Set { session, class, info, length }).status
+    })
+}
+
+/// Tells what a class is about.
+///
+/// # Safety
+///
+/// `info` is NULL, or has `length` bytes; `return_length` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceQueryInformation(
+    session: u64,
+    class: u32,
+    info: *mut c_void,
+    length: u32,
+    return_length: *mut u32,
+) -> u32 {
+    boundary::status(|| {
+        let length = length as usize;
+        // SAFETY: by the contract.
+        let info = unsafe { room(info, length) };
+        let answer = ask(Question::Query { session, class, info, length });
+        // SAFETY: by the contract.
+        unsafe { tell(&answer, return_length) }
+    })
+}
+
+/// Lists providers or groups, or tells about one.
+///
+/// # Safety
+///
+/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid. Input and output do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn EnumerateTraceGuidsEx(
+    class: u32,
+    input: *const c_void,
+    input_length: u32,
+    output: *mut c_void,
+    output_length: u32,
+    return_length: *mut u32,
+) -> u32 {
+    boundary::status(|| {
+        if return_length.is_null() {
+            return Status::ERROR_INVALID_PARAMETER;
+        }
+        let output_length = output_length as usize;
+        // SAFETY: by the contract.
+        let (input, output) = unsafe { (bytes(input, input_length as usize), room(output, output_length)) };
+        let answer = ask(Question::Enumerate { class, input, output, output_length });
+        // SAFETY: by the contract.
+        unsafe { tell(&answer, return_length) }
+    })
+}
+
+/// The bytes of a caller; `None` for NULL.
+///
+/// # Safety
+///
+/// `at` is NULL, or has `length` bytes, which stay as they are for `'a`.
+unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
+    // SAFETY: by the contract.
+    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
+}
+
+/// A caller's buffer; `None` for NULL.
+///
+/// # Safety
+///
+/// `at` is NULL, or has `length` bytes, which nobody else reads or writes for `'a`.
+unsafe fn room<'a>(at: *mut c_void, length: usize) -> Option<&'a mut [u8]> {
+    // SAFETY: not NULL, so by the contract; bytes have no alignment, and a length of C no more than 32 bits.
+    (!at.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), length) })
+}
+
+/// Brings an answer to the caller.
+///
+/// # Safety
+///
+/// `return_length` is NULL or valid.
+unsafe fn tell(answer: &Answer, return_length: *mut u32) -> Status {
+    if let Some(length) = answer.return_length {
+        // SAFETY: by the contract.
+        unsafe { ptr::store(return_length, length) };
+    }
+    answer.status
+}

@@ -1,0 +1,183 @@
+//! Structures and constants of controllers.
+
+use std::fmt::Write as _;
+use std::mem::offset_of;
+
+use traceweir::controller::access::Rights;
+use traceweir_c::types::controller::{
+    EnableTraceParameters, EnableTraceParametersV1, EventTraceProperties, EventTracePropertiesV2,
+    TraceGuidProperties,
+};
+use traceweir_format::spec::{access, enable, session};
+
+use super::{offset, size, structures_of};
+
+/// Members of EVENT_TRACE_PROPERTIES, with which the other version of it begins.
+fn properties(out: &mut String, name: &str) {
+    macro_rules! members {
+        ($($c:literal $field:ident,)*) => {$(offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
+    }
+    members! {
+        "Wnode" wnode,
+        "BufferSize" buffer_size,
+        "MinimumBuffers" minimum_buffers,
+        "MaximumBuffers" maximum_buffers,
+        "MaximumFileSize" maximum_file_size,
+        "LogFileMode" log_file_mode,
+        "FlushTimer" flush_timer,
+        "EnableFlags" enable_flags,
+        "AgeLimit" flush_threshold,
+        "FlushThreshold" flush_threshold,
+        "NumberOfBuffers" number_of_buffers,
+        "FreeBuffers" free_buffers,
+        "EventsLost" events_lost,
+        "BuffersWritten" buffers_written,
+        "LogBuffersLost" log_buffers_lost,
+        "RealTimeBuffersLost" real_time_buffers_lost,
+        "LoggerThreadId" logger_thread_id,
+        "LogFileNameOffset" log_file_name_offset,
+        "LoggerNameOffset" logger_name_offset,
+    }
+}
+
+/// Headers of controllers.
+const HEADERS: [&str; 3] =
+    ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
+
+/// Everything here, behind what there is; nothing that the headers have is forgotten.
+pub(super) fn rows(out: String) -> String {
+    let unit = constants(published(structures(out)));
+    for (name, members) in HEADERS.into_iter().flat_map(structures_of) {
+        assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "the size of {name}");
+        for member in members {
+            assert!(unit.contains(&format!("CHECK(offsetof({name}, {member}) == ")), "{member} of {name}");
+        }
+    }
+    unit
+}
+
+/// Structures that Rust has.
+fn structures(mut out: String) -> String {
+    let name = "EVENT_TRACE_PROPERTIES";
+    size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
+    properties(&mut out, name);
+    let name = "EVENT_TRACE_PROPERTIES_V2";
+    size(&mut out, name, size_of::<EventTracePropertiesV2>(), align_of::<EventTracePropertiesV2>());
+    properties(&mut out, name);
+    for (member, at) in [
+        ("V2Control", offset_of!(EventTracePropertiesV2, v2_control)),
+        ("FilterDescCount", offset_of!(EventTracePropertiesV2, filter_desc_count)),
+        ("FilterDesc", offset_of!(EventTracePropertiesV2, filter_desc)),
+        ("V2Options", offset_of!(EventTracePropertiesV2, v2_options)),
+    ] {
+        offset(&mut out, name, member, at);
+    }
+    let first = |out: &mut String, name: &str| {
+        offset(out, name, "Version", offset_of!(EnableTraceParametersV1, version));
+        offset(out, name, "EnableProperty", offset_of!(EnableTraceParametersV1, enable_property));
+        offset(out, name, "ControlFlags", offset_of!(EnableTraceParametersV1, control_flags));
+        offset(out, name, "SourceId", offset_of!(EnableTraceParametersV1, source_id));
+        offset(out, name, "EnableFilterDesc", offset_of!(EnableTraceParametersV1, enable_filter_desc));
+    };
+    let name = "ENABLE_TRACE_PARAMETERS_V1";
+    size(&mut out, name, size_of::<EnableTraceParametersV1>(), align_of::<EnableTraceParametersV1>());
+    first(&mut out, name);
+    let name = "ENABLE_TRACE_PARAMETERS";
+    size(&mut out, name, size_of::<EnableTraceParameters>(), align_of::<EnableTraceParameters>());
+    first(&mut out, name);
+    offset(&mut out, name, "FilterDescCount", offset_of!(EnableTraceParameters, filter_desc_count));
+    let name = "TRACE_GUID_PROPERTIES";
+    size(&mut out, name, size_of::<TraceGuidProperties>(), align_of::<TraceGuidProperties>());
+    for (member, at) in [
+        ("Guid", offset_of!(TraceGuidProperties, guid)),
+        ("GuidType", offset_of!(TraceGuidProperties, guid_type)),
+        ("LoggerId", offset_of!(TraceGuidProperties, logger_id)),
+        ("EnableLevel", offset_of!(TraceGuidProperties, enable_level)),
+        ("EnableFlags", offset_of!(TraceGuidProperties, enable_flags)),
+        ("IsEnable", offset_of!(TraceGuidProperties, is_enable)),
+    ] {
+        offset(&mut out, name, member, at);
+    }
+    out
+}
+
+/// Name, size, alignment, members with their offsets.
+type Structure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
+
+/// Structures of information classes: as published.
+#[rustfmt::skip]
+const PUBLISHED: &[Structure] = &[
+    ("CLASSIC_EVENT_ID", 24, 4, &[("EventGuid", 0), ("Type", 16), ("Reserved", 17)]),
+    ("TRACE_GUID_INFO", 8, 4, &[("InstanceCount", 0), ("Reserved", 4)]),
+    ("TRACE_PROVIDER_INSTANCE_INFO", 16, 4, &[("NextOffset", 0), ("EnableCount", 4), ("Pid", 8), ("Flags", 12)]),
+    ("TRACE_ENABLE_INFO", 32, 8, &[
+        ("IsEnabled", 0), ("Level", 4), ("Reserved1", 5), ("LoggerId", 6), ("EnableProperty", 8), ("Reserved2", 12), ("MatchAnyKeyword", 16),
+        ("MatchAllKeyword", 24),
+    ]),
+    ("TRACE_PROFILE_INTERVAL", 8, 4, &[("Source", 0), ("Interval", 4)]),
+    ("PROFILE_SOURCE_INFO", 32, 8, &[
+        ("NextEntryOffset", 0), ("Source", 4), ("MinInterval", 8), ("MaxInterval", 12), ("Reserved", 16), ("Description", 24),
+    ]),
+    ("TRACE_VERSION_INFO", 8, 4, &[("EtwTraceProcessingVersion", 0), ("Reserved", 4)]),
+    ("TRACE_PERIODIC_CAPTURE_STATE_INFO", 8, 4, &[("CaptureStateFrequencyInSeconds", 0), ("ProviderCount", 4), ("Reserved", 6)]),
+    ("TRACE_STACK_CACHING_INFO", 12, 4, &[("Enabled", 0), ("CacheSize", 4), ("BucketCount", 8)]),
+    ("ETW_PMC_COUNTER_OWNER", 12, 4, &[("OwnerType", 0), ("ProfileSource", 4), ("OwnerTag", 8)]),
+    ("ETW_PMC_COUNTER_OWNERSHIP_STATUS", 20, 4, &[("ProcessorNumber", 0), ("NumberOfCounters", 4), ("CounterOwners", 8)]),
+    ("ETW_PMC_SESSION_INFO", 16, 4, &[
+        ("NextEntryOffset", 0), ("LoggerId", 4), ("Reserved", 6), ("ProfileSourceCount", 8), ("HookIdCount", 12),
+    ]),
+    ("TRACE_CONTEXT_REGISTER_INFO", 8, 4, &[("RegisterTypes", 0), ("Reserved", 4)]),
+    ("TRACE_QUERY_INFO_CLASS", 4, 4, &[]),
+    ("TRACE_INFO_CLASS", 4, 4, &[]),
+    ("EVENTSECURITYOPERATION", 4, 4, &[]),
+    ("CONTROLTRACE_ID", 8, 8, &[]),
+];
+
+/// Those that only C has.
+fn published(mut out: String) -> String {
+    for (name, bytes, align, members) in PUBLISHED {
+        size(&mut out, name, *bytes, *align);
+        for (member, at) in *members {
+            offset(&mut out, name, member, *at);
+        }
+    }
+    out
+}
+
+/// Constants that Rust has under the same name.
+fn constants(mut out: String) -> String {
+    let mut check = |name: &str, value: u32| writeln!(out, "CHECK({name} == {value}u);").unwrap();
+    macro_rules! same {
+        ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {$($(check(stringify!($name), $module::$name);)*)*};
+    }
+    same!(enable::{
+        EVENT_ENABLE_PROPERTY_SID, EVENT_ENABLE_PROPERTY_TS_ID, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_PSM_KEY,
+        EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
+        EVENT_ENABLE_PROPERTY_PROCESS_START_KEY, EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
+        EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING,
+    }, session::{
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_NEWFILE,
+        EVENT_TRACE_FILE_MODE_PREALLOCATE, EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_SECURE_MODE, EVENT_TRACE_REAL_TIME_MODE,
+        EVENT_TRACE_DELAY_OPEN_FILE_MODE, EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_ADD_HEADER_MODE,
+        EVENT_TRACE_USE_KBYTES_FOR_SIZE, EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE, EVENT_TRACE_RELOG_MODE,
+        EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_MODE_RESERVED, EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN,
+        EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN, EVENT_TRACE_USE_PAGED_MEMORY, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+        EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+        EVENT_TRACE_ADDTO_TRIAGE_DUMP,
+    });
+    for (rights, name, _) in Rights::NAMED {
+        check(name, rights.0);
+    }
+    check("WMIGUID_ALL_ACCESS", Rights::WMIGUID_ALL_ACCESS.0);
+    for (name, operation) in [
+        ("(ULONG)EventSecuritySetDACL", access::SecurityOperation::SET_DACL),
+        ("(ULONG)EventSecuritySetSACL", access::SecurityOperation::SET_SACL),
+        ("(ULONG)EventSecurityAddDACL", access::SecurityOperation::ADD_DACL),
+        ("(ULONG)EventSecurityAddSACL", access::SecurityOperation::ADD_SACL),
+    ] {
+        check(name, operation.0);
+    }
+    check("(ULONG)TraceContextRegisterInfo", 28);
+    check("(ULONG)MaxTraceSetInfoClass", 29);
+    out
+}
