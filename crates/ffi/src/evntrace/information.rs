@@ -9,11 +9,12 @@
 use std::ffi::c_void;
 
 use traceweir::Status;
+use traceweir::controller::{Controller, info};
 
+use super::sessions;
 use crate::{boundary, ptr};
 
 /// What is asked. Buffers are `None` where they are NULL, whatever their length.
-#[allow(dead_code)] // Read by who answers.
 enum Question<'a> {
     Set {
         session: u64,
@@ -43,9 +44,30 @@ struct Answer {
     return_length: Option<u32>,
 }
 
-/// Has a question answered.
-fn ask(_question: Question<'_>) -> Answer {
-    Answer { status: Status::ERROR_CALL_NOT_IMPLEMENTED, return_length: None }
+/// Has a question answered, by the daemon that is there: [`info::set_bytes`], [`info::query_bytes`], [`info::enumerate_bytes`].
+fn ask(question: Question<'_>) -> Answer {
+    let mut daemon = match Controller::find(None) {
+        Ok(daemon) => daemon,
+        Err(error) => return Answer { status: error.status(), return_length: None },
+    };
+    let daemon = daemon.as_mut();
+    let (session, outcome) = match question {
+        Question::Set { session, class, info, length } => {
+            let result = info::set_bytes(daemon, session, class, info, length);
+            (session, info::Outcome { result, return_length: None })
+        }
+        Question::Query { session, class, info, length } => {
+            (session, info::query_bytes(daemon, session, class, info, length))
+        }
+        Question::Enumerate { class, input, output, output_length } => {
+            (0, info::enumerate_bytes(daemon, class, input, output, output_length))
+        }
+    };
+    let status = outcome.result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS);
+    // The daemon knows nothing of a session in this process, which has no information to set or to tell.
+    let is_own = status == Status::ERROR_WMI_INSTANCE_NOT_FOUND && sessions::is_own(session);
+    let status = if is_own { Status::ERROR_NOT_SUPPORTED } else { status };
+    Answer { status, return_length: outcome.return_length }
 }
 
 /// Sets what a class is about.

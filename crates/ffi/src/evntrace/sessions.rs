@@ -139,6 +139,11 @@ pub(super) fn find(meant: Meant) -> Result<Target> {
     }))
 }
 
+/// Whether this process runs the session of an id.
+pub(super) fn is_own(id: u64) -> bool {
+    matches!(find(Meant { id, name: None, mode: 0 }), Ok(Target::Own(_)))
+}
+
 fn not_running() -> Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is not running")
 }
