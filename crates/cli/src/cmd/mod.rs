@@ -9,12 +9,14 @@ mod daemon;
 mod demo;
 mod dump;
 mod enable;
+mod error;
 mod info;
 mod list;
 mod mc;
 mod providers;
 mod record;
 mod repair;
+mod shims;
 mod start;
 mod stats;
 mod watch;
@@ -52,6 +54,8 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Mc(options) => mc::run(&options),
+        Command::Error(options) => error::run(&options),
+        Command::Shims(options) => shims::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoShop(options) => demo::serve(&options),
         Command::Autologger(options) => autologger::run(&options.verb),

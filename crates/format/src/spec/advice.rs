@@ -114,6 +114,7 @@ impl Status {
             Self::ERROR_INVALID_USER_BUFFER => {
                 "The buffer cannot be read or written as a whole: look at its address and length."
             }
+            Self::ERROR_RESOURCE_LANG_NOT_FOUND => "Texts are in English: ask for language 0.",
             Self::ERROR_INVALID_TIME => "The end of the range lies before its beginning, or a time is none.",
             Self::ERROR_ACTIVE_CONNECTIONS => "The session is being stopped already: wait for it.",
             Self::ERROR_WMI_GUID_NOT_FOUND => {

@@ -74,6 +74,7 @@ statuses! {
     1465 ERROR_XML_PARSE_ERROR "manifest is not valid",
     1502 ERROR_LOG_FILE_FULL "log file is full",
     1784 ERROR_INVALID_USER_BUFFER "caller buffer not usable",
+    1815 ERROR_RESOURCE_LANG_NOT_FOUND "no texts in that language",
     1901 ERROR_INVALID_TIME "time range is wrong",
     2402 ERROR_ACTIVE_CONNECTIONS "session is already stopping",
     4200 ERROR_WMI_GUID_NOT_FOUND "GUID is not known",
