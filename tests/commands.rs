@@ -1,11 +1,13 @@
 //! What each command promises, one behaviour a test.
 
+mod error;
 mod filters;
 mod help;
 mod inputs;
 mod outputs;
 mod repair;
 mod reports;
+mod shims;
 
 use std::path::{Path, PathBuf};
 

@@ -61,7 +61,7 @@ fn a_typo_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn the_help_of_each_verb_about_sessions_reads_as_agreed() {
+fn the_help_of_verbs_reads_as_agreed() {
     let mut wrong = 0;
     for verb in [
         "record",
@@ -80,6 +80,8 @@ fn the_help_of_each_verb_about_sessions_reads_as_agreed() {
         "convert-to-realtime",
         "demo",
         "daemon",
+        "error",
+        "shims",
     ] {
         let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
         wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));

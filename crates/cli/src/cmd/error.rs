@@ -52,5 +52,9 @@ fn page(Given { typed, status }: &Given, json: bool) -> Option<String> {
 
 /// A Win32 code in both of its spellings; values of other kinds are hexadecimal everywhere.
 fn code(status: Status) -> String {
-    if status.0 < 0x1_0000 { format!("{} (0x{:X})", status.0, status.0) } else { format!("0x{:08X}", status.0) }
+    if status.0 < 0x1_0000 {
+        format!("{} (0x{:X})", status.0, status.0)
+    } else {
+        format!("0x{:08X}", status.0)
+    }
 }

@@ -29,17 +29,15 @@ const NAMES: [&str; 2] = ["libtraceweir.so.0", "libtraceweir.so"];
 /// What the names of files begin with that links of ours lead to.
 const STEM: &str = "libtraceweir";
 
+/// What stands around the name of a library in names of files.
+const SPELLINGS: [(&str, &str); 6] =
+    [("lib", ".so"), ("", ".so"), ("", ".dll"), ("lib", ".dll"), ("", ".dll.so"), ("lib", ".dll.so")];
+
 /// Every name under which a program may look for a library.
 fn spellings() -> impl Iterator<Item = String> {
-    let patterns = |library: &str| {
-        ["", "lib"].into_iter().flat_map(move |prefix| {
-            [".so", ".dll", ".dll.so"].map(move |suffix| (prefix.to_owned(), suffix))
-        }).map({
-            let library = library.to_owned();
-            move |(prefix, suffix)| format!("{prefix}{library}{suffix}")
-        })
-    };
-    LIBRARIES.into_iter().flat_map(patterns)
+    LIBRARIES
+        .into_iter()
+        .flat_map(|library| SPELLINGS.map(|(before, after)| format!("{before}{library}{after}")))
 }
 
 /// Runs the command.
@@ -85,7 +83,10 @@ fn lay(options: &Shims) -> Result<Outcome> {
         match found {
             Found::Folder => bail!("{} is a folder; nothing was changed", path.display()),
             Found::Foreign if !options.force => {
-                bail!("{} is there and no link to the library; nothing was changed (--force replaces it)", path.display())
+                bail!(
+                    "{} is there and no link to the library; nothing was changed (--force replaces it)",
+                    path.display()
+                )
             }
             _ => wanted.push((path, found)),
         }
@@ -107,7 +108,8 @@ fn lay(options: &Shims) -> Result<Outcome> {
 
 /// Makes a link, or puts it in the place of what is there.
 fn place(library: &Path, path: &Path) -> std::io::Result<()> {
-    let aside = path.with_added_extension(format!("{}.new", std::process::id()));
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}.new", std::process::id()));
     symlink(library, &aside)?;
     fs::rename(&aside, path).inspect_err(|_| {
         let _ = fs::remove_file(&aside);
@@ -125,7 +127,9 @@ fn remove(folder: &Path) -> Result<Outcome> {
                 fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
                 println!("removed {}", path.display());
             }
-            Found::Foreign | Found::Folder => eprintln!("{} stays: it is no link to the library", path.display()),
+            Found::Foreign | Found::Folder => {
+                eprintln!("{} stays: it is no link to the library", path.display())
+            }
         }
     }
     Ok(Outcome::Fine)
@@ -143,15 +147,21 @@ fn find(given: Option<&Path>) -> Result<PathBuf> {
         )?,
     };
     let library = std::path::absolute(&found)?;
-    let is_ours = library.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()));
+    let is_ours =
+        library.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()));
     if !is_ours {
-        bail!("{} is not called {STEM}…: links to it could not be told from those of others", found.display());
+        bail!(
+            "{} is not called {STEM}…: links to it could not be told from those of others",
+            found.display()
+        );
     }
     let mut magic = [0; 4];
     let read = fs::File::open(&library).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
     match read {
         Ok(()) if magic == *b"\x7FELF" => Ok(library),
-        Err(why) if why.kind() != ErrorKind::UnexpectedEof => Err(why).with_context(|| format!("cannot read {}", found.display())),
+        Err(why) if why.kind() != ErrorKind::UnexpectedEof => {
+            Err(why).with_context(|| format!("cannot read {}", found.display()))
+        }
         _ => bail!("{} is no shared library", found.display()),
     }
 }
@@ -166,7 +176,8 @@ fn places() -> Vec<PathBuf> {
     let beside = program.as_deref().and_then(Path::parent);
     let own = beside.into_iter().flat_map(|folder| ["", "../lib", "../lib64"].map(|way| folder.join(way)));
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    let system = ["/usr/local/lib", "/usr/local/lib64", &multiarch, "/usr/lib64", "/usr/lib"].map(PathBuf::from);
+    let system =
+        ["/usr/local/lib", "/usr/local/lib64", &multiarch, "/usr/lib64", "/usr/lib"].map(PathBuf::from);
     own.chain(system).collect()
 }
 
@@ -177,7 +188,15 @@ mod tests {
     #[test]
     fn every_library_has_the_spellings_that_loaders_try() {
         let all: Vec<String> = spellings().collect();
-        for name in ["libadvapi32.so", "advapi32.dll", "libadvapi32.dll.so", "sechost.dll", "libsechost.so", "libtdh.so", "tdh.dll.so"] {
+        for name in [
+            "libadvapi32.so",
+            "advapi32.dll",
+            "libadvapi32.dll.so",
+            "sechost.dll",
+            "libsechost.so",
+            "libtdh.so",
+            "tdh.dll.so",
+        ] {
             assert!(all.iter().any(|known| known == name), "{name} in {all:?}");
         }
         assert_eq!(all.len(), 18);
