@@ -1,0 +1,158 @@
+//! The examples in C: as sources for Windows, by the headers of mingw-w64, and as programs here.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use traceweir::controller::EnableParams;
+
+use crate::headers;
+use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here};
+
+/// Programs that need functions which the library does not have yet. It has to become empty.
+const NOT_LINKABLE_YET: &[&str] = &["session.c", "consumer.c", "list.c", "printer.c"];
+
+/// Examples that mingw-w64 cannot know: it has no such header.
+const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
+
+const MINGW: &str = "x86_64-w64-mingw32-gcc";
+
+fn sources() -> Vec<PathBuf> {
+    let all = headers::entries(&here("../../examples/c"));
+    all.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect()
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn examples_are_sources_for_windows_too() {
+    if !has(MINGW) {
+        return;
+    }
+    let mut checked = 0;
+    for source in sources() {
+        if let Some((_, header)) = NOT_FOR_MINGW.iter().find(|(known, _)| *known == name(&source)) {
+            assert!(std::fs::read_to_string(&source).unwrap().contains(header));
+            continue;
+        }
+        let mut command = Command::new(MINGW);
+        command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-include"]);
+        expect_success(command.arg(here("tests/published/mingw_lacks.h")).arg(&source));
+        checked += 1;
+    }
+    assert!(checked >= 5, "{checked} examples");
+}
+
+/// An example as a program, where it can be one.
+fn program(workshop: &Workshop, file: &str) -> Option<PathBuf> {
+    let source = here("../../examples/c").join(file);
+    assert!(source.is_file(), "{}", source.display());
+    (!NOT_LINKABLE_YET.contains(&file)).then(|| workshop.build("gcc", &source, &["-std=c11"], Link::Shared))
+}
+
+#[test]
+fn examples_compile_with_every_compiler_and_standard() {
+    let workshop = Workshop::new();
+    for source in sources().iter().filter(|source| !NOT_LINKABLE_YET.contains(&name(source))) {
+        for compiler in C.compilers() {
+            for standard in C.standards {
+                workshop.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
+            }
+        }
+    }
+}
+
+/// A program that was started, after it has said that it is ready.
+struct Ready {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+fn start(command: &mut Command, word: &str) -> Ready {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line.trim_end(), word);
+    Ready { child, output }
+}
+
+impl Ready {
+    /// Ends its input, waits for its end, and gives what it said.
+    fn finish(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut said = String::new();
+        self.output.read_to_string(&mut said).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {said}");
+        said
+    }
+}
+
+const HELLO: &str = "{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}";
+const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
+
+#[test]
+fn a_session_in_c_records_what_a_consumer_in_c_reads() {
+    let workshop = Workshop::new();
+    let hello = program(&workshop, "hello.c").unwrap();
+    let (Some(session), Some(consumer)) = (program(&workshop, "session.c"), program(&workshop, "consumer.c"))
+    else {
+        return;
+    };
+    let daemon = Daemon::new();
+    let file = daemon.folder.path().join("grüße.etl");
+    let recording = start(daemon.command(&session).arg("Hellö").arg(&file).arg(HELLO), "recording");
+    expect_success(&mut daemon.command(&hello));
+    let said = recording.finish();
+    assert!(said.contains("grüße.etl, 0 events lost"), "{said}");
+    let read = expect_success(Command::new(&consumer).arg(&file));
+    let ours: Vec<&str> = read.lines().filter(|line| line.contains(HELLO)).collect();
+    assert_eq!(ours.len(), 4, "{read}");
+    for (line, end) in ours.iter().zip([": 10 bytes", ": 10 bytes", ": 12 bytes", ": 26 bytes"]) {
+        assert!(line.ends_with(end) && line.contains(" level 4 "), "{line}");
+    }
+    // Read twice, the traces are merged.
+    let twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
+    assert_eq!(twice.lines().filter(|line| line.contains(HELLO)).count(), 8, "{twice}");
+    let missing = Command::new(&consumer).arg(daemon.folder.path().join("none.etl")).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("(2)"), "{missing:?}");
+}
+
+#[test]
+fn a_printer_in_c_shows_live_events_with_their_fields() {
+    let workshop = Workshop::new();
+    let writer = program(&workshop, "tracelogging.c").unwrap();
+    let Some(printer) = program(&workshop, "printer.c") else { return };
+    let daemon = Daemon::new();
+    let live = start(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
+    expect_success(&mut daemon.command(&writer));
+    let said = live.finish();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{said}");
+    assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{said}");
+    assert!(lines[2].contains("total={ files=2 sizes=[42, 0] }"), "{said}");
+    let sessions = daemon.controller().query_all().unwrap();
+    assert!(sessions.is_empty(), "it has stopped its session");
+}
+
+#[test]
+fn a_list_in_c_shows_sessions_and_providers() {
+    let workshop = Workshop::new();
+    let Some(list) = program(&workshop, "list.c") else { return };
+    let daemon = Daemon::new();
+    let recording = daemon.record("listed", &[], &EnableParams::default());
+    let all = expect_success(&mut daemon.command(&list));
+    assert!(all.lines().any(|line| line.ends_with(" listed")), "{all}");
+    let one = expect_success(daemon.command(&list).arg("listed"));
+    assert!(one.contains("Name:             listed\n") && one.contains("listed.etl"), "{one}");
+    let none = daemon.command(&list).arg("nobody").output().unwrap();
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("session is not running (4201)"), "{none:?}");
+    expect_success(daemon.command(&list).arg("-providers"));
+    recording.stop(0, |_| ());
+}
