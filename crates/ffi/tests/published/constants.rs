@@ -2,6 +2,8 @@
 //!
 //! Source: the windows-sys crate, which is made of the metadata of Windows; names only.
 
+use std::ffi::CStr;
+
 use windows_sys::Win32::System::Diagnostics::Etw;
 use windows_sys::core::GUID;
 
@@ -229,6 +231,16 @@ pub(crate) fn numbers() -> Vec<(&'static str, Number)> {
         WNODE_FLAG_TRACED_GUID, WNODE_FLAG_USE_GUID_PTR, WNODE_FLAG_USE_MOF_PTR, WNODE_FLAG_USE_TIMESTAMP,
         WNODE_FLAG_VERSIONED_PROPERTIES,
     ]
+}
+
+/// Names of sessions: those of the narrow constants, whose wide ones are called `…W` instead of `…A`.
+pub(crate) fn texts() -> Vec<(&'static str, &'static str)> {
+    table![text; DIAG_LOGGER_NAMEA, EVENT_LOGGER_NAMEA, GLOBAL_LOGGER_NAMEA, KERNEL_LOGGER_NAMEA]
+}
+
+fn text(at: windows_sys::core::PCSTR) -> &'static str {
+    // SAFETY: constants of windows-sys are literals with a terminator.
+    unsafe { CStr::from_ptr(at.cast()) }.to_str().unwrap()
 }
 
 #[rustfmt::skip]

@@ -15,6 +15,33 @@ const PENDING: &[&str] = &["evntrace.h", "evntcons.h", "tdh.h"];
 /// Names that will not come, and why.
 const NOT_HERE: &[(&str, &str)] = &[];
 
+/// Constants that are not in the headers, by what their names begin with, and why.
+const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
+    (
+        "of `wmistr.h`, about data blocks of WMI, which is not tracing",
+        &["WMIREG_", "WMI_GUIDTYPE_", "WNODE_FLAG_"],
+    ),
+    ("of `relogger.h`, which is COM", &["CLSID_TraceRelogger", "CTraceRelogger"]),
+    (
+        "classes of kernel events, which no header defines: programs do",
+        &[
+            "ALPCGuid",
+            "DiskIoGuid",
+            "FileIoGuid",
+            "ImageLoadGuid",
+            "PageFaultGuid",
+            "PerfInfoGuid",
+            "ProcessGuid",
+            "RegistryGuid",
+            "SplitIoGuid",
+            "TcpIpGuid",
+            "ThreadGuid",
+            "UdpIpGuid",
+        ],
+    ),
+    ("of the information class 15, which is reserved", &["EtwCompressionMode"]),
+];
+
 const HEAD: &str = "\
 # What is there of the published C headers
 
@@ -50,13 +77,21 @@ fn table(page: &mut String, title: &str, names: &[&str], header: &Header, known:
 /// A paragraph about what windows-sys has besides.
 fn rest(page: &mut String, what: &str, names: Vec<&str>, known: &BTreeSet<String>) {
     let all = names.len();
-    let missing: Vec<String> =
-        names.into_iter().filter(|name| !known.contains(*name)).map(|name| format!("`{name}`")).collect();
-    write!(page, "\n{what}: {} of {all}.", all - missing.len()).unwrap();
-    if !missing.is_empty() {
-        write!(page, " Not there: {}.", missing.join(", ")).unwrap();
+    let mut missing: Vec<&str> = names.into_iter().filter(|name| !known.contains(*name)).collect();
+    writeln!(page, "\n{what}: {} of {all}.", all - missing.len()).unwrap();
+    for (why, beginnings) in NOT_IN_HEADERS {
+        let of_these =
+            missing.extract_if(.., |name| beginnings.iter().any(|begins| name.starts_with(begins)));
+        list(page, why, &of_these.collect::<Vec<_>>());
     }
-    page.push('\n');
+    list(page, "not yet", &missing);
+}
+
+fn list(page: &mut String, why: &str, names: &[&str]) {
+    if !names.is_empty() {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(page, "- {why}: {}", names.join(", ")).unwrap();
+    }
 }
 
 fn page() -> String {
@@ -67,7 +102,7 @@ fn page() -> String {
         table(&mut page, "Function", header.functions, header, &known);
         table(&mut page, "Macro or inline function", header.macros, header, &known);
     }
-    page.push_str("\n## Constants and structures\n\nOf those that the metadata of Windows lists for tracing, the headers have\n");
+    page.push_str("\n## Constants and structures\n\nOf those that the metadata of Windows lists for tracing, the headers have these many; those that are missing are listed with the reason.\n");
     rest(
         &mut page,
         "numeric constants",

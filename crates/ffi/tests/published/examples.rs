@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use traceweir::Guid;
 use traceweir::controller::EnableParams;
+use traceweir_format::etl;
 
 use crate::headers;
 use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here};
@@ -94,32 +96,83 @@ impl Ready {
 const HELLO: &str = "{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}";
 const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
 
+/// What the greetings of the one example come to: their payloads, in bytes.
+const GREETINGS: [u16; 4] = [10, 10, 12, 26];
+
 #[test]
-fn a_session_in_c_records_what_a_consumer_in_c_reads() {
+fn a_session_in_c_records_a_provider() {
     let workshop = Workshop::new();
     let hello = program(&workshop, "hello.c").unwrap();
-    let (Some(session), Some(consumer)) = (program(&workshop, "session.c"), program(&workshop, "consumer.c"))
-    else {
-        return;
-    };
+    let Some(session) = program(&workshop, "session.c") else { return };
     let daemon = Daemon::new();
     let file = daemon.folder.path().join("grüße.etl");
-    let recording = start(daemon.command(&session).arg("Hellö").arg(&file).arg(HELLO), "recording");
+    let mut command = daemon.command(&session);
+    let recording = start(command.arg("Hellö").arg(&file).arg(HELLO), "recording");
+    let names: Vec<String> =
+        daemon.controller().query_all().unwrap().into_iter().map(|running| running.config.name).collect();
+    assert_eq!(names, ["Hellö"]);
     expect_success(&mut daemon.command(&hello));
     let said = recording.finish();
-    assert!(said.contains("grüße.etl, 0 events lost"), "{said}");
+    assert!(said.starts_with("wrote ") && said.contains("grüße.etl, 0 events lost"), "{said}");
+    let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut events = trace.events();
+    let mut sizes = Vec::new();
+    while let Some(record) = events.next().unwrap() {
+        if record.provider() == HELLO.parse::<Guid>().unwrap() {
+            sizes.push(record.payload().len());
+        }
+    }
+    assert_eq!(sizes, GREETINGS.map(usize::from));
+}
+
+#[test]
+fn a_session_that_was_left_behind_is_replaced() {
+    let workshop = Workshop::new();
+    let Some(session) = program(&workshop, "session.c") else { return };
+    let daemon = Daemon::new();
+    let left = daemon.record("Left", &[], &EnableParams::default());
+    let file = daemon.folder.path().join("new.etl");
+    let mut command = daemon.command(&session);
+    start(command.arg("Left").arg(&file).arg(HELLO), "recording").finish();
+    assert!(file.is_file() && daemon.controller().query_all().unwrap().is_empty());
+    drop(left);
+    let mut command = daemon.command(&session);
+    let refused = command.arg("Left").arg("/nowhere/new.etl").arg(HELLO).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("the session cannot be started: "),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_consumer_in_c_reads_files_and_merges_them() {
+    let workshop = Workshop::new();
+    let hello = program(&workshop, "hello.c").unwrap();
+    let Some(consumer) = program(&workshop, "consumer.c") else { return };
+    let daemon = Daemon::new();
+    let recording = daemon.record(
+        "greetings",
+        &[HELLO.parse().unwrap()],
+        &EnableParams { level: 5, ..EnableParams::default() },
+    );
+    expect_success(&mut daemon.command(&hello));
+    assert_eq!(recording.stop(0, |_| ()).len(), 4);
+    let file = daemon.folder.path().join("greetings.etl");
     let read = expect_success(Command::new(&consumer).arg(&file));
     let ours: Vec<&str> = read.lines().filter(|line| line.contains(HELLO)).collect();
     assert_eq!(ours.len(), 4, "{read}");
-    for (line, end) in ours.iter().zip([": 10 bytes", ": 10 bytes", ": 12 bytes", ": 26 bytes"]) {
-        assert!(line.ends_with(end) && line.contains(" level 4 "), "{line}");
+    for (line, size) in ours.iter().zip(GREETINGS) {
+        assert!(line.ends_with(&format!(": {size} bytes")) && line.contains(" level 4 "), "{line}");
     }
     // Read twice, the traces are merged.
     let twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
-    assert_eq!(twice.lines().filter(|line| line.contains(HELLO)).count(), 8, "{twice}");
+    let stamps: Vec<&str> =
+        twice.lines().filter(|line| line.contains(HELLO)).filter_map(|line| line.split(' ').next()).collect();
+    assert!(stamps.len() == 8 && stamps.is_sorted(), "{twice}");
     let missing = Command::new(&consumer).arg(daemon.folder.path().join("none.etl")).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("(2)"), "{missing:?}");
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no such file (2)"), "{missing:?}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "ControlTrace", "DEFINE_TRACE_MOF_FIELD", "EVENT_LOGGER_NAME", "EVENT_TRACE_LOGFILE", "FlushTrace",
             "GLOBAL_LOGGER_NAME", "INVALID_PROCESSTRACE_HANDLE", "KERNEL_LOGGER_NAME", "OpenTrace",
             "PEVENT_TRACE_BUFFER_CALLBACK", "PEVENT_TRACE_LOGFILE", "QueryAllTraces", "QueryTrace",
-            "RegisterTraceGuids", "StartTrace", "StopTrace", "UpdateTrace", "WMIAPI",
+            "RegisterTraceGuids", "StartTrace", "StopTrace", "TRACE_MESSAGE_MAXIMUM_SIZE", "UpdateTrace", "WMIAPI",
         ],
     },
     Header {
