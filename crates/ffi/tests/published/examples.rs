@@ -194,7 +194,7 @@ fn a_printer_in_c_shows_live_events_with_their_fields() {
 }
 
 #[test]
-fn a_list_in_c_shows_sessions_and_providers() {
+fn a_list_in_c_shows_sessions() {
     let workshop = Workshop::new();
     let Some(list) = program(&workshop, "list.c") else { return };
     let daemon = Daemon::new();
@@ -206,6 +206,39 @@ fn a_list_in_c_shows_sessions_and_providers() {
     let none = daemon.command(&list).arg("nobody").output().unwrap();
     assert_eq!(none.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&none.stderr).contains("session is not running (4201)"), "{none:?}");
-    expect_success(daemon.command(&list).arg("-providers"));
+    recording.stop(0, |_| ());
+}
+
+/// A program that registers a provider and waits for the end of its input.
+const REGISTERED: &str = r#"
+#include <evntprov.h>
+#include <stdio.h>
+int main(void) {
+    static const GUID provider = {0x3d1c9f52, 0x6c1e, 0x4a3b, {0x9a, 0x52, 0x0a, 0x8f, 0x0b, 0x1d, 0x7c, 0x11}};
+    REGHANDLE handle = 0;
+    puts(EventRegister(&provider, NULL, NULL, &handle) == ERROR_SUCCESS ? "registered" : "refused");
+    fflush(stdout);
+    return getchar() != EOF || EventUnregister(handle) != ERROR_SUCCESS;
+}
+"#;
+
+#[test]
+fn a_list_in_c_shows_providers_with_their_processes_and_sessions() {
+    let workshop = Workshop::new();
+    let Some(list) = program(&workshop, "list.c") else { return };
+    let source = workshop.path("registered.c");
+    std::fs::write(&source, REGISTERED).unwrap();
+    let registered = workshop.build("gcc", &source, &[], Link::Shared);
+    let daemon = Daemon::new();
+    let params = EnableParams { level: 4, match_any: 0x30, ..EnableParams::default() };
+    let recording = daemon.record("enables", &[HELLO.parse().unwrap()], &params);
+    let provider = start(&mut daemon.command(&registered), "registered");
+    let process = format!("    process {}, session ", provider.child.id());
+    let all = expect_success(daemon.command(&list).arg("-providers"));
+    let mut lines = all.lines().skip_while(|line| *line != HELLO);
+    assert_eq!(lines.next(), Some(HELLO), "{all}");
+    let of_process = lines.take_while(|line| line.starts_with(' ')).find(|line| line.starts_with(&process));
+    assert!(of_process.is_some_and(|line| line.ends_with(": level 4 keywords 0x30")), "{all}");
+    provider.finish();
     recording.stop(0, |_| ());
 }
