@@ -188,7 +188,7 @@ fn a_printer_in_c_shows_live_events_with_their_fields() {
     assert_eq!(lines.len(), 3, "{said}");
     assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{said}");
     assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{said}");
-    assert!(lines[2].contains("total={ files=2 sizes=[42, 0] }"), "{said}");
+    assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{said}");
     let sessions = daemon.controller().query_all().unwrap();
     assert!(sessions.is_empty(), "it has stopped its session");
 }
