@@ -32,7 +32,8 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn links_are_laid_told_kept_and_removed() {
     let own = folder();
-    let (library, links) = (library(own.path()), own.path().join("new/shims"));
+    let real = own.path().canonicalize().unwrap();
+    let (library, links) = (library(&real), real.join("new/shims"));
     let run = shims(&links, &["--lib", text(&library)]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 18, "{}", run.text());
     assert!(run.stderr.contains("LD_LIBRARY_PATH="), "{}", run.stderr);
@@ -51,7 +52,8 @@ fn links_are_laid_told_kept_and_removed() {
 #[test]
 fn what_belongs_to_others_is_spared_unless_forced() {
     let own = folder();
-    let (library, links) = (library(own.path()), own.path().join("shims"));
+    let real = own.path().canonicalize().unwrap();
+    let (library, links) = (library(&real), real.join("shims"));
     std::fs::create_dir(&links).unwrap();
     let precious = links.join("tdh.dll");
     std::fs::write(&precious, "precious").unwrap();
@@ -93,6 +95,26 @@ fn what_is_no_library_is_not_linked_to() {
     }
     assert!(!links.exists());
     weir(["shims", text(&own.path().join("none")), "--remove"]).expect(1);
+}
+
+#[test]
+fn the_library_is_found_where_an_installation_has_it() {
+    let own = folder();
+    let real = own.path().canonicalize().unwrap();
+    for part in ["bin", "lib"] {
+        std::fs::create_dir(real.join(part)).unwrap();
+    }
+    let (library, links, program) = (library(&real.join("lib")), real.join("shims"), real.join("bin/weir"));
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), library);
+    // One that lies beside the program goes before.
+    let beside = real.join("bin/libtraceweir.so");
+    std::fs::copy(&library, &beside).unwrap();
+    let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
+    assert!(String::from_utf8_lossy(&run.stdout).starts_with("replaced "), "{run:?}");
+    assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), beside);
 }
 
 const PROGRAM: &str = r#"

@@ -252,6 +252,14 @@ typedef struct _SID {
 #define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000
 #define FORMAT_MESSAGE_ARGUMENT_ARRAY 0x00002000
 
+/* In which language: texts here are in English, which is the default of everybody. */
+#define LANG_NEUTRAL 0x00
+#define LANG_ENGLISH 0x09
+#define SUBLANG_NEUTRAL 0x00
+#define SUBLANG_DEFAULT 0x01
+#define SUBLANG_SYS_DEFAULT 0x02
+#define MAKELANGID(primary, sub) ((WORD)((WORD)((sub) << 10) | (WORD)(primary)))
+
 #ifdef __cplusplus
 extern "C" {
 #endif

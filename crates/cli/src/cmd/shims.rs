@@ -146,7 +146,7 @@ fn find(given: Option<&Path>) -> Result<PathBuf> {
              (crates/ffi/install.sh)",
         )?,
     };
-    let library = std::path::absolute(&found)?;
+    let library = in_place(&found).with_context(|| format!("cannot find {}", found.display()))?;
     let is_ours =
         library.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()));
     if !is_ours {
@@ -163,6 +163,15 @@ fn find(given: Option<&Path>) -> Result<PathBuf> {
             Err(why).with_context(|| format!("cannot read {}", found.display()))
         }
         _ => bail!("{} is no shared library", found.display()),
+    }
+}
+
+/// The path of a file by way of its real folder, without dots and detours.
+fn in_place(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => Ok(folder.canonicalize()?.join(name)),
+        _ => Ok(path),
     }
 }
 
