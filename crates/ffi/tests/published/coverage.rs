@@ -13,7 +13,13 @@ use crate::{constants, functions, headers, structures};
 const PENDING: &[&str] = &["evntrace.h", "evntcons.h", "tdh.h"];
 
 /// Names that will not come, and why.
-const NOT_HERE: &[(&str, &str)] = &[];
+const NOT_HERE: &[(&str, &str)] = &[
+    ("TLG_METADATA_SEGMENT_BASE", SEGMENTS),
+    ("TLG_NONPAGED_SEGMENT", SEGMENTS),
+    ("TLG_PAGED_SEGMENT", SEGMENTS),
+];
+
+const SEGMENTS: &str = "no effect: it chooses segments of PE files; a source that sets it compiles";
 
 /// Constants that are not in the headers, by what their names begin with, and why.
 const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
