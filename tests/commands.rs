@@ -1,5 +1,6 @@
 //! What each command promises, one behaviour a test.
 
+mod error;
 mod filters;
 mod help;
 mod inputs;
@@ -7,6 +8,7 @@ mod outputs;
 mod relog;
 mod repair;
 mod reports;
+mod shims;
 
 use std::path::{Path, PathBuf};
 

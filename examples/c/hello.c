@@ -5,9 +5,17 @@
  *   weir record -p '{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}' -o hello.etl -- ./hello
  *   weir dump hello.etl
  */
+#include <windows.h>
 #include <evntprov.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Text in UTF-16: wchar_t has 16 bits on Windows only. */
+#ifdef _WIN32
+#define W(text) L##text
+#else
+#define W(text) u##text
+#endif
 
 static const GUID HelloProvider = {0x3d1c9f52, 0x6c1e, 0x4a3b, {0x9a, 0x52, 0x0a, 0x8f, 0x0b, 0x1d, 0x7c, 0x11}};
 
@@ -33,10 +41,10 @@ int main(void) {
         status = greet(reg, i, whom[i]);
     }
     if (status == ERROR_SUCCESS) {
-        status = EventWriteString(reg, 4, 0x1, u"that was all");
+        status = EventWriteString(reg, 4, 0x1, W("that was all"));
     }
     if (status != ERROR_SUCCESS) {
-        fprintf(stderr, "hello: status %u\n", status);
+        fprintf(stderr, "hello: status %u\n", (unsigned)status);
     }
     EventUnregister(reg);
     return status == ERROR_SUCCESS ? 0 : 1;

@@ -2,12 +2,14 @@
 
 mod access;
 mod autologger;
+mod error;
 mod mc;
 mod number;
 mod providers;
 mod relog;
 mod sessions;
 mod shape;
+mod shims;
 
 use std::path::PathBuf;
 
@@ -16,6 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
+pub(crate) use error::{ErrorText, Given};
 pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
@@ -25,6 +28,7 @@ pub(crate) use sessions::{
     Update, Watch, Whose,
 };
 pub(crate) use shape::{ClockName, Shape};
+pub(crate) use shims::Shims;
 
 use crate::filter::{Moment, parse_level, parse_mask, parse_moment};
 
@@ -128,6 +132,10 @@ pub(crate) enum Command {
     Relog(Box<Relog>),
     /// Compile an instrumentation manifest: a C header, a Rust module, and what makes its events readable
     Mc(Mc),
+    /// Say what status codes mean, and what to do about them
+    Error(ErrorText),
+    /// Let programs that load advapi32, sechost or tdh by name find this library: lay links for them
+    Shims(Shims),
     /// Record a sample program in other processes and show its events, live and from the file
     Demo(Demo),
     /// Sessions that run from the daemon's start on: add, remove, list, show

@@ -252,6 +252,14 @@ typedef struct _SID {
 #define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000
 #define FORMAT_MESSAGE_ARGUMENT_ARRAY 0x00002000
 
+/* In which language: texts here are in English, which is the default of everybody. */
+#define LANG_NEUTRAL 0x00
+#define LANG_ENGLISH 0x09
+#define SUBLANG_NEUTRAL 0x00
+#define SUBLANG_DEFAULT 0x01
+#define SUBLANG_SYS_DEFAULT 0x02
+#define MAKELANGID(primary, sub) ((WORD)((WORD)((sub) << 10) | (WORD)(primary)))
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -261,8 +269,8 @@ DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
 
 /* The text of a Win32 code, HRESULT or NTSTATUS (FORMAT_MESSAGE_FROM_SYSTEM; there are no other texts here): in a buffer of nSize characters, or with
- * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. How many characters, without the NUL; 0 and a last error
- * if it fails. */
+ * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. Texts are in English (dwLanguageId 0), one line; a width in
+ * the lowest byte of dwFlags breaks them between words. How many characters, without the NUL; 0 and a last error if it fails, and then nothing is allocated. */
 DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
                             DWORD nSize, _In_opt_ va_list *Arguments);
 DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,

@@ -1,6 +1,14 @@
 //! Status codes as text, as windows.h has it: FormatMessage for the codes that tracing functions return, and LocalFree.
 //!
-//! Texts are those of [`Status`]. There are no message tables of modules here and no inserts: whoever asks for such gets ERROR_NOT_SUPPORTED.
+//! | Asked for | Given |
+//! |---|---|
+//! | FORMAT_MESSAGE_FROM_SYSTEM | the text of [`Status`], also where a module's messages would be looked into first: there are none |
+//! | FROM_STRING or FROM_HMODULE alone | ERROR_NOT_SUPPORTED: there are no message tables of modules here, and no inserts to fill in |
+//! | FROM_STRING with another source, or no source | ERROR_INVALID_PARAMETER |
+//! | a language that is neither neutral, nor a default, nor English | ERROR_RESOURCE_LANG_NOT_FOUND |
+//! | a width of 1 to 254 | lines of at most so many characters, broken between words by CR LF |
+//!
+//! FORMAT_MESSAGE_IGNORE_INSERTS and ARGUMENT_ARRAY change nothing: no text has inserts. Texts have no line breaks of their own, at the end neither.
 
 use std::ffi::{c_char, c_void};
 
@@ -8,10 +16,16 @@ use traceweir::Status;
 
 use crate::{boundary, last_error, ptr};
 
+/// The lowest byte is a width.
+const FORMAT_MESSAGE_MAX_WIDTH_MASK: u32 = 0xFF;
 const FORMAT_MESSAGE_ALLOCATE_BUFFER: u32 = 0x0100;
+const FORMAT_MESSAGE_FROM_STRING: u32 = 0x0400;
+const FORMAT_MESSAGE_FROM_HMODULE: u32 = 0x0800;
 const FORMAT_MESSAGE_FROM_SYSTEM: u32 = 0x1000;
 /// Characters of a buffer that is allocated, at most: what the published function allows.
 const MAX_CHARACTERS: u32 = 64 << 10;
+/// The language that texts are in: the lower ten bits of a language identifier.
+const LANG_ENGLISH: u32 = 9;
 
 /// The text of a code in UTF-16.
 ///
@@ -23,13 +37,16 @@ pub unsafe extern "C" fn FormatMessageW(
     flags: u32,
     _source: *const c_void,
     code: u32,
-    _language: u32,
+    language: u32,
     buffer: *mut u16,
     size: u32,
     _arguments: *mut c_void,
 ) -> u32 {
     // SAFETY: by the contract.
-    tell(|| unsafe { put(flags, &text_of(code).encode_utf16().collect::<Vec<_>>(), buffer, size) })
+    tell(|| unsafe {
+        let text: Vec<u16> = text_of(flags, code, language)?.encode_utf16().collect();
+        put(flags, &text, buffer, size)
+    })
 }
 
 /// The text of a code in UTF-8.
@@ -42,17 +59,54 @@ pub unsafe extern "C" fn FormatMessageA(
     flags: u32,
     _source: *const c_void,
     code: u32,
-    _language: u32,
+    language: u32,
     buffer: *mut c_char,
     size: u32,
     _arguments: *mut c_void,
 ) -> u32 {
     // SAFETY: by the contract.
-    tell(|| unsafe { put(flags, text_of(code).as_bytes(), buffer.cast(), size) })
+    tell(|| unsafe { put(flags, text_of(flags, code, language)?.as_bytes(), buffer.cast(), size) })
 }
 
-fn text_of(code: u32) -> String {
-    Status(code).win32().to_string()
+/// The text that is asked for, in lines of the width that is asked for.
+fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
+    let [string, module, system] =
+        [FORMAT_MESSAGE_FROM_STRING, FORMAT_MESSAGE_FROM_HMODULE, FORMAT_MESSAGE_FROM_SYSTEM]
+            .map(|flag| flags & flag != 0);
+    match (string, module, system) {
+        (true, false, false) | (false, true, false) => return Err(Status::ERROR_NOT_SUPPORTED),
+        (true, _, _) | (false, false, false) => return Err(Status::ERROR_INVALID_PARAMETER),
+        (false, _, true) => {}
+    }
+    // Neutral, and the defaults of user and system, are primary language 0.
+    if !matches!(language & 0x3FF, 0 | LANG_ENGLISH) {
+        return Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND);
+    }
+    let text = Status(code).win32().to_string();
+    Ok(match flags & FORMAT_MESSAGE_MAX_WIDTH_MASK {
+        0 | FORMAT_MESSAGE_MAX_WIDTH_MASK => text,
+        width => in_lines(&text, width as usize),
+    })
+}
+
+/// Breaks a text between words, so that lines have at most so many characters where words do not have more.
+fn in_lines(text: &str, width: usize) -> String {
+    let mut lines = String::with_capacity(text.len());
+    let mut used: usize = 0;
+    for word in text.split(' ') {
+        let needed = word.chars().count();
+        if used == 0 {
+            used = needed;
+        } else if used.saturating_add(1).saturating_add(needed) <= width {
+            lines.push(' ');
+            used = used.saturating_add(1).saturating_add(needed);
+        } else {
+            lines.push_str("\r\n");
+            used = needed;
+        }
+        lines.push_str(word);
+    }
+    lines
 }
 
 /// What a function that returns a length returns.
@@ -64,15 +118,12 @@ fn tell(body: impl FnOnce() -> Result<u32, Status>) -> u32 {
     })
 }
 
-/// Puts a text and its terminator where it is wanted.
+/// Puts a text and its terminator where it is wanted; nothing of it where there is not enough room.
 ///
 /// # Safety
 ///
 /// As [`FormatMessageW`].
 unsafe fn put<T: Copy + Default>(flags: u32, text: &[T], buffer: *mut T, size: u32) -> Result<u32, Status> {
-    if flags & FORMAT_MESSAGE_FROM_SYSTEM == 0 {
-        return Err(Status::ERROR_NOT_SUPPORTED);
-    }
     if buffer.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
@@ -110,4 +161,40 @@ pub unsafe extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
     // SAFETY: by the contract, it came from `calloc`.
     unsafe { libc::free(memory) };
     std::ptr::null_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_that_contradict_each_other_are_refused() {
+        let code = Status::ERROR_ACCESS_DENIED.0;
+        for (flags, language, want) in [
+            (0x1000, 0, Ok("permission refused")),
+            (0x1800, 0, Ok("permission refused")),
+            (0x3200, 0, Ok("permission refused")),
+            (0x10FF, 0, Ok("permission refused")),
+            (0x1000, 0x0400, Ok("permission refused")),
+            (0x1000, 0x0409, Ok("permission refused")),
+            (0x1000, 0x0407, Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND)),
+            (0, 0, Err(Status::ERROR_INVALID_PARAMETER)),
+            (0x0400, 0, Err(Status::ERROR_NOT_SUPPORTED)),
+            (0x0800, 0, Err(Status::ERROR_NOT_SUPPORTED)),
+            (0x1400, 0, Err(Status::ERROR_INVALID_PARAMETER)),
+            (0x0C00, 0, Err(Status::ERROR_INVALID_PARAMETER)),
+        ] {
+            assert_eq!(text_of(flags, code, language), want.map(str::to_owned), "{flags:#x} {language:#x}");
+        }
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(
+            in_lines("out of memory or of trace buffers", 13),
+            "out of memory\r\nor of trace\r\nbuffers"
+        );
+        assert_eq!(in_lines("permission refused", 1), "permission\r\nrefused", "words are whole");
+        assert_eq!(in_lines("permission refused", 18), "permission refused");
+    }
 }

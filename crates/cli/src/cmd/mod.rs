@@ -9,6 +9,7 @@ mod daemon;
 mod demo;
 mod dump;
 mod enable;
+mod error;
 mod info;
 mod list;
 mod mc;
@@ -16,6 +17,7 @@ mod providers;
 mod record;
 mod relog;
 mod repair;
+mod shims;
 mod start;
 mod stats;
 mod watch;
@@ -54,6 +56,8 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),
         Command::Mc(options) => mc::run(&options),
+        Command::Error(options) => error::run(&options),
+        Command::Shims(options) => shims::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoShop(options) => demo::serve(&options),
         Command::Autologger(options) => autologger::run(&options.verb),

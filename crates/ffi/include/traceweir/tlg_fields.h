@@ -332,6 +332,13 @@
 #define TraceLoggingIPv6Address(...) _TLG_F1(#__VA_ARGS__, TlgInBINARY, TlgOutIPV6, _tlgIPV6, 0, __VA_ARGS__)
 #define TraceLoggingSid(...) _TLG_F1(#__VA_ARGS__, TlgInSID, TlgOutNULL, _tlgSID, 0, __VA_ARGS__)
 
+/* Who has packed custom data: 0 to 4 are reserved. */
+#define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED0 0
+#define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED1 1
+#define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED2 2
+#define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED3 3
+#define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED4 4
+
 /* (pointer, bytes, protocol, (bytes of the schema), their number, …): data in an encoding of its own. */
 #define TraceLoggingCustom(pointer, ...) \
     _TLG_CAT(_TLG_CUSTOM_, _TLG_COUNT(__VA_ARGS__))(#pointer, pointer, __VA_ARGS__)
@@ -355,6 +362,8 @@
 #define TraceLoggingPackedStruct(n, ...) _TLG_M(_TlgInSTRUCT, (n), __VA_ARGS__)
 #define TraceLoggingPackedStructArray(n, ...) _TLG_M(_TlgInSTRUCT | TlgInVcount, (n), __VA_ARGS__)
 #define TraceLoggingPackedData(pointer, size) (_tlgDATA, _tlgRAW, pointer, size)
+/* The last one is the Type of the descriptor: EVENT_DATA_DESCRIPTOR_TYPE_…. */
+#define TraceLoggingPackedDataEx(pointer, size, type) (_tlgDATA, _tlgTYPED, pointer, size, type)
 
 /* The type of the field is that of the value. */
 #define TraceLoggingValue(...) _TLG_VALUE(#__VA_ARGS__, __VA_ARGS__)

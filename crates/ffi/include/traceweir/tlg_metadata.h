@@ -266,6 +266,7 @@ enum _tlgOut {
 #define _TLG_BLOCKS_tlgIPV6 2
 #define _TLG_BLOCKS_tlgSID 1
 #define _TLG_BLOCKS_tlgRAW 1
+#define _TLG_BLOCKS_tlgTYPED 1
 #define _TLG_BLOCKS_tlgVALUE 1
 
 /* The blocks: tlg_write_c.h and tlg_write_cpp.h have a macro for each way to take data. */

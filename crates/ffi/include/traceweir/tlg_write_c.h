@@ -69,6 +69,7 @@
     const void *const _Tlg_p##i = (pointer); \
     _Tlg_at = _Tlg_put(_Tlg_at, _Tlg_p##i, _Tlg_sid_size(_Tlg_p##i));
 #define _TLG_FILL_tlgRAW(i, pointer, size) _Tlg_at = _Tlg_put(_Tlg_at, (pointer), _Tlg_bytes((SIZE_T)(size), 1));
+#define _TLG_FILL_tlgTYPED(i, pointer, size, type) _TLG_FILL_tlgRAW(i, pointer, size) _Tlg_at[-1].Reserved = (UCHAR)(type);
 
 /* TraceLoggingValue is for C++; C11 can do it too. */
 #define _TLG_VALUE_IN(v)                                                                                           \

@@ -57,6 +57,18 @@ struct Counted {
     _TLG_CPP_INLINE Block *put(Block *at) const { return memory.put(_Tlg_put(at, &count, sizeof(count))); }
 };
 
+/* A block whose descriptor has a type. */
+struct Typed {
+    static constexpr unsigned blocks = 1;
+    Memory memory;
+    UCHAR type;
+    _TLG_CPP_INLINE Block *put(Block *at) const {
+        Block *const next = memory.put(at);
+        at->Reserved = type;
+        return next;
+    }
+};
+
 /* Metadata without data. */
 struct None {
     static constexpr unsigned blocks = 0;
@@ -301,6 +313,8 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 #define _TLG_FILL_tlgBUFFER(i, type, ...) , ::traceweir::tlg::buffer(_TLG_FIRST(__VA_ARGS__))
 #define _TLG_FILL_tlgSID(i, type, p) , ::traceweir::tlg::sid(p)
 #define _TLG_FILL_tlgRAW(i, p, n) , ::traceweir::tlg::raw(p, static_cast<SIZE_T>(n))
+#define _TLG_FILL_tlgTYPED(i, p, n, type) \
+    , ::traceweir::tlg::Typed { ::traceweir::tlg::raw(p, static_cast<SIZE_T>(n)), static_cast<UCHAR>(type) }
 #define _TLG_FILL_tlgVALUE(i, v) , ::traceweir::tlg::value<std::decay_t<decltype(v)>>(v)
 #define _TLG_VALUE_IN(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::in
 #define _TLG_VALUE_OUT(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::out

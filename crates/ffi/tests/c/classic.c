@@ -47,8 +47,7 @@ static void events(void) {
     e = event(WNODE_FLAG_TRACED_GUID | WNODE_FLAG_USE_GUID_PTR | WNODE_FLAG_USE_MOF_PTR, 2 * sizeof(MOF_FIELD));
     memset(&e.Header.Guid, 0xFF, sizeof e.Header.Guid);
     e.Header.GuidPtr = (ULONG_PTR)&Class;
-    e.u.Field[0].DataPtr = (ULONG_PTR) "one";
-    e.u.Field[0].Length = 3;
+    DEFINE_TRACE_MOF_FIELD(&e.u.Field[0], "one", 3, 0);
     e.u.Field[1].DataPtr = (ULONG_PTR) "two!";
     e.u.Field[1].Length = 4;
     IS(ERROR_SUCCESS, TraceEvent(logger, &e.Header));

@@ -353,6 +353,22 @@ static void texts(void) {
     made_wide[98] = 1;
     IS(0, (ULONG_PTR)LocalFree(made_wide));
     IS(0, (ULONG_PTR)LocalFree(NULL));
+    IS(0, FormatMessageA(0, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    IS(ERROR_INVALID_PARAMETER, GetLastError());
+    IS(0, FormatMessageA(flags | FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
+    IS(ERROR_INVALID_PARAMETER, GetLastError());
+    IS(18, FormatMessageA(flags | FORMAT_MESSAGE_FROM_HMODULE, NULL, ERROR_ACCESS_DENIED, 0x0409, narrow, 64, NULL));
+    IS(18, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, MAKELANGID(LANG_NEUTRAL, SUBLANG_DEFAULT), narrow, 64, NULL));
+    IS(0x0409, MAKELANGID(LANG_ENGLISH, SUBLANG_DEFAULT));
+    made = narrow;
+    IS(0, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0x0407, (LPSTR)&made, 0, NULL));
+    IS(ERROR_RESOURCE_LANG_NOT_FOUND, GetLastError());
+    IS(1, made == narrow);
+    IS(18, FormatMessageA(flags | FORMAT_MESSAGE_MAX_WIDTH_MASK, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    IS(19, FormatMessageA(flags | 12, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    IS(0, strcmp(narrow, "permission\r\nrefused"));
+    SetLastError(4201);
+    IS(4201, GetLastError());
 }
 
 int main(void) {

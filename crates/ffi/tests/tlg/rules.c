@@ -215,6 +215,12 @@ static void packed_metadata_and_data_are_apart(void) {
                       TraceLoggingPackedFieldEx("more", 5, TlgInANSISTRING, TlgOutUTF8, "h"));
     CHECK(FIELDS("E", "a\0\x44" "b\0\x86\4c\0\x98\1d\0\x99\x80\1e\0\xd8\2f\0\3g\0\x09h\0\x82\x23"));
     CHECK(BYTES(payload, "datamore\0") && hook.blocks == 4);
+    int evaluated = 0;
+    TraceLoggingWrite(g_rules, "E", TraceLoggingPackedMetadata(TlgInUINT8, "a"), TraceLoggingPackedData("a", 1),
+                      TraceLoggingPackedDataEx("typed", 5, (evaluated++, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE)),
+                      TraceLoggingUInt8(1, "b"));
+    CHECK(evaluated == 1 && hook.blocks == 5 && FIELDS("E", "a\0\4b\0\4"));
+    CHECK(hook.types[2] == 0 && hook.types[3] == EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE && hook.types[4] == 0);
 }
 
 static void values_choose_their_type(void) {

@@ -1,6 +1,7 @@
 //! Documented constants under their published names, without logic.
 
 pub mod access;
+mod advice;
 pub mod enable;
 pub mod event;
 pub mod info;

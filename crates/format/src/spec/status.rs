@@ -1,6 +1,13 @@
-//! Win32 status codes that the published API returns, with one line of text each, and the one NTSTATUS that writers get as it is.
+//! Win32 status codes that the published API returns, with one line of text each; the HRESULTs and NTSTATUS values that it names besides.
 //!
-//! Source: Documented ("System Error Codes"); the texts are our own.
+//! ```text
+//!   0x80071069 ─┐
+//!   0xC0000296 ─┼─ win32() ─▶ 4201 ─▶ name()    ERROR_WMI_INSTANCE_NOT_FOUND
+//!         4201 ─┘                  ─▶ text()    what it means, one line: what FormatMessage gives
+//!                                  ─▶ advice()  what to do about it (`spec/advice`)
+//! ```
+//!
+//! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are our own. They end without a full stop and have no line breaks.
 
 use core::fmt;
 
@@ -13,6 +20,9 @@ macro_rules! statuses {
         #[allow(missing_docs)] // The text beside each code is its documentation.
         impl Status {
             $(#[doc = $text] pub const $name: Self = Self($code);)*
+
+            /// Every code that has a text.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
             /// The documented name, where this project knows the code.
             #[must_use]
@@ -64,6 +74,7 @@ statuses! {
     1465 ERROR_XML_PARSE_ERROR "manifest is not valid",
     1502 ERROR_LOG_FILE_FULL "log file is full",
     1784 ERROR_INVALID_USER_BUFFER "caller buffer not usable",
+    1815 ERROR_RESOURCE_LANG_NOT_FOUND "no texts in that language",
     1901 ERROR_INVALID_TIME "time range is wrong",
     2402 ERROR_ACTIVE_CONNECTIONS "session is already stopping",
     4200 ERROR_WMI_GUID_NOT_FOUND "GUID is not known",
@@ -75,8 +86,47 @@ statuses! {
     15003 ERROR_EVT_EVENT_TEMPLATE_NOT_FOUND "event has no template",
     15005 ERROR_EVT_INVALID_EVENT_DATA "payload does not fit the schema",
     15100 ERROR_MUI_FILE_NOT_FOUND "localized strings missing",
+    0x8000_4001 E_NOTIMPL "not implemented here",
+    0x8000_4003 E_POINTER "pointer is missing",
+    0x8000_4005 E_FAIL "failed for a reason without a code",
     0xC000_0188 STATUS_LOG_FILE_FULL "log file is full",
 }
+
+/// Values that stand for a Win32 code, by their published names.
+macro_rules! aliases {
+    ($($code:literal $name:ident $win32:ident,)*) => {
+        const fn stands_for(code: u32) -> Status {
+            match code { $($code => Status::$win32,)* _ => Status(code) }
+        }
+
+        /// Name and value of each.
+        const ALIASES: &[(&str, u32)] = &[$((stringify!($name), $code)),*];
+    };
+}
+
+aliases! {
+    0x8007_000E E_OUTOFMEMORY ERROR_OUTOFMEMORY,
+    0x8007_0057 E_INVALIDARG ERROR_INVALID_PARAMETER,
+    0xC000_0004 STATUS_INFO_LENGTH_MISMATCH ERROR_BAD_LENGTH,
+    0xC000_0008 STATUS_INVALID_HANDLE ERROR_INVALID_HANDLE,
+    0xC000_000D STATUS_INVALID_PARAMETER ERROR_INVALID_PARAMETER,
+    0xC000_0017 STATUS_NO_MEMORY ERROR_NOT_ENOUGH_MEMORY,
+    0xC000_0022 STATUS_ACCESS_DENIED ERROR_ACCESS_DENIED,
+    0xC000_0023 STATUS_BUFFER_TOO_SMALL ERROR_INSUFFICIENT_BUFFER,
+    0xC000_0035 STATUS_OBJECT_NAME_COLLISION ERROR_ALREADY_EXISTS,
+    0xC000_0061 STATUS_PRIVILEGE_NOT_HELD ERROR_PRIVILEGE_NOT_HELD,
+    0xC000_007F STATUS_DISK_FULL ERROR_DISK_FULL,
+    0xC000_0095 STATUS_INTEGER_OVERFLOW ERROR_ARITHMETIC_OVERFLOW,
+    0xC000_009A STATUS_INSUFFICIENT_RESOURCES ERROR_NO_SYSTEM_RESOURCES,
+    0xC000_00BB STATUS_NOT_SUPPORTED ERROR_NOT_SUPPORTED,
+    0xC000_0139 STATUS_ENTRYPOINT_NOT_FOUND ERROR_PROC_NOT_FOUND,
+    0xC000_0206 STATUS_INVALID_BUFFER_SIZE ERROR_INVALID_USER_BUFFER,
+    0xC000_0295 STATUS_WMI_GUID_NOT_FOUND ERROR_WMI_GUID_NOT_FOUND,
+    0xC000_0296 STATUS_WMI_INSTANCE_NOT_FOUND ERROR_WMI_INSTANCE_NOT_FOUND,
+}
+
+/// Further names of success.
+const SUCCESS: [&str; 3] = ["NO_ERROR", "S_OK", "STATUS_SUCCESS"];
 
 /// The codes behind HRESULTs that stand for Win32 codes.
 const FACILITY_WIN32: u32 = 0x8007_0000;
@@ -94,23 +144,38 @@ impl Status {
     pub const fn win32(self) -> Self {
         match self.0 {
             hresult if hresult & 0xFFFF_0000 == FACILITY_WIN32 => Self(hresult & 0xFFFF),
-            0xC000_0004 => Self::ERROR_BAD_LENGTH,
-            0xC000_0008 => Self::ERROR_INVALID_HANDLE,
-            0xC000_000D => Self::ERROR_INVALID_PARAMETER,
-            0xC000_0017 => Self::ERROR_NOT_ENOUGH_MEMORY,
-            0xC000_0022 => Self::ERROR_ACCESS_DENIED,
-            0xC000_0023 => Self::ERROR_INSUFFICIENT_BUFFER,
-            0xC000_0035 => Self::ERROR_ALREADY_EXISTS,
-            0xC000_0061 => Self::ERROR_PRIVILEGE_NOT_HELD,
-            0xC000_007F => Self::ERROR_DISK_FULL,
-            0xC000_0095 => Self::ERROR_ARITHMETIC_OVERFLOW,
-            0xC000_009A => Self::ERROR_NO_SYSTEM_RESOURCES,
-            0xC000_00BB => Self::ERROR_NOT_SUPPORTED,
-            0xC000_0206 => Self::ERROR_INVALID_USER_BUFFER,
-            0xC000_0295 => Self::ERROR_WMI_GUID_NOT_FOUND,
-            0xC000_0296 => Self::ERROR_WMI_INSTANCE_NOT_FOUND,
-            _ => self,
+            other => stands_for(other),
         }
+    }
+
+    /// The value of a published name, without regard to case.
+    ///
+    /// ```
+    /// # use traceweir_format::spec::status::Status;
+    /// assert_eq!(Status::from_name("error_disk_full"), Some(Status::ERROR_DISK_FULL));
+    /// assert_eq!(Status::from_name("STATUS_DISK_FULL").map(Status::win32), Some(Status::ERROR_DISK_FULL));
+    /// assert_eq!(Status::from_name("disk full"), None);
+    /// ```
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let is = |known: &str| known.eq_ignore_ascii_case(name);
+        if SUCCESS.into_iter().any(is) {
+            return Some(Self::ERROR_SUCCESS);
+        }
+        let alias = || ALIASES.iter().find(|(known, _)| is(known)).map(|(_, code)| Self(*code));
+        Self::ALL.iter().copied().find(|status| status.name().is_some_and(is)).or_else(alias)
+    }
+
+    /// The published name of the very value, where it is one that stands for a Win32 code.
+    ///
+    /// ```
+    /// # use traceweir_format::spec::status::Status;
+    /// assert_eq!(Status(0xC000_007F).alias(), Some("STATUS_DISK_FULL"));
+    /// assert_eq!(Status::ERROR_DISK_FULL.alias(), None);
+    /// ```
+    #[must_use]
+    pub fn alias(self) -> Option<&'static str> {
+        ALIASES.iter().find(|(_, code)| *code == self.0).map(|(name, _)| *name)
     }
 }
 
@@ -126,5 +191,30 @@ impl fmt::Display for Status {
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.0, self.name().unwrap_or("?"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_their_codes_and_back() {
+        for status in Status::ALL {
+            assert_eq!(status.name().and_then(Status::from_name), Some(*status), "{status:?}");
+        }
+        for (name, code) in ALIASES {
+            let status = Status::from_name(name).unwrap();
+            assert_eq!((status.0, status.alias()), (*code, Some(*name)));
+            assert!(status.win32() != status && status.win32().text().is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn texts_are_one_line_without_a_full_stop() {
+        for status in Status::ALL {
+            let text = status.text().unwrap();
+            assert!(!text.is_empty() && !text.ends_with('.') && !text.contains(['\r', '\n']), "{text}");
+        }
     }
 }

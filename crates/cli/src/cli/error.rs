@@ -1,0 +1,80 @@
+//! The flags of `weir error`.
+
+use clap::Args;
+use traceweir::Status;
+
+const AFTER_HELP: &str = "\
+Examples:
+  weir error 4201
+  weir error 0x80070005 0xC0000022 -2147024809
+  weir error ERROR_WMI_INSTANCE_NOT_FOUND --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ErrorText {
+    /// Codes: Win32 (4201, 0x1069), HRESULT (0x80071069, -2147020695) or NTSTATUS (0xC0000296), or a published name
+    #[arg(required = true, value_name = "CODE|NAME", allow_hyphen_values = true, value_parser = parse)]
+    pub(crate) codes: Vec<Given>,
+    /// One JSON object for each
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A code as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) typed: String,
+    pub(crate) status: Status,
+}
+
+/// Numbers as programs print them: decimal, also below zero as HRESULTs are; hexadecimal with 0x, or as eight digits without.
+fn number(text: &str) -> Option<u32> {
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    if let Some(digits) = hexadecimal.filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit())) {
+        return u32::from_str_radix(digits, 16).ok();
+    }
+    if text.len() == 8 && text.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return u32::from_str_radix(text, 16).ok();
+    }
+    text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned))
+}
+
+fn parse(text: &str) -> Result<Given, String> {
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let found = number(text).map(Status).or_else(|| Status::from_name(text));
+    match found {
+        Some(status) => Ok(Given { typed: text.to_owned(), status }),
+        None if is_number => Err("not a number of 32 bits, decimal or with 0x".to_owned()),
+        None => Err("not a number, and no name of a status that tracing functions return".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_understood_as_programs_print_them() {
+        for (text, want) in [
+            ("4201", Some(4201)),
+            ("0x1069", Some(4201)),
+            ("0X80071069", Some(0x8007_1069)),
+            ("-2147020695", Some(0x8007_1069)),
+            ("C0000296", Some(0xC000_0296)),
+            ("80071069", Some(0x8007_1069)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("-2147483649", None),
+            ("0x", None),
+            ("0x+5", None),
+            ("0x100000000", None),
+            ("", None),
+            ("error_disk_full", Some(112)),
+            ("E_INVALIDARG", Some(0x8007_0057)),
+            ("STATUS_SUCCESS", Some(0)),
+            ("ERROR_NONSENSE", None),
+        ] {
+            assert_eq!(parse(text).ok().map(|given| given.status.0), want, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `weir error`: what a status code means, and what to do about it.
+
+use anyhow::{Result, anyhow};
+use traceweir::Status;
+
+use crate::cli::{ErrorText, Given};
+use crate::exit::{Outcome, print};
+use crate::export::Object;
+use crate::output::Output;
+
+/// Runs the command. Codes that are not known are reported, and the others still told.
+pub(super) fn run(options: &ErrorText) -> Result<Outcome> {
+    let mut output = Output::open(None)?;
+    let mut unknown = Vec::new();
+    for given in &options.codes {
+        match page(given, options.json) {
+            Some(page) => output.buffer().extend_from_slice(page.as_bytes()),
+            None => unknown.push(unknown_code(given)),
+        }
+    }
+    output.flush()?;
+    let last = unknown.pop();
+    unknown.iter().for_each(print);
+    last.map_or(Ok(Outcome::Fine), Err)
+}
+
+fn unknown_code(Given { typed, status }: &Given) -> anyhow::Error {
+    anyhow!("{typed}: {status}: no tracing function returns this code, so nothing is known of it here")
+}
+
+/// What is told of one code, as lines; nothing of a code that has no text.
+fn page(Given { typed, status }: &Given, json: bool) -> Option<String> {
+    let win32 = status.win32();
+    let (name, text) = (win32.name()?, win32.text()?);
+    let advice = win32.advice();
+    if json {
+        let mut object = Object::new();
+        object.text("given", typed).number("code", status.0).text("hex", &format!("0x{:08X}", status.0));
+        object.optional("alias", status.alias()).number("status", win32.0);
+        object.text("status_name", name).text("text", text).optional("advice", advice);
+        return Some(object.finish() + "\n");
+    }
+    let head = format!("{} {name}: {text}\n", code(win32));
+    let advice = advice.map(|advice| format!("  {advice}\n")).unwrap_or_default();
+    Some(if win32 == *status {
+        head + &advice
+    } else {
+        let alias = status.alias().map(|name| format!(" {name}")).unwrap_or_default();
+        format!("{}{alias} is {head}{advice}", code(*status))
+    })
+}
+
+/// A Win32 code in both of its spellings; values of other kinds are hexadecimal everywhere.
+fn code(status: Status) -> String {
+    if status.0 < 0x1_0000 {
+        format!("{} (0x{:X})", status.0, status.0)
+    } else {
+        format!("0x{:08X}", status.0)
+    }
+}

@@ -1,0 +1,244 @@
+//! The examples in C: as sources for Windows, by the headers of mingw-w64, and as programs here.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use traceweir::Guid;
+use traceweir::controller::EnableParams;
+use traceweir_format::etl;
+
+use crate::headers;
+use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here};
+
+/// Programs that need functions which the library does not have yet. It has to become empty.
+const NOT_LINKABLE_YET: &[&str] = &["session.c", "consumer.c", "list.c", "printer.c"];
+
+/// Examples that mingw-w64 cannot know: it has no such header.
+const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
+
+const MINGW: &str = "x86_64-w64-mingw32-gcc";
+
+fn sources() -> Vec<PathBuf> {
+    let all = headers::entries(&here("../../examples/c"));
+    all.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect()
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn examples_are_sources_for_windows_too() {
+    if !has(MINGW) {
+        return;
+    }
+    let mut checked = 0;
+    for source in sources() {
+        if let Some((_, header)) = NOT_FOR_MINGW.iter().find(|(known, _)| *known == name(&source)) {
+            assert!(std::fs::read_to_string(&source).unwrap().contains(header));
+            continue;
+        }
+        let mut command = Command::new(MINGW);
+        command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-include"]);
+        expect_success(command.arg(here("tests/published/mingw_lacks.h")).arg(&source));
+        checked += 1;
+    }
+    assert!(checked >= 5, "{checked} examples");
+}
+
+/// An example as a program, where it can be one.
+fn program(workshop: &Workshop, file: &str) -> Option<PathBuf> {
+    let source = here("../../examples/c").join(file);
+    assert!(source.is_file(), "{}", source.display());
+    (!NOT_LINKABLE_YET.contains(&file)).then(|| workshop.build("gcc", &source, &["-std=c11"], Link::Shared))
+}
+
+#[test]
+fn examples_compile_with_every_compiler_and_standard() {
+    let workshop = Workshop::new();
+    for source in sources().iter().filter(|source| !NOT_LINKABLE_YET.contains(&name(source))) {
+        for compiler in C.compilers() {
+            for standard in C.standards {
+                workshop.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
+            }
+        }
+    }
+}
+
+/// A program that was started, after it has said that it is ready.
+struct Ready {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+fn start(command: &mut Command, word: &str) -> Ready {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line.trim_end(), word);
+    Ready { child, output }
+}
+
+impl Ready {
+    /// Ends its input, waits for its end, and gives what it said.
+    fn finish(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut said = String::new();
+        self.output.read_to_string(&mut said).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {said}");
+        said
+    }
+}
+
+const HELLO: &str = "{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}";
+const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
+
+/// What the greetings of the one example come to: their payloads, in bytes.
+const GREETINGS: [u16; 4] = [10, 10, 12, 26];
+
+#[test]
+fn a_session_in_c_records_a_provider() {
+    let workshop = Workshop::new();
+    let hello = program(&workshop, "hello.c").unwrap();
+    let Some(session) = program(&workshop, "session.c") else { return };
+    let daemon = Daemon::new();
+    let file = daemon.folder.path().join("grüße.etl");
+    let mut command = daemon.command(&session);
+    let recording = start(command.arg("Hellö").arg(&file).arg(HELLO), "recording");
+    let names: Vec<String> =
+        daemon.controller().query_all().unwrap().into_iter().map(|running| running.config.name).collect();
+    assert_eq!(names, ["Hellö"]);
+    expect_success(&mut daemon.command(&hello));
+    let said = recording.finish();
+    assert!(said.starts_with("wrote ") && said.contains("grüße.etl, 0 events lost"), "{said}");
+    let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut events = trace.events();
+    let mut sizes = Vec::new();
+    while let Some(record) = events.next().unwrap() {
+        if record.provider() == HELLO.parse::<Guid>().unwrap() {
+            sizes.push(record.payload().len());
+        }
+    }
+    assert_eq!(sizes, GREETINGS.map(usize::from));
+}
+
+#[test]
+fn a_session_that_was_left_behind_is_replaced() {
+    let workshop = Workshop::new();
+    let Some(session) = program(&workshop, "session.c") else { return };
+    let daemon = Daemon::new();
+    let left = daemon.record("Left", &[], &EnableParams::default());
+    let file = daemon.folder.path().join("new.etl");
+    let mut command = daemon.command(&session);
+    start(command.arg("Left").arg(&file).arg(HELLO), "recording").finish();
+    assert!(file.is_file() && daemon.controller().query_all().unwrap().is_empty());
+    drop(left);
+    let mut command = daemon.command(&session);
+    let refused = command.arg("Left").arg("/nowhere/new.etl").arg(HELLO).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("the session cannot be started: "),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_consumer_in_c_reads_files_and_merges_them() {
+    let workshop = Workshop::new();
+    let hello = program(&workshop, "hello.c").unwrap();
+    let Some(consumer) = program(&workshop, "consumer.c") else { return };
+    let daemon = Daemon::new();
+    let recording = daemon.record(
+        "greetings",
+        &[HELLO.parse().unwrap()],
+        &EnableParams { level: 5, ..EnableParams::default() },
+    );
+    expect_success(&mut daemon.command(&hello));
+    assert_eq!(recording.stop(0, |_| ()).len(), 4);
+    let file = daemon.folder.path().join("greetings.etl");
+    let read = expect_success(Command::new(&consumer).arg(&file));
+    let ours: Vec<&str> = read.lines().filter(|line| line.contains(HELLO)).collect();
+    assert_eq!(ours.len(), 4, "{read}");
+    for (line, size) in ours.iter().zip(GREETINGS) {
+        assert!(line.ends_with(&format!(": {size} bytes")) && line.contains(" level 4 "), "{line}");
+    }
+    // Read twice, the traces are merged.
+    let twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
+    let stamps: Vec<&str> =
+        twice.lines().filter(|line| line.contains(HELLO)).filter_map(|line| line.split(' ').next()).collect();
+    assert!(stamps.len() == 8 && stamps.is_sorted(), "{twice}");
+    let missing = Command::new(&consumer).arg(daemon.folder.path().join("none.etl")).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no such file (2)"), "{missing:?}");
+}
+
+#[test]
+fn a_printer_in_c_shows_live_events_with_their_fields() {
+    let workshop = Workshop::new();
+    let writer = program(&workshop, "tracelogging.c").unwrap();
+    let Some(printer) = program(&workshop, "printer.c") else { return };
+    let daemon = Daemon::new();
+    let live = start(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
+    expect_success(&mut daemon.command(&writer));
+    let said = live.finish();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{said}");
+    assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{said}");
+    assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{said}");
+    let sessions = daemon.controller().query_all().unwrap();
+    assert!(sessions.is_empty(), "it has stopped its session");
+}
+
+#[test]
+fn a_list_in_c_shows_sessions() {
+    let workshop = Workshop::new();
+    let Some(list) = program(&workshop, "list.c") else { return };
+    let daemon = Daemon::new();
+    let recording = daemon.record("listed", &[], &EnableParams::default());
+    let all = expect_success(&mut daemon.command(&list));
+    assert!(all.lines().any(|line| line.ends_with(" listed")), "{all}");
+    let one = expect_success(daemon.command(&list).arg("listed"));
+    assert!(one.contains("Name:             listed\n") && one.contains("listed.etl"), "{one}");
+    let none = daemon.command(&list).arg("nobody").output().unwrap();
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("session is not running (4201)"), "{none:?}");
+    recording.stop(0, |_| ());
+}
+
+/// A program that registers a provider and waits for the end of its input.
+const REGISTERED: &str = r#"
+#include <evntprov.h>
+#include <stdio.h>
+int main(void) {
+    static const GUID provider = {0x3d1c9f52, 0x6c1e, 0x4a3b, {0x9a, 0x52, 0x0a, 0x8f, 0x0b, 0x1d, 0x7c, 0x11}};
+    REGHANDLE handle = 0;
+    puts(EventRegister(&provider, NULL, NULL, &handle) == ERROR_SUCCESS ? "registered" : "refused");
+    fflush(stdout);
+    return getchar() != EOF || EventUnregister(handle) != ERROR_SUCCESS;
+}
+"#;
+
+#[test]
+fn a_list_in_c_shows_providers_with_their_processes_and_sessions() {
+    let workshop = Workshop::new();
+    let Some(list) = program(&workshop, "list.c") else { return };
+    let source = workshop.path("registered.c");
+    std::fs::write(&source, REGISTERED).unwrap();
+    let registered = workshop.build("gcc", &source, &[], Link::Shared);
+    let daemon = Daemon::new();
+    let params = EnableParams { level: 4, match_any: 0x30, ..EnableParams::default() };
+    let recording = daemon.record("enables", &[HELLO.parse().unwrap()], &params);
+    let provider = start(&mut daemon.command(&registered), "registered");
+    let process = format!("    process {}, session ", provider.child.id());
+    let all = expect_success(daemon.command(&list).arg("-providers"));
+    let mut lines = all.lines().skip_while(|line| *line != HELLO);
+    assert_eq!(lines.next(), Some(HELLO), "{all}");
+    let of_process = lines.take_while(|line| line.starts_with(' ')).find(|line| line.starts_with(&process));
+    assert!(of_process.is_some_and(|line| line.ends_with(": level 4 keywords 0x30")), "{all}");
+    provider.finish();
+    recording.stop(0, |_| ());
+}

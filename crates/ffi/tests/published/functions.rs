@@ -1,0 +1,133 @@
+//! Every function of tracing that the windows-sys crate declares, with the sizes of what it returns and takes.
+//!
+//! Source: the windows-sys crate, which is made of the metadata of Windows; names only.
+
+use windows_sys::Win32::System::Diagnostics::Etw;
+
+/// What a function returns and takes, in bytes.
+trait Shape: Copy {
+    const SIZES: &'static [usize];
+}
+
+macro_rules! shapes {
+    ($($kind:ident)*) => {
+        impl<Answer, $($kind),*> Shape for unsafe extern "system" fn($($kind),*) -> Answer {
+            const SIZES: &'static [usize] = &[size_of::<Answer>(), $(size_of::<$kind>()),*];
+        }
+    };
+}
+
+shapes!();
+shapes!(A);
+shapes!(A B);
+shapes!(A B C);
+shapes!(A B C D);
+shapes!(A B C D E);
+shapes!(A B C D E F);
+shapes!(A B C D E F G);
+shapes!(A B C D E F G H);
+shapes!(A B C D E F G H I);
+shapes!(A B C D E F G H I J);
+shapes!(A B C D E F G H I J K);
+
+const fn sizes<F: Shape>(_: F) -> &'static [usize] {
+    F::SIZES
+}
+
+/// Sizes are constants, so that no program needs the functions that it asks about.
+macro_rules! functions {
+    ($($name:ident($($any:tt)*))*) => {
+        vec![$((stringify!($name), { const SIZES: &[usize] = sizes(Etw::$name as unsafe extern "system" fn($($any)*) -> _); SIZES })),*]
+    };
+}
+
+#[rustfmt::skip]
+pub(crate) fn all() -> Vec<(&'static str, &'static [usize])> {
+    functions! {
+        CloseTrace(_)
+        ControlTraceA(_, _, _, _)
+        ControlTraceW(_, _, _, _)
+        CreateTraceInstanceId(_, _)
+        EnableTrace(_, _, _, _, _)
+        EnableTraceEx(_, _, _, _, _, _, _, _, _)
+        EnableTraceEx2(_, _, _, _, _, _, _, _)
+        EnumerateTraceGuids(_, _, _)
+        EnumerateTraceGuidsEx(_, _, _, _, _, _)
+        EventAccessControl(_, _, _, _, _)
+        EventAccessQuery(_, _, _)
+        EventAccessRemove(_)
+        EventActivityIdControl(_, _)
+        EventEnabled(_, _)
+        EventProviderEnabled(_, _, _)
+        EventRegister(_, _, _, _)
+        EventSetInformation(_, _, _, _)
+        EventUnregister(_)
+        EventWrite(_, _, _, _)
+        EventWriteEx(_, _, _, _, _, _, _, _)
+        EventWriteString(_, _, _, _)
+        EventWriteTransfer(_, _, _, _, _, _)
+        FlushTraceA(_, _, _)
+        FlushTraceW(_, _, _)
+        GetTraceEnableFlags(_)
+        GetTraceEnableLevel(_)
+        GetTraceLoggerHandle(_)
+        OpenTraceA(_)
+        OpenTraceFromBufferStream(_, _, _)
+        OpenTraceFromFile(_, _, _)
+        OpenTraceFromRealTimeLogger(_, _, _)
+        OpenTraceFromRealTimeLoggerWithAllocationOptions(_, _, _, _, _)
+        OpenTraceW(_)
+        ProcessTrace(_, _, _, _)
+        ProcessTraceAddBufferToBufferStream(_, _, _)
+        ProcessTraceBufferDecrementReference(_)
+        ProcessTraceBufferIncrementReference(_, _)
+        QueryAllTracesA(_, _, _)
+        QueryAllTracesW(_, _, _)
+        QueryTraceA(_, _, _)
+        QueryTraceProcessingHandle(_, _, _, _, _, _, _)
+        QueryTraceW(_, _, _)
+        RegisterTraceGuidsA(_, _, _, _, _, _, _, _)
+        RegisterTraceGuidsW(_, _, _, _, _, _, _, _)
+        RemoveTraceCallback(_)
+        SetTraceCallback(_, _)
+        StartTraceA(_, _, _)
+        StartTraceW(_, _, _)
+        StopTraceA(_, _, _)
+        StopTraceW(_, _, _)
+        TdhAggregatePayloadFilters(_, _, _, _)
+        TdhCleanupPayloadEventFilterDescriptor(_)
+        TdhCloseDecodingHandle(_)
+        TdhCreatePayloadFilter(_, _, _, _, _, _)
+        TdhDeletePayloadFilter(_)
+        TdhEnumerateManifestProviderEvents(_, _, _)
+        TdhEnumerateProviderFieldInformation(_, _, _, _)
+        TdhEnumerateProviderFilters(_, _, _, _, _, _)
+        TdhEnumerateProviders(_, _)
+        TdhEnumerateProvidersForDecodingSource(_, _, _, _)
+        TdhFormatProperty(_, _, _, _, _, _, _, _, _, _, _)
+        TdhGetDecodingParameter(_, _)
+        TdhGetEventInformation(_, _, _, _, _)
+        TdhGetEventMapInformation(_, _, _, _)
+        TdhGetManifestEventInformation(_, _, _, _)
+        TdhGetProperty(_, _, _, _, _, _, _)
+        TdhGetPropertySize(_, _, _, _, _, _)
+        TdhGetWppMessage(_, _, _, _)
+        TdhGetWppProperty(_, _, _, _, _)
+        TdhLoadManifest(_)
+        TdhLoadManifestFromBinary(_)
+        TdhLoadManifestFromMemory(_, _)
+        TdhOpenDecodingHandle(_)
+        TdhQueryProviderFieldInformation(_, _, _, _, _)
+        TdhSetDecodingParameter(_, _)
+        TdhUnloadManifest(_)
+        TdhUnloadManifestFromMemory(_, _)
+        TraceEvent(_, _)
+        TraceEventInstance(_, _, _, _)
+        TraceMessageVa(_, _, _, _, _)
+        TraceQueryInformation(_, _, _, _, _)
+        TraceSetInformation(_, _, _, _)
+        UnregisterTraceGuids(_)
+        UpdateTraceA(_, _, _)
+        UpdateTraceW(_, _, _)
+    }
+}

@@ -1,0 +1,166 @@
+//! Units of assertions made from the windows-sys crate, for C and C++ compilers: what both have is the same.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use crate::support::{C, CPP, Language, STRICT, expect_success, has, here};
+use crate::{constants, functions, headers, structures};
+
+/// A structure, with members as windows-sys spells them.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) name: &'static str,
+    pub(crate) size: usize,
+    pub(crate) align: usize,
+    pub(crate) members: Vec<(&'static str, usize)>,
+}
+
+/// A constant: its bits, and how many bytes it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Number {
+    pub(crate) bits: u64,
+    pub(crate) bytes: usize,
+}
+
+/// What constants are made of.
+pub(crate) trait Bits {
+    fn number(self) -> Number;
+}
+
+macro_rules! bits {
+    ($($kind:ty as $unsigned:ty),*) => {$(
+        impl Bits for $kind {
+            fn number(self) -> Number {
+                #[allow(clippy::cast_sign_loss)] // The bits are what counts.
+                Number { bits: u64::from(self as $unsigned), bytes: size_of::<Self>() }
+            }
+        }
+    )*};
+}
+
+bits!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64);
+
+/// Ends of enumerations that have grown since the windows-sys crate was made.
+const GROWN: [&str; 1] = ["MaxTraceSetInfoClass"];
+
+/// A member as C spells it: those without a name are left out of the way to it.
+fn in_c(member: &str) -> String {
+    let parts = member.split('.').map(str::trim).filter(|part| !part.starts_with("Anonymous"));
+    parts.collect::<Vec<_>>().join(".")
+}
+
+fn compile(language: &Language, unit: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(format!("unit.{}", language.extension));
+    std::fs::write(&file, unit).unwrap();
+    for compiler in language.compilers() {
+        let mut command = Command::new(compiler);
+        command.args(STRICT).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
+        expect_success(command.arg("-I").arg(here("include")).arg(&file));
+    }
+}
+
+const CHECK: &str = "#define CHECK(what) _Static_assert(what, #what)\n";
+
+#[test]
+fn structures_are_laid_out_as_windows_has_them() {
+    let known = headers::words();
+    let mut unit = format!("{}{CHECK}", headers::ALL);
+    let mut checked = 0;
+    for Layout { name, size, align, members } in structures::all() {
+        if !known.contains(name) {
+            continue;
+        }
+        checked += 1;
+        writeln!(unit, "CHECK(sizeof({name}) == {size}); CHECK(_Alignof({name}) == {align});").unwrap();
+        for (member, offset) in members {
+            writeln!(unit, "CHECK(offsetof({name}, {}) == {offset});", in_c(member)).unwrap();
+        }
+    }
+    assert!(checked >= 10, "{checked} structures are in both");
+    compile(&C, &unit);
+}
+
+#[test]
+fn constants_have_the_values_that_windows_gives_them() {
+    let known = headers::words();
+    let mut unit = format!("{}{CHECK}", headers::ALL);
+    let mut checked = 0;
+    for (name, Number { bits, bytes }) in constants::numbers() {
+        if known.contains(name) {
+            checked += 1;
+            let kind = format!("uint{}_t", bytes * 8);
+            let relation = if GROWN.contains(&name) { ">" } else { "==" };
+            writeln!(unit, "CHECK(({kind})({name}) {relation} ({kind}){bits:#x}ull);").unwrap();
+        }
+    }
+    assert!(checked >= 60, "{checked} constants are in both");
+    compile(&C, &unit);
+}
+
+#[test]
+fn guids_and_texts_are_those_of_windows() {
+    let known = headers::words();
+    let mut unit = format!("#include <initguid.h>\n{}#include <string.h>\nint main(void) {{\n", headers::ALL);
+    let mut checked = 0;
+    for (name, guid) in constants::guids() {
+        if known.contains(name) {
+            checked += 1;
+            let last = guid.data4.map(|byte| byte.to_string()).join(", ");
+            let (one, two, three) = (guid.data1, guid.data2, guid.data3);
+            writeln!(unit, "    {{ static const GUID want = {{{one}u, {two}, {three}, {{{last}}}}}; const GUID have = {name};").unwrap();
+            writeln!(unit, "    if (memcmp(&want, &have, sizeof want) != 0) return {checked}; }}").unwrap();
+        }
+    }
+    for (name, text) in constants::texts().into_iter().filter(|(name, _)| known.contains(*name)) {
+        checked += 1;
+        let wide = format!("{}W", name.trim_end_matches('A'));
+        writeln!(unit, "    if (strcmp({name}, \"{text}\") != 0 || sizeof {wide} != sizeof u\"{text}\"")
+            .unwrap();
+        writeln!(unit, "        || memcmp({wide}, u\"{text}\", sizeof u\"{text}\") != 0) return {checked};")
+            .unwrap();
+    }
+    unit.push_str("    return 0;\n}\n");
+    let folder = tempfile::tempdir().unwrap();
+    let (file, program) = (folder.path().join("guids.c"), folder.path().join("guids"));
+    std::fs::write(&file, unit).unwrap();
+    expect_success(
+        Command::new("gcc").args(STRICT).arg("-I").arg(here("include")).arg(&file).arg("-o").arg(&program),
+    );
+    expect_success(&mut Command::new(&program));
+}
+
+const SHAPES: &str = "#include <cstddef>
+template <class Function> struct Shape;
+template <class Answer, class... Kinds> struct Shape<Answer(Kinds...)> {
+    template <std::size_t... want> static constexpr bool is() {
+        constexpr std::size_t have[] = {sizeof(Answer), sizeof(Kinds)...}, wanted[] = {want...};
+        if (sizeof have != sizeof wanted) return false;
+        for (std::size_t at = 0; at < sizeof...(want); at++) {
+            if (have[at] != wanted[at]) return false;
+        }
+        return true;
+    }
+};
+#define SHAPE(name, ...) static_assert(Shape<decltype(name)>::is<__VA_ARGS__>(), #name)
+";
+
+#[test]
+fn functions_return_and_take_what_windows_has_them_take() {
+    // Only C++ can tell what a function takes.
+    if !has("g++") {
+        return;
+    }
+    let known = headers::words();
+    let mut unit = format!("{}{SHAPES}", headers::ALL);
+    let mut checked = 0;
+    for (name, sizes) in functions::all() {
+        if known.contains(name) {
+            checked += 1;
+            let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            writeln!(unit, "SHAPE({name}, {sizes});").unwrap();
+        }
+    }
+    assert!(checked >= 18, "{checked} functions are in both");
+    compile(&CPP, &unit);
+}

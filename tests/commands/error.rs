@@ -1,0 +1,70 @@
+//! Status codes, looked up.
+
+use crate::util::weir;
+
+#[test]
+fn a_code_is_told_by_number_name_text_and_advice() {
+    let run = weir(["error", "4201"]).expect(0);
+    let text = run.text();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("4201 (0x1069) ERROR_WMI_INSTANCE_NOT_FOUND: session is not running"));
+    assert!(
+        lines.next().is_some_and(|advice| advice.starts_with("  ") && advice.contains("weir list")),
+        "{text}"
+    );
+    assert_eq!(lines.next(), None);
+    assert!(run.stderr.is_empty());
+}
+
+#[test]
+fn every_spelling_of_a_code_leads_to_the_same_text() {
+    let spellings = [
+        "0x1069",
+        "0x80071069",
+        "-2147020695",
+        "0xC0000296",
+        "error_wmi_instance_not_found",
+        "STATUS_WMI_INSTANCE_NOT_FOUND",
+    ];
+    for spelling in spellings {
+        let text = weir(["error", spelling]).expect(0).text();
+        assert!(
+            text.contains("4201 (0x1069) ERROR_WMI_INSTANCE_NOT_FOUND: session is not running"),
+            "{spelling}: {text}"
+        );
+    }
+    let text = weir(["error", "0xC0000296"]).expect(0).text();
+    assert!(text.starts_with("0xC0000296 STATUS_WMI_INSTANCE_NOT_FOUND is 4201"), "{text}");
+}
+
+#[test]
+fn several_codes_are_objects_in_their_order() {
+    let objects = weir(["error", "--json", "5", "0x8007000E", "0xC0000188"]).expect(0).json();
+    let told: Vec<_> =
+        objects.iter().map(|o| (&o["given"], &o["code"], &o["status"], &o["status_name"])).collect();
+    let want = [
+        ("5".into(), 5.into(), 5.into(), "ERROR_ACCESS_DENIED".into()),
+        ("0x8007000E".into(), 0x8007_000E_u32.into(), 14.into(), "ERROR_OUTOFMEMORY".into()),
+        ("0xC0000188".into(), 0xC000_0188_u32.into(), 0xC000_0188_u32.into(), "STATUS_LOG_FILE_FULL".into()),
+    ];
+    let want: Vec<_> = want
+        .iter()
+        .map(|(given, code, status, name): &(serde_json::Value, _, _, _)| (given, code, status, name))
+        .collect();
+    assert_eq!(told, want);
+    assert_eq!((&objects[1]["alias"], &objects[1]["hex"]), (&"E_OUTOFMEMORY".into(), &"0x8007000E".into()));
+    assert!(objects.iter().all(|o| o["text"].is_string() && o["advice"].is_string()));
+}
+
+#[test]
+fn what_is_not_known_is_an_error_and_the_others_are_told() {
+    let run = weir(["error", "57005", "112", "0x8007DEAD"]).expect(1);
+    assert!(run.text().starts_with("112 (0x70) ERROR_DISK_FULL"), "{}", run.text());
+    for unknown in ["57005: unknown status 0x0000DEAD", "0x8007DEAD: unknown status 0x8007DEAD"] {
+        assert!(run.stderr.contains(unknown), "{}", run.stderr);
+    }
+    let run = weir(["error", "ERROR_NONSENSE"]).expect(2);
+    assert!(run.stderr.contains("no name of a status"), "{}", run.stderr);
+    weir(["error", "0x100000000"]).expect(2);
+    weir(["error"]).expect(2);
+}

@@ -1,0 +1,196 @@
+//! Links under Windows' names: what is laid, what is spared, and that programs load the library by them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{folder, text};
+use crate::util::{Run, root, skip, weir};
+
+/// The library, as cargo built it beside this test; links have to lead to its own name.
+fn library(folder: &Path) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let built = test.parent().unwrap().join("libtraceweir_c.so");
+    assert!(built.is_file(), "{} was built for this test", built.display());
+    let library = folder.join("libtraceweir.so.0");
+    std::os::unix::fs::symlink(built, &library).unwrap();
+    library
+}
+
+fn shims(folder: &Path, more: &[&str]) -> Run {
+    weir(["shims", text(folder)].iter().chain(more))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn links_are_laid_told_kept_and_removed() {
+    let own = folder();
+    let real = own.path().canonicalize().unwrap();
+    let (library, links) = (library(&real), real.join("new/shims"));
+    let run = shims(&links, &["--lib", text(&library)]).expect(0);
+    assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 18, "{}", run.text());
+    assert!(run.stderr.contains("LD_LIBRARY_PATH="), "{}", run.stderr);
+    assert_eq!(names(&links).len(), 18);
+    for name in names(&links) {
+        assert_eq!(std::fs::read_link(links.join(name)).unwrap(), library);
+    }
+    // Its folder does as well as the library itself.
+    let again = shims(&links, &["--lib", text(own.path())]).expect(0).text();
+    assert_eq!(again.lines().filter(|line| line.starts_with("kept ")).count(), 18, "{again}");
+    let run = shims(&links, &["--remove"]).expect(0);
+    assert_eq!(run.text().lines().filter(|line| line.starts_with("removed ")).count(), 18);
+    assert!(names(&links).is_empty() && library.exists());
+}
+
+#[test]
+fn what_belongs_to_others_is_spared_unless_forced() {
+    let own = folder();
+    let real = own.path().canonicalize().unwrap();
+    let (library, links) = (library(&real), real.join("shims"));
+    std::fs::create_dir(&links).unwrap();
+    let precious = links.join("tdh.dll");
+    std::fs::write(&precious, "precious").unwrap();
+    let run = shims(&links, &["--lib", text(&library)]).expect(1);
+    assert!(run.stderr.contains("--force") && run.stderr.contains("tdh.dll"), "{}", run.stderr);
+    assert_eq!(names(&links), ["tdh.dll"], "nothing was changed");
+    // A link to another version of the library is ours, wherever it leads.
+    std::os::unix::fs::symlink("/nowhere/libtraceweir.so.0", links.join("libtdh.so")).unwrap();
+    let run = shims(&links, &["--lib", text(&library), "--force"]).expect(0);
+    assert_eq!(run.text().lines().filter(|line| line.starts_with("replaced ")).count(), 2, "{}", run.text());
+    assert_eq!(std::fs::read_link(&precious).unwrap(), library);
+    std::fs::remove_file(&precious).unwrap();
+    std::fs::write(&precious, "precious").unwrap();
+    let run = shims(&links, &["--remove"]).expect(0);
+    assert!(run.stderr.contains("tdh.dll stays"), "{}", run.stderr);
+    assert_eq!(
+        (names(&links), std::fs::read(&precious).unwrap()),
+        (vec!["tdh.dll".to_owned()], b"precious".to_vec())
+    );
+    std::fs::remove_file(&precious).unwrap();
+    std::fs::create_dir(&precious).unwrap();
+    shims(&links, &["--lib", text(&library), "--force"]).expect(1);
+}
+
+#[test]
+fn what_is_no_library_is_not_linked_to() {
+    let own = folder();
+    let links = own.path().join("shims");
+    let other = own.path().join("libtraceweir.so");
+    std::fs::write(&other, "text").unwrap();
+    for (lib, why) in [
+        (&other, "no shared library"),
+        (&own.path().join("libother.so"), "is not called"),
+        (&links, "cannot read"),
+    ] {
+        let lib = if lib == &links { own.path().join("libtraceweir.so.7") } else { lib.clone() };
+        let run = shims(&links, &["--lib", text(&lib)]).expect(1);
+        assert!(run.stderr.contains(why), "{}: {}", lib.display(), run.stderr);
+    }
+    assert!(!links.exists());
+    weir(["shims", text(&own.path().join("none")), "--remove"]).expect(1);
+}
+
+#[test]
+fn the_library_is_found_where_an_installation_has_it() {
+    let own = folder();
+    let real = own.path().canonicalize().unwrap();
+    for part in ["bin", "lib"] {
+        std::fs::create_dir(real.join(part)).unwrap();
+    }
+    let (library, links, program) = (library(&real.join("lib")), real.join("shims"), real.join("bin/weir"));
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), library);
+    // One that lies beside the program goes before.
+    let beside = real.join("bin/libtraceweir.so");
+    std::fs::copy(&library, &beside).unwrap();
+    let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
+    assert!(String::from_utf8_lossy(&run.stdout).starts_with("replaced "), "{run:?}");
+    assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), beside);
+}
+
+const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+typedef unsigned int (*Register)(const void *, void *, void *, unsigned long long *);
+typedef unsigned int (*Unregister)(unsigned long long);
+int main(int count, char **names) {
+    static const unsigned char guid[16] = {1, 2, 3};
+    for (int at = 1; at < count; at++) {
+        void *library = dlopen(names[at], RTLD_NOW);
+        if (!library) {
+            return puts(dlerror()), 1;
+        }
+        Register reg = (Register)dlsym(library, "EventRegister");
+        Unregister unreg = (Unregister)dlsym(library, "EventUnregister");
+        unsigned long long handle = 0;
+        if (!reg || !unreg || reg(guid, 0, 0, &handle) || !handle || unreg(handle) || unreg(handle) != 6) {
+            return 2;
+        }
+    }
+    return puts("registered"), 0;
+}
+"#;
+
+#[test]
+fn a_c_program_loads_the_library_by_windows_names() {
+    let own = folder();
+    let (library, links) = (library(own.path()), own.path().join("shims"));
+    shims(&links, &["--lib", text(&library)]).expect(0);
+    let (source, program) = (own.path().join("load.c"), own.path().join("load"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let compiled = Command::new("gcc").arg(&source).arg("-o").arg(&program).arg("-ldl").status().unwrap();
+    assert!(compiled.success());
+    let run = Command::new(&program)
+        .args(names(&links))
+        .env("LD_LIBRARY_PATH", &links)
+        .env("TRACEWEIR_RUNTIME_DIR", own.path())
+        .output()
+        .unwrap();
+    assert_eq!(
+        (run.status.code(), String::from_utf8_lossy(&run.stdout).as_ref()),
+        (Some(0), "registered\n"),
+        "{run:?}"
+    );
+}
+
+const SCRIPT: &str = r#"
+import ctypes, sys
+for name in sys.argv[1:]:
+    library = ctypes.CDLL(name)
+    handle = ctypes.c_uint64()
+    assert library.EventRegister(bytes(range(16)), None, None, ctypes.byref(handle)) == 0
+    assert library.EventUnregister(handle) == 0
+print("registered")
+"#;
+
+#[test]
+fn a_python_program_loads_the_library_by_windows_names() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip("python3", "there is no python3");
+    }
+    let own = folder();
+    let (library, links) = (library(own.path()), own.path().join("shims"));
+    shims(&links, &["--lib", text(&library)]).expect(0);
+    let run = Command::new("python3")
+        .args(["-c", SCRIPT, "advapi32.dll", "libsechost.so", "tdh.dll"])
+        .env("LD_LIBRARY_PATH", &links)
+        .env("TRACEWEIR_RUNTIME_DIR", own.path())
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&run.stdout),
+        "registered\n",
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+}
