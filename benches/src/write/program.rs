@@ -8,7 +8,7 @@ use crate::process::{self, failed};
 use crate::write::load::{Load, Written};
 
 /// All of the sources; each program includes what it needs.
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 8] = [
     ("load.h", include_str!("../../peers/load.h")),
     ("floor.c", include_str!("../../peers/floor.c")),
     ("lttng.c", include_str!("../../peers/lttng.c")),

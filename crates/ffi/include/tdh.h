@@ -25,6 +25,7 @@
 #include "evntcons.h"
 
 typedef ULONG TDHSTATUS;
+#define TDHAPI TDHSTATUS WINAPI
 typedef HANDLE TDH_HANDLE, *PTDH_HANDLE;
 
 /* How values lie in a payload. */
@@ -353,6 +354,10 @@ FORCEINLINE PWSTR TEI_TASK_NAME(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_T
 FORCEINLINE PWSTR TEI_OPCODE_NAME(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_TEXT_AT(EventInfo, EventInfo->OpcodeNameOffset); }
 FORCEINLINE PWSTR TEI_EVENT_MESSAGE(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_TEXT_AT(EventInfo, EventInfo->EventMessageOffset); }
 FORCEINLINE PWSTR TEI_PROVIDER_MESSAGE(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_TEXT_AT(EventInfo, EventInfo->ProviderMessageOffset); }
+FORCEINLINE PWSTR TEI_ACTIVITYID_NAME(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_TEXT_AT(EventInfo, EventInfo->ActivityIDNameOffset); }
+FORCEINLINE PWSTR TEI_RELATEDACTIVITYID_NAME(_In_ PTRACE_EVENT_INFO EventInfo) {
+    return TDH_TEXT_AT(EventInfo, EventInfo->RelatedActivityIDNameOffset);
+}
 FORCEINLINE PWSTR TEI_PROPERTY_NAME(_In_ PTRACE_EVENT_INFO EventInfo, _In_ PEVENT_PROPERTY_INFO Property) {
     return TDH_TEXT_AT(EventInfo, Property->NameOffset);
 }
@@ -360,6 +365,9 @@ FORCEINLINE PWSTR TEI_MAP_NAME(_In_ PTRACE_EVENT_INFO EventInfo, _In_ PEVENT_PRO
     return TDH_TEXT_AT(EventInfo, Property->nonStructType.MapNameOffset);
 }
 FORCEINLINE PWSTR EMI_MAP_NAME(_In_ PEVENT_MAP_INFO MapInfo) { return TDH_TEXT_AT(MapInfo, MapInfo->NameOffset); }
+FORCEINLINE PWSTR EMI_MAP_FORMAT(_In_ PEVENT_MAP_INFO MapInfo) {
+    return (MapInfo->Flag & EVENTMAP_INFO_FLAG_MANIFEST_PATTERNMAP) ? TDH_TEXT_AT(MapInfo, MapInfo->FormatStringOffset) : NULL;
+}
 FORCEINLINE PWSTR EMI_MAP_OUTPUT(_In_ PEVENT_MAP_INFO MapInfo, _In_ PEVENT_MAP_ENTRY Map) {
     return TDH_TEXT_AT(MapInfo, Map->OutputOffset);
 }

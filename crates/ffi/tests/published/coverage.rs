@@ -9,9 +9,6 @@ use crate::names::{HEADERS, Header};
 use crate::support::here;
 use crate::{constants, functions, headers, structures};
 
-/// Headers that are being filled: what they lack is on the page as such. It has to become empty.
-const PENDING: &[&str] = &["evntrace.h", "evntcons.h", "tdh.h"];
-
 /// Names that will not come, and why.
 const NOT_HERE: &[(&str, &str)] = &[
     ("TLG_METADATA_SEGMENT_BASE", SEGMENTS),
@@ -65,7 +62,6 @@ fn state(name: &str, header: &Header, known: &BTreeSet<String>) -> String {
         (true, None) => "done".to_owned(),
         (false, Some(why)) => why.to_owned(),
         (true, Some(_)) => panic!("{name} is there: it needs no reason why not"),
-        (false, None) if PENDING.contains(&header.name) => "not yet".to_owned(),
         (false, None) => panic!("{name} of {} is missing, and there is no reason in NOT_HERE", header.name),
     }
 }

@@ -11,9 +11,6 @@ use traceweir_format::etl;
 use crate::headers;
 use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here};
 
-/// Programs that need functions which the library does not have yet. It has to become empty.
-const NOT_LINKABLE_YET: &[&str] = &["session.c", "consumer.c", "list.c", "printer.c"];
-
 /// Examples that mingw-w64 cannot know: it has no such header.
 const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
 
@@ -47,17 +44,17 @@ fn examples_are_sources_for_windows_too() {
     assert!(checked >= 5, "{checked} examples");
 }
 
-/// An example as a program, where it can be one.
-fn program(workshop: &Workshop, file: &str) -> Option<PathBuf> {
+/// An example as a program.
+fn program(workshop: &Workshop, file: &str) -> PathBuf {
     let source = here("../../examples/c").join(file);
     assert!(source.is_file(), "{}", source.display());
-    (!NOT_LINKABLE_YET.contains(&file)).then(|| workshop.build("gcc", &source, &["-std=c11"], Link::Shared))
+    workshop.build("gcc", &source, &["-std=c11"], Link::Shared)
 }
 
 #[test]
 fn examples_compile_with_every_compiler_and_standard() {
     let workshop = Workshop::new();
-    for source in sources().iter().filter(|source| !NOT_LINKABLE_YET.contains(&name(source))) {
+    for source in &sources() {
         for compiler in C.compilers() {
             for standard in C.standards {
                 workshop.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
@@ -102,8 +99,8 @@ const GREETINGS: [u16; 4] = [10, 10, 12, 26];
 #[test]
 fn a_session_in_c_records_a_provider() {
     let workshop = Workshop::new();
-    let hello = program(&workshop, "hello.c").unwrap();
-    let Some(session) = program(&workshop, "session.c") else { return };
+    let hello = program(&workshop, "hello.c");
+    let session = program(&workshop, "session.c");
     let daemon = Daemon::new();
     let file = daemon.folder.path().join("grüße.etl");
     let mut command = daemon.command(&session);
@@ -128,7 +125,7 @@ fn a_session_in_c_records_a_provider() {
 #[test]
 fn a_session_that_was_left_behind_is_replaced() {
     let workshop = Workshop::new();
-    let Some(session) = program(&workshop, "session.c") else { return };
+    let session = program(&workshop, "session.c");
     let daemon = Daemon::new();
     let left = daemon.record("Left", &[], &EnableParams::default());
     let file = daemon.folder.path().join("new.etl");
@@ -148,8 +145,8 @@ fn a_session_that_was_left_behind_is_replaced() {
 #[test]
 fn a_consumer_in_c_reads_files_and_merges_them() {
     let workshop = Workshop::new();
-    let hello = program(&workshop, "hello.c").unwrap();
-    let Some(consumer) = program(&workshop, "consumer.c") else { return };
+    let hello = program(&workshop, "hello.c");
+    let consumer = program(&workshop, "consumer.c");
     let daemon = Daemon::new();
     let recording = daemon.record(
         "greetings",
@@ -178,8 +175,8 @@ fn a_consumer_in_c_reads_files_and_merges_them() {
 #[test]
 fn a_printer_in_c_shows_live_events_with_their_fields() {
     let workshop = Workshop::new();
-    let writer = program(&workshop, "tracelogging.c").unwrap();
-    let Some(printer) = program(&workshop, "printer.c") else { return };
+    let writer = program(&workshop, "tracelogging.c");
+    let printer = program(&workshop, "printer.c");
     let daemon = Daemon::new();
     let live = start(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
     expect_success(&mut daemon.command(&writer));
@@ -196,7 +193,7 @@ fn a_printer_in_c_shows_live_events_with_their_fields() {
 #[test]
 fn a_list_in_c_shows_sessions() {
     let workshop = Workshop::new();
-    let Some(list) = program(&workshop, "list.c") else { return };
+    let list = program(&workshop, "list.c");
     let daemon = Daemon::new();
     let recording = daemon.record("listed", &[], &EnableParams::default());
     let all = expect_success(&mut daemon.command(&list));
@@ -225,7 +222,7 @@ int main(void) {
 #[test]
 fn a_list_in_c_shows_providers_with_their_processes_and_sessions() {
     let workshop = Workshop::new();
-    let Some(list) = program(&workshop, "list.c") else { return };
+    let list = program(&workshop, "list.c");
     let source = workshop.path("registered.c");
     std::fs::write(&source, REGISTERED).unwrap();
     let registered = workshop.build("gcc", &source, &[], Link::Shared);
