@@ -2,6 +2,7 @@
 #include <evntcons.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static uint64_t events;
 
@@ -13,7 +14,8 @@ static void WINAPI on_event(PEVENT_RECORD event)
 
 int main(int argc, char **argv)
 {
-    EVENT_TRACE_LOGFILEA log = {0};
+    EVENT_TRACE_LOGFILEA log;
+    memset(&log, 0, sizeof log);
     ULONG status;
     PROCESSTRACE_HANDLE trace;
     if (argc != 2) {

@@ -1,4 +1,7 @@
 // Schemas from C: TdhGetEventInformation again and again for an event that describes itself, in nanoseconds for each call.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <tdh.h>
 #include <stdio.h>
 #include <string.h>
