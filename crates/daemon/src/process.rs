@@ -43,12 +43,24 @@ impl ProcessKey {
 /// Capabilities of which one lets a process profile the system: CAP_SYS_ADMIN, CAP_PERFMON.
 const PROFILING: u64 = 1 << 21 | 1 << 38;
 
-/// Whether a process has a right to profile the system.
-pub(crate) fn may_profile(pid: u32) -> bool {
+/// Whether a process of this user has a right to profile the system.
+///
+/// Capabilities are those of its user namespace, where anybody may have all of them: only the daemon's own counts. And a process that became somebody else by what it runs
+/// (set-user-id) is not asked for the one who connected.
+pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+    let own = namespace("self");
+    if pid == 0 || own.is_none() || namespace(&pid.to_string()) != own {
+        return false;
+    }
     let status = cgroup::beginning(&format!("/proc/{pid}/status")).unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    pid != 0 && bits.is_some_and(|bits| bits & PROFILING != 0)
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let is_still_him = field("Uid:").is_some_and(|ids| {
+        let mut ids = ids.split_whitespace().map(str::parse).peekable();
+        ids.peek().is_some() && ids.all(|id| id == Ok(user))
+    });
+    let bits = field("CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    is_still_him && bits.is_some_and(|bits| bits & PROFILING != 0)
 }
 
 /// How thread ids of a process are to be written.

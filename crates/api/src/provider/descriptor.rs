@@ -58,7 +58,7 @@ impl DataDescriptor {
     #[must_use]
     pub fn of_kind(kind: u8, data: &[u8]) -> Self {
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        Self { ptr: data.as_ptr().addr() as u64, size, kind, ..Self::default() }
+        Self { ptr: data.as_ptr().expose_provenance() as u64, size, kind, ..Self::default() }
     }
 
     /// Whether it has an address, or needs none.

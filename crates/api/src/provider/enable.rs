@@ -169,7 +169,8 @@ impl Entry {
         self.any.store(wish.any, Ordering::Relaxed);
         self.all.store(wish.all, Ordering::Relaxed);
         self.rest.store(rest, Ordering::Relaxed);
-        self.ticket.store(wish.ticket.0, Ordering::Relaxed);
+        // Release: whoever sees the ticket sees an `active` without the hints of whoever had the entry before.
+        self.ticket.store(wish.ticket.0, Ordering::Release);
     }
 }
 
@@ -240,7 +241,8 @@ impl Slot {
 
     /// The only session, where it is but one, asks for nothing but events, and has no filters of events or those of the cell `asked`.
     ///
-    /// A session that is gone or another one by now has another ticket, or another outlet than the ticket's: the outlet refuses both.
+    /// Whoever follows it asks the hot words afterwards, which are then what this session wants. A session that is gone has a ticket that its outlet refuses; that of one which took
+    /// its place, even with the same entry and outlet, is not given out with the hint of the one before.
     #[inline(always)]
     pub(super) fn sole(&self, asked: u16) -> Option<Sole> {
         // Acquire as in `wishes`.
@@ -250,7 +252,10 @@ impl Slot {
             return None;
         }
         let entry = self.entries.get((active >> SOLE_ENTRY) as usize % MAX_ENTRIES)?;
-        let ticket = Ticket(entry.ticket.load(Ordering::Relaxed));
+        let ticket = Ticket(entry.ticket.load(Ordering::Acquire));
+        if self.active.load(Ordering::Relaxed) != active {
+            return None;
+        }
         Some(Sole { outlet: (active >> SOLE_OUTLET) as u8 & SOLE_OUTLET_BITS, ticket })
     }
 
@@ -399,13 +404,13 @@ impl Slot {
             hints |= if filtered { u64::from(cell) << ONLY_CELL } else { 0 };
             hints |= if property & SPECIAL == 0 { SOLE | place } else { 0 };
         }
-        // Release: whoever follows a hint finds the entry filled.
-        self.active.fetch_or(hints, Ordering::Release);
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);
         // Last, so that a provider is not seen as on with masks that nobody asked for; on other processors this is a matter of chance and harmless.
         self.level.store(level, Ordering::Release);
+        // Release: whoever follows a hint finds the entry filled, and words that are what its session wants.
+        self.active.fetch_or(hints, Ordering::Release);
     }
 }
 

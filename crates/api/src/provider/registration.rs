@@ -8,7 +8,7 @@
 //!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │     read by registering threads, the control thread, and writers
 //!           │                                                                      │     whose registration is of a rarer kind
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
-//!           │ 20 × 32 bytes, see `enable`                                          │
+//!           │ 32 × 32 bytes, see `enable`                                          │
 //!           └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!

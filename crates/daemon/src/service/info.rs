@@ -29,7 +29,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
 use super::access::rights_to_run;
-use super::{Asker, LinkId, Service, info, warning};
+use super::{Asker, LinkId, Service, told, warning};
 use crate::error::Refusal;
 use crate::process::{self, ProcessKey};
 use crate::registry::Target;
@@ -114,7 +114,7 @@ impl Service {
         let Information { system, machine, .. } = &mut self.information;
         let Some(machine) = machine.get() else { return Ok(()) };
         system.set(set, machine).map_err(|e| not_done(set.class(), e.into()))?;
-        info!("{} is set by {}", set.class().name(), self.who(asker.link));
+        told!("{} is set by {}", set.class().name(), self.who(asker.link));
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Service {
         }
         self.information.sessions.insert(id, settings);
         if rules.is_of_system_loggers {
-            warning!(
+            told!(
                 "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
                 config.name,
                 class.name()
@@ -285,7 +285,7 @@ impl Service {
     /// Whether the peer of a connection may profile the system: by its process, which must be the one that connected.
     fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
         let may = self.clients.get(&link).is_some_and(|client| {
-            let may = process::may_profile(client.peer.pid);
+            let may = process::may_profile(client.peer.pid, client.peer.uid);
             may && client.process.is_some() && ProcessKey::of(client.peer.pid) == client.process
         });
         if may {
@@ -329,7 +329,7 @@ fn refusal(e: traceweir_format::Error) -> Refusal {
 /// What the machine cannot do is a matter for the log too.
 fn not_done(class: InfoClass, refusal: Refusal) -> Refusal {
     if refusal.status == Status::ERROR_NOT_SUPPORTED {
-        warning!("{} is not set: {refusal}", class.name());
+        told!("{} is not set: {refusal}", class.name());
     }
     refusal
 }

@@ -4,7 +4,7 @@
 //!   TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx ─▶ Question ─▶ ask ─▶ Answer ─▶ status and ReturnLength of the caller
 //! ```
 //!
-//! Which classes there are, how long their bytes are and which mistake is told first is not known here: [`ask`] is the one way to who knows.
+//! Which classes there are, how long their bytes are and which mistake is told first is not known here: `ask` is the one way to who knows.
 
 use std::ffi::c_void;
 
@@ -13,6 +13,9 @@ use traceweir::controller::{Controller, info};
 
 use super::sessions;
 use crate::{boundary, ptr};
+
+/// Bytes of a GUID, and one.
+const GUID_AND_ONE: usize = 17;
 
 /// What is asked. Buffers are `None` where they are NULL, whatever their length.
 enum Question<'a> {
@@ -117,7 +120,7 @@ pub unsafe extern "C" fn TraceQueryInformation(
 ///
 /// # Safety
 ///
-/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid. Input and output do not overlap.
+/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnumerateTraceGuidsEx(
     class: u32,
@@ -132,9 +135,11 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
             return Status::ERROR_INVALID_PARAMETER;
         }
         let output_length = output_length as usize;
+        // SAFETY: by the contract. Copied, as it may lie where the answer goes; one byte more than a GUID is enough to see that it is too long.
+        let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) }.map(<[u8]>::to_vec);
         // SAFETY: by the contract.
-        let (input, output) = unsafe { (bytes(input, input_length as usize), room(output, output_length)) };
-        let answer = ask(Question::Enumerate { class, input, output, output_length });
+        let output = unsafe { room(output, output_length) };
+        let answer = ask(Question::Enumerate { class, input: input.as_deref(), output, output_length });
         // SAFETY: by the contract.
         unsafe { tell(&answer, return_length) }
     })

@@ -144,7 +144,9 @@ fn put_words(words: &[u32], out: &mut Vec<u8>) {
 fn periodic_from(bytes: &[u8]) -> PeriodicCaptureState {
     let count = usize::from(u16_at(bytes, 4));
     let guids = elements(bytes.get(8..).unwrap_or(&[]), 16, |it| guid_at(it, 0));
-    PeriodicCaptureState { seconds: u32_at(bytes, 0), providers: guids.into_iter().take(count).collect() }
+    // Whoever is listed twice is asked once.
+    let providers = set::distinct(guids.into_iter().take(count).collect());
+    PeriodicCaptureState { seconds: u32_at(bytes, 0), providers }
 }
 
 #[cfg(test)]

@@ -64,21 +64,25 @@ struct Form {
     most: usize,
     /// Length 0 means: clear.
     clears: bool,
+    /// Too many bytes are told before a remainder.
+    most_first: bool,
 }
 
 impl Form {
     const fn fixed(head: usize) -> Self {
-        Self { head, element: 0, least: 0, most: 0, clears: false }
+        Self { head, element: 0, least: 0, most: 0, clears: false, most_first: false }
     }
 
     const fn list(element: usize, most: usize, clears: bool) -> Self {
-        Self { head: 0, element, least: 1, most, clears }
+        Self { head: 0, element, least: 1, most, clears, most_first: false }
     }
 
     const fn of(class: InfoClass) -> Option<Self> {
         Some(match class {
             InfoClass::TraceStackTracingInfo => Self::list(ClassicEventId::SIZE, MAX_CLASSIC_EVENTS, true),
-            InfoClass::TraceSystemTraceEnableFlagsInfo => Self::list(4, 8, false),
+            InfoClass::TraceSystemTraceEnableFlagsInfo => {
+                Self { most_first: true, ..Self::list(4, 8, false) }
+            }
             InfoClass::TraceSampledProfileIntervalInfo => Self::fixed(8),
             InfoClass::TraceProfileSourceConfigInfo | InfoClass::TraceLbrEventListInfo => {
                 Self::list(4, MAX_PMC, true)
@@ -107,6 +111,10 @@ impl Form {
             return bad_length("the buffer is shorter than the class allows");
         };
         match (rest.checked_rem(self.element), rest.checked_div(self.element)) {
+            // Of group masks too many are told before a remainder.
+            _ if self.most_first && rest > self.most.saturating_mul(self.element) => {
+                invalid("more elements than the class allows")
+            }
             (Some(left), _) if left != 0 => bad_length("the buffer does not hold whole elements"),
             (_, Some(count)) if count > self.most => invalid("more elements than the class allows"),
             _ => Ok(()),
@@ -289,7 +297,7 @@ fn check_events(events: &[ClassicEventId]) -> Result<()> {
 }
 
 /// In the order in which each came first.
-fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+pub(super) fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut kept: Vec<T> = Vec::with_capacity(all.len());
     for it in all {
         if !kept.contains(&it) {

@@ -136,6 +136,9 @@ impl Machine {
         match set {
             Set::PmcEventList(_) | Set::PmcCounterList(_) if !self.has_counters => missing(NO_COUNTERS),
             Set::ProfileSourceConfig(ids) if !ids.is_empty() && !self.has_counters => missing(NO_COUNTERS),
+            // What there is not can be cleared.
+            Set::LbrEventList(hooks) if hooks.is_empty() => Ok(()),
+            Set::ContextRegister { events, .. } if events.is_empty() => Ok(()),
             Set::LbrConfiguration(_) | Set::LbrEventList(_) if !self.has_branches => {
                 missing("the processor, or the virtual machine, records no branches")
             }

@@ -87,6 +87,7 @@ impl Settings {
             Set::ProviderBinaryTracking(on) => self.tracks_binaries = *on,
             Set::LbrConfiguration(bits) => self.lbr = Some(*bits),
             Set::LbrEventList(hooks) => match self.lbr {
+                _ if hooks.is_empty() => self.lbr_events.clear(),
                 Some(_) => self.lbr_events.clone_from(hooks),
                 None => {
                     return invalid(

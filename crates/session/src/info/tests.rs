@@ -73,11 +73,12 @@ fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
         Set::PmcEventList(vec![SWITCH]),
         Set::PmcCounterList(vec![0]),
         Set::LbrConfiguration(3),
-        Set::LbrEventList(vec![]),
+        Set::LbrEventList(vec![7]),
     ] {
         assert_eq!(status(settings.set(&set, &machine)), 50, "{set:?}");
     }
     assert_eq!(settings, Settings::new(0));
+    assert_eq!(status(settings.set(&Set::LbrEventList(vec![]), &machine)), 0, "what there is not is cleared");
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), 50);
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![]), &machine)), 0);

@@ -148,7 +148,7 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "jne 7f",
             "cmp eax, dword ptr [{outlet} + {o_cpus}]",
             "jae 8f",
-            // r8 control, r9 head then end, r10 ring_bytes, rcx size, rdx offset, rdi destination, rax prefix.
+            // r8 control, r9 head then end, r10 ring_bytes first, rcx size, rdx offset, rdi destination, rax prefix.
             "mov r10d, dword ptr [{outlet} + {o_ring_bytes}]",
             "mov rdi, qword ptr [{outlet} + {o_base}]",
             "mov r8, rax",
@@ -180,6 +180,8 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "sub r11, qword ptr [r8 + {c_tail}]",
             "cmp r11, r10",
             "ja 6f",
+            // From now on r10 is where the record's room ends.
+            "lea r10, [rdi + rcx]",
             "mov qword ptr [rdi], rax",
             "rdtsc",
             "shl rdx, 32",
@@ -297,6 +299,10 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "26:",
             "mov rsi, qword ptr [rdx]",
             "mov ecx, dword ptr [rdx + 8]",
+            // Sizes lie in the memory of a program that may change them under us.
+            "lea r11, [rdi + rcx]",
+            "cmp r11, r10",
+            "ja 8f",
             "cmp rcx, 8",
             "jb 27f",
             "cmp rcx, 16",

@@ -163,6 +163,7 @@ fn enumerated(
             let of_groups = class == InfoClass::TraceGroupQueryList;
             listed(&controller.providers()?, of_groups)
         }
+        (InfoClass::TraceGuidQueryList, None) => guids_to_bytes(&own_providers()),
         (_, None) => Vec::new(),
     })
 }

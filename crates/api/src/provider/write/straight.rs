@@ -22,7 +22,7 @@ use traceweir_transport::ring::{Blocks, Header, Straight};
 use super::items::item_word;
 use super::{Event, MARKER, MAX_BLOCKS};
 use crate::client::outlets;
-use crate::client::thread;
+use crate::client::thread::{self, ThisThread};
 use crate::provider::descriptor::DataDescriptor;
 use crate::provider::enable::Sole;
 use crate::provider::registration::{Handle, Slot};
@@ -30,27 +30,33 @@ use crate::provider::registration::{Handle, Slot};
 /// Blocks of an event in slices that are written in this way: as many as find room in a small frame.
 const MOST_SLICES: usize = 16;
 
-/// Writes an event that its slot's words let through, where that is possible right now; whether it was. `asked` is the cell of filters that let it through, 0 where
+/// Writes an event, where that is possible right now; whether it was. `asked` is the cell of filters that let it through, 0 where
 /// none were asked.
 #[inline(always)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>, asked: u16) -> bool {
     let mut room = [const { MaybeUninit::uninit() }; MOST_SLICES];
-    let Some(sole) = slot.sole(asked) else { return false };
-    Blocks::of_slices(&mut room, what.data).is_some_and(|blocks| offer(slot, sole, what, blocks))
+    // The thread first, as in the longer way: in a forked child that registers anew, sessions seen before would be the parent's.
+    let (Some(this), Some(sole)) = (thread::ready(), slot.sole(asked)) else { return false };
+    Blocks::of_slices(&mut room, what.data).is_some_and(|blocks| offer(slot, this, sole, what, blocks))
 }
 
 /// The same of one whose blocks are described already, as `what` does not tell.
 #[inline(always)]
 pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> bool {
-    let Some(sole) = slot.sole(asked) else { return false };
-    blocks.all().len() <= MAX_BLOCKS && offer(slot, sole, what, blocks)
+    let (Some(this), Some(sole)) = (thread::ready(), slot.sole(asked)) else { return false };
+    blocks.all().len() <= MAX_BLOCKS && offer(slot, this, sole, what, blocks)
 }
 
 #[inline(always)]
-fn offer(slot: &Slot, sole: Sole, what: &Event<'_>, blocks: Blocks<'_>) -> bool {
+fn offer(slot: &Slot, this: &ThisThread, sole: Sole, what: &Event<'_>, blocks: Blocks<'_>) -> bool {
+    // Once more, now that the session is known: what the caller asked were the words of whatever sessions there were then.
+    if !slot.enabled(what.descriptor.level, what.descriptor.keyword) {
+        return false;
+    }
     let descriptor = bytes_of_descriptor(what.descriptor);
     let activity = what.activity.map(bytes_of_guid);
-    what.related.is_none() && hand_over(slot, sole, descriptor, what.flags, what.metadata, activity, blocks)
+    what.related.is_none()
+        && hand_over(slot, (this, sole), descriptor, what.flags, what.metadata, activity, blocks)
 }
 
 /// The same of an event as a C program gives it to EventWriteTransfer, for a façade: `true` where it was written, else whoever calls goes the longer way, which looks at
@@ -82,6 +88,7 @@ pub unsafe fn write_straight(
     // SAFETY: by the contract, and aligned.
     let blocks = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, count as usize) } };
     let slot = handle.slot;
+    let Some(this) = thread::ready() else { return false };
     let (Some(sole), true) = (slot.sole(0), is_wanted(slot, descriptor)) else { return false };
     let (mut metadata, mut payload) = (None, blocks);
     let typed = slot.honours_types();
@@ -106,7 +113,7 @@ pub unsafe fn write_straight(
     }
     // SAFETY: by the contract; every block that has a size has an address, and these are their bytes.
     let payload = unsafe { Blocks::described(payload.as_ptr().cast(), payload.len(), bytes) };
-    hand_over(slot, sole, descriptor, 0, metadata, activity, payload)
+    hand_over(slot, (this, sole), descriptor, 0, metadata, activity, payload)
 }
 
 /// What the slot's words say of a descriptor's level and keyword.
@@ -119,16 +126,14 @@ fn is_wanted(slot: &Slot, descriptor: &[u8; 16]) -> bool {
 #[inline(always)]
 fn hand_over(
     slot: &Slot,
-    sole: Sole,
+    (this, sole): (&ThisThread, Sole),
     descriptor: &[u8; 16],
     flags: u16,
     metadata: Option<&[u8]>,
     activity: Option<&[u8; 16]>,
     blocks: Blocks<'_>,
 ) -> bool {
-    let (Some(this), Some(items)) = (thread::ready(), slot.traits_item(metadata.is_some())) else {
-        return false;
-    };
+    let Some(items) = slot.traits_item(metadata.is_some()) else { return false };
     let schema = metadata.map(|bytes| (item_word(ExtType::EVENT_SCHEMA_TL, bytes.len(), false), bytes));
     let extended = if items.is_empty() && schema.is_none() { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
     let header = Header {

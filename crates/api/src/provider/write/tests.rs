@@ -327,6 +327,11 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     let asks = |params: &EnableParams| assert_eq!(slot.wish(61, ticket, params).refusal(), None);
     asks(&EnableParams { level: 2, ..EnableParams::default() });
     assert!(!goes(raw, d, none, 1, p), "a level that nobody wants");
+    // As by a macro whose provider has not been told yet, and by whoever asked before the session changed.
+    let block = [Block::new(b"payload")];
+    write_blocks(slot, &Event::new(&descriptor, &[]), Blocks::new(&block)).unwrap();
+    write(slot, &Event::new(&descriptor, &[b"payload"])).unwrap();
+    assert!(session.arrived().is_empty(), "the session is asked, whatever the caller saw");
     asks(&EnableParams { property: 1, ..EnableParams::default() });
     assert!(!goes(raw, d, none, 1, p), "a session that asks for more");
     asks(&EnableParams::default());
