@@ -15,8 +15,6 @@
 //! The blocks become slices on the stack of whoever calls, one by one as they are checked: only those that there are cost something.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
-
 use traceweir_format::Guid;
 use traceweir_format::spec::event::{
     EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA as EVENT_METADATA, EVENT_DATA_DESCRIPTOR_TYPE_NONE as NONE,
@@ -25,7 +23,7 @@ use traceweir_format::spec::event::{
 };
 
 use super::deliver::Except;
-use super::write::{self, Event, Given, MAX_BLOCKS};
+use super::write::{self, Event, Given, MAX_BLOCKS, Room};
 use super::{Handle, WriteError};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
@@ -82,9 +80,6 @@ impl DataDescriptor {
         Ok(unsafe { std::slice::from_raw_parts(at, self.size as usize) })
     }
 }
-
-/// Room for the blocks of payload; as much of it is filled as there are.
-struct Room<'a>([MaybeUninit<&'a [u8]>; MAX_BLOCKS]);
 
 /// The blocks of an event by what they are.
 struct Sorted<'a> {
@@ -144,7 +139,6 @@ impl<'a> Sorted<'a> {
             typed_blocks = Typed { provider: Some(provider), metadata: Some(metadata), stamp: None };
             others = behind;
         }
-        let mut count = 0;
         for block in others {
             // SAFETY: by the contract.
             let bytes = unsafe { block.bytes() }?;
@@ -153,14 +147,10 @@ impl<'a> Sorted<'a> {
                 continue;
             }
             // As many places as blocks at most.
-            if let Some(place) = room.0.get_mut(count) {
-                place.write(bytes);
-                count += 1;
-            }
+            room.push(bytes);
         }
         let Typed { metadata, provider, stamp } = typed_blocks;
-        // SAFETY: the first `count` places were written above, in order.
-        let payload = unsafe { std::slice::from_raw_parts(room.0.as_ptr().cast::<&[u8]>(), count) };
+        let payload = room.filled();
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
         Ok(Self { payload, metadata, provider, stamp })
     }
@@ -192,13 +182,14 @@ impl Handle {
             return Ok(());
         }
         let except = Except::new(exclude, flags)?;
-        let mut room = Room([const { MaybeUninit::uninit() }; MAX_BLOCKS]);
+        let mut room = Room::new();
         // SAFETY: by the contract.
         let sorted = unsafe { Sorted::new(&mut room, blocks, self.slot.honours_types()) }?;
         let given = Given { traits: sorted.provider.unwrap_or(&[]), stamp: sorted.stamp, depth: 1 };
         let event =
             Event { metadata: sorted.metadata, activity, related, ..Event::new(descriptor, sorted.payload) };
-        write::write_given(self.slot, &event, &given, except)
+        let Some(asked) = write::asked(self.slot, &event) else { return Ok(()) };
+        write::write_given(self.slot, &event, &given, asked, except)
     }
 }
 
@@ -210,7 +201,7 @@ mod tests {
     type Outcome = Result<(Vec<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>), WriteError>;
 
     fn sorted(blocks: &[DataDescriptor], typed: bool) -> Outcome {
-        let mut room = Room([const { MaybeUninit::uninit() }; MAX_BLOCKS]);
+        let mut room = Room::new();
         // SAFETY: every block here is NULL, or made from bytes that live on.
         let sorted = unsafe { Sorted::new(&mut room, blocks, typed) }?;
         let own = |bytes: &[u8]| bytes.to_vec();

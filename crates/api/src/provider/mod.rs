@@ -342,7 +342,7 @@ impl Handle {
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
     }
 
-    /// Writes a self-described event that words of its provider's own have let through, which are those of the slot but for what sessions think of events without keywords.
+    /// Writes a self-described event that words of its provider's own have let through; each session is asked all the same.
     #[inline(always)]
     pub(crate) fn write_let_through(
         self,
@@ -352,9 +352,6 @@ impl Handle {
         related: Option<&Guid>,
         blocks: Blocks<'_>,
     ) -> Result<(), WriteError> {
-        if descriptor.keyword == 0 && !self.slot.enabled(descriptor.level, 0) {
-            return Ok(());
-        }
         let metadata = Some(metadata);
         let event = Event { metadata, activity, related, ..Event::new(descriptor, &[]) };
         write::write_blocks(self.slot, &event, blocks)

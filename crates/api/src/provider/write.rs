@@ -21,6 +21,7 @@
 //! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
 
 mod items;
+mod room;
 pub(super) mod straight;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use crate::client::fork::{self, Writer};
 use crate::client::outlets;
 use items::item_word;
 pub(super) use items::{Extras, Items, item_head};
+pub(super) use room::Room;
 
 /// What the first word of a header says besides size and flags.
 const MARKER: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
@@ -110,7 +112,7 @@ pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
 ///
 /// The answer is for these filters alone: sessions come and go between this look at them and the next.
 #[inline(always)]
-fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
+pub(super) fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
     let Some(only) = slot.filters_of_all() else { return Some(0) };
     filter::wanted(slot, only, what).then_some(only)
 }
@@ -143,22 +145,24 @@ fn write_wanted_blocks(
     if straight::write_blocks(slot, what, blocks, asked) {
         return Ok(());
     }
-    let mut room: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
-    let slices = room.get_mut(..blocks.all().len()).ok_or(WriteError::InvalidParameter)?;
-    slices.iter_mut().zip(blocks.all()).for_each(|(slice, block)| *slice = block.bytes());
+    if blocks.all().len() > MAX_BLOCKS {
+        return Err(WriteError::InvalidParameter);
+    }
+    let mut room = Room::new();
+    blocks.all().iter().for_each(|block| room.push(block.bytes()));
     let given = Given { depth: 1, ..Given::NOTHING };
-    write_given(slot, &Event { data: slices, ..*what }, &given, Except::default())
+    write_given(slot, &Event { data: room.filled(), ..*what }, &given, asked, Except::default())
 }
 
-/// Writes an event that came with more than an event usually does, and not to everybody.
+/// Writes an event that came with more than an event usually does, and not to everybody. `asked` is what [`asked()`] said of it.
 #[inline(never)]
 pub(super) fn write_given(
     slot: &Slot,
     what: &Event<'_>,
     given: &Given<'_>,
+    asked: u16,
     except: Except,
 ) -> Result<(), WriteError> {
-    let Some(asked) = asked(slot, what) else { return Ok(()) };
     staged(slot, what, given, |thread, stage| {
         if except == Except::default() {
             return deliver(slot, what, given, asked, thread, stage);
@@ -225,7 +229,9 @@ pub(super) fn write_wide_string(slot: &Slot, level: u8, keyword: u64, text: &[u8
     let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
     let flags = EVENT_HEADER_FLAG_STRING_ONLY;
     let given = Given { depth: 1, ..Given::NOTHING };
-    write_given(slot, &Event { flags, ..Event::new(&descriptor, &[text]) }, &given, Except::default())
+    let (data, except) = ([text], Except::default());
+    let event = Event { flags, ..Event::new(&descriptor, &data) };
+    asked(slot, &event).map_or(Ok(()), |asked| write_given(slot, &event, &given, asked, except))
 }
 
 fn units(text: &str) -> impl Iterator<Item = u8> {
