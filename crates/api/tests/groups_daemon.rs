@@ -2,7 +2,6 @@
 //!
 //! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use traceweir::controller::{Controller, EnableCode, EnableParams, ProviderEntry, SessionConfig, SessionRef};
@@ -16,10 +15,13 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;
 
+#[path = "consumer_support/recording.rs"]
+mod recording;
 #[path = "consumer_support/mod.rs"]
 mod support;
 #[path = "consumer_support/daemon.rs"]
 mod support_daemon;
+use recording::Recording;
 use support::until;
 use support_daemon::{InProcess, alone, be_a_daemon};
 
@@ -53,23 +55,7 @@ fn recorder() -> (Calls, EnableCallback) {
     (calls, Box::new(move |n| to.lock().unwrap().push((n.code, n.level, n.match_any))))
 }
 
-/// A session with a file, and the controller that started it.
-struct Recording<'a> {
-    controller: Controller,
-    session: SessionRef,
-    folder: &'a Path,
-}
-
-impl<'a> Recording<'a> {
-    fn new(folder: &'a Path) -> Self {
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
-        let log_file = Some(folder.join("trace.etl"));
-        let config =
-            SessionConfig { name: "s".into(), log_file_mode: 1, log_file, ..SessionConfig::default() };
-        let session = SessionRef::Id(controller.start(&config).unwrap().id);
-        Self { controller, session, folder }
-    }
-
+impl Recording<'_> {
     fn say(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
         let said = self.controller.enable(&self.session, guid, code, params, 30_000);
         said.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
@@ -90,17 +76,11 @@ impl<'a> Recording<'a> {
     }
 
     /// Provider and id of all events.
-    fn stop(mut self) -> Vec<(Guid, u16)> {
-        assert_eq!(self.controller.stop(&self.session).unwrap().events_lost, 0);
-        let trace = etl::Trace::open(std::fs::File::open(self.folder.join("trace.etl")).unwrap()).unwrap();
-        let mut events = trace.events();
-        let mut seen = Vec::new();
-        while let Some(record) = events.next().unwrap() {
-            if [MEMBER, OTHER].contains(&record.provider()) {
-                seen.push((record.provider(), record.descriptor().id));
-            }
-        }
-        seen
+    fn stop_and_list(self) -> Vec<(Guid, u16)> {
+        self.stop(|record| {
+            let provider = record.provider();
+            [MEMBER, OTHER].contains(&provider).then(|| (provider, record.descriptor().id))
+        })
     }
 }
 
@@ -139,7 +119,7 @@ fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
         session.disable(GROUP, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(0, 0, 0)));
         member.write(&event(8, 0, 0), &[]).unwrap();
-        assert_eq!(session.stop(), [(MEMBER, 1), (OTHER, 3), (MEMBER, 4), (MEMBER, 7)]);
+        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER, 3), (MEMBER, 4), (MEMBER, 7)]);
     });
 }
 
@@ -168,7 +148,7 @@ fn traits_set_later_join_the_group_once() {
         assert_eq!((group.pids, group.sessions.len()), (vec![std::process::id()], 1));
         drop((provider, with));
         until("they leave their group", || session.entry(GROUP, true).unwrap().pids.is_empty());
-        assert_eq!(session.stop(), [(MEMBER, 1)]);
+        assert_eq!(session.stop_and_list(), [(MEMBER, 1)]);
     });
 }
 
@@ -236,7 +216,7 @@ fn events_are_decoded_by_the_guid_that_the_traits_name() {
         drop(provider);
         let provider = Provider::register_with_traits(MEMBER, &blob, None).unwrap();
         provider.write(&event(3, 0, 0), &[b"from the start"]).unwrap();
-        assert_eq!(session.stop(), [(MEMBER, 1), (OTHER, 2), (OTHER, 3)]);
+        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER, 2), (OTHER, 3)]);
         let trace = etl::Trace::open(std::fs::File::open(folder.join("trace.etl")).unwrap()).unwrap();
         let mut events = trace.events();
         while let Some(record) = events.next().unwrap() {

@@ -24,12 +24,15 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::tracelogging::TraitsBuilder;
 
+#[path = "consumer_support/recording.rs"]
+mod recording;
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 #[path = "consumer_support/mod.rs"]
 mod support;
 #[path = "consumer_support/daemon.rs"]
 mod support_daemon;
+use recording::Recording;
 use support::until;
 use support_daemon::{InProcess, alone, be_a_daemon, this_test};
 
@@ -239,23 +242,7 @@ fn plain_role() {
     rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
 }
 
-/// A session with a file, its controller, and what providers of the test are called back with.
-struct Recording<'a> {
-    controller: Controller,
-    session: SessionRef,
-    folder: &'a Path,
-}
-
-impl<'a> Recording<'a> {
-    fn new(folder: &'a Path) -> Self {
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
-        let log_file = Some(folder.join("trace.etl"));
-        let config =
-            SessionConfig { name: "s".into(), log_file_mode: 1, log_file, ..SessionConfig::default() };
-        let session = SessionRef::Id(controller.start(&config).unwrap().id);
-        Self { controller, session, folder }
-    }
-
+impl Recording<'_> {
     fn enable(&mut self, guid: Guid, property: u32) {
         let params = EnableParams { level: 4, property, ..EnableParams::default() };
         self.controller.enable(&self.session, guid, EnableCode::Enable, &params, 30_000).unwrap();
@@ -267,18 +254,6 @@ impl<'a> Recording<'a> {
 
     fn answer(&mut self, query: Query) -> Answer {
         self.controller.query_information(&self.session, query).unwrap()
-    }
-
-    /// Stops the session and looks at each record of its file.
-    fn stop<T>(mut self, mut see: impl FnMut(&traceweir_format::Record<'_>) -> Option<T>) -> Vec<T> {
-        assert_eq!(self.controller.stop(&self.session).unwrap().events_lost, 0);
-        let trace = etl::Trace::open(std::fs::File::open(self.folder.join("trace.etl")).unwrap()).unwrap();
-        let mut events = trace.events();
-        let mut seen = Vec::new();
-        while let Some(record) = events.next().unwrap() {
-            seen.extend(see(&record));
-        }
-        seen
     }
 }
 

@@ -25,14 +25,13 @@
 //! Nothing here waits for a daemon; announcing a registration is the client's part.
 #![allow(unsafe_code)]
 
+mod parts;
+
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use traceweir_format::Guid;
-use traceweir_format::header::extended::ITEM_HEAD;
-use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::status::Status;
-use traceweir_format::tracelogging;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
@@ -40,9 +39,9 @@ use super::EnableCallback;
 use super::binary::Module;
 use super::callback::Turn;
 use super::enable::{Change, Entry, MAX_ENTRIES};
-use super::write::item_head;
 use crate::error::{Error, Result};
 
+pub(crate) use parts::{Classes, Decoding, New, Traits};
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// One registration, or room for one.
@@ -83,82 +82,6 @@ pub(crate) struct Slot {
 // A number in control messages has ten bits for the slot.
 const _: () = assert!(MAX_REGISTRATIONS == 1 << 10);
 const _: () = assert!(size_of::<Slot>() <= 1216 && std::mem::offset_of!(Slot, version) == 64);
-
-/// Traits of a provider, as every event carries them.
-#[derive(Debug)]
-pub(crate) struct Traits {
-    bytes: Box<[u8]>,
-    /// As an extended item in whole words: the last one of its event, and one that another follows.
-    items: [Box<[u64]>; 2],
-}
-
-impl Traits {
-    /// These bytes, which are not none.
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        let item = |another_follows| {
-            let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows);
-            let whole: Vec<u8> = head.iter().chain(bytes).copied().collect();
-            let word = |chunk: &[u8]| {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                u64::from_ne_bytes(word)
-            };
-            whole.chunks(8).map(word).collect()
-        };
-        Self { bytes: bytes.into(), items: [item(false), item(true)] }
-    }
-
-    /// As they were given.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// What events say of a provider whose traits name another GUID to decode them by.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Decoding {
-    /// That GUID, as it stands in a header.
-    pub(super) provider: [u64; 2],
-    /// The extended item that names the provider. It is the first one: traits follow.
-    pub(super) control: [u8; CONTROL_ITEM],
-}
-
-/// Bytes of the item that names the controlling GUID: head and GUID.
-const CONTROL_ITEM: usize = ITEM_HEAD + 16;
-
-impl Decoding {
-    /// By the traits of a provider; `None` where events are decoded by its own GUID.
-    pub(crate) fn by(traits: &[u8], provider: Guid) -> Option<Self> {
-        let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
-        let mut control = [0; CONTROL_ITEM];
-        control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true));
-        control[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
-        Some(Self { provider: decode.to_words(), control })
-    }
-}
-
-impl Decoding {
-    /// The GUID that events are decoded by.
-    pub(super) fn guid(&self) -> Guid {
-        guid_of(self.provider)
-    }
-}
-
-/// The classes of events that a classic provider writes.
-#[derive(Debug)]
-pub(crate) struct Classes(pub(crate) Box<[Guid]>);
-
-/// What a registration is made of.
-pub(crate) struct New {
-    pub(crate) provider: Guid,
-    pub(crate) traits: Option<&'static Traits>,
-    pub(crate) decoding: Option<&'static Decoding>,
-    /// Of a classic provider.
-    pub(crate) classes: Option<&'static Classes>,
-    pub(crate) callback: Option<EnableCallback>,
-    /// An address in the module that the provider belongs to; 0: the one this code is in.
-    pub(crate) origin: usize,
-}
 
 static TABLE: [Slot; MAX_REGISTRATIONS] = [const { Slot::new() }; MAX_REGISTRATIONS];
 
@@ -226,10 +149,9 @@ impl Slot {
         let Some(traits) = (unsafe { self.traits.load(Ordering::Acquire).as_ref() }) else {
             return Some(&[]);
         };
-        let [last, followed] = &traits.items;
         // Stored before the traits (invariant 4).
         let is_plain = self.decoding.load(Ordering::Relaxed).is_null();
-        is_plain.then_some(if another_follows { followed } else { last })
+        is_plain.then(|| traits.item(another_follows))
     }
 
     /// The provider's id where it lies, as it stands in a header.

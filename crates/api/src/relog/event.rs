@@ -65,19 +65,7 @@ impl TraceEvent {
                 Family::Event
             }
             EventKind::Classic => {
-                let header = ClassicHeader {
-                    pointer_size: 8,
-                    opcode: 0,
-                    level: 0,
-                    version: 0,
-                    thread_id: 0,
-                    process_id: 0,
-                    time: 0,
-                    class: Guid::NULL,
-                    cpu_times: (0, 0),
-                    instance: None,
-                };
-                header.encode(&[], &mut bytes)?;
+                ClassicHeader::default().encode(&[], &mut bytes)?;
                 Family::Full
             }
         };

@@ -37,24 +37,14 @@ use super::wevt::property::{Property, Rule, check_members};
 use super::wevt::texts::Texts;
 use crate::schema::{Field, Kind, MAX_FIELDS, Names, Origin, Schema, ValueMap};
 use crate::{Error, Result};
+use traceweir_format::spec::types::map;
+use traceweir_format::spec::types::property::{
+    PROPERTY_HAS_CUSTOM_SCHEMA, PROPERTY_HAS_TAGS, PROPERTY_PARAM_COUNT, PROPERTY_PARAM_FIXED_COUNT,
+    PROPERTY_PARAM_FIXED_LENGTH, PROPERTY_PARAM_LENGTH, PROPERTY_STRUCT,
+};
 
 /// `DecodingSource` of a classic (MOF) event, which has an activity name where others have their own.
 const DECODING_SOURCE_WBEM: u32 = 1;
-
-const PROPERTY_STRUCT: u32 = 0x01;
-const PROPERTY_PARAM_LENGTH: u32 = 0x02;
-const PROPERTY_PARAM_COUNT: u32 = 0x04;
-const PROPERTY_PARAM_FIXED_LENGTH: u32 = 0x10;
-const PROPERTY_PARAM_FIXED_COUNT: u32 = 0x20;
-const PROPERTY_HAS_TAGS: u32 = 0x40;
-const PROPERTY_HAS_CUSTOM_SCHEMA: u32 = 0x80;
-
-const MAP_MANIFEST_BITMAP: u32 = 0x02;
-const MAP_MANIFEST_PATTERN: u32 = 0x04;
-const MAP_WBEM_VALUEMAP: u32 = 0x08;
-const MAP_WBEM_BITMAP: u32 = 0x10;
-const MAP_WBEM_FLAG: u32 = 0x20;
-const MAP_WBEM_NO_MAP: u32 = 0x40;
 
 /// Tags take the low 28 bits.
 const TAGS: u32 = 0x0FFF_FFFF;
@@ -181,17 +171,17 @@ pub fn event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let mut info = Cursor::new("EVENT_MAP_INFO", bytes);
     let mut texts = Texts::new("EVENT_MAP_INFO text", bytes);
     let (name, flags, count, value_type) = (info.u32()?, info.u32()?, info.u32()?, info.u32()?);
-    if flags & MAP_MANIFEST_PATTERN != 0 {
+    if flags & map::MANIFEST_PATTERNMAP != 0 {
         return Err(Error::Schema("pattern maps match texts and name no values"));
     }
-    let wbem_flags = MAP_WBEM_VALUEMAP | MAP_WBEM_FLAG;
-    let bits = flags & (MAP_MANIFEST_BITMAP | MAP_WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
+    let wbem_flags = map::WBEM_VALUEMAP | map::WBEM_FLAG;
+    let bits = flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
     let mut entries = Vec::new();
     // Each entry gets a copy of its text. A few entries may share one, but not all of them a long one.
     let mut budget = bytes.len().saturating_mul(2);
     for index in 0..count {
         let (text, value) = (info.u32()?, info.u32()?);
-        let value = match (flags & MAP_WBEM_NO_MAP != 0, value_type) {
+        let value = match (flags & map::WBEM_NO_MAP != 0, value_type) {
             (true, _) if bits => 1_u64.checked_shl(index),
             (true, _) => Some(index.into()),
             (false, 0) => Some(value.into()),

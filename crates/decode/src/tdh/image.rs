@@ -14,6 +14,11 @@ use super::expand::expanded;
 use super::texts::Texts;
 use super::{MAX_ANSWER, wpp};
 use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
+use traceweir_format::spec::types::map;
+use traceweir_format::spec::types::property::{
+    PROPERTY_HAS_TAGS, PROPERTY_PARAM_COUNT, PROPERTY_PARAM_FIXED_COUNT, PROPERTY_PARAM_FIXED_LENGTH,
+    PROPERTY_PARAM_LENGTH, PROPERTY_STRUCT,
+};
 
 /// Where the properties of a TRACE_EVENT_INFO begin, and the bytes of each.
 pub(super) const PROPERTIES_AT: usize = 112;
@@ -22,18 +27,7 @@ pub(super) const PROPERTY_BYTES: usize = 24;
 const COUNT_IN_PROPERTY: usize = 16;
 const LENGTH_IN_PROPERTY: usize = 18;
 
-const PROPERTY_STRUCT: u32 = 0x01;
-const PROPERTY_PARAM_LENGTH: u32 = 0x02;
-const PROPERTY_PARAM_COUNT: u32 = 0x04;
-const PROPERTY_PARAM_FIXED_LENGTH: u32 = 0x10;
-const PROPERTY_PARAM_FIXED_COUNT: u32 = 0x20;
-const PROPERTY_HAS_TAGS: u32 = 0x40;
-
 const TEMPLATE_EVENT_DATA: u32 = 1;
-const MAP_MANIFEST_VALUEMAP: u32 = 1;
-const MAP_MANIFEST_BITMAP: u32 = 2;
-const MAP_WBEM_VALUEMAP: u32 = 8;
-const MAP_WBEM_BITMAP: u32 = 16;
 
 /// A schema as TRACE_EVENT_INFO.
 #[derive(Clone, Debug, Default)]
@@ -223,10 +217,10 @@ pub(super) fn map_info(map: &ValueMap, origin: Origin) -> Vec<u8> {
     let fixed = entries.len().saturating_mul(8).saturating_add(16);
     let mut texts = Texts::new(fixed);
     let flag = match (is_classic, map.bits) {
-        (false, false) => MAP_MANIFEST_VALUEMAP,
-        (false, true) => MAP_MANIFEST_BITMAP,
-        (true, false) => MAP_WBEM_VALUEMAP,
-        (true, true) => MAP_WBEM_BITMAP,
+        (false, false) => map::MANIFEST_VALUEMAP,
+        (false, true) => map::MANIFEST_BITMAP,
+        (true, false) => map::WBEM_VALUEMAP,
+        (true, true) => map::WBEM_BITMAP,
     };
     let mut out = Vec::with_capacity(fixed);
     out.put_u32(texts.add(&map.name))

@@ -6,7 +6,6 @@ use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use traceweir::Guid;
 use traceweir::consumer::{Buffer, Event, Handler, Interest, Kind, Loss};
 use traceweir_format::header::classic::ClassicHeader;
 use traceweir_format::header::{Family, Record};
@@ -116,8 +115,12 @@ impl Consumer {
         ];
         for (_, kind) in kinds.into_iter().filter(|(happened, _)| *happened) {
             let mut bytes = Vec::new();
-            let header =
-                ClassicHeader { class: class::LOST_EVENT, opcode: kind, time: loss.raw, ..lost_header() };
+            let header = ClassicHeader {
+                class: class::LOST_EVENT,
+                opcode: kind,
+                time: loss.raw,
+                ..ClassicHeader::default()
+            };
             if header.encode(&[], &mut bytes).is_ok()
                 && let Ok(record) = Record::parse(&bytes, 0)
             {
@@ -176,21 +179,6 @@ impl Consumer {
 
 fn is_classic(record: &Record<'_>) -> bool {
     record.family().has_hook() || matches!(record.family(), Family::Full | Family::Instance)
-}
-
-fn lost_header() -> ClassicHeader {
-    ClassicHeader {
-        pointer_size: 8,
-        opcode: 0,
-        level: 0,
-        version: 0,
-        thread_id: 0,
-        process_id: 0,
-        time: 0,
-        class: Guid::NULL,
-        cpu_times: (0, 0),
-        instance: None,
-    }
 }
 
 /// All traces that are processed together.

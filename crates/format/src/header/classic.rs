@@ -81,6 +81,24 @@ pub struct ClassicHeader {
     pub instance: Option<Instance>,
 }
 
+impl Default for ClassicHeader {
+    /// An event of 64-bit code; all else is zero.
+    fn default() -> Self {
+        Self {
+            pointer_size: 8,
+            opcode: 0,
+            level: 0,
+            version: 0,
+            thread_id: 0,
+            process_id: 0,
+            time: 0,
+            class: Guid::NULL,
+            cpu_times: (0, 0),
+            instance: None,
+        }
+    }
+}
+
 impl ClassicHeader {
     /// Appends the record, padded to a multiple of eight.
     pub fn encode(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {

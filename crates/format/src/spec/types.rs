@@ -1,4 +1,4 @@
-//! In types (how a value is laid out) and out types (how it is shown).
+//! In types (how a value is laid out) and out types (how it is shown); flags of properties and maps.
 //!
 //! Source: Documented ("EVENT_PROPERTY_INFO", "inType and outType values"). TraceLogging numbers its out types
 //! differently; [`OutType::from_tracelogging`] translates.
@@ -158,6 +158,30 @@ impl OutType {
             32.. => Self(out as u16),
         }
     }
+}
+
+/// Flags of a property (PROPERTY_FLAGS).
+#[allow(missing_docs)] // Names as published.
+pub mod property {
+    pub const PROPERTY_STRUCT: u32 = 0x01;
+    pub const PROPERTY_PARAM_LENGTH: u32 = 0x02;
+    pub const PROPERTY_PARAM_COUNT: u32 = 0x04;
+    pub const PROPERTY_PARAM_FIXED_LENGTH: u32 = 0x10;
+    pub const PROPERTY_PARAM_FIXED_COUNT: u32 = 0x20;
+    pub const PROPERTY_HAS_TAGS: u32 = 0x40;
+    pub const PROPERTY_HAS_CUSTOM_SCHEMA: u32 = 0x80;
+}
+
+/// Flags of a map (EVENTMAP_INFO_FLAG_…).
+#[allow(missing_docs)] // Names as published, without what they begin with.
+pub mod map {
+    pub const MANIFEST_VALUEMAP: u32 = 0x01;
+    pub const MANIFEST_BITMAP: u32 = 0x02;
+    pub const MANIFEST_PATTERNMAP: u32 = 0x04;
+    pub const WBEM_VALUEMAP: u32 = 0x08;
+    pub const WBEM_BITMAP: u32 = 0x10;
+    pub const WBEM_FLAG: u32 = 0x20;
+    pub const WBEM_NO_MAP: u32 = 0x40;
 }
 
 #[cfg(test)]

@@ -6,18 +6,7 @@ use super::*;
 fn calls_that_wait_are_bounded_and_end_with_their_controller() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
-    connect(&mut service, 2, OWN);
-    say(&mut service, 2, hello(Role::Provider, 1));
-    say(
-        &mut service,
-        2,
-        Message::Register {
-            registration: 1,
-            provider: Guid::from_u128(1),
-            traits: Vec::new(),
-            classic: false,
-        },
-    );
+    register(&mut service, 2);
     for _ in 0..64 {
         say(&mut service, 1, enable(session, u32::MAX));
     }
@@ -34,18 +23,7 @@ fn calls_that_wait_are_bounded_and_end_with_their_controller() {
 fn a_wait_that_expires_leaves_nothing_behind() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
-    connect(&mut service, 2, OWN);
-    say(&mut service, 2, hello(Role::Provider, 1));
-    say(
-        &mut service,
-        2,
-        Message::Register {
-            registration: 1,
-            provider: Guid::from_u128(1),
-            traits: Vec::new(),
-            classic: false,
-        },
-    );
+    register(&mut service, 2);
     say(&mut service, 1, enable(session, 5000));
     heard(&mut service);
     let deadline = service.deadline().unwrap();

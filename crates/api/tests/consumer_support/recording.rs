@@ -1,0 +1,39 @@
+//! A session with a file at a real daemon, and the controller that started it.
+
+use std::path::Path;
+
+use traceweir::controller::{Controller, SessionConfig, SessionRef};
+use traceweir_format::etl;
+
+pub(crate) struct Recording<'a> {
+    pub(crate) controller: Controller,
+    pub(crate) session: SessionRef,
+    folder: &'a Path,
+}
+
+impl<'a> Recording<'a> {
+    /// At the daemon of this folder.
+    pub(crate) fn new(folder: &'a Path) -> Self {
+        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let log_file = Some(folder.join("trace.etl"));
+        let config =
+            SessionConfig { name: "s".into(), log_file_mode: 1, log_file, ..SessionConfig::default() };
+        let session = SessionRef::Id(controller.start(&config).unwrap().id);
+        Self { controller, session, folder }
+    }
+
+    /// Stops the session, which has lost nothing, and looks at each record of its file.
+    pub(crate) fn stop<T>(
+        mut self,
+        mut see: impl FnMut(&traceweir_format::Record<'_>) -> Option<T>,
+    ) -> Vec<T> {
+        assert_eq!(self.controller.stop(&self.session).unwrap().events_lost, 0);
+        let trace = etl::Trace::open(std::fs::File::open(self.folder.join("trace.etl")).unwrap()).unwrap();
+        let mut events = trace.events();
+        let mut seen = Vec::new();
+        while let Some(record) = events.next().unwrap() {
+            seen.extend(see(&record));
+        }
+        seen
+    }
+}
