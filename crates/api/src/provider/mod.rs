@@ -40,6 +40,8 @@ mod enable;
 mod filter;
 mod information;
 mod keys;
+#[cfg(test)]
+mod memory;
 mod registration;
 mod stack;
 mod stage;

@@ -231,7 +231,9 @@ pub(super) fn write_wide_string(slot: &Slot, level: u8, keyword: u64, text: &[u8
     let given = Given { depth: 1, ..Given::NOTHING };
     let (data, except) = ([text], Except::default());
     let event = Event { flags, ..Event::new(&descriptor, &data) };
-    asked(slot, &event).map_or(Ok(()), |asked| write_given(slot, &event, &given, asked, except))
+    // No closure here: it would be a function between the caller and the record in a build without optimization.
+    let Some(asked) = asked(slot, &event) else { return Ok(()) };
+    write_given(slot, &event, &given, asked, except)
 }
 
 fn units(text: &str) -> impl Iterator<Item = u8> {

@@ -4,15 +4,13 @@
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::tracelogging::TraitsBuilder;
-use traceweir_transport::abi::{Layout, RegionParams};
-use traceweir_transport::clock::Counter;
-use traceweir_transport::cpu;
 use traceweir_transport::message::EnableParams;
-use traceweir_transport::ring::{Block, RegionReader, SHORTEST_SCHEMA};
+use traceweir_transport::ring::{Block, SHORTEST_SCHEMA};
 
 use super::*;
 use crate::client::Client;
 use crate::provider::DataDescriptor;
+use crate::provider::memory::Memory;
 use crate::provider::registration::{Handle, Traits};
 
 const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
@@ -180,48 +178,30 @@ fn key_and_stack_stand_behind_all_other_items() {
 /// A session in this process that has a registration enabled.
 struct Session {
     handle: Handle,
-    reader: RegionReader,
-    outlet: u8,
+    memory: Memory,
 }
 
 impl Session {
     /// By an outlet that no other test of this crate has.
     fn start(outlet: u8, traits: Option<&'static Traits>) -> Self {
         Client::get();
-        let params = RegionParams {
-            layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
-            clock: Counter::best(),
-            wake_at: 1 << 16,
-            max_record: 65_535,
-        };
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let (ticket, reader) = outlets::get(outlet).open_private(&params, wake).unwrap();
+        let memory = Memory::open(outlet);
         let handle = Handle::claim(PROVIDER, traits, None).unwrap();
-        let change = handle.slot().wish(outlet, ticket, &EnableParams::default());
+        let change = handle.slot().wish(outlet, memory.ticket, &EnableParams::default());
         assert_eq!(change.refusal(), None);
-        Self { handle, reader, outlet }
+        Self { handle, memory }
     }
 
     /// The records that arrived, each to a multiple of eight bytes.
     fn arrived(&mut self) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        for ring in self.reader.rings() {
-            ring.look().unwrap();
-            while let Some(head) = ring.peek().unwrap() {
-                let mut bytes = vec![0; head.length];
-                ring.take(&mut bytes);
-                bytes.resize(bytes.len().next_multiple_of(8), 0);
-                all.push(bytes);
-            }
-            ring.release();
-        }
-        assert_eq!(self.reader.lost(), 0);
+        let mut all: Vec<Vec<u8>> = self.memory.arrived().into_iter().map(|(_, bytes)| bytes).collect();
+        all.iter_mut().for_each(|bytes| bytes.resize(bytes.len().next_multiple_of(8), 0));
         all
     }
 
     fn end(self) {
         self.handle.slot().unwish(u64::MAX);
-        assert!(outlets::get(self.outlet).close());
+        drop(self.memory);
         assert!(self.handle.retire());
         self.handle.release();
     }

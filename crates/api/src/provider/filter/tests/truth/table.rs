@@ -6,14 +6,11 @@ use traceweir_format::Guid;
 use traceweir_format::filter::payload::{Builder, Event as Of, Field, Operand, Shape, Type};
 use traceweir_format::header::Record;
 use traceweir_format::spec::enable::PayloadOperator as Op;
-use traceweir_transport::abi::{Layout, RegionParams};
-use traceweir_transport::clock::Counter;
-use traceweir_transport::cpu;
-use traceweir_transport::ring::RegionReader;
 
 use super::super::*;
 use super::rules::{Asked, ID, NAME, Offered, Together, event_enabled};
-use crate::client::{Client, outlets};
+use crate::client::Client;
+use crate::provider::memory::Memory;
 use crate::provider::registration::Handle;
 
 /// What a controller says who asks for this.
@@ -70,49 +67,15 @@ pub(super) fn descriptor(e: &Offered) -> EventDescriptor {
     EventDescriptor { channel, ..event(id, e.level, e.keyword) }
 }
 
-/// Memory of a session in this process.
-struct Memory {
-    outlet: u8,
-    ticket: Ticket,
-    reader: RegionReader,
-}
-
-impl Memory {
-    fn open(outlet: u8) -> Self {
-        let params = RegionParams {
-            layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
-            clock: Counter::best(),
-            wake_at: 1 << 16,
-            max_record: 65_535,
-        };
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let (ticket, reader) = outlets::get(outlet).open_private(&params, wake).unwrap();
-        Self { outlet, ticket, reader }
+/// The numbers of the events that arrived since the last look, and whether with a stack.
+fn numbers(memory: &mut Memory) -> BTreeSet<(u64, bool)> {
+    let mut numbers = BTreeSet::new();
+    for (cpu, bytes) in memory.arrived() {
+        let record = Record::parse(&bytes, cpu).unwrap();
+        let number = u64::from_le_bytes(*record.payload().first_chunk().unwrap());
+        assert!(numbers.insert((number, record.items().stack().is_some())), "written twice");
     }
-
-    /// The numbers of the events that arrived since the last look, and whether with a stack.
-    fn arrived(&mut self) -> BTreeSet<(u64, bool)> {
-        let mut numbers = BTreeSet::new();
-        for ring in self.reader.rings() {
-            ring.look().unwrap();
-            while let Some(head) = ring.peek().unwrap() {
-                let mut bytes = vec![0; head.length];
-                ring.take(&mut bytes);
-                let record = Record::parse(&bytes, head.cpu).unwrap();
-                let number = u64::from_le_bytes(*record.payload().first_chunk().unwrap());
-                assert!(numbers.insert((number, record.items().stack().is_some())), "written twice");
-            }
-            ring.release();
-        }
-        assert_eq!(self.reader.lost(), 0);
-        numbers
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        assert!(outlets::get(self.outlet).close());
-    }
+    numbers
 }
 
 /// A registration, two sessions, some events.
@@ -164,7 +127,7 @@ impl Table {
             let gets = |e: &&Offered| asked.is_some_and(|asked| asked.gets(e));
             let gets_stack = |e: &Offered| asked.is_some_and(|asked| asked.gets_stack(e));
             let due = self.offered.iter().filter(gets).map(|e| (e.number, gets_stack(e)));
-            assert_eq!(memory.arrived(), due.collect(), "{asked:?} of {sessions:?}");
+            assert_eq!(numbers(memory), due.collect(), "{asked:?} of {sessions:?}");
         }
     }
 }

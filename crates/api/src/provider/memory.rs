@@ -1,0 +1,51 @@
+//! For tests: the memory of a session in this process, read by the test itself.
+
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::ring::{RegionReader, Ticket};
+
+use crate::client::outlets;
+
+/// A region behind one outlet; each test has outlets of its own.
+pub(super) struct Memory {
+    pub(super) outlet: u8,
+    pub(super) ticket: Ticket,
+    reader: RegionReader,
+}
+
+impl Memory {
+    pub(super) fn open(outlet: u8) -> Self {
+        let params = RegionParams {
+            layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
+            clock: Counter::best(),
+            wake_at: 1 << 16,
+            max_record: 65_535,
+        };
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let (ticket, reader) = outlets::get(outlet).open_private(&params, wake).unwrap();
+        Self { outlet, ticket, reader }
+    }
+
+    /// What arrived since the last look, with the processor; nothing was lost.
+    pub(super) fn arrived(&mut self) -> Vec<(u16, Vec<u8>)> {
+        let mut all = Vec::new();
+        for ring in self.reader.rings() {
+            ring.look().unwrap();
+            while let Some(head) = ring.peek().unwrap() {
+                let mut bytes = vec![0; head.length];
+                ring.take(&mut bytes);
+                all.push((head.cpu, bytes));
+            }
+            ring.release();
+        }
+        assert_eq!(self.reader.lost(), 0);
+        all
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        assert!(outlets::get(self.outlet).close());
+    }
+}
