@@ -234,6 +234,29 @@ pub unsafe extern "C" fn EventWriteTransfer(
     boundary::status(|| unsafe { given.write() })
 }
 
+/// For TraceLoggingProvider.h: writes an event of its macros from where its pieces lie, if that is possible right now. Whether it was (not 0); else the macro goes
+/// the published way. There is no such function on Windows, and no program calls it by itself.
+///
+/// # Safety
+///
+/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count` elements, and each of them NULL or the address of as many bytes as it says, which
+/// do not change during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceweirWriteDescribed(
+    handle: u64,
+    descriptor: *const EventDescriptor,
+    metadata: *const u8,
+    metadata_bytes: u32,
+    count: u32,
+    data: *const DataDescriptor,
+) -> u32 {
+    // SAFETY: by the contract.
+    let written = unsafe {
+        provider::write_described_straight(handle, descriptor, metadata, metadata_bytes, count, data)
+    };
+    u32::from(written)
+}
+
 /// Writes an event, but not to the sessions whose bits `filter` has.
 ///
 /// # Safety

@@ -70,7 +70,7 @@ pub use registration::{Handle, MAX_REGISTRATIONS};
 use write::Event;
 pub use write::MAX_BLOCKS;
 #[doc(hidden)]
-pub use write::straight::write_straight;
+pub use write::straight::{write_described_straight, write_straight};
 
 /// What an enable callback is told.
 #[derive(Clone, Debug)]
@@ -354,6 +354,10 @@ impl Handle {
         related: Option<&Guid>,
         blocks: Blocks<'_>,
     ) -> Result<(), WriteError> {
+        // Known to the compiler as a rule.
+        if activity.is_none() && related.is_none() {
+            return write::write_described(self.slot, descriptor, metadata, blocks);
+        }
         let metadata = Some(metadata);
         let event = Event { metadata, activity, related, ..Event::new(descriptor, &[]) };
         write::write_blocks(self.slot, &event, blocks)

@@ -35,7 +35,7 @@ use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, HeaderType,
 };
 use traceweir_transport::abi::KEEP_STAMP;
-use traceweir_transport::ring::Blocks;
+use traceweir_transport::ring::{Block, Blocks};
 
 use super::deliver::{self, Except};
 use super::registration::{Decoding, Slot};
@@ -135,6 +135,38 @@ pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>) ->
     write_wanted_blocks(slot, &what, blocks, asked)
 }
 
+/// The same of a self-described event without activities of its own. All that is handed on is in registers.
+#[inline(always)]
+pub(super) fn write_described(
+    slot: &Slot,
+    descriptor: &EventDescriptor,
+    metadata: &[u8],
+    blocks: Blocks<'_>,
+) -> Result<(), WriteError> {
+    if slot.filters_of_all().is_some() {
+        let event = Event { metadata: Some(metadata), ..Event::new(descriptor, &[]) };
+        return write_blocks(slot, &event, blocks);
+    }
+    write_wanted_described(slot, descriptor, metadata, blocks.all(), blocks.bytes())
+}
+
+#[inline(never)]
+fn write_wanted_described(
+    slot: &Slot,
+    descriptor: &EventDescriptor,
+    metadata: &[u8],
+    blocks: &[Block<'_>],
+    bytes: usize,
+) -> Result<(), WriteError> {
+    let blocks = Blocks::counted(blocks, bytes);
+    if straight::write_described(slot, descriptor, metadata, blocks) {
+        return Ok(());
+    }
+    let event = Event { metadata: Some(metadata), ..Event::new(descriptor, &[]) };
+    let Some(asked) = asked(slot, &event) else { return Ok(()) };
+    write_longer(slot, &event, blocks, asked)
+}
+
 #[inline(never)]
 fn write_wanted_blocks(
     slot: &Slot,
@@ -145,6 +177,12 @@ fn write_wanted_blocks(
     if straight::write_blocks(slot, what, blocks, asked) {
         return Ok(());
     }
+    write_longer(slot, what, blocks, asked)
+}
+
+/// The longer way of an event whose blocks are described. Part of whoever calls it, which is one function below the program's.
+#[inline(always)]
+fn write_longer(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> Result<(), WriteError> {
     if blocks.all().len() > MAX_BLOCKS {
         return Err(WriteError::InvalidParameter);
     }

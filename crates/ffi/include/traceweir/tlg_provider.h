@@ -47,7 +47,11 @@ typedef HRESULT TLG_STATUS;
 #else
 #define _TLG_SEND _TLG_INLINE
 #endif
-#ifndef TLG_EVENT_WRITE_TRANSFER
+/* Whether the usual event may take the short way: not where a source has named a function of its own. */
+#ifdef TLG_EVENT_WRITE_TRANSFER
+#define _TLG_STRAIGHT 0
+#else
+#define _TLG_STRAIGHT 1
 #define TLG_EVENT_WRITE_TRANSFER EventWriteTransfer
 #endif
 #ifndef TLG_EVENT_WRITE_EX

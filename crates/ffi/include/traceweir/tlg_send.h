@@ -53,6 +53,16 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_sid_at(EVENT_DATA_DESCRIPTOR *at, co
     return _Tlg_put(at, *(const SID *const *)sid, _Tlg_sid_size(*(const SID *const *)sid));
 }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Writes the usual event without its first two blocks, which the library knows; 0: it must be written in the published way. */
+ULONG EVNTAPI TraceweirWriteDescribed(REGHANDLE registration, PCEVENT_DESCRIPTOR event, const void *metadata, ULONG size,
+                                      ULONG count, const EVENT_DATA_DESCRIPTOR *data);
+#ifdef __cplusplus
+}
+#endif
+
 /* The first two blocks of every event: what the provider is, and what the event is. */
 _TLG_INLINE void _Tlg_put_metadata(TraceLoggingHProvider provider, const void *metadata, ULONG size,
                                    EVENT_DATA_DESCRIPTOR *data) {
@@ -66,6 +76,10 @@ _TLG_INLINE void _Tlg_put_metadata(TraceLoggingHProvider provider, const void *m
 
 _TLG_SEND void _Tlg_transfer(TraceLoggingHProvider provider, const EVENT_DESCRIPTOR *event, const void *metadata,
                                ULONG size, EVENT_DATA_DESCRIPTOR *data, ULONG count, LPCGUID activity, LPCGUID related) {
+    if (_TLG_STRAIGHT && !activity && !related &&
+        __builtin_expect(TraceweirWriteDescribed(provider->RegHandle, event, metadata, size, count - 2, data + 2) != 0, 1)) {
+        return;
+    }
     _Tlg_put_metadata(provider, metadata, size, data);
     (void)TLG_EVENT_WRITE_TRANSFER(provider->RegHandle, event, activity, related, count, data);
 }

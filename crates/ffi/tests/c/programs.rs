@@ -23,6 +23,7 @@ const PLUGIN: Guid = provider(4);
 const STACK: Guid = provider(5);
 const MORE: Guid = provider(6);
 const TRAITS: Guid = provider(7);
+const DESCRIBED: Guid = provider(8);
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
 fn everything() -> EnableParams {
@@ -336,6 +337,26 @@ fn a_call_stack_begins_in_the_function_that_wrote() {
         // A writer has a call and little else.
         let near = |frame: &u64| (*writer..writer + 64).contains(frame);
         assert!(near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
+    }
+}
+
+#[test]
+fn the_short_way_of_the_macros_takes_the_usual_event_and_leaves_the_others() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &source("described.c"), &[], Link::Shared);
+    let (output, events) = run_heard((&program, DESCRIBED), &[], &everything(), 0, seen);
+    assert_eq!(rows(&output), 16, "{output}");
+    // What was refused is not there; the first came by the published function.
+    let has_sequences = events.len() > 1;
+    let payloads: Vec<&[u8]> = events.iter().map(|e| &e.payload[..]).collect();
+    let number = &7_u32.to_le_bytes()[..];
+    let all = [number, number, &[], &[number, number].concat()[..]];
+    assert_eq!(payloads, all[..if has_sequences { 4 } else { 1 }]);
+    for event in events.iter().skip(1) {
+        let kinds: Vec<ExtType> = event.items.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [ExtType::PROV_TRAITS, ExtType::EVENT_SCHEMA_TL]);
+        assert_eq!(event.items[0].1, b"\x08\0Short\0");
+        assert_eq!(event.items[1].1, b"\x20\0\0Long enough for the moves\0n\0\x08");
     }
 }
 

@@ -16,6 +16,7 @@ fn declared() -> BTreeSet<String> {
         "traceweir/evntrace_info.h",
         "traceweir/evntcons_access.h",
         "traceweir/evntrace_consumer.h",
+        "traceweir/tlg_send.h",
         "tdh.h",
     ] {
         let text = std::fs::read_to_string(here("include").join(header)).unwrap();

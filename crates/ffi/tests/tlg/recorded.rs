@@ -163,6 +163,17 @@ fn a_program_linked_statically_records_the_same() {
 }
 
 #[test]
+fn a_source_that_names_the_published_function_records_the_same() {
+    let (table, workbench, workshop) = (table::read(), Workbench::new(), Workshop::new());
+    let source = workbench.source("table.c", &generate::program(&table, Runtime::Library));
+    let flags = [GCC.standards()[0], "-DTLG_EVENT_WRITE_TRANSFER=EventWriteTransfer"];
+    let program = workshop.build(GCC.program, &source, &flags, Link::Shared);
+    let events = record_program(&program, TABLE);
+    assert_eq!(events.len(), table.len());
+    table.iter().zip(&events).for_each(|(event, got)| drop(check(event, got)));
+}
+
+#[test]
 fn what_the_callback_writes_during_a_registration_is_recorded() {
     let (workshop, daemon) = (Workshop::new(), Daemon::new());
     let (own, group) = (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);

@@ -76,10 +76,26 @@ impl<'a> Blocks<'a> {
         Self { all, bytes }
     }
 
+    /// The same where they were added up before: a sum that is wrong makes a record that is refused.
+    #[inline(always)]
+    #[must_use]
+    pub fn counted(all: &'a [Block<'a>], bytes: usize) -> Self {
+        debug_assert_eq!(Self::new(all).bytes, bytes);
+        Self { all, bytes }
+    }
+
     /// All of them.
+    #[inline(always)]
     #[must_use]
     pub fn all(&self) -> &'a [Block<'a>] {
         self.all
+    }
+
+    /// How many bytes they have together.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Slices, described in `room`. `None`: more than there is room for, or one larger than a record.

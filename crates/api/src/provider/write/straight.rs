@@ -47,6 +47,24 @@ pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, as
     blocks.all().len() <= MAX_BLOCKS && offer(slot, this, sole, what, blocks)
 }
 
+/// The same of a self-described one without activities of its own, for one session without filters.
+#[inline(always)]
+pub(super) fn write_described(
+    slot: &Slot,
+    descriptor: &EventDescriptor,
+    metadata: &[u8],
+    blocks: Blocks<'_>,
+) -> bool {
+    blocks.all().len() <= MAX_BLOCKS && described(slot, bytes_of_descriptor(descriptor), metadata, blocks)
+}
+
+#[inline(always)]
+fn described(slot: &Slot, descriptor: &[u8; 16], metadata: &[u8], blocks: Blocks<'_>) -> bool {
+    let Some(this) = thread::ready() else { return false };
+    let (Some(sole), true) = (slot.sole(0), is_wanted(slot, descriptor)) else { return false };
+    hand_over(slot, (this, sole), descriptor, 0, Some(metadata), None, blocks)
+}
+
 #[inline(always)]
 fn offer(slot: &Slot, this: &ThisThread, sole: Sole, what: &Event<'_>, blocks: Blocks<'_>) -> bool {
     // Once more, now that the session is known: what the caller asked were the words of whatever sessions there were then.
@@ -103,17 +121,61 @@ pub unsafe fn write_straight(
         };
         (metadata, payload) = (Some(bytes), behind);
     }
+    // SAFETY: by the contract.
+    let Some(payload) = (unsafe { plain_blocks(payload, typed) }) else { return false };
+    hand_over(slot, (this, sole), descriptor, 0, metadata, activity, payload)
+}
+
+/// The same of an event as the TraceLogging macros make it: descriptor and metadata are constants of the program, there are no activities, and the provider's metadata come
+/// with the registration.
+///
+/// # Safety
+///
+/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` as in [`write_straight`], but never NULL.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn write_described_straight(
+    handle: u64,
+    descriptor: *const EventDescriptor,
+    metadata: *const u8,
+    metadata_bytes: u32,
+    count: u32,
+    data: *const DataDescriptor,
+) -> bool {
+    let Some(handle) = Handle::from_raw(handle) else { return false };
+    if count as usize > MAX_BLOCKS || !handle.slot.has_traits() {
+        return false;
+    }
+    // SAFETY: by the contract.
+    let (metadata, blocks) = unsafe {
+        (
+            std::slice::from_raw_parts(metadata, metadata_bytes as usize),
+            std::slice::from_raw_parts(data, count as usize),
+        )
+    };
+    // SAFETY: by the contract.
+    let Some(payload) = (unsafe { plain_blocks(blocks, true) }) else { return false };
+    // SAFETY: by the contract; bytes need no alignment.
+    described(handle.slot, unsafe { &*descriptor.cast() }, metadata, payload)
+}
+
+/// Blocks of payload and nothing else, as they are; `None`: one is missing or of another kind.
+///
+/// # Safety
+///
+/// Each is NULL, or the address of as many bytes as it says, which can be read and do not change for `'a`.
+#[inline(always)]
+unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<'_>> {
     let mut bytes = 0_usize;
-    for block in payload {
+    for block in blocks {
         if !block.is_there() || typed && block.kind != NONE {
-            return false;
+            return None;
         }
         // Less than 2³² each, and few.
         bytes = bytes.wrapping_add(block.size as usize);
     }
     // SAFETY: by the contract; every block that has a size has an address, and these are their bytes.
-    let payload = unsafe { Blocks::described(payload.as_ptr().cast(), payload.len(), bytes) };
-    hand_over(slot, (this, sole), descriptor, 0, metadata, activity, payload)
+    Some(unsafe { Blocks::described(blocks.as_ptr().cast(), blocks.len(), bytes) })
 }
 
 /// What the slot's words say of a descriptor's level and keyword.

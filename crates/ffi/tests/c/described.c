@@ -1,0 +1,49 @@
+/* The short way of the TraceLogging macros: what it takes, and what it leaves to the published functions. */
+#include <TraceLoggingProvider.h>
+
+#include "check.h"
+
+static const GUID Provider = {0xC0FFEE08, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+static const EVENT_DESCRIPTOR Event = {0, 0, 11, 4, 0, 0, 1}, Louder = {0, 0, 11, 6, 0, 0, 1};
+/* Size, no tags, "Long enough for the moves", "n": a number. */
+static const char Metadata[] = "\x20\0\0Long enough for the moves\0n\0\x08";
+
+/* Where the C library has no restartable sequences there is no short way. */
+extern const unsigned __rseq_size __attribute__((weak));
+
+#define WRITE(event, count, data) TraceweirWriteDescribed(reg, event, Metadata, sizeof(Metadata) - 1, count, data)
+
+int main(void) {
+    const ULONG there = &__rseq_size && __rseq_size != 0 && !getenv("TRACEWEIR_NO_RSEQ");
+    UINT32 number = 7;
+    EVENT_DATA_DESCRIPTOR data[129] = {0};
+    REGHANDLE reg;
+    EventDataDescCreate(&data[0], &number, sizeof number);
+    EventDataDescCreate(&data[1], &number, sizeof number);
+    EventDataDescCreate(&data[2], NULL, 0);
+    IS(0, TraceweirWriteDescribed(0, &Event, Metadata, sizeof(Metadata) - 1, 1, data));
+    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    WAIT_UNTIL(EventEnabled(reg, &Event));
+    /* Without traits an event has to bring them along. */
+    IS(0, WRITE(&Event, 1, data));
+    IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, (PVOID) "\x08\0Short", 8));
+    /* The first of a thread makes it known, by the published function. */
+    IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, data));
+    IS(there, WRITE(&Event, 1, data));
+    IS(there, WRITE(&Event, 0, data));
+    IS(there, WRITE(&Event, 3, data));
+    /* Nobody wants it; too many blocks; one that is missing; one of another kind; too large; metadata shorter than any move. */
+    IS(0, WRITE(&Louder, 1, data));
+    IS(0, WRITE(&Event, 129, data));
+    data[2].Size = 4;
+    IS(0, WRITE(&Event, 3, data));
+    data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA;
+    IS(0, WRITE(&Event, 2, data));
+    data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_NONE;
+    data[1].Size = 0x10000;
+    IS(0, WRITE(&Event, 2, data));
+    IS(0, TraceweirWriteDescribed(reg, &Event, "\x06\0\0ab", 6, 1, data));
+    IS(ERROR_SUCCESS, EventUnregister(reg));
+    IS(0, WRITE(&Event, 1, data));
+    return finish();
+}
