@@ -123,6 +123,15 @@ fn valgrind_finds_nothing_in_controllers() {
 }
 
 #[test]
+fn nothing_is_read_or_written_past_the_edge_of_what_is_handed_over() {
+    let (workshop, daemon, logs) = (Workshop::new(), Daemon::new(), tempfile::tempdir().unwrap());
+    let program = build(&workshop, "gcc", "control_edges.c", &[]);
+    let output = expect_success(daemon.command(&program).arg(logs.path()));
+    assert!(rows(&output) > 250, "{output}");
+    assert!(logs.path().join("snapshot.etl").exists());
+}
+
+#[test]
 fn information_that_needs_no_daemon_is_told_without_one() {
     let workshop = Workshop::new();
     let program = build(&workshop, "gcc", "asked_alone.c", &[]);
