@@ -156,7 +156,7 @@ pub fn query_bytes<'a>(
         }
         Err(e) => return Outcome::failed(e.into()),
     };
-    match answered(asked.into(), &SessionRef::Id(session), query) {
+    match ask(asked, &SessionRef::Id(session), query) {
         Ok(answer) => {
             let buffer = info.and_then(|info| info.get_mut(..length));
             Outcome::written(&answer.to_bytes(), buffer, Status::ERROR_BAD_LENGTH)
@@ -165,12 +165,13 @@ pub fn query_bytes<'a>(
     }
 }
 
-fn answered(asked: Asked<'_>, session: &SessionRef, query: Query) -> Result<Answer> {
+/// Asks about a session, or about the system ([`NO_SESSION`](super::NO_SESSION)), whoever is there to answer: [`Controller::query_information`] where that is a daemon.
+pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, &Machine::look())? {
         return Ok(answer);
     }
-    match (asked, query.class().rules().about) {
+    match (asked.into(), query.class().rules().about) {
         (Asked::Private(_), About::Session) => Err(not_for_private(query.class())),
         (asked, _) => asked.question(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),

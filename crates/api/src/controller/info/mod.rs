@@ -34,7 +34,7 @@
 mod bytes;
 
 pub use bytes::{
-    Asked, Outcome, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
+    Asked, Outcome, ask, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
 };
 pub use traceweir_format::info::{
     Answer, ClassicEventId, CounterOwner, EnableInfo, GroupInfo, GroupMask, GuidInfo, InstanceInfo,
