@@ -8,7 +8,7 @@ use super::Whose;
 const AFTER_HELP: &str = "\
 Classes of the system:
    5 TraceSampledProfileIntervalInfo   how often profile sources sample
-   7 TraceProfileSourceListInfo        what can be sampled: the timer, and the counters of the processor
+   7 TraceProfileSourceListInfo        what can be sampled: the timer, counters
   11 TraceVersionInfo                  version of trace processing
   12 TraceGroupQueryList               provider groups that are joined or enabled
   17 TracePeriodicCaptureStateInfo     bounds of periodic capture state

@@ -54,28 +54,17 @@ impl Told {
 /// Runs the command.
 pub(super) fn run(options: &Ask) -> Result<Outcome> {
     let session = options.session.clone().map_or(NO_SESSION, SessionRef::Name);
-    let of_sessions = |class: &InfoClass| class.rules().about == About::Session;
-    for class in options.classes.iter().filter(|class| of_sessions(class) && session.is_nothing()) {
-        misuse(&format!("{} is about a session: name one with --session", class.name()));
-    }
+    let classes = wanted(options);
     let mut daemon = match &options.session {
         Some(name) => Some(sessions::controller_of(options.whose, name)?.0),
         None => sessions::find(options.whose)?,
     };
-    let is_meant = |class: &InfoClass| {
-        let can = class.rules().queries || *class == InfoClass::TraceGroupQueryList;
-        can && of_sessions(class) != session.is_nothing()
-    };
-    let all = InfoClass::ALL.into_iter().filter(is_meant);
-    let is_all = options.classes.is_empty();
-    let classes: Vec<InfoClass> = if is_all { all.collect() } else { options.classes.clone() };
     let mut told = Vec::new();
     for class in classes {
-        let about = if of_sessions(&class) { &session } else { &NO_SESSION };
+        let about = if is_of_session(class) { &session } else { &NO_SESSION };
         match tell(daemon.as_mut(), about, class) {
-            // Of all, those that are for other sessions are left out.
-            Err(e) if is_all && e.status() == Status::ERROR_INVALID_PARAMETER => {}
-            Err(e) if is_all && e.status() == Status::ERROR_NOT_SUPPORTED => {}
+            // Of all, those that are for other kinds of sessions are left out.
+            Err(e) if options.classes.is_empty() && is_of_session(class) && is_of_others(&e) => {}
             other => told.push((class, other.map_err(|e| anyhow!(e)).with_context(|| about_what(class))?)),
         }
     }
@@ -84,6 +73,28 @@ pub(super) fn run(options: &Ask) -> Result<Outcome> {
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
     Ok(Outcome::Fine)
+}
+
+/// The classes that are meant: those that were named, else all about the system, or about the session.
+fn wanted(options: &Ask) -> Vec<InfoClass> {
+    let names_one = options.session.is_some();
+    if let Some(class) = options.classes.iter().find(|class| is_of_session(**class) && !names_one) {
+        misuse(&format!("{} is about a session: name one with --session", class.name()));
+    }
+    if !options.classes.is_empty() {
+        return options.classes.clone();
+    }
+    let can = |class: &InfoClass| class.rules().queries || *class == InfoClass::TraceGroupQueryList;
+    InfoClass::ALL.into_iter().filter(|class| can(class) && is_of_session(*class) == names_one).collect()
+}
+
+fn is_of_session(class: InfoClass) -> bool {
+    class.rules().about == About::Session
+}
+
+/// Whether something is refused because the session is of another kind: not a system logger, or a private one.
+fn is_of_others(error: &Error) -> bool {
+    matches!(error.status(), Status::ERROR_INVALID_PARAMETER | Status::ERROR_NOT_SUPPORTED)
 }
 
 fn about_what(class: InfoClass) -> String {
