@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod ask;
 mod autologger;
 mod control;
 mod modes;

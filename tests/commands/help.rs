@@ -94,6 +94,7 @@ fn the_help_of_verbs_reads_as_agreed() {
         "relog",
         "error",
         "shims",
+        "ask",
     ] {
         let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
         wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));

@@ -243,8 +243,9 @@ impl Client {
     /// Announces a registration and waits for the daemons. The filter that came along for its callback. An error: it is forbidden.
     fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
+        self.lock().apply_private(handle);
+        self.tell_private_of(handle);
         let mut shared = self.lock();
-        shared.apply_private(handle);
         self.start_thread(&mut shared, Duration::ZERO);
         if matches!(shared.thread, Thread::Running) {
             shared.awaited.push((0, number));

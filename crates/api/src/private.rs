@@ -12,6 +12,8 @@
 //! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
 //! 3. No real-time delivery and no provider groups, as published for private loggers.
 
+mod track;
+
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -32,6 +34,7 @@ use crate::client::{Client, Shared, fork, process};
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::provider::{Change, Handle, for_provider};
+pub(crate) use track::not_for_private;
 
 /// Private sessions that a process starts itself.
 pub const MAX_PRIVATE: usize = 3;
@@ -180,7 +183,7 @@ impl PrivateSession {
         open.enables.retain(|(p, _)| *p != provider);
         // Applied to later registrations, whose callbacks get no source.
         open.enables.push((provider, params.clone()));
-        let (outlet, ticket) = (open.outlet, open.ticket);
+        let (outlet, ticket, tracks) = (open.outlet, open.ticket, open.tracks_binaries);
         let mut changed = Vec::new();
         let mut refused = None;
         for handle in Handle::all().filter(|h| h.slot().provider() == provider) {
@@ -191,6 +194,9 @@ impl PrivateSession {
             refused = refused.or(change.refusal());
         }
         drop(shared);
+        if tracks {
+            client.tell_modules(self.id, |handle| handle.slot().provider() == provider);
+        }
         client.tell(changed, params.source, for_provider(&params.filters).cloned());
         refused.map_or(Ok(()), |(status, why)| Err(Error::refused(status, why)))
     }

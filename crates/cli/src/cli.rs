@@ -1,6 +1,7 @@
 //! The flags of `weir`, as typed.
 
 mod access;
+mod ask;
 mod autologger;
 mod error;
 mod mc;
@@ -17,6 +18,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
+pub(crate) use ask::Ask;
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
 pub(crate) use error::{ErrorText, Given};
 pub(crate) use mc::Mc;
@@ -115,6 +117,8 @@ pub(crate) enum Command {
     ConvertToRealtime(ConvertToRealtime),
     /// Show and change who may do what with sessions and providers of the system's daemon
     Access(Access),
+    /// Say what the information classes tell: limits, profile sources, counters, groups; of a session its streams and lists
+    Ask(Ask),
     /// Say what a trace is: session, machine, clock, span, buffers, losses, providers
     Info(Info),
     /// Print every event, decoded, in time order; several traces are merged

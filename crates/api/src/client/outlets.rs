@@ -49,6 +49,8 @@ pub(crate) struct Open {
     pub(crate) session: u64,
     /// What a private session wants, of providers registered or to be registered; a daemon remembers that itself.
     pub(crate) enables: Vec<(Guid, EnableParams)>,
+    /// A private session is told where providers live; of others a daemon remembers that too.
+    pub(crate) tracks_binaries: bool,
 }
 
 /// Which outlets are in use, and for what.
@@ -75,7 +77,7 @@ impl Table {
         let (ticket, more) = open(get(outlet))?;
         IN_USE.fetch_or(1 << outlet, Ordering::Relaxed);
         fork::set_fresh(outlet);
-        self.open.push(Open { outlet, ticket, owner, session, enables: Vec::new() });
+        self.open.push(Open { outlet, ticket, owner, session, enables: Vec::new(), tracks_binaries: false });
         Ok(more)
     }
 

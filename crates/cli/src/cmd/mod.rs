@@ -2,6 +2,7 @@
 
 mod access;
 mod answer;
+mod ask;
 mod autologger;
 mod check;
 mod control;
@@ -49,6 +50,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Increment(options) => answer::tell(options.json, control::increment(&options)),
         Command::ConvertToRealtime(options) => answer::tell(options.json, control::convert(&options)),
         Command::Access(options) => access::run(&options),
+        Command::Ask(options) => ask::run(&options),
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Stats(options) => stats::run(&options),

@@ -1,4 +1,4 @@
-/* Information classes: TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx. Part of evntrace.h.
+/* Information classes: TraceSetInformation, TraceQueryInformation, TraceConfigureLastBranchRecord, EnumerateTraceGuidsEx. Part of evntrace.h.
  *
  *   CLASSIC_EVENT_ID stacks[] = {{SampledProfileClass, 46, {0}}};
  *   TraceSetInformation(session, TraceStackTracingInfo, stacks, sizeof stacks);
@@ -156,6 +156,26 @@ typedef struct _TRACE_CONTEXT_REGISTER_INFO {
     ULONG Reserved;
 } TRACE_CONTEXT_REGISTER_INFO, *PTRACE_CONTEXT_REGISTER_INFO;
 
+#define TRACE_LBR_EVENT_OPCODE 0x20
+#define TRACE_LBR_MAXIMUM_EVENTS 4
+
+/* Which branches are left out. */
+typedef enum _TRACE_LBR_CONFIGURATION {
+    TRACE_LBR_CONFIGURATION_NONE = 0x0,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_KERNEL = 0x1,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_USER = 0x2,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_JCC = 0x4,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_REL_CALL = 0x8,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_IND_CALL = 0x10,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_RET = 0x20,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_IND_JMP = 0x40,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_REL_JMP = 0x80,
+    TRACE_LBR_CONFIGURATION_EXCLUDE_FAR_BRANCH = 0x100,
+    /* Not a kind of branch: records are kept as a stack of calls, or taken as samples. */
+    TRACE_LBR_CONFIGURATION_CALLSTACK_ENABLE = 0x200,
+    TRACE_LBR_CONFIGURATION_SAMPLED = 0x400
+} TRACE_LBR_CONFIGURATION;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -166,6 +186,9 @@ ULONG WMIAPI TraceSetInformation(_In_ ULONG64 TraceId, _In_ TRACE_INFO_CLASS Inf
 ULONG WMIAPI TraceQueryInformation(_In_ ULONG64 TraceId, _In_ TRACE_INFO_CLASS InformationClass,
                                    _Out_writes_bytes_(InformationLength) PVOID TraceInformation, _In_ ULONG InformationLength,
                                    _Out_opt_ PULONG ReturnLength);
+/* TraceLbrConfigurationInfo and TraceLbrEventListInfo in one call, of at most TRACE_LBR_MAXIMUM_EVENTS events. */
+ULONG WMIAPI TraceConfigureLastBranchRecord(_In_ ULONG64 TraceId, _In_ TRACE_LBR_CONFIGURATION LbrConfiguration,
+                                            _In_reads_(EventCount) const CLASSIC_EVENT_ID *Events, _In_ ULONG EventCount);
 /* Providers and groups. ERROR_INSUFFICIENT_BUFFER and the size that is needed where the buffer is too small. */
 ULONG WMIAPI EnumerateTraceGuidsEx(_In_ TRACE_QUERY_INFO_CLASS TraceQueryInfoClass, _In_reads_bytes_opt_(InBufferSize) PVOID InBuffer,
                                    _In_ ULONG InBufferSize, _Out_writes_bytes_opt_(OutBufferSize) PVOID OutBuffer,

@@ -8,7 +8,7 @@
 //! Each function has a form for UTF-16 and one for UTF-8, which are one function here.
 
 use traceweir::controller::{Controller, Properties};
-use traceweir::{Guid, Status};
+use traceweir::{Error, Guid, Status};
 
 use super::properties::{Block, Use};
 use super::sessions::{self, Meant};
@@ -203,8 +203,11 @@ unsafe fn act<U: Unit>(block: &Block<U>, meant: Meant, action: Action) -> Result
         Action::Stop => target.stop(),
         // SAFETY: by the contract.
         Action::Update => target.update(&unsafe { block.update() }?),
-        // SAFETY: by the contract.
-        Action::Flush => target.flush(unsafe { block.log_file() }?),
+        Action::Flush => {
+            let wrong = |status| Error::refused(status, "the name of the log file has no end, or is no text");
+            // SAFETY: by the contract.
+            target.flush(block.has_file_place().then_some(|| unsafe { block.log_file() }.map_err(wrong)))
+        }
         Action::IncrementFile => target.increment(),
         Action::ConvertToRealTime => target.convert_to_real_time(),
     };

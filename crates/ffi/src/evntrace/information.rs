@@ -1,79 +1,35 @@
 //! evntrace.h for controllers: information about sessions, providers and the machine, by class.
 //!
 //! ```text
-//!   TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx ─▶ Question ─▶ ask ─▶ Answer ─▶ status and ReturnLength of the caller
+//!   TraceSetInformation, TraceQueryInformation ─┬─ id of a session in this process ─▶ Asked::Private ──┬─▶ info::…_bytes ─▶ status and ReturnLength of the caller
+//!   EnumerateTraceGuidsEx                       └─ any other ───────────────────────▶ WhoeverIsThere ──┘
 //! ```
 //!
-//! Which classes there are, how long their bytes are and which mistake is told first is not known here: `ask` is the one way to who knows.
+//! Which classes there are, how long their bytes are, which mistake is told first and what needs a daemon is not known here.
 
 use std::ffi::c_void;
 
-use traceweir::Status;
-use traceweir::controller::{Controller, info};
+use traceweir::controller::info::{self, Asked, ClassicEventId};
+use traceweir::{PrivateSession, Result, Status};
 
 use super::sessions;
 use crate::{boundary, ptr};
 
 /// Bytes of a GUID, and one.
 const GUID_AND_ONE: usize = 17;
+/// Events of TraceConfigureLastBranchRecord, and one.
+const EVENTS_AND_ONE: usize = 5;
 
-/// What is asked. Buffers are `None` where they are NULL, whatever their length.
-enum Question<'a> {
-    Set {
-        session: u64,
-        class: u32,
-        info: Option<&'a [u8]>,
-        length: usize,
-    },
-    /// Some classes say in the buffer what is asked about.
-    Query {
-        session: u64,
-        class: u32,
-        info: Option<&'a mut [u8]>,
-        length: usize,
-    },
-    Enumerate {
-        class: u32,
-        input: Option<&'a [u8]>,
-        output: Option<&'a mut [u8]>,
-        output_length: usize,
-    },
+/// Who answers a call about a session.
+fn asked(own: Option<&PrivateSession>) -> Asked<'_> {
+    own.map_or(Asked::WhoeverIsThere, Asked::Private)
 }
 
-/// What comes of it, apart from what was written into the buffer of the question.
-struct Answer {
-    status: Status,
-    /// For ReturnLength; `None` leaves it alone.
-    return_length: Option<u32>,
+fn outcome(result: Result<()>) -> Status {
+    result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
 }
 
-/// Has a question answered, by the daemon that is there: [`info::set_bytes`], [`info::query_bytes`], [`info::enumerate_bytes`].
-fn ask(question: Question<'_>) -> Answer {
-    let mut daemon = match Controller::find(None) {
-        Ok(daemon) => daemon,
-        Err(error) => return Answer { status: error.status(), return_length: None },
-    };
-    let daemon = daemon.as_mut();
-    let (session, outcome) = match question {
-        Question::Set { session, class, info, length } => {
-            let result = info::set_bytes(daemon, session, class, info, length);
-            (session, info::Outcome { result, return_length: None })
-        }
-        Question::Query { session, class, info, length } => {
-            (session, info::query_bytes(daemon, session, class, info, length))
-        }
-        Question::Enumerate { class, input, output, output_length } => {
-            (0, info::enumerate_bytes(daemon, class, input, output, output_length))
-        }
-    };
-    let status = outcome.result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS);
-    // The daemon knows nothing of a session in this process, which has no information to set or to tell.
-    let is_own = status == Status::ERROR_WMI_INSTANCE_NOT_FOUND && sessions::is_own(session);
-    let status = if is_own { Status::ERROR_NOT_SUPPORTED } else { status };
-    Answer { status, return_length: outcome.return_length }
-}
-
-/// Sets what a class is about.
+/// Sets what a class is about; [`info::set_bytes`].
 ///
 /// # Safety
 ///
@@ -89,11 +45,36 @@ pub unsafe extern "C" fn TraceSetInformation(
         let length = length as usize;
         // SAFETY: by the contract.
         let info = unsafe { bytes(info, length) };
-        ask(Question::Set { session, class, info, length }).status
+        let own = sessions::own_of(session);
+        outcome(info::set_bytes(asked(own.as_deref()), session, class, info, length))
     })
 }
 
-/// Tells what a class is about.
+/// Records the last branches at kernel events; [`info::configure_last_branch_record_bytes`].
+///
+/// # Safety
+///
+/// `events` is NULL, or has `count` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TraceConfigureLastBranchRecord(
+    session: u64,
+    configuration: u32,
+    events: *const c_void,
+    count: u32,
+) -> u32 {
+    boundary::status(|| {
+        let count = count as usize;
+        // One more than there may be is enough to see that they are too many.
+        let length = count.min(EVENTS_AND_ONE).saturating_mul(ClassicEventId::SIZE);
+        // SAFETY: by the contract.
+        let events = unsafe { bytes(events, length) };
+        let own = sessions::own_of(session);
+        let asked = asked(own.as_deref());
+        outcome(info::configure_last_branch_record_bytes(asked, session, configuration, events, count))
+    })
+}
+
+/// Tells what a class is about; [`info::query_bytes`].
 ///
 /// # Safety
 ///
@@ -110,13 +91,14 @@ pub unsafe extern "C" fn TraceQueryInformation(
         let length = length as usize;
         // SAFETY: by the contract.
         let info = unsafe { room(info, length) };
-        let answer = ask(Question::Query { session, class, info, length });
+        let own = sessions::own_of(session);
+        let answer = info::query_bytes(asked(own.as_deref()), session, class, info, length);
         // SAFETY: by the contract.
-        unsafe { tell(&answer, return_length) }
+        unsafe { tell(answer, return_length) }
     })
 }
 
-/// Lists providers or groups, or tells about one.
+/// Lists providers or groups, or tells about one; [`info::enumerate_bytes`].
 ///
 /// # Safety
 ///
@@ -139,9 +121,10 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) }.map(<[u8]>::to_vec);
         // SAFETY: by the contract.
         let output = unsafe { room(output, output_length) };
-        let answer = ask(Question::Enumerate { class, input: input.as_deref(), output, output_length });
+        let answer =
+            info::enumerate_bytes(Asked::WhoeverIsThere, class, input.as_deref(), output, output_length);
         // SAFETY: by the contract.
-        unsafe { tell(&answer, return_length) }
+        unsafe { tell(answer, return_length) }
     })
 }
 
@@ -170,10 +153,10 @@ unsafe fn room<'a>(at: *mut c_void, length: usize) -> Option<&'a mut [u8]> {
 /// # Safety
 ///
 /// `return_length` is NULL or valid.
-unsafe fn tell(answer: &Answer, return_length: *mut u32) -> Status {
+unsafe fn tell(answer: info::Outcome, return_length: *mut u32) -> Status {
     if let Some(length) = answer.return_length {
         // SAFETY: by the contract.
         unsafe { ptr::store(return_length, length) };
     }
-    answer.status
+    outcome(answer.result)
 }

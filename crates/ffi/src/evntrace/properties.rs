@@ -102,13 +102,18 @@ impl<U: Unit> Block<U> {
         self.place(self.given.log_file_name_offset, self.given.logger_name_offset)
     }
 
+    /// Whether there is a place for the name of the log file.
+    pub(super) fn has_file_place(&self) -> bool {
+        self.given.log_file_name_offset != 0
+    }
+
     /// The log file that is named; an empty name is none.
     ///
     /// # Safety
     ///
     /// As [`open`](Self::open).
     pub(super) unsafe fn log_file(&self) -> Result<Option<PathBuf>, Status> {
-        if self.given.log_file_name_offset == 0 {
+        if !self.has_file_place() {
             return Ok(None);
         }
         let (at, room) = self.file_place();

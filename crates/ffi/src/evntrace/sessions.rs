@@ -6,7 +6,7 @@
 //!   anything else ──▶ the daemon that is there ─ none ──────────▶ ERROR_WMI_INSTANCE_NOT_FOUND
 //! ```
 //!
-//! 1. Only what begins something starts a daemon: StartTrace, EventAccessControl, EventAccessRemove.
+//! 1. Only what begins something starts a daemon: StartTrace, EventAccessControl, EventAccessRemove, and TraceSetInformation of what is about the system.
 //! 2. Each call has a connection of its own: one that waits for a disk, or for ever for a provider, keeps no other thread waiting; and a forked child has none of
 //!    its parent's.
 //! 3. The table of sessions in this process is locked for looking and noting only.
@@ -139,9 +139,12 @@ pub(super) fn find(meant: Meant) -> Result<Target> {
     }))
 }
 
-/// Whether this process runs the session of an id.
-pub(super) fn is_own(id: u64) -> bool {
-    matches!(find(Meant { id, name: None, mode: 0 }), Ok(Target::Own(_)))
+/// The session of an id, if this process runs it.
+pub(super) fn own_of(id: u64) -> Option<Arc<PrivateSession>> {
+    match find(Meant { id, name: None, mode: 0 }) {
+        Ok(Target::Own(session)) => Some(session),
+        _ => None,
+    }
 }
 
 fn not_running() -> Error {
@@ -186,16 +189,23 @@ impl Target {
         }
     }
 
-    /// Writes out what is buffered: a flight recorder to the file that is named. Of any other session a name is room for its own.
-    pub(super) fn flush(&self, file: Option<PathBuf>) -> Result<Properties> {
-        let records = |now: &Properties| now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
+    /// Writes out what is buffered: a flight recorder to the file that is named. Of any other session the place is room for the name of its own, and what stands
+    /// there is not read; `None`: there is no such place.
+    pub(super) fn flush<F>(&self, file: Option<F>) -> Result<Properties>
+    where
+        F: FnOnce() -> Result<Option<PathBuf>>,
+    {
+        let records = |now: Properties| now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
         match self {
-            Self::Own(session) => session.flush(file.as_deref().filter(|_| records(&session.query()))),
+            Self::Own(session) => {
+                let file = file.filter(|_| records(session.query())).map_or(Ok(None), |read| read())?;
+                session.flush(file.as_deref())
+            }
             Self::Other(session) => {
                 let mut daemon = daemon()?;
                 let file = match file {
-                    Some(file) => Some(file).filter(|_| daemon.query(session).is_ok_and(|now| records(&now))),
-                    None => None,
+                    Some(read) if records(daemon.query(session)?) => read()?,
+                    _ => None,
                 };
                 daemon.flush(session, file)
             }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl;
 use traceweir_format::spec::event::class;
 
@@ -119,6 +120,49 @@ fn valgrind_finds_nothing_in_controllers() {
         let program = build(&workshop, "gcc", "control.c", &[]);
         run_with_daemon(&program, &["valgrind", "--quiet", "--error-exitcode=9"], true);
     }
+}
+
+#[test]
+fn nothing_is_read_or_written_past_the_edge_of_what_is_handed_over() {
+    let (workshop, daemon, logs) = (Workshop::new(), Daemon::new(), tempfile::tempdir().unwrap());
+    let program = build(&workshop, "gcc", "control_edges.c", &[]);
+    let output = expect_success(daemon.command(&program).arg(logs.path()));
+    assert!(rows(&output) > 250, "{output}");
+    assert!(logs.path().join("snapshot.etl").exists());
+}
+
+#[test]
+fn information_that_needs_no_daemon_is_told_without_one() {
+    let workshop = Workshop::new();
+    let program = build(&workshop, "gcc", "asked_alone.c", &[]);
+    let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = Command::new(&program);
+    // Where none could be started either.
+    command.arg(logs.path()).env("TRACEWEIR_RUNTIME_DIR", runtime.path()).env("TRACEWEIR_DAEMON", "/nowhere");
+    assert!(rows(&expect_success(&mut command)) > 150);
+    assert!(!runtime.path().join("control.sock").exists(), "nothing of this starts a daemon");
+    let trace = etl::Trace::open(std::fs::File::open(logs.path().join("tracked.etl")).unwrap()).unwrap();
+    let (mut events, mut told) = (trace.events(), Vec::new());
+    while let Some(record) = events.next().unwrap() {
+        if BinaryPath::is_in(&record) {
+            let module = BinaryPath::parse(record.payload()).unwrap();
+            assert_eq!(Path::new(&module.path), program.canonicalize().unwrap());
+            told.extend(module.guids.iter().map(|guid| guid.data1));
+        }
+    }
+    assert_eq!(told, [0xC0FF_EE09, 0xC0FF_EE0A]);
+}
+
+#[test]
+fn information_that_needs_no_daemon_is_told_whatever_has_its_place() {
+    let workshop = Workshop::new();
+    let program = build(&workshop, "gcc", "asked_alone.c", &[]);
+    let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // A socket of another kind: nobody can be talked to there.
+    let _other = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();
+    let mut command = Command::new(&program);
+    command.arg(logs.path()).arg("1117").env("TRACEWEIR_RUNTIME_DIR", runtime.path());
+    assert!(rows(&expect_success(&mut command)) > 120);
 }
 
 /// The rows for a process without privileges are those of the test in Rust.

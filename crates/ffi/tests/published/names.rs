@@ -40,7 +40,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "ProcessTraceBufferIncrementReference", "QueryAllTracesA", "QueryAllTracesW", "QueryTraceA",
             "QueryTraceProcessingHandle", "QueryTraceW", "RegisterTraceGuidsA", "RegisterTraceGuidsW",
             "RemoveTraceCallback", "SetTraceCallback", "StartTraceA", "StartTraceW", "StopTraceA",
-            "StopTraceW", "TraceEvent", "TraceEventInstance", "TraceMessage", "TraceMessageVa",
+            "StopTraceW", "TraceConfigureLastBranchRecord", "TraceEvent", "TraceEventInstance", "TraceMessage", "TraceMessageVa",
             "TraceQueryInformation", "TraceSetInformation", "UnregisterTraceGuids", "UpdateTraceA",
             "UpdateTraceW",
         ],

@@ -8,7 +8,8 @@
 //!
 //! The published rules are judged in a fixed order, of which the first half needs nothing but the call itself and stands here: is the class one of this
 //! direction (50), is there a buffer (87), is it long enough (24), has it whole elements (24), and not too many (87). Which session is meant, who asks, what kind of
-//! session it is and what the machine has is for others to say, before [`Set::check`] looks at the content.
+//! session it is and what the machine has is for others to say, before [`Set::check`] looks at the content. The count that `TracePeriodicCaptureStateListInfo` has in its
+//! buffer is content: that it does not match the length is said then (24).
 //!
 //! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
 
@@ -51,6 +52,12 @@ pub struct ClassicEventId {
 impl ClassicEventId {
     /// Bytes of one.
     pub const SIZE: usize = 24;
+
+    /// Those that stand in a row; a rest that is no whole one is left out.
+    #[must_use]
+    pub fn list(bytes: &[u8]) -> Vec<Self> {
+        elements(bytes, Self::SIZE, Self::at)
+    }
 
     fn at(bytes: &[u8]) -> Self {
         Self { class: guid_at(bytes, 0), opcode: u8_at(bytes, 16) }
@@ -141,12 +148,15 @@ fn put_words(words: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-fn periodic_from(bytes: &[u8]) -> PeriodicCaptureState {
+/// `None`: there are fewer bytes than its own count says. What is behind them is not looked at, nor is more than one too many.
+fn periodic_from(bytes: &[u8]) -> Option<PeriodicCaptureState> {
     let count = usize::from(u16_at(bytes, 4));
-    let guids = elements(bytes.get(8..).unwrap_or(&[]), 16, |it| guid_at(it, 0));
-    // Whoever is listed twice is asked once.
-    let providers = set::distinct(guids.into_iter().take(count).collect());
-    PeriodicCaptureState { seconds: u32_at(bytes, 0), providers }
+    let guids = bytes.get(8..)?.get(..count.checked_mul(16)?)?;
+    let most = usize::from(MAX_CAPTURE_STATE_PROVIDERS).saturating_add(1);
+    let all = guids.chunks_exact(16).take(most).map(|it| guid_at(it, 0)).collect();
+    // Whoever is listed twice is asked once; of too many each counts.
+    let providers = if count < most { set::distinct(all) } else { all };
+    Some(PeriodicCaptureState { seconds: u32_at(bytes, 0), providers })
 }
 
 #[cfg(test)]

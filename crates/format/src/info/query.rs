@@ -257,9 +257,7 @@ impl Answer {
             return Err(malformed());
         }
         Ok(match query {
-            Query::StackTracing => {
-                Self::StackTracing(elements(bytes, ClassicEventId::SIZE, ClassicEventId::at))
-            }
+            Query::StackTracing => Self::StackTracing(ClassicEventId::list(bytes)),
             Query::SystemTraceEnableFlags => {
                 let mut mask = GroupMask::default();
                 for (word, given) in mask.iter_mut().zip(bytes.chunks_exact(4)) {

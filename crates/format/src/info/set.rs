@@ -11,7 +11,7 @@ use super::{
 use crate::guid::Guid;
 use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
-use crate::wire::{Put, guid_at, u8_at, u16_at, u32_at};
+use crate::wire::{Put, guid_at, u8_at, u32_at};
 use crate::{Error, Result};
 
 /// A setting, as TraceSetInformation makes it.
@@ -33,6 +33,8 @@ pub enum Set {
     DisallowList(Vec<Guid>),
     /// Who is asked for its state, and how often; `None`: nobody any more.
     PeriodicCaptureState(Option<PeriodicCaptureState>),
+    /// The same in a buffer that is shorter than its own count says: never set, and refused no earlier than the published order has it.
+    CutPeriodicCaptureState,
     /// Whether the session is told where providers live.
     ProviderBinaryTracking(bool),
     /// Which branches are left out (TRACE_LBR_…).
@@ -143,7 +145,7 @@ impl Set {
     /// The bytes have been found long enough.
     fn read(class: InfoClass, bytes: &[u8]) -> Result<Self> {
         let words = || elements(bytes, 4, |it| u32_at(it, 0));
-        let events = |bytes: &[u8]| elements(bytes, ClassicEventId::SIZE, ClassicEventId::at);
+        let events = ClassicEventId::list;
         let caching = || StackCaching {
             is_enabled: u8_at(bytes, 0) != 0,
             bytes: u32_at(bytes, 4),
@@ -172,14 +174,9 @@ impl Set {
                 Self::PeriodicCaptureState(None)
             }
             InfoClass::TracePeriodicCaptureStateListInfo => {
-                let count = u16_at(bytes, 4);
-                if bytes.len() < usize::from(count).saturating_mul(16).saturating_add(8) {
-                    return bad_length("the buffer is shorter than the number of providers says");
-                }
-                if count > MAX_CAPTURE_STATE_PROVIDERS {
-                    return invalid("more providers than TracePeriodicCaptureStateInfo allows");
-                }
-                Self::PeriodicCaptureState(Some(periodic_from(bytes)))
+                // Which session is meant is judged before both the match of count and length and how many are too many.
+                periodic_from(bytes)
+                    .map_or(Self::CutPeriodicCaptureState, |it| Self::PeriodicCaptureState(Some(it)))
             }
             InfoClass::TraceProviderBinaryTracking => Self::ProviderBinaryTracking(u8_at(bytes, 0) != 0),
             InfoClass::TraceLbrConfigurationInfo => Self::LbrConfiguration(u32_at(bytes, 0)),
@@ -212,7 +209,9 @@ impl Set {
             Self::PmcEventList(_) => InfoClass::TracePmcEventListInfo,
             Self::PmcCounterList(_) => InfoClass::TracePmcCounterListInfo,
             Self::DisallowList(_) => InfoClass::TraceSetDisallowList,
-            Self::PeriodicCaptureState(_) => InfoClass::TracePeriodicCaptureStateListInfo,
+            Self::PeriodicCaptureState(_) | Self::CutPeriodicCaptureState => {
+                InfoClass::TracePeriodicCaptureStateListInfo
+            }
             Self::ProviderBinaryTracking(_) => InfoClass::TraceProviderBinaryTracking,
             Self::LbrConfiguration(_) => InfoClass::TraceLbrConfigurationInfo,
             Self::LbrEventList(_) => InfoClass::TraceLbrEventListInfo,
@@ -236,9 +235,13 @@ impl Set {
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState(None) => {}
             Self::PeriodicCaptureState(Some(it)) => {
-                let count = u16::try_from(it.providers.len()).unwrap_or(u16::MAX);
-                out.put_u32(it.seconds).put_u16(count).put_u16(0);
-                out.extend(guids_to_bytes(&it.providers));
+                // One too many is as wrong as any number of them.
+                let told = it.providers.get(..=MAX_CAPTURE_STATE_PROVIDERS.into()).unwrap_or(&it.providers);
+                out.put_u32(it.seconds).put_u16(u16::try_from(told.len()).unwrap_or(u16::MAX)).put_u16(0);
+                out.extend(guids_to_bytes(told));
+            }
+            Self::CutPeriodicCaptureState => {
+                out.put_u32(0).put_u16(1).put_u16(0);
             }
             Self::ProviderBinaryTracking(on) => out = vec![u8::from(*on)],
             Self::LbrConfiguration(bits) => put_words(&[*bits], &mut out),
@@ -261,6 +264,14 @@ impl Set {
                 invalid("a profile source is named twice")
             }
             Self::PmcCounterList(ids) if ids.contains(&0) => invalid("the timer is no counter"),
+            Self::CutPeriodicCaptureState => {
+                bad_length("the buffer is shorter than the number of providers says")
+            }
+            Self::PeriodicCaptureState(Some(it))
+                if it.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into() =>
+            {
+                invalid("more providers than TracePeriodicCaptureStateInfo allows")
+            }
             Self::PeriodicCaptureState(Some(it)) if it.providers.is_empty() => {
                 invalid("a period and no provider")
             }

@@ -1,6 +1,7 @@
 //! Lengths and layouts of each class.
 
 use super::*;
+use crate::spec::info::InfoClass;
 use alloc::string::ToString;
 use alloc::vec;
 
@@ -43,11 +44,40 @@ fn lengths_are_judged_before_anything_that_a_buffer_says() {
     for class in [0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, u32::MAX] {
         assert_eq!(status(class, None, 5), 50, "{class} before the missing buffer");
     }
-    let mut periodic = zeros;
-    periodic[4] = 2;
-    assert_eq!([39, 40, 41].map(|length| status(16, Some(&periodic), length)), [24, 0, 0]);
-    periodic[4] = 200;
-    assert_eq!(status(16, Some(&periodic), 8 + 3200), 87);
+}
+
+#[test]
+fn the_count_in_a_buffer_is_content_and_judged_behind_the_session() {
+    // Period, count, bytes; what the content is refused with, in any number of copies.
+    let cases = [
+        (1, 2, 39, 24),
+        (1, 2, 8, 24),
+        (0, 1, 8, 24),
+        (1, 0xFFFF, 2072, 24),
+        (1, 2, 40, 0),
+        (1, 2, 41, 0),
+        (1, 128, 8 + 128 * 16, 0),
+        (1, 129, 8 + 129 * 16, 87),
+        (1, 0xFFFF, 8 + 0xFFFF * 16, 87),
+        (0, 2, 40, 87),
+        (1, 0, 8, 87),
+    ];
+    for (seconds, count, length, expected) in cases {
+        let mut bytes = vec![7_u8; length];
+        bytes[..8].fill(0);
+        (bytes[0], bytes[4], bytes[5]) = (seconds, (count & 0xFF) as u8, (count >> 8) as u8);
+        let set = Set::from_bytes(16, Some(&bytes), length).unwrap();
+        let told = set.to_bytes();
+        assert!(told.len() <= 8 + 129 * 16, "{count}: {}", told.len());
+        for set in [&set, &Set::from_bytes(16, Some(&told), told.len()).unwrap()] {
+            let refused = set.check().err().map_or(0, |e| e.status().0);
+            assert_eq!(
+                (set.class(), refused),
+                (InfoClass::TracePeriodicCaptureStateListInfo, expected),
+                "{count}, {length}"
+            );
+        }
+    }
 }
 
 #[test]

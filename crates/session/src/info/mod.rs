@@ -98,7 +98,9 @@ impl Settings {
             Set::StackCaching(it) => self.kernel_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::UnifiedStackCaching(it) => self.all_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
-            Set::PeriodicCaptureState(_) | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
+            // Those that are cut have been refused.
+            Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
+            Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
         Ok(())
     }

@@ -1,7 +1,12 @@
 //! The same by class, buffer and length, as C programs call it.
 //!
-//! A buffer is `None` where its pointer is null; a length that goes with it is then still judged. No daemon (`None`) is an idle system: no session runs, and
-//! nobody has registered anything.
+//! ```text
+//!   class, buffer, length ─▶ session id ─▶ what this library knows by itself ─▶ Asked ─▶ session, right, kind, machine, content
+//!   50, 87, 24, 87           87            versions, limits, sources, owners     a daemon, no daemon, a session of this process
+//! ```
+//!
+//! A buffer is `None` where its pointer is null; a length that goes with it is then still judged. What a call alone shows is said whoever is [`Asked`], and a daemon is
+//! looked for only where it is needed: one that is silent or shuts its door keeps nobody from what it has no part in.
 //!
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
@@ -10,15 +15,43 @@
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Query, Set, guids_from_bytes, guids_to_bytes};
+use traceweir_format::info::{Answer, ClassicEventId, MAX_PMC, Query, Set, guids_from_bytes, guids_to_bytes};
 use traceweir_format::spec::info::{About, InfoClass};
 use traceweir_format::spec::status::Status;
-use traceweir_session::info::Machine;
+use traceweir_session::info::{Machine, local_answer};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
 use super::{Controller, answer_of_nobody, check_about, guid_info, own_providers, unknown_provider};
 use crate::controller::not_running;
 use crate::error::{Error, Result};
+use crate::private::{PrivateSession, not_for_private};
+
+/// Who answers.
+#[derive(Debug)]
+pub enum Asked<'a> {
+    /// This daemon; `None` is an idle system: no session runs, and nobody has registered anything.
+    Daemon(Option<&'a mut Controller>),
+    /// The daemon that [`Controller::find`] finds when the call turns out to need one; what changes the system, and needs nothing to be there already, starts one.
+    WhoeverIsThere,
+    /// The session, which this process runs, of the id that goes along.
+    Private(&'a PrivateSession),
+}
+
+impl<'a> From<Option<&'a mut Controller>> for Asked<'a> {
+    fn from(daemon: Option<&'a mut Controller>) -> Self {
+        Self::Daemon(daemon)
+    }
+}
+
+impl Asked<'_> {
+    /// Puts a question to the daemon, if there is one. What a session of this process has no part in is for the daemon too.
+    fn question<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
+        match self {
+            Self::Daemon(daemon) => ask(daemon),
+            Self::WhoeverIsThere | Self::Private(_) => ask(Controller::find(None)?.as_mut()),
+        }
+    }
+}
 
 /// What became of a question.
 #[derive(Debug)]
@@ -51,8 +84,8 @@ impl Outcome {
 }
 
 /// TraceSetInformation.
-pub fn set_bytes(
-    controller: Option<&mut Controller>,
+pub fn set_bytes<'a>(
+    asked: impl Into<Asked<'a>>,
     session: u64,
     class: u32,
     info: Option<&[u8]>,
@@ -61,42 +94,89 @@ pub fn set_bytes(
     let set = Set::from_bytes(class, info, length)?;
     let session = SessionRef::Id(session);
     check_about(&session, set.class())?;
-    match (controller, set.class().rules().about) {
-        (Some(controller), _) => controller.set_information(&session, &set),
-        (None, About::Session) => Err(not_running(&session)),
-        (None, _) => {
-            let reason = "it keeps the settings of the system, and none runs: start one with `weir daemon`";
-            Err(Error::NoDaemon { reason: reason.to_owned() })
+    match (asked.into(), set.class().rules().about) {
+        (Asked::Private(own), About::Session) => own.set_information(&set),
+        // The settings of the system need nothing that runs already.
+        (Asked::WhoeverIsThere, About::System | About::Anything) => {
+            Controller::find_or_start(None)?.set_information(&session, &set)
         }
+        (asked, about) => asked.question(|daemon| match daemon {
+            Some(daemon) => daemon.set_information(&session, &set),
+            None if about == About::Session => Err(not_running(&session)),
+            None => {
+                let reason =
+                    "it keeps the settings of the system, and none runs: start one with `weir daemon`";
+                Err(Error::NoDaemon { reason: reason.to_owned() })
+            }
+        }),
+    }
+}
+
+/// TraceConfigureLastBranchRecord: 20 and 21 in one call; [`Controller::configure_last_branch_record`]. `events` are CLASSIC_EVENT_IDs, `None` for a null pointer.
+pub fn configure_last_branch_record_bytes<'a>(
+    asked: impl Into<Asked<'a>>,
+    session: u64,
+    configuration: u32,
+    events: Option<&[u8]>,
+    count: usize,
+) -> Result<()> {
+    let refused = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+    if count > MAX_PMC {
+        return refused("at most four kernel events can be followed by branches");
+    }
+    let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
+        return refused("a number of events, and no buffer that holds them");
+    };
+    let (session, events) = (SessionRef::Id(session), ClassicEventId::list(events));
+    check_about(&session, InfoClass::TraceLbrEventListInfo)?;
+    match asked.into() {
+        Asked::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
+        asked => asked.question(|daemon| match daemon {
+            Some(daemon) => daemon.configure_last_branch_record(&session, configuration, &events),
+            None => Err(not_running(&session)),
+        }),
     }
 }
 
 /// TraceQueryInformation. `info` is read and written: some questions say in it what they are about.
-pub fn query_bytes(
-    controller: Option<&mut Controller>,
+pub fn query_bytes<'a>(
+    asked: impl Into<Asked<'a>>,
     session: u64,
     class: u32,
     info: Option<&mut [u8]>,
     length: usize,
 ) -> Outcome {
     let query = match Query::from_bytes(class, info.as_deref(), length) {
+        Ok(Query::PmcCounterOwners(_)) if length < least(class) => {
+            return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
+        }
         Ok(query) => query,
         Err(e) if e.status() == Status::ERROR_BAD_LENGTH => {
             return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
         }
         Err(e) => return Outcome::failed(e.into()),
     };
-    let session = SessionRef::Id(session);
-    let answer = match controller {
-        Some(controller) => controller.query_information(&session, query),
-        None => answer_of_nobody(&session, query),
-    };
-    match answer {
+    match ask(asked, &SessionRef::Id(session), query) {
         Ok(answer) => {
             let buffer = info.and_then(|info| info.get_mut(..length));
             Outcome::written(&answer.to_bytes(), buffer, Status::ERROR_BAD_LENGTH)
         }
         Err(e) => Outcome::failed(e),
+    }
+}
+
+/// Asks about a session, or about the system ([`NO_SESSION`](super::NO_SESSION)), whoever is there to answer: [`Controller::query_information`] where that is a daemon.
+pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
+    check_about(session, query.class())?;
+    if let Some(answer) = local_answer(query, &Machine::look())? {
+        return Ok(answer);
+    }
+    match (asked.into(), query.class().rules().about) {
+        (Asked::Private(_), About::Session) => Err(not_for_private(query.class())),
+        (asked, _) => asked.question(|daemon| match daemon {
+            Some(daemon) => daemon.query_information(session, query),
+            None => answer_of_nobody(session, query),
+        }),
     }
 }
 
@@ -110,14 +190,14 @@ fn least(class: u32) -> usize {
 }
 
 /// EnumerateTraceGuidsEx. That there is a place for the length is for the caller to check: the published function refuses to go without (87).
-pub fn enumerate_bytes(
-    controller: Option<&mut Controller>,
+pub fn enumerate_bytes<'a>(
+    asked: impl Into<Asked<'a>>,
     class: u32,
     input: Option<&[u8]>,
     output: Option<&mut [u8]>,
     output_length: usize,
 ) -> Outcome {
-    let answer = enumerated(controller, class, input, output.is_none() && output_length != 0);
+    let answer = enumerated(asked.into(), class, input, output.is_none() && output_length != 0);
     let buffer = output.and_then(|output| output.get_mut(..output_length));
     match answer {
         Ok(answer) => Outcome::written(&answer, buffer, Status::ERROR_INSUFFICIENT_BUFFER),
@@ -125,12 +205,7 @@ pub fn enumerate_bytes(
     }
 }
 
-fn enumerated(
-    controller: Option<&mut Controller>,
-    class: u32,
-    input: Option<&[u8]>,
-    lacks_output: bool,
-) -> Result<Vec<u8>> {
+fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: bool) -> Result<Vec<u8>> {
     let invalid = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
     let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
         return invalid("this information class cannot be enumerated");
@@ -143,29 +218,36 @@ fn enumerated(
     if lacks_output {
         return invalid("a length and no buffer");
     }
+    if class == InfoClass::TraceGuidQueryProcess {
+        return Ok(guids_to_bytes(&own_providers()));
+    }
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
-    Ok(match (class, controller) {
-        (InfoClass::TraceGuidQueryProcess, _) => guids_to_bytes(&own_providers()),
-        (InfoClass::TraceMaxLoggersQuery, Some(controller)) => {
-            controller.query_information(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()
-        }
-        (InfoClass::TraceMaxLoggersQuery, None) => {
-            answer_of_nobody(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()
-        }
-        (InfoClass::TraceGuidQueryInfo, Some(controller)) => {
-            guid_info(controller.registrations(about)?).to_bytes()
-        }
-        (InfoClass::TraceGroupQueryInfo, Some(controller)) => controller.group_info(about)?.to_bytes(),
-        (InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo, None) => {
-            return Err(unknown_provider());
-        }
-        (class, Some(controller)) => {
-            let of_groups = class == InfoClass::TraceGroupQueryList;
-            listed(&controller.providers()?, of_groups)
-        }
-        (InfoClass::TraceGuidQueryList, None) => guids_to_bytes(&own_providers()),
-        (_, None) => Vec::new(),
+    asked.question(|daemon| match daemon {
+        Some(daemon) => told_by(daemon, class, about),
+        None => told_by_nobody(class),
     })
+}
+
+fn told_by(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec<u8>> {
+    Ok(match class {
+        InfoClass::TraceMaxLoggersQuery => {
+            daemon.query_information(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()
+        }
+        InfoClass::TraceGuidQueryInfo => guid_info(daemon.registrations(about)?).to_bytes(),
+        InfoClass::TraceGroupQueryInfo => daemon.group_info(about)?.to_bytes(),
+        class => listed(&daemon.providers()?, class == InfoClass::TraceGroupQueryList),
+    })
+}
+
+fn told_by_nobody(class: InfoClass) -> Result<Vec<u8>> {
+    match class {
+        InfoClass::TraceMaxLoggersQuery => {
+            Ok(answer_of_nobody(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes())
+        }
+        InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
+        InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// GUIDs of providers, or of groups.

@@ -14,6 +14,8 @@
 //! | the system | [`NO_SESSION`] | 5, 6, 7, 11, 25, 27 |
 //! | the system, whatever session is named | any | 17, 19, 22 |
 //!
+//! Of a private session there is class 18 alone; one that this process runs itself is told by [`PrivateSession::track_binaries`](crate::PrivateSession::track_binaries).
+//!
 //! ```no_run
 //! use traceweir::controller::info::{Answer, NO_SESSION, Query, Set};
 //! use traceweir::controller::{Controller, SessionRef};
@@ -31,7 +33,9 @@
 
 mod bytes;
 
-pub use bytes::{Outcome, enumerate_bytes, query_bytes, set_bytes};
+pub use bytes::{
+    Asked, Outcome, ask, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
+};
 pub use traceweir_format::info::{
     Answer, ClassicEventId, CounterOwner, EnableInfo, GroupInfo, GroupMask, GuidInfo, InstanceInfo,
     PeriodicCaptureState, PmcSession, ProfileInterval, ProfileSource, Query, Set, StackCaching,
@@ -56,6 +60,8 @@ pub const NO_SESSION: SessionRef = SessionRef::Id(0);
 const USUAL_SESSIONS: u32 = 64;
 /// Hook ids of one call.
 const MAX_LBR_EVENTS: usize = traceweir_format::info::MAX_PMC;
+/// A configuration that is refused wherever its content is looked at: it leaves all branches out.
+const LBR_OF_NOTHING: u32 = u32::MAX;
 
 impl Controller {
     /// Sets something of a session, or of the system ([`NO_SESSION`]). What fails changes nothing.
@@ -94,10 +100,19 @@ impl Controller {
         configuration: u32,
         events: &[ClassicEventId],
     ) -> Result<()> {
+        let invalid = |why| Error::refused(Status::ERROR_INVALID_PARAMETER, why);
+        if events.len() > MAX_LBR_EVENTS {
+            return Err(invalid("at most four kernel events can be followed by branches"));
+        }
         let hooks = events.iter().map(|event| event.hook_id().map(u32::from)).collect::<Option<Vec<u32>>>();
-        let Some(hooks) = hooks.filter(|hooks| hooks.len() <= MAX_LBR_EVENTS) else {
-            let why = "at most four kernel events can be followed by branches";
-            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let Some(hooks) = hooks else {
+            // The content is judged last: the daemon says what is wrong before it, and takes no such configuration.
+            return match self.set_information(session, &Set::LbrConfiguration(LBR_OF_NOTHING)) {
+                Err(e) if e.status() != Status::ERROR_INVALID_PARAMETER => Err(e),
+                _ => Err(invalid(
+                    "the session is no system logger, or a GUID is not the class of kernel events",
+                )),
+            };
         };
         self.set_information(session, &Set::LbrConfiguration(configuration))?;
         self.set_information(session, &Set::LbrEventList(hooks))

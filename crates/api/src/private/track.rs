@@ -1,0 +1,83 @@
+//! Where the providers of a private session live (TraceProviderBinaryTracking, the one information class for private sessions).
+//!
+//! ```text
+//!   track_binaries ─▶ registrations that the session has enabled ─┐
+//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a record of `provider::binary` each, in the session's memory
+//!   register ───────▶ the new one, where it is wanted ────────────┘
+//! ```
+//!
+//! What a daemon does for other sessions (`TellModules`) is done here by the thread that makes the call. Modules are found without the client's lock: that takes the
+//! loader's, which a library that registers while it is loaded holds already.
+
+use traceweir_format::info::Set;
+use traceweir_format::spec::info::InfoClass;
+use traceweir_format::spec::status::Status;
+
+use super::PrivateSession;
+use crate::client::Client;
+use crate::client::outlets::Owner;
+use crate::error::{Error, Result};
+use crate::provider::Handle;
+
+impl PrivateSession {
+    /// Has the session told which modules its providers live in, of those that are enabled now and whenever one is from now on; or no longer, which takes back
+    /// nothing.
+    pub fn track_binaries(&self, on: bool) -> Result<()> {
+        let client = self.client()?;
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        open.tracks_binaries = on;
+        drop(shared);
+        if on {
+            client.tell_modules(self.id, |_| true);
+        }
+        Ok(())
+    }
+
+    /// Sets something of the session: [`track_binaries`](Self::track_binaries), and `ERROR_NOT_SUPPORTED` for all else.
+    pub fn set_information(&self, set: &Set) -> Result<()> {
+        match set {
+            Set::ProviderBinaryTracking(on) => self.track_binaries(*on),
+            set => Err(not_for_private(set.class())),
+        }
+    }
+}
+
+/// The refusal of all other classes.
+pub(crate) fn not_for_private(class: InfoClass) -> Error {
+    Error::refused(Status::ERROR_NOT_SUPPORTED, format!("{} is not for private sessions", class.name()))
+}
+
+impl Client {
+    /// Tells a private session where some of the registrations live that it has enabled; those that tell all sessions have told it.
+    pub(crate) fn tell_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
+        let Some(outlet) = self.outlet_of(session) else { return };
+        let is_to_tell = |it: &Handle| !it.slot().tells_module() && it.slot().wish_of(outlet).is_some();
+        for handle in Handle::all().filter(|handle| which(handle) && is_to_tell(handle)) {
+            let module = handle.find_module();
+            // Under the lock the outlet is still that of the session.
+            let mut shared = self.lock();
+            if let Some(open) = shared.table.find(Owner::Private, session) {
+                handle.slot().tell_session(open.outlet, &module);
+            }
+        }
+    }
+
+    fn outlet_of(&self, session: u64) -> Option<u8> {
+        self.lock().table.find(Owner::Private, session).map(|open| open.outlet)
+    }
+
+    /// Tells all private sessions that track binaries and want a new registration where it lives.
+    pub(crate) fn tell_private_of(&self, handle: Handle) {
+        let provider = handle.slot().provider();
+        let shared = self.lock();
+        let tracking = shared.table.open.iter().filter(|open| {
+            open.tracks_binaries && open.enables.iter().any(|(enabled, _)| *enabled == provider)
+        });
+        let sessions: Vec<u64> = tracking.map(|open| open.session).collect();
+        drop(shared);
+        for session in sessions {
+            self.tell_modules(session, |it| it.number() == handle.number());
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the information classes tell, without a daemon and with one.
+
+use serde_json::Value;
+
+use super::{check_documented, sessions};
+use crate::util::{Daemon, weir_command};
+
+/// The answers by class.
+fn answers(objects: &[Value]) -> Vec<(u64, &Value)> {
+    objects.iter().for_each(|object| check_documented(object, "## What an information class tells"));
+    objects.iter().map(|object| (object["class"].as_u64().unwrap(), &object["answer"])).collect()
+}
+
+#[test]
+fn an_idle_system_is_told_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |arguments: &[&str]| {
+        let mut command = weir_command(["ask"].iter().chain(arguments));
+        crate::golden::finish(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()))
+    };
+    let page = ask(&[]).expect(0).text();
+    for words in
+        ["19  TraceMaxLoggersQuery", "64 sessions", "0 Timer, every", "processor 0: ", "128 providers"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let all = ask(&["--json"]).expect(0).json();
+    let answers = answers(&all);
+    assert_eq!(answers.iter().map(|it| it.0).collect::<Vec<_>>(), [5, 7, 11, 12, 17, 19, 22, 25, 27]);
+    assert_eq!(answers[0].1[0]["name"], "Timer");
+    assert_eq!((answers[3].1, answers[5].1), (&Value::Array(Vec::new()), &64.into()));
+    let two = ask(&["maxloggersquery", "TraceVersionInfo", "--json"]).expect(0).json();
+    assert_eq!((two.len(), &two[0]["class"], &two[1]["class"]), (2, &19.into(), &11.into()));
+    assert!(ask(&["18"]).expect(2).stderr.contains("TraceProviderBinaryTracking"));
+    assert!(ask(&["23"]).expect(2).stderr.contains("--session"));
+    assert!(ask(&["--session", "App"]).expect(1).stderr.contains("4201"));
+    assert!(!folder.path().join("control.sock").exists(), "asking starts no daemon");
+}
+
+#[test]
+fn a_session_is_told_as_it_is() {
+    let daemon = Daemon::start();
+    let group = "5b6a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6b";
+    daemon.weir(["start", "App", "--no-per-processor", "-p", &format!("{{{group}}}@group")]).expect(0);
+    assert_eq!(sessions(&daemon).len(), 1);
+    let all = daemon.weir(["ask", "--session", "App", "--json"]).expect(0).json();
+    // Those of kernel events are for system loggers.
+    assert_eq!(answers(&all), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
+    assert!(daemon.weir(["ask", "-s", "App"]).expect(0).text().contains("1 stream\n"));
+    let groups = daemon.weir(["ask", "12", "--json"]).expect(0).json();
+    assert_eq!(groups[0]["answer"], Value::Array(vec![group.into()]));
+    let run = daemon.weir(["ask", "3", "--session", "App"]).expect(1);
+    assert!(run.stderr.contains("SYSTEM_LOGGER_MODE") && run.stderr.contains("87"), "{}", run.stderr);
+    assert!(daemon.weir(["ask", "--session", "Other"]).expect(1).stderr.contains("4201"));
+}
