@@ -4,8 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use traceweir::Guid;
+use traceweir::controller::EnableParams;
 use traceweir::controller::access::{Rights, SecurityOperation, Sid};
 use traceweir_format::etl;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::class;
 
 use crate::support::{C, CPP, Daemon, Link, Workshop, expect_success, has, here, skip};
@@ -168,4 +170,32 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
     let all: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
     assert_eq!(output.matches("rows: ").count(), 3, "plain, guest, and all the others: {output}");
     assert!(all > 2000, "{output}");
+}
+
+/// A group of the program, by its number there.
+fn group(number: u32) -> Guid {
+    Guid::from_u128(u128::from(number) << 96)
+}
+
+#[test]
+fn who_may_not_join_a_group_is_told_and_not_enabled_by_it() {
+    if !is_root() {
+        return;
+    }
+    let (barred, open) = (group(0xC0FF_EE40), group(0xC0FF_EE41));
+    let workshop = Workshop::new();
+    for (mode, status) in [("-D_USER_MODE", "0x80070005u"), ("-D_KERNEL_MODE", "0xC0000022u")] {
+        let daemon = Daemon::for_all();
+        let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST));
+        daemon.controller().set_access(barred, add, &guest, Rights::TRACELOG_JOIN_GROUP, false).unwrap();
+        let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+        let params = EnableParams { level: 4, property, ..EnableParams::default() };
+        let recording = daemon.record("groups", &[barred, open], &params);
+        let status = format!("-DSTATUS_OR_HRESULT={status}");
+        let program = build(&workshop, "gcc", "group_refused.c", &[mode, &status]);
+        expect_success(daemon.command(&program).arg(GUEST.to_string()));
+        let members = |group| daemon.controller().group_info(group).unwrap().members.len();
+        assert_eq!((members(barred), members(open)), (0, 0), "all have left");
+        assert_eq!(recording.stop(0, |record| record.descriptor().id), [1]);
+    }
 }
