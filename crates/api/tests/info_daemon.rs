@@ -27,6 +27,8 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::tracelogging::TraitsBuilder;
 
+#[path = "info_support/effects.rs"]
+mod effects;
 #[path = "consumer_support/recording.rs"]
 mod recording;
 #[path = "../../../tests/support/skip.rs"]
@@ -158,7 +160,7 @@ impl Recording<'_> {
         self.controller.set_information(&self.session, set).unwrap();
     }
 
-    fn answer(&mut self, query: Query) -> Answer {
+    fn answer_of(&mut self, query: Query) -> Answer {
         self.controller.query_information(&self.session, query).unwrap()
     }
 }
@@ -195,7 +197,7 @@ fn a_group_does_not_enable_who_is_on_the_list() {
         session.set(&Set::DisallowList(vec![listed, guid(3)]));
         until("the listed one to be disabled", || !barred.enabled(4, 0));
         assert!(kept.enabled(4, 0));
-        assert_eq!(session.answer(Query::DisallowList), Answer::DisallowList(vec![listed, guid(3)]));
+        assert_eq!(session.answer_of(Query::DisallowList), Answer::DisallowList(vec![listed, guid(3)]));
         let later = Provider::register_with_traits(guid(3), &traits("Later"), None).unwrap();
         assert!(!later.enabled(4, 0), "who comes later is on the list too");
         kept.write(&event(1), &[]).unwrap();

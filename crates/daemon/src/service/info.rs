@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The published order of checks holds: each is made when all before it have passed. What fails changes nothing. Settings of a session are forgotten when it
-//! begins to stop; those of the system are the daemon's, for as long as it runs.
+//! begins to stop; those of the system are the daemon's, for as long as it runs: it does not leave with them.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -58,6 +58,11 @@ impl Information {
     /// When somebody is to be asked for its state.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.periodic.values().map(|it| it.next).min()
+    }
+
+    /// Whether nothing is set that outlives sessions.
+    pub(super) fn is_of_sessions_only(&self) -> bool {
+        self.system.is_as_usual()
     }
 
     /// A session begins to stop.

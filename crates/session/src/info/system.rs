@@ -44,10 +44,16 @@ impl System {
     /// How often a source samples.
     pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
         let Some(it) = machine.source(source) else { return machine.no_source(source) };
-        let usual = if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER };
-        let interval = self.intervals.get(&source).copied().unwrap_or(usual);
+        let interval = self.intervals.get(&source).copied().unwrap_or(usual(source));
         let interval = interval.clamp(it.min_interval, it.max_interval);
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
+    }
+
+    /// Whether all is as it was from the start: whoever keeps the settings keeps nothing then.
+    #[must_use]
+    pub fn is_as_usual(&self) -> bool {
+        self.configured.is_empty()
+            && self.intervals.iter().all(|(source, interval)| *interval == usual(*source))
     }
 
     /// Counters that raise events.
@@ -55,4 +61,9 @@ impl System {
     pub fn configured(&self) -> &[u32] {
         &self.configured
     }
+}
+
+/// The interval of a source from the start.
+const fn usual(source: u32) -> u32 {
+    if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER }
 }
