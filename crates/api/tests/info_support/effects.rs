@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use traceweir::controller::info::{
@@ -141,6 +142,46 @@ fn the_limits_of_periodic_state_are_those_that_are_told() {
             codes(&first).contains(&2) && codes(&last).contains(&2)
         });
         session.stop(|_| None::<()>);
+    });
+}
+
+/// Class 16.
+#[test]
+fn the_state_that_is_asked_for_goes_to_all_sessions_that_have_the_provider() {
+    static PROVIDER: OnceLock<Provider> = OnceLock::new();
+    alone("effects::the_state_that_is_asked_for_goes_to_all_sessions_that_have_the_provider", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = connected(folder);
+        let files = ["asking", "beside", "without"].map(|name| folder.join(name).with_extension("etl"));
+        let sessions = [0, 1, 2].map(|n: usize| {
+            let (name, log_file) = (n.to_string(), Some(files[n].clone()));
+            let config = SessionConfig { name, log_file, log_file_mode: 1, ..SessionConfig::default() };
+            SessionRef::Id(controller.start(&config).unwrap().id)
+        });
+        let answer = |notice: &traceweir::provider::EnableNotice<'_>| {
+            if notice.code == 2 {
+                PROVIDER.get().expect("registered").write(&event(9), &[]).unwrap();
+            }
+        };
+        PROVIDER.set(Provider::register(WRITER, Some(Box::new(answer))).unwrap()).ok().unwrap();
+        let params = EnableParams { level: 4, ..EnableParams::default() };
+        for session in &sessions[..2] {
+            controller.enable(session, WRITER, EnableCode::Enable, &params, 30_000).unwrap();
+        }
+        let every = PeriodicCaptureState { seconds: 1, providers: vec![WRITER] };
+        controller.set_information(&sessions[0], &Set::PeriodicCaptureState(Some(every))).unwrap();
+        until("two answers", || controller.query(&sessions[0]).unwrap().events >= 2);
+        sessions.iter().for_each(|session| drop(controller.stop(session).unwrap()));
+        let counts = files.map(|file| {
+            let trace = etl::Trace::open(std::fs::File::open(file).unwrap()).unwrap();
+            let (mut events, mut count) = (trace.events(), 0);
+            while let Some(record) = events.next().unwrap() {
+                count += u32::from(record.provider() == WRITER && record.descriptor().id == 9);
+            }
+            count
+        });
+        assert!(counts[0] >= 2 && counts[1] >= 2, "{counts:?}");
+        assert_eq!(counts[2], 0, "it has not enabled the provider");
     });
 }
 

@@ -16,7 +16,7 @@ const USUAL_COUNTER: u32 = 65_536;
 /// The settings; they outlive sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
-    /// Of sources that the machine has, so there are no more than those.
+    /// Of sources that the machine has, so there are no more than those; none where it is the usual one.
     intervals: BTreeMap<u32, u32>,
     configured: Vec<u32>,
 }
@@ -29,7 +29,11 @@ impl System {
         match set {
             Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
                 let Some(it) = machine.source(*source) else { return machine.no_source(*source) };
-                self.intervals.insert(*source, (*interval).clamp(it.min_interval, it.max_interval));
+                if *interval == usual(*source) {
+                    self.intervals.remove(source);
+                } else {
+                    self.intervals.insert(*source, (*interval).clamp(it.min_interval, it.max_interval));
+                }
                 Ok(())
             }
             Set::ProfileSourceConfig(ids) => {
@@ -52,8 +56,7 @@ impl System {
     /// Whether all is as it was from the start: whoever keeps the settings keeps nothing then.
     #[must_use]
     pub fn is_as_usual(&self) -> bool {
-        self.configured.is_empty()
-            && self.intervals.iter().all(|(source, interval)| *interval == usual(*source))
+        self.configured.is_empty() && self.intervals.is_empty()
     }
 
     /// Counters that raise events.
