@@ -1,5 +1,6 @@
 //! Limits, reached for real.
 
+use traceweir::controller::info::{Answer, NO_SESSION, Query};
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
@@ -167,6 +168,8 @@ fn as_many_sessions_as_set(stage: &Stage) {
     for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
         let (folder, _daemon) = with_settings(stage, &format!("max_sessions = {setting}\n"));
         let mut controller = connected(&folder);
+        let told = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
+        assert_eq!(told, Answer::MaxLoggers(most), "{setting}");
         let mut start =
             || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(stage) });
         assert!((0..most).all(|_| start().is_ok()), "{setting}");

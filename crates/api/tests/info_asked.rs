@@ -92,6 +92,9 @@ fn starting_role() {
         1314 | 50 => assert_ne!(interval, 20_000),
         other => panic!("{other}"),
     }
+    // It stays for as long as it keeps a setting.
+    let usual = [0_u32.to_le_bytes(), 10_000_u32.to_le_bytes()].concat();
+    assert!(done != 0 || set(0, 5, &usual) == 0);
 }
 
 #[test]

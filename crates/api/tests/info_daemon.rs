@@ -3,11 +3,14 @@
 //! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use traceweir::consumer;
+use traceweir::controller::access::{Rights, SecurityOperation, Sid};
 use traceweir::controller::info::{
     Answer, ClassicEventId, NO_SESSION, PeriodicCaptureState, ProfileInterval, Query, Set, StackCaching,
     enumerate_bytes, query_bytes, set_bytes,
@@ -24,6 +27,8 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::tracelogging::TraitsBuilder;
 
+#[path = "info_support/effects.rs"]
+mod effects;
 #[path = "consumer_support/recording.rs"]
 mod recording;
 #[path = "../../../tests/support/skip.rs"]
@@ -32,14 +37,15 @@ mod skip;
 mod support;
 #[path = "consumer_support/daemon.rs"]
 mod support_daemon;
+#[path = "info_support/table.rs"]
+mod table;
 use recording::Recording;
 use support::until;
 use support_daemon::{InProcess, alone, be_a_daemon, this_test};
+use table::{Machine, Row, guid};
 
-/// The table of calls.
-const TABLE: &str = include_str!("../../../fixtures/information/classes.txt");
-/// Tells a process the sessions of the table.
-const PLAIN: &str = "TRACEWEIR_TEST_PLAIN";
+/// Tells a process that it is `plain` or `guest`, and the sessions of the table.
+const LESSER: &str = "TRACEWEIR_TEST_LESSER";
 const SYSTEM_LOGGER: u32 = 0x0200_0000;
 const REAL_TIME: u32 = 0x100;
 
@@ -49,133 +55,8 @@ fn daemon_role() {
     be_a_daemon();
 }
 
-/// A GUID as the table names it.
-const fn guid(number: u32) -> Guid {
-    Guid::from_u128((number as u128) << 96)
-}
-
 fn live(name: &str, mode: u32) -> SessionConfig {
     SessionConfig { name: name.into(), log_file_mode: REAL_TIME | mode, ..SessionConfig::default() }
-}
-
-/// One call of the table.
-struct Row<'a> {
-    line: usize,
-    call: &'a str,
-    class: u32,
-    session: &'a str,
-    buffer: Option<Vec<u8>>,
-    length: usize,
-    status: &'a str,
-    returned: &'a str,
-    is_plain: bool,
-}
-
-impl<'a> Row<'a> {
-    fn all() -> impl Iterator<Item = Row<'a>> {
-        let lines = (1..).zip(TABLE.lines()).filter(|(_, line)| !line.starts_with('#'));
-        lines.map(|(line, text)| {
-            let fields: Vec<&str> = text.split_ascii_whitespace().take(8).collect();
-            let [call, class, session, buffer, length, status, returned, who] = fields[..] else {
-                panic!("line {line}: {text}");
-            };
-            let class = class.parse().unwrap();
-            let buffer = (buffer != "null").then(|| bytes(buffer));
-            let length = length.parse().unwrap();
-            Row { line, call, class, session, buffer, length, status, returned, is_plain: who == "plain" }
-        })
-    }
-
-    /// Makes the call: status and ReturnLength.
-    fn make(&self, controller: &mut Controller, session: u64) -> (u32, Option<u32>) {
-        let status = |result: &traceweir::Result<()>| result.as_ref().err().map_or(0, |e| e.status().0);
-        let mut padded = self.buffer.clone().map(|mut bytes| {
-            bytes.resize(bytes.len().max(self.length), 0);
-            bytes
-        });
-        match self.call {
-            "set" => {
-                let done = set_bytes(Some(controller), session, self.class, padded.as_deref(), self.length);
-                (status(&done), None)
-            }
-            "query" => {
-                let buffer = padded.as_deref_mut();
-                let done = query_bytes(Some(controller), session, self.class, buffer, self.length);
-                (status(&done.result), done.return_length)
-            }
-            "enum" => {
-                let mut output = vec![0xEE; self.length];
-                let place = Some(&mut output[..]);
-                let input = self.buffer.as_deref();
-                let done = enumerate_bytes(Some(controller), self.class, input, place, self.length);
-                let is_whole = done.result.is_ok() || output.iter().all(|byte| *byte == 0xEE);
-                assert!(is_whole, "line {}: something is written all the same", self.line);
-                (status(&done.result), done.return_length)
-            }
-            other => panic!("line {}: {other}", self.line),
-        }
-    }
-
-    fn check(&self, controller: &mut Controller, sessions: &BTreeMap<String, u64>, machine: Machine) {
-        let session = sessions.get(self.session).copied().unwrap_or(0);
-        let (status, returned) = self.make(controller, session);
-        let line = TABLE.lines().nth(self.line - 1).unwrap();
-        assert_eq!(status.to_string(), machine.chosen(self.status), "status of line {}: {line}", self.line);
-        let expected = machine.chosen(self.returned);
-        let told = returned.map_or("-".to_owned(), |it| it.to_string());
-        let is_right = expected == told || expected == "any" && returned.is_some_and(|it| it > 0);
-        assert!(is_right, "ReturnLength of line {}: {told}: {line}", self.line);
-    }
-}
-
-/// The bytes that a table's buffer stands for.
-fn bytes(text: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    for part in text.split('+') {
-        let (kind, number) = part.split_once(['*', ':']).unwrap();
-        let number: u32 = number.parse().unwrap();
-        match kind {
-            "z" => out.resize(out.len() + number as usize, 0),
-            "b" => out.push(number as u8),
-            "h" => out.extend((number as u16).to_le_bytes()),
-            "w" => out.extend(number.to_le_bytes()),
-            "g" => (1..=number).for_each(|n| out.extend(guid(n).to_bytes())),
-            "e" => (0..number).for_each(|n| {
-                out.extend(class::THREAD.to_bytes());
-                out.extend([n as u8, 0, 0, 0, 0, 0, 0, 0]);
-            }),
-            other => panic!("{other}"),
-        }
-    }
-    out
-}
-
-/// What the table's conditions ask about.
-#[derive(Clone, Copy)]
-struct Machine {
-    has_counters: bool,
-    has_branches: bool,
-}
-
-impl Machine {
-    fn look() -> Self {
-        let devices = std::fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
-        let processors: Vec<_> =
-            devices.filter(|it| it.file_name().to_string_lossy().starts_with("cpu")).collect();
-        let has_branches = processors.iter().any(|it| it.path().join("caps/branches").exists());
-        Self { has_counters: !processors.is_empty(), has_branches }
-    }
-
-    fn chosen(self, text: &str) -> &str {
-        let Some((condition, cases)) = text.split_once('?') else { return text };
-        let (yes, no) = cases.split_once(':').unwrap();
-        let holds = match condition {
-            "pmu" => self.has_counters,
-            "lbr" => self.has_branches,
-            other => panic!("{other}"),
-        };
-        if holds { yes } else { no }
-    }
 }
 
 fn may_profile() -> bool {
@@ -184,62 +65,89 @@ fn may_profile() -> bool {
     u64::from_str_radix(bits.trim(), 16).unwrap() & (1 << 21 | 1 << 38) != 0
 }
 
+/// The user who is a guest of the table's daemon.
+const GUEST: u32 = 64_313;
+
 #[test]
 fn every_call_of_the_table_returns_what_it_should() {
     alone("every_call_of_the_table_returns_what_it_should", |folder| {
-        let _daemon = InProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
-        let _provider = Provider::register(guid(0x7000), None).unwrap();
-        let private = SessionConfig {
-            guid: guid(0x7002),
-            log_file: Some(folder.join("private.etl")),
-            log_file_mode: 0x801,
-            ..live("private", 0)
-        };
-        let configs = [live("live", 0), live("system", SYSTEM_LOGGER), private, live("stale", 0)];
-        let started = configs.map(|config| (config.name.clone(), controller.start(&config).unwrap().id));
-        let sessions = BTreeMap::from(started);
-        controller.stop(&SessionRef::Id(sessions["stale"])).unwrap();
-        let live = SessionRef::Id(sessions["live"]);
-        for (number, property) in [(0x7000, 0), (0x7001, OF_GROUP)] {
-            let params = EnableParams { level: 4, property, ..EnableParams::default() };
-            controller.enable(&live, guid(number), EnableCode::Enable, &params, 30_000).unwrap();
-        }
-        if !skip::can(may_profile(), "root", "without CAP_PERFMON most of the table cannot be tried") {
+        let is_root = rustix::process::geteuid().is_root() && may_profile();
+        if !skip::can(
+            is_root,
+            "root",
+            "without CAP_PERFMON and other users most of the table cannot be tried",
+        ) {
             return;
         }
-        for row in Row::all().filter(|row| !row.is_plain) {
-            row.check(&mut controller, &sessions, Machine::look());
-        }
+        let _daemon = InProcess::for_all(folder);
+        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let _provider = Provider::register(guid(0x7000), None).unwrap();
+        let sessions = sessions_of_the_table(&mut controller, folder);
+        let rows = Row::of("any");
+        rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
+
         let told: Vec<String> = sessions.iter().map(|(name, id)| format!("{name}={id}")).collect();
+        let told = told.join(",");
         // The bounding set is the thread's own, and that of programs which it starts.
+        let as_plain = told.clone();
         let plain = std::thread::spawn(move || {
             for capability in
                 [rustix::thread::CapabilitySet::PERFMON, rustix::thread::CapabilitySet::SYS_ADMIN]
             {
                 rustix::thread::remove_capability_from_bounding_set(capability).unwrap();
             }
-            this_test("plain_role").env(PLAIN, told.join(",")).status().unwrap()
+            this_test("lesser_role").env(LESSER, format!("plain,{as_plain}")).status().unwrap()
         });
         assert!(plain.join().unwrap().success());
+
+        // Some list has to name whoever is let in at all.
+        let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST));
+        controller.set_access(guid(1), add, &guest, Rights::WMIGUID_SET, true).unwrap();
+        // What was built may lie where nobody else can look.
+        let copy = folder.join("this-test");
+        let made = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+        assert!(made.unwrap().success());
+        let mut command = Command::new(copy);
+        command.args(this_test("lesser_role").get_args()).uid(GUEST).gid(GUEST).current_dir("/");
+        assert!(command.env(LESSER, format!("guest,{told}")).status().unwrap().success());
     });
+}
+
+/// Starts what the table speaks of: ids by name.
+fn sessions_of_the_table(controller: &mut Controller, folder: &Path) -> BTreeMap<String, u64> {
+    let private = SessionConfig {
+        guid: guid(0x7002),
+        log_file: Some(folder.join("private.etl")),
+        log_file_mode: 0x801,
+        ..live("private", 0)
+    };
+    let (system, spare) = (live("system", SYSTEM_LOGGER), live("spare", SYSTEM_LOGGER));
+    let configs = [live("live", 0), system, spare, private, live("stale", 0)];
+    let started = configs.map(|config| (config.name.clone(), controller.start(&config).unwrap().id));
+    let sessions = BTreeMap::from(started);
+    controller.stop(&SessionRef::Id(sessions["stale"])).unwrap();
+    let live = SessionRef::Id(sessions["live"]);
+    for (number, property) in [(0x7000, 0), (0x7001, OF_GROUP)] {
+        let params = EnableParams { level: 4, property, ..EnableParams::default() };
+        controller.enable(&live, guid(number), EnableCode::Enable, &params, 30_000).unwrap();
+    }
+    sessions
 }
 
 #[test]
 #[ignore = "the part of a process of its own"]
-fn plain_role() {
-    let Ok(told) = std::env::var(PLAIN) else { return };
+fn lesser_role() {
+    let Ok(told) = std::env::var(LESSER) else { return };
     assert!(!may_profile());
+    let (who, sessions) = told.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
     let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("a daemon");
-    let sessions = told.split(',').map(|it| {
+    let sessions = sessions.split(',').map(|it| {
         let (name, id) = it.split_once('=').unwrap();
         (name.to_owned(), id.parse().unwrap())
     });
     let sessions = sessions.collect();
-    let rows: Vec<Row<'_>> = Row::all().filter(|row| row.is_plain).collect();
-    assert_eq!(rows.len(), 7);
-    rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
+    Row::of(who).iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
 }
 
 impl Recording<'_> {
@@ -252,7 +160,7 @@ impl Recording<'_> {
         self.controller.set_information(&self.session, set).unwrap();
     }
 
-    fn answer(&mut self, query: Query) -> Answer {
+    fn answer_of(&mut self, query: Query) -> Answer {
         self.controller.query_information(&self.session, query).unwrap()
     }
 }
@@ -289,7 +197,7 @@ fn a_group_does_not_enable_who_is_on_the_list() {
         session.set(&Set::DisallowList(vec![listed, guid(3)]));
         until("the listed one to be disabled", || !barred.enabled(4, 0));
         assert!(kept.enabled(4, 0));
-        assert_eq!(session.answer(Query::DisallowList), Answer::DisallowList(vec![listed, guid(3)]));
+        assert_eq!(session.answer_of(Query::DisallowList), Answer::DisallowList(vec![listed, guid(3)]));
         let later = Provider::register_with_traits(guid(3), &traits("Later"), None).unwrap();
         assert!(!later.enabled(4, 0), "who comes later is on the list too");
         kept.write(&event(1), &[]).unwrap();

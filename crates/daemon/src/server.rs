@@ -59,7 +59,7 @@ use link::Link;
 pub struct Options {
     /// Where it is found.
     pub runtime: RuntimeDir,
-    /// Leaves after so long without session, pre-enable or consumer; `None`: stays.
+    /// Leaves after so long without session, pre-enable, consumer or setting of the system; `None`: stays.
     pub idle_exit: Option<Duration>,
     /// A listening socket passed by a service manager.
     pub listener: Option<OwnedFd>,

@@ -319,8 +319,10 @@ impl Service {
         // A controller in the middle of its work is given time; questions of one that has left are not held against us.
         let controllers = self.clients.values().filter(|client| client.role == Some(Role::Controller));
         let spoke = controllers.map(|client| client.spoke).max();
-        let is_idle =
-            self.sessions.is_empty() && self.privates.is_empty() && !self.clients.values().any(needs);
+        let is_idle = self.sessions.is_empty()
+            && self.privates.is_empty()
+            && self.information.is_of_sessions_only()
+            && !self.clients.values().any(needs);
         is_idle.then(|| spoke.map_or(self.used, |spoke| spoke.max(self.used)))
     }
 

@@ -1,12 +1,13 @@
 //! A real daemon for a test: in a thread, or as a process of its own that can be killed.
 #![allow(dead_code)] // Each test file uses its part.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use traceweir::controller::Controller;
+use traceweir::controller::{Controller, Scope};
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 
 use crate::support::{until, wait};
@@ -19,9 +20,15 @@ use daemon_thread::DaemonThread;
 const ALONE: &str = "TRACEWEIR_TEST_ALONE";
 /// Names the folder of a daemon that a process is to be.
 const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
+/// Says, beside that, that it is one for all users.
+const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
-    Options { idle_exit, ..Options::new(RuntimeDir::at(folder)) }
+    let mut runtime = RuntimeDir::at(folder);
+    if std::env::var_os(FOR_ALL).is_some() {
+        runtime.scope = Scope::System;
+    }
+    Options { idle_exit, ..Options::new(runtime) }
 }
 
 /// Runs `test` in a process of its own, whose providers and controllers meet in a folder of its own.
@@ -55,7 +62,6 @@ pub(crate) fn be_a_daemon() {
 
 /// A program that, called as `weir daemon --on-demand --runtime-dir FOLDER`, is a daemon.
 pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
     let path = folder.join("weir");
     let this = std::env::current_exe().unwrap();
     let run = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", this.display());
@@ -85,13 +91,30 @@ pub(crate) struct InProcess(Child);
 
 impl InProcess {
     pub(crate) fn new(folder: &Path) -> Self {
-        let child = this_test("daemon_role")
-            .env(DAEMON, folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let daemon = Self(child);
+        Self::spawned(folder, &mut this_test("daemon_role"))
+    }
+
+    /// One whose guests other users may be; takes root.
+    pub(crate) fn for_all(folder: &Path) -> Self {
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+        Self::spawned(folder, this_test("daemon_role").env(FOR_ALL, "1"))
+    }
+
+    /// One whose log goes to a file.
+    pub(crate) fn telling(folder: &Path, log: &Path) -> Self {
+        let mut command = this_test("daemon_role");
+        let child = command.env(DAEMON, folder).stdout(Stdio::null());
+        let child = child.stderr(std::fs::File::create(log).unwrap()).spawn().unwrap();
+        Self(child).answering(folder)
+    }
+
+    fn spawned(folder: &Path, command: &mut Command) -> Self {
+        let child = command.env(DAEMON, folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self(child).answering(folder)
+    }
+
+    fn answering(self, folder: &Path) -> Self {
+        let daemon = self;
         until("the daemon to answer", || Controller::find_at(folder).is_ok_and(|c| c.is_some()));
         daemon
     }

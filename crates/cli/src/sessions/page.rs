@@ -17,13 +17,16 @@ use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
     EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
-    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME, EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
 };
 
 use super::report::{counts_kib, has, is_at_limit};
 use super::{mode_names, wish};
 use crate::cmd::grouped;
 use crate::export::{Object, array, plain, plain_path};
+
+/// What a session for kernel events gets of them.
+const NO_KERNEL_EVENTS: &str = "none: this version captures none; events of programs are recorded";
 
 /// Whether a session still is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +138,9 @@ fn trace(lines: &mut Lines, p: &Properties) {
     }
     lines.line("Clock Type", clock_type(c.clock)).line("File Mode", file_mode(p));
     lines.line("Log Mode", format!("{:#x} ({})", c.log_file_mode, mode_names(c.log_file_mode)));
+    if has(p, SYSTEM_LOGGER) {
+        lines.line("Kernel Events", NO_KERNEL_EVENTS);
+    }
     if c.low_latency {
         lines.line("Low Latency", "On");
     }

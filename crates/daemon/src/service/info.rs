@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The published order of checks holds: each is made when all before it have passed. What fails changes nothing. Settings of a session are forgotten when it
-//! begins to stop; those of the system are the daemon's, for as long as it runs.
+//! begins to stop; those of the system are the daemon's, for as long as it runs: it does not leave with them.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -58,6 +58,11 @@ impl Information {
     /// When somebody is to be asked for its state.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.periodic.values().map(|it| it.next).min()
+    }
+
+    /// Whether nothing is set that outlives sessions.
+    pub(super) fn is_of_sessions_only(&self) -> bool {
+        self.system.is_as_usual()
     }
 
     /// A session begins to stop.
@@ -123,7 +128,7 @@ impl Service {
             return self.track_private(asker, private, *on);
         }
         let (class, rules) = (set.class(), set.class().rules());
-        let (id, config) = self.session_of(session, class)?;
+        let (id, config) = self.session_of(asker, session, class, rules.is_privileged)?;
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;
         if rules.is_privileged {
             self.check_profiling(asker.link)?;
@@ -227,7 +232,7 @@ impl Service {
     }
 
     fn answer_of_session(&self, asker: Asker, session: &SessionRef, query: Query) -> Result<Answer, Refusal> {
-        let (id, config) = self.session_of(session, query.class())?;
+        let (id, config) = self.session_of(asker, session, query.class(), false)?;
         self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
         let streams = || Answer::StreamCount(stream_count(&config, cpu::possible()).into());
@@ -272,9 +277,19 @@ impl Service {
         Ok(())
     }
 
-    /// The session that is meant: one that runs, and is not run by processes of their own.
-    fn session_of(&self, session: &SessionRef, class: InfoClass) -> Result<(u64, SessionConfig), Refusal> {
-        if !session.is_nothing() && self.private_meant(session).is_some() {
+    /// The session that is meant: one that runs, and is not run by processes of their own, which whoever has no right or privilege is not told.
+    fn session_of(
+        &self,
+        asker: Asker,
+        session: &SessionRef,
+        class: InfoClass,
+        is_privileged: bool,
+    ) -> Result<(u64, SessionConfig), Refusal> {
+        if let Some(private) = self.private_meant(session).filter(|_| !session.is_nothing()) {
+            self.check_owner(asker, private, false)?;
+            if is_privileged {
+                self.check_profiling(asker.link)?;
+            }
             let why = format!("{} is not for private sessions", class.name());
             return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why));
         }

@@ -196,6 +196,8 @@ static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
         return STATUS_ACCESS_DENIED;
     case ERROR_NOT_ENOUGH_MEMORY:
         return STATUS_NO_MEMORY;
+    case ERROR_NO_SYSTEM_RESOURCES:
+        return STATUS_INSUFFICIENT_RESOURCES;
     default:
         /* The documented frame of NTSTATUS for a Win32 code that has no name of its own. */
         return (NTSTATUS)(0xC0070000u | (code & 0xFFFFu));

@@ -65,7 +65,7 @@ fn run_with_daemon(program: &Path, by: &[&str], only_daemon: bool) {
     assert!(logs.path().join("narrow-ä.etl").exists());
 }
 
-fn build(workshop: &Workshop, compiler: &str, name: &str, flags: &[&str]) -> std::path::PathBuf {
+pub(crate) fn build(workshop: &Workshop, compiler: &str, name: &str, flags: &[&str]) -> std::path::PathBuf {
     let flags = [flags, &["-pthread"]].concat();
     workshop.build(compiler, &here("tests/c").join(name), &flags, Link::Shared)
 }
@@ -163,28 +163,4 @@ fn information_that_needs_no_daemon_is_told_whatever_has_its_place() {
     let mut command = Command::new(&program);
     command.arg(logs.path()).arg("1117").env("TRACEWEIR_RUNTIME_DIR", runtime.path());
     assert!(rows(&expect_success(&mut command)) > 120);
-}
-
-/// The rows for a process without privileges are those of the test in Rust.
-#[test]
-fn every_call_of_the_table_of_information_returns_the_same_from_c() {
-    let may_profile = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
-        let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0");
-        u64::from_str_radix(bits.trim(), 16).is_ok_and(|bits| bits & (1 << 21 | 1 << 38) != 0)
-    });
-    if !may_profile {
-        return skip("root", "without CAP_PERFMON most of the table cannot be tried");
-    }
-    let devices = std::fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
-    let processors: Vec<_> =
-        devices.filter(|it| it.file_name().to_string_lossy().starts_with("cpu")).collect();
-    let has_branches = processors.iter().any(|it| it.path().join("caps/branches").exists());
-    let (workshop, daemon, logs) = (Workshop::new(), Daemon::new(), tempfile::tempdir().unwrap());
-    let mut command = daemon.command(&build(&workshop, "gcc", "information_table.c", &[]));
-    command.arg(here("../../fixtures/information/classes.txt")).arg(logs.path());
-    for fact in [!processors.is_empty(), has_branches] {
-        command.arg(u8::from(fact).to_string());
-    }
-    let output = expect_success(&mut command);
-    assert!(rows(&output) > 600, "{output}");
 }

@@ -1,15 +1,29 @@
 /* The table of information classes, from C: each line is a call, and what it must return. How lines are made is told at the head of the table.
  *
- *   information_table TABLE FOLDER PMU LBR      PMU, LBR: 1 where the machine has counters, records branches
+ *   information_table TABLE FOLDER PMU LBR GUEST                     PMU, LBR: 1 where the machine has counters, records branches; GUEST: a user's id
+ *   information_table TABLE FOLDER PMU LBR GUEST WHO ID ID ID ID ID  the same program again, as a process with fewer rights: the lines of `plain`, of `guest`
  */
+#define _GNU_SOURCE
+
 #include "control.h"
 
 #include <evntprov.h>
+#include <grp.h>
+#include <linux/capability.h>
 #include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define UNTOUCHED 0xEEEEEEEEu
+
+/* The sessions of the table. */
+static const char *const NAMES[] = {"live", "system", "spare", "private", "stale"};
+enum { LIVE, SYSTEM, SPARE, PRIVATE, GONE, SESSIONS };
 
 static BLOCKW block;
 static int has_counters, has_branches;
-static unsigned char bytes[1 << 16], output[1 << 16];
+static CONTROLTRACE_ID sessions[SESSIONS];
+static unsigned char bytes[1 << 16], output[1 << 16], before[1 << 16];
 
 static GUID guid(ULONG number) {
     GUID made;
@@ -74,70 +88,176 @@ static char *chosen(char *text) {
     return (strcmp(text, "pmu") == 0 ? has_counters : has_branches) ? yes : no;
 }
 
+/* One line of the table. */
+typedef struct {
+    char call[16], kind[16], session[16], buffer[256], length[16], status[64], returned[64], who[16];
+    unsigned class_number;
+    CONTROLTRACE_ID id;
+    /* The buffer, and how many bytes it has. */
+    void *given;
+    ULONG size;
+} ROW;
+
+static ULONG call(const ROW *it, void *given, ULONG length, ULONG *told) {
+    TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)it->class_number;
+    switch (it->call[0]) {
+    case 's': return TraceSetInformation(it->id, which, given, length);
+    case 'q': return TraceQueryInformation(it->id, which, given, length, told);
+    default: {
+        int has_room = strcmp(it->session, "no-out") != 0 && (length != 0 || given != NULL);
+        return EnumerateTraceGuidsEx(which, it->given, it->size, has_room ? output : NULL, length, told);
+    }
+    }
+}
+
+/* What the same call tells for length 0. */
+static ULONG needed(const ROW *it) {
+    ULONG told = UNTOUCHED;
+    (void)call(it, NULL, 0, &told);
+    IS(1, told != UNTOUCHED);
+    return told;
+}
+
+static ULONG length_of(const ROW *it) {
+    if (strncmp(it->length, "need", 4) != 0) {
+        return (ULONG)strtoul(it->length, NULL, 10);
+    }
+    ULONG all = needed(it);
+    return it->length[4] == '-' && all > 0 ? all - 1 : all;
+}
+
+/* What fails writes nothing, and what succeeds nothing behind the answer. */
+static int is_untouched(const ROW *it, ULONG status, ULONG told) {
+    const unsigned char *after = it->call[0] == 'e' ? output : bytes;
+    size_t answer = status == 0 && told != UNTOUCHED ? told : 0;
+    return it->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
+}
+
+/* Makes the call of a line, and the same without a place for the length. */
+static void check(ROW *it, unsigned number, const char *line) {
+    ULONG told = UNTOUCHED, length = length_of(it);
+    memset(output, 0xEE, sizeof output);
+    memcpy(before, it->call[0] == 'e' ? output : bytes, sizeof before);
+    ULONG got = call(it, it->given, length, &told);
+    int is_right = is_untouched(it, got, told) && got == strtoul(chosen(it->status), NULL, 10);
+    const char *want = chosen(it->returned);
+    if (strcmp(want, "any") == 0) {
+        is_right &= told != UNTOUCHED && told > 0;
+    } else if (strcmp(want, "need") == 0) {
+        is_right &= told == needed(it);
+    } else {
+        is_right &= told == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
+    }
+    if (it->call[0] == 'q') {
+        is_right &= got == call(it, it->given, length, NULL);
+    } else if (it->call[0] == 'e') {
+        is_right &= call(it, it->given, length, NULL) == ERROR_INVALID_PARAMETER;
+    }
+    if (!is_right) {
+        fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)got, (unsigned)told, line);
+    }
+    IS(1, is_right);
+}
+
+static CONTROLTRACE_ID id_of(const char *session) {
+    for (int i = 0; i < SESSIONS; i++) {
+        if (strcmp(session, NAMES[i]) == 0) {
+            return sessions[i];
+        }
+    }
+    return 0;
+}
+
+/* All lines of somebody. */
+static void run(const char *file, const char *who) {
+    char line[512];
+    unsigned number = 0;
+    ROW it;
+    FILE *table = fopen(file, "r");
+    IS(1, table != NULL);
+    while (fgets(line, sizeof line, table) != NULL) {
+        number++;
+        if (line[0] == '#' || strncmp(line, "none", 4) == 0) {
+            continue;
+        }
+        int fields = sscanf(line, "%15s %u %15s %15s %255s %15s %63s %63s %15s", it.call, &it.class_number, it.kind, it.session,
+                            it.buffer, it.length, it.status, it.returned, it.who);
+        IS(9, fields);
+        if (strcmp(it.who, who) == 0) {
+            int is_null = strncmp(it.buffer, "null", 4) == 0;
+            it.id = id_of(it.session);
+            it.given = is_null ? NULL : bytes;
+            it.size = is_null ? (ULONG)(it.buffer[4] == '*' ? strtoul(it.buffer + 5, NULL, 10) : 0) : (ULONG)fill(it.buffer);
+            check(&it, number, line);
+        }
+    }
+    fclose(table);
+}
+
+/* Runs this program once more, as somebody with fewer rights. */
+static void run_as(const char *who, char **argv) {
+    char ids[SESSIONS][24];
+    char *words[8 + SESSIONS] = {argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], (char *)(uintptr_t)who};
+    int status = -1;
+    for (int i = 0; i < SESSIONS; i++) {
+        snprintf(ids[i], sizeof ids[i], "%llu", (unsigned long long)sessions[i]);
+        words[7 + i] = ids[i];
+    }
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        /* The bounds of what the next program may do, root's too. */
+        int is_less = strcmp(who, "plain") != 0 || (prctl(PR_CAPBSET_DROP, CAP_PERFMON, 0, 0, 0) == 0 &&
+                                                    prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) == 0);
+        if (is_less) {
+            execv(argv[0], words);
+        }
+        _exit(99);
+    }
+    IS(child, waitpid(child, &status, 0));
+    IS(0, status);
+}
+
 int main(int argc, char **argv) {
-    const ULONG REAL_TIME = EVENT_TRACE_REAL_TIME_MODE, UNTOUCHED = 0xEEEEEEEE;
-    char line[512], call[16], session[16], buffer[256], status[64], returned[64], who[16];
-    unsigned class_number, length, number = 0;
+    const ULONG REAL_TIME = EVENT_TRACE_REAL_TIME_MODE;
     REGHANDLE reg = 0;
     GUID provider = guid(0x7000), group = guid(0x7001);
     ENABLE_TRACE_PARAMETERS params;
-    FILE *table = argc > 4 ? fopen(argv[1], "r") : NULL;
-    IS(1, table != NULL);
+    IS(1, argc == 6 || argc == 7 + SESSIONS);
     has_counters = argv[3][0] == '1';
     has_branches = argv[4][0] == '1';
+    if (argc > 6) {
+        uid_t guest = (uid_t)strtoul(argv[5], NULL, 10);
+        /* Here and not before it is started: what was built may lie where nobody else can look. */
+        int is_he = strcmp(argv[6], "guest") != 0 ||
+                    (setgroups(0, NULL) == 0 && setresgid(guest, guest, guest) == 0 && setresuid(guest, guest, guest) == 0);
+        IS(1, is_he);
+        for (int i = 0; i < SESSIONS; i++) {
+            sessions[i] = strtoull(argv[7 + i], NULL, 10);
+        }
+        run(argv[1], argv[6]);
+        return finish();
+    }
 
     IS(0, EventRegister(&provider, NULL, NULL, &reg));
-    CONTROLTRACE_ID live = started("live", REAL_TIME, "");
-    CONTROLTRACE_ID system_wide = started("system", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
-    CONTROLTRACE_ID own = started("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | 1, in(argv[2], "private.etl"));
-    CONTROLTRACE_ID stale = started("stale", REAL_TIME, "");
-    IS(0, StopTraceW(stale, NULL, &empty(&block)->p));
+    sessions[LIVE] = started("live", REAL_TIME, "");
+    sessions[SYSTEM] = started("system", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
+    sessions[SPARE] = started("spare", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
+    sessions[PRIVATE] = started("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | 1, in(argv[2], "private.etl"));
+    sessions[GONE] = started("stale", REAL_TIME, "");
+    IS(0, StopTraceW(sessions[GONE], NULL, &empty(&block)->p));
     memset(&params, 0, sizeof params);
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
-    IS(0, EnableTraceEx2(live, &provider, 1, 4, 0, 0, 30000, &params));
+    IS(0, EnableTraceEx2(sessions[LIVE], &provider, 1, 4, 0, 0, 30000, &params));
     params.EnableProperty = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-    IS(0, EnableTraceEx2(live, &group, 1, 4, 0, 0, 30000, &params));
+    IS(0, EnableTraceEx2(sessions[LIVE], &group, 1, 4, 0, 0, 30000, &params));
 
-    while (fgets(line, sizeof line, table) != NULL) {
-        number++;
-        if (line[0] == '#') {
-            continue;
-        }
-        int fields = sscanf(line, "%15s %u %15s %255s %u %63s %63s %15s", call, &class_number, session, buffer, &length, status,
-                            returned, who);
-        IS(8, fields);
-        if (strcmp(who, "any") != 0) {
-            continue;
-        }
-        ULONG got, told = UNTOUCHED;
-        void *given = strcmp(buffer, "null") == 0 ? NULL : bytes;
-        size_t size = given == NULL ? 0 : fill(buffer);
-        CONTROLTRACE_ID id = session[0] == 'l'   ? live
-                             : session[0] == 'p' ? own
-                             : strcmp(session, "system") == 0 ? system_wide
-                             : strcmp(session, "stale") == 0  ? stale
-                                                              : 0;
-        TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)class_number;
-        if (call[0] == 's') {
-            got = TraceSetInformation(id, which, given, length);
-        } else if (call[0] == 'q') {
-            got = TraceQueryInformation(id, which, given, length, &told);
-        } else {
-            got = EnumerateTraceGuidsEx(which, given, (ULONG)size, output, length, &told);
-        }
-        const char *want_status = chosen(status), *want_told = chosen(returned);
-        ULONG want = want_told[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want_told, NULL, 10);
-        int is_right = got == strtoul(want_status, NULL, 10) &&
-                       (strcmp(want_told, "any") == 0 ? told != UNTOUCHED && told > 0 : told == want);
-        if (!is_right) {
-            fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)got, (unsigned)told, line);
-        }
-        IS(1, is_right);
+    run(argv[1], "any");
+    run_as("plain", argv);
+    run_as("guest", argv);
+    for (int i = LIVE; i < GONE; i++) {
+        IS(0, StopTraceW(sessions[i], NULL, &empty(&block)->p));
     }
-    fclose(table);
-    IS(0, StopTraceW(live, NULL, &empty(&block)->p));
-    IS(0, StopTraceW(system_wide, NULL, &empty(&block)->p));
-    IS(0, StopTraceW(own, NULL, &empty(&block)->p));
     IS(0, EventUnregister(reg));
     return finish();
 }

@@ -3,6 +3,7 @@
 //! A C compiler is part of what building this project needs; other compilers, valgrind and sanitizers are extras.
 
 mod controllers;
+mod guests;
 mod headers;
 mod layout;
 mod programs;

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use traceweir::Guid;
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::controller::{Controller, EnableCode, EnableParams, Scope, SessionConfig, SessionRef};
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
@@ -159,8 +159,22 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::at(folder.path());
+        Self::start(folder, runtime)
+    }
+
+    /// One whose guests other users may be; takes root.
+    pub(crate) fn for_all() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let mut runtime = RuntimeDir::at(folder.path());
+        runtime.scope = Scope::System;
+        Self::start(folder, runtime)
+    }
+
+    fn start(folder: TempDir, runtime: RuntimeDir) -> Self {
         let stopper = Stopper::new().unwrap();
-        let (options, signal) = (Options::new(RuntimeDir::at(folder.path())), stopper.clone());
+        let (options, signal) = (Options::new(runtime), stopper.clone());
         let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
         let start = Instant::now();
         while !Controller::find_at(folder.path()).is_ok_and(|c| c.is_some()) {

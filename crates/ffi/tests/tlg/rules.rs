@@ -121,6 +121,21 @@ const MODES: &[(&[&str], &str, &str)] = &[
         "50",
         "1 sets=1 status=c00000bb class=3 size=1",
     ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION", "-D_KERNEL_MODE"],
+        "1450",
+        "1 sets=1 status=c000009a class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-D_KERNEL_MODE"],
+        "1450",
+        "2 sets=1 status=c000009a class=3 size=1",
+    ),
+    (
+        &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
+        "1450",
+        "1 sets=1 status=800705aa class=3 size=1",
+    ),
     // Looked up: there as a dynamic symbol, there without one, not there.
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-rdynamic"],
@@ -179,7 +194,7 @@ fn a_registration_that_fails_says_so_as_the_mode_says_it() {
             ("-D_USER_MODE", [("0", "00000000"), ("8", "80070008"), ("1450", "800705aa"), ("5", "80070005")]),
             (
                 "-D_KERNEL_MODE",
-                [("0", "00000000"), ("8", "c0000017"), ("1450", "c00705aa"), ("5", "c0000022")],
+                [("0", "00000000"), ("8", "c0000017"), ("1450", "c000009a"), ("5", "c0000022")],
             ),
         ] {
             let flags = [flag, "-DWITH_OVERRIDE", compiler.standards()[0]];

@@ -16,7 +16,7 @@ const USUAL_COUNTER: u32 = 65_536;
 /// The settings; they outlive sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
-    /// Of sources that the machine has, so there are no more than those.
+    /// Of sources that the machine has, so there are no more than those; none where it is the usual one.
     intervals: BTreeMap<u32, u32>,
     configured: Vec<u32>,
 }
@@ -29,7 +29,11 @@ impl System {
         match set {
             Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
                 let Some(it) = machine.source(*source) else { return machine.no_source(*source) };
-                self.intervals.insert(*source, (*interval).clamp(it.min_interval, it.max_interval));
+                if *interval == usual(*source) {
+                    self.intervals.remove(source);
+                } else {
+                    self.intervals.insert(*source, (*interval).clamp(it.min_interval, it.max_interval));
+                }
                 Ok(())
             }
             Set::ProfileSourceConfig(ids) => {
@@ -44,10 +48,15 @@ impl System {
     /// How often a source samples.
     pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
         let Some(it) = machine.source(source) else { return machine.no_source(source) };
-        let usual = if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER };
-        let interval = self.intervals.get(&source).copied().unwrap_or(usual);
+        let interval = self.intervals.get(&source).copied().unwrap_or(usual(source));
         let interval = interval.clamp(it.min_interval, it.max_interval);
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
+    }
+
+    /// Whether all is as it was from the start: whoever keeps the settings keeps nothing then.
+    #[must_use]
+    pub fn is_as_usual(&self) -> bool {
+        self.configured.is_empty() && self.intervals.is_empty()
     }
 
     /// Counters that raise events.
@@ -55,4 +64,9 @@ impl System {
     pub fn configured(&self) -> &[u32] {
         &self.configured
     }
+}
+
+/// The interval of a source from the start.
+const fn usual(source: u32) -> u32 {
+    if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER }
 }

@@ -135,6 +135,16 @@ fn the_page_reads_as_agreed() {
 }
 
 #[test]
+fn a_system_logger_says_that_it_gets_no_kernel_events() {
+    let mut p = session();
+    assert!(!page(&p, Life::Running, &[]).contains("Kernel Events"));
+    p.config.log_file_mode |= SYSTEM_LOGGER;
+    let page = page(&p, Life::Running, &[]);
+    let line = "Kernel Events:          none: this version captures none; events of programs are recorded\n";
+    assert!(page.contains(line), "{page}");
+}
+
+#[test]
 fn the_end_of_a_session_is_told_in_its_status() {
     let mut p = session();
     assert_eq!(status(&p, Life::Running), "Running");

@@ -17,7 +17,12 @@ use crate::service::{Asker, Service};
 impl Service {
     /// Whether the session is the asker's to control. Where he names a file nobody will do but its starter and root: processes open it
     /// with the rights of their user.
-    pub(super) fn check_owner(&self, asker: Asker, id: u64, names_file: bool) -> Result<(), Refusal> {
+    pub(in crate::service) fn check_owner(
+        &self,
+        asker: Asker,
+        id: u64,
+        names_file: bool,
+    ) -> Result<(), Refusal> {
         let (uid, private) = (self.uid(asker)?, self.privates.all.get(&id).ok_or_else(not_running)?);
         let may = if names_file { uid == 0 } else { !self.is_guest(asker.link) };
         if may || uid == private.starter {

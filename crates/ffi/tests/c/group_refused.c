@@ -1,0 +1,59 @@
+/* A provider of somebody who may not join a group: he is told, nothing of his traits is kept, and he may join another.
+ *
+ *   group_refused UID      the user to be; the session has enabled both groups
+ */
+#define _GNU_SOURCE
+
+#include <TraceLoggingProvider.h>
+#include <evntprov.h>
+#include <grp.h>
+#include <string.h>
+
+#include "check.h"
+
+static const GUID Provider = {0xC0FFEE31, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+
+TRACELOGGING_DEFINE_PROVIDER(g_refused, "Refused", (0xC0FFEE32, 0x1111, 0x2222, 1, 2, 3, 4, 5, 6, 7, 8),
+                             TraceLoggingOptionGroup(0xC0FFEE40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+
+/* Size, "T", 1: a group. */
+static const unsigned char *traits_of(ULONG group) {
+    static unsigned char traits[23] = {23, 0, 'T', 0, 19, 0, 1};
+    memcpy(traits + 7, &group, sizeof group);
+    return traits;
+}
+
+static ULONG join(REGHANDLE reg, ULONG group) {
+    return EventSetInformation(reg, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(group), 23);
+}
+
+int main(int argc, char **argv) {
+    const ULONG BARRED = 0xC0FFEE40, OPEN = 0xC0FFEE41;
+    EVENT_DESCRIPTOR event;
+    REGHANDLE reg;
+    IS(2, argc);
+    uid_t user = (uid_t)strtoul(argv[1], NULL, 10);
+    IS(0, setgroups(0, NULL) | setresgid(user, user, user) | setresuid(user, user, user));
+
+    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    IS(ERROR_ACCESS_DENIED, join(reg, BARRED));
+    IS(ERROR_ACCESS_DENIED, join(reg, BARRED));
+    IS(0, EventProviderEnabled(reg, 4, 1));
+    /* Traits are set once: none have been. */
+    IS(ERROR_SUCCESS, join(reg, OPEN));
+    IS(ERROR_INVALID_PARAMETER, join(reg, OPEN));
+    WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));
+    EventDescCreate(&event, 1, 0, 0, 4, 0, 0, 1);
+    IS(ERROR_SUCCESS, EventWrite(reg, &event, 0, NULL));
+
+    /* What becomes of the traits does not fail the registration of a TraceLogging provider. */
+    IS(0, TraceLoggingRegister(g_refused));
+    IS(0, TraceLoggingProviderEnabled(g_refused, 4, 0));
+    IS(STATUS_OR_HRESULT, (ULONG)TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(BARRED), 23));
+    IS(0, TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(OPEN), 23));
+    WAIT_UNTIL(TraceLoggingProviderEnabled(g_refused, 4, 0));
+    IS(1, TraceLoggingProviderEnabled(g_refused, 4, 0) != 0);
+    TraceLoggingUnregister(g_refused);
+    IS(ERROR_SUCCESS, EventUnregister(reg));
+    return finish();
+}
