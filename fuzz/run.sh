@@ -12,7 +12,7 @@ case ${1:-} in
     '' | *[!0-9]*) ;;
     *) seconds=$1; shift ;;
 esac
-[ $# -gt 0 ] || set -- file buffer xpress tracelogging manifest wevt tmf payload message control region security filter tdh
+[ $# -gt 0 ] || set -- file buffer xpress tracelogging manifest wevt tmf payload message control region security filter tdh library controller consumer relog
 
 # What cargo-fuzz passes for `--sanitizer none`. With a target named, they do not reach build scripts and procedural macros.
 triple=$(rustc -vV | sed -n 's/^host: //p')
