@@ -6,7 +6,9 @@ use std::process::Command;
 use traceweir_format::etl;
 use traceweir_format::spec::event::class;
 
-use crate::support::{C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows, skip};
+use crate::support::{
+    C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows, skip,
+};
 
 /// Ids of the events of providers in a file.
 fn ids(file: &Path) -> Vec<u16> {

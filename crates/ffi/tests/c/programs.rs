@@ -11,7 +11,9 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
 use traceweir_format::spec::event::ExtType;
 
-use crate::support::{C, CPP, Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has, has_sanitizers, here, rows};
+use crate::support::{
+    C, CPP, Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has, has_sanitizers, here, rows,
+};
 
 const fn provider(number: u128) -> Guid {
     Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)

@@ -120,7 +120,9 @@ static HANDLE64 keeper;
 
 static void *give_back(void *unused) {
     (void)unused;
-    usleep(20000);
+    WAIT_UNTIL(__atomic_load_n(&kept, __ATOMIC_ACQUIRE) != NULL);
+    /* The callback may still be on its way out. */
+    usleep(50000);
     IS(ERROR_INVALID_HANDLE, CloseTrace(number_of(kept)));
     IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeper, kept));
     IS(ERROR_SUCCESS, end_buffer(number_of(kept)));
@@ -132,12 +134,12 @@ static BOOL WINAPI keep(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_B
     (void)size, (void)context;
     IS(keeper, information->TraceHandle);
     if (kept == NULL) {
-        kept = buffer;
         IS(ERROR_INVALID_PARAMETER, end_buffer(number_of(buffer)));
         IS(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(12345, buffer));
         IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(all[OF_TRACE][0], buffer));
         IS(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
         IS(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
+        __atomic_store_n(&kept, buffer, __ATOMIC_RELEASE);
     }
     return TRUE;
 }
