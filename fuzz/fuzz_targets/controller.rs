@@ -132,7 +132,7 @@ fn control(given: &mut Given<'_>) {
 }
 
 fn lists(given: &mut Given<'_>) {
-    let none = Filters { descriptors: Vec::new(), ..Given(&[]).filters() };
+    let none = Given(&[]).filters();
     let mut blocks: Vec<Memory> = (0..given.byte() % 5).map(|_| properties(given, &none)).collect();
     let mut places: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::at).collect();
     let (mut total, is_wide) = (0, given.byte() & 1 == 0);
