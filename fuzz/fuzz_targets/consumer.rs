@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{null, null_mut};
+use std::sync::mpsc::{Sender, channel};
 
 use libfuzzer_sys::fuzz_target;
 use traceweir_c::consumer::layout::*;
@@ -28,9 +29,8 @@ struct Told {
     close_at: u32,
     /// Buffers of a stream that are still lent.
     lent: Cell<u32>,
-    /// Whether buffers are kept beyond their callback, until the next comes.
+    /// Whether buffers are kept beyond their callback.
     keeps: bool,
-    kept: Cell<Option<*const BufferHead>>,
     is_closed: Cell<bool>,
     sum: Cell<u64>,
 }
@@ -85,6 +85,7 @@ unsafe extern "C" fn on_record(record: *mut EventRecord) {
 thread_local! {
     /// The older callbacks have no context.
     static TOLD: Cell<*const Told> = const { Cell::new(null()) };
+    static KEEPER: Sender<usize> = keeper();
 }
 
 unsafe extern "C" fn on_event(event: *mut EventTrace) {
@@ -109,19 +110,30 @@ unsafe extern "C" fn on_buffer(
     // SAFETY: the context that was given.
     let told = unsafe { &*context.cast::<Told>() };
     told.read(buffer.cast(), size as usize);
-    if let Some(before) = told.kept.take() {
-        told.read(before.cast(), size_of::<BufferHead>());
-        assert_eq!(ProcessTraceBufferDecrementReference(before), SUCCESS);
-    }
-    // ProcessTrace waits for what is kept; the last one nobody would give back.
-    // SAFETY: valid while the callback runs.
-    let header = unsafe { &*(*information).logfile_header };
-    let is_last = unsafe { (*information).buffers_read } >= header.buffers_written;
-    if told.keeps && !is_last && !told.is_closed.get() {
-        let status = ProcessTraceBufferIncrementReference(told.handle.get(), buffer);
-        told.kept.set((status == SUCCESS).then_some(buffer));
+    assert_eq!(information_of(information).trace_handle, told.handle.get());
+    if told.keeps && !told.is_closed.get() {
+        assert_eq!(ProcessTraceBufferIncrementReference(told.handle.get(), buffer), SUCCESS);
+        KEEPER.with(|keeper| keeper.send(buffer.expose_provenance())).expect("a thread that gives it back");
     }
     1
+}
+
+fn information_of(at: *const BufferCallbackInformation) -> BufferCallbackInformation {
+    // SAFETY: valid while the callback runs.
+    unsafe { at.read() }
+}
+
+/// Another thread, to which buffers go that are kept: it reads them and gives them back, during the callback or after it.
+fn keeper() -> Sender<usize> {
+    let (sender, buffers) = channel::<usize>();
+    std::thread::spawn(move || {
+        for buffer in buffers {
+            let buffer: *const BufferHead = std::ptr::with_exposed_provenance(buffer);
+            Told::default().read(buffer.cast(), size_of::<BufferHead>());
+            assert_eq!(ProcessTraceBufferDecrementReference(buffer), SUCCESS);
+        }
+    });
+    sender
 }
 
 unsafe extern "C" fn on_completion(_: *const BufferHead, context: *mut c_void) {
