@@ -12,8 +12,9 @@ case ${1:-} in
     '' | *[!0-9]*) ;;
     *) seconds=$1; shift ;;
 esac
-[ $# -gt 0 ] || set -- file buffer xpress tracelogging manifest wevt tmf payload message control region security filter \
-    tdh library controller consumer relog
+if [ $# -eq 0 ]; then
+    for source in "$here"/fuzz_targets/*.rs; do set -- "$@" "$(basename "$source" .rs)"; done
+fi
 
 memory=512
 case ${FUZZ_SANITIZER:-} in

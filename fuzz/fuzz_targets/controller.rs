@@ -18,7 +18,8 @@ use traceweir_c::evntrace::information::*;
 use traceweir_c::evntrace::*;
 use traceweir_c::format_message::{FormatMessageA, FormatMessageW, LocalFree};
 use traceweir_c::types::controller::*;
-use traceweir_c::types::{MessageArgument, MofField};
+use traceweir_c::types::{EventInstanceInfo, MessageArgument, MofField, TraceGuidRegistration};
+use traceweir_format::info::{Answer, Query, Set};
 use traceweir_fuzz::given::{Filters, Given, Memory, folder};
 
 /// Calls of one input, at most.
@@ -184,10 +185,25 @@ fn enable(given: &mut Given<'_>) {
     }
 }
 
+/// What a daemon would be told, and told back: the same once more, or refused.
+fn told(class: u32, bytes: &[u8]) {
+    if let Ok(set) = Set::from_bytes(class, Some(bytes), bytes.len()) {
+        let made = set.to_bytes();
+        assert_eq!(Set::from_bytes(class, Some(&made), made.len()).as_ref(), Ok(&set));
+    }
+    if let Ok(query) = Query::from_bytes(class, Some(bytes), bytes.len())
+        && let Ok(answer) = Answer::from_bytes(query, bytes)
+    {
+        let made = answer.to_bytes();
+        assert_eq!(Answer::from_bytes(query, &made).as_ref(), Ok(&answer));
+    }
+}
+
 fn information(given: &mut Given<'_>) {
     let (class, session, kind) = (given.number() % 40, given.long(), given.byte());
     let session = if session & 1 == 0 { OWN.session } else { session };
     let (mut memory, mut input, mut length) = (given.memory(), given.memory(), 0);
+    told(class, memory.inside());
     // SAFETY: as many bytes as are said.
     unsafe {
         match kind % 3 {
@@ -316,9 +332,23 @@ fn classic(given: &mut Given<'_>) {
         .iter()
         .map(|block| MessageArgument { data: block.as_ptr().cast(), size: block.len() })
         .collect();
-    // SAFETY: as many bytes as are said, addresses are valid.
+    let class = std::ptr::without_provenance_mut(given.long() as usize);
+    let instance = EventInstanceInfo { reg_handle: class, instance_id: given.number() };
+    // SAFETY: as many bytes as are said, addresses are valid; an instance's header is longer, and its size says whether it is there.
     unsafe {
         TraceEvent(logger, whole.at());
+        if flags & USE_MOF_PTR == 0 && whole.size() >= 56 {
+            TraceEventInstance(logger, whole.at(), &instance, &instance);
+        }
+        let mut classes = [TraceGuidRegistration { guid: &CLASSIC, reg_handle: null_mut() }; 4];
+        let (count, mut registered) = (given.byte() % 5, 0);
+        let (at, of) = (classes.as_mut_ptr(), count.into());
+        RegisterTraceGuidsW(Some(controlled), null_mut(), &PROVIDER, of, at, null(), null(), &mut registered);
+        for class in classes {
+            let mut made = EventInstanceInfo { reg_handle: null_mut(), instance_id: 0 };
+            CreateTraceInstanceId(class.reg_handle, &mut made);
+        }
+        UnregisterTraceGuids(registered);
         let id = given.guid();
         TraceweirTraceMessage(
             logger,

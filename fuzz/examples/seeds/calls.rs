@@ -53,6 +53,9 @@ pub(super) fn controller() -> Seeds {
         ("schematized", schematized()),
         ("set-stacks", information(3, 0, &[0x9C, 0xCA, 0x11, 0x3D, 0, 0, 0, 0])),
         ("set-capture", information(16, 0, &capture())),
+        ("set-3-9", each(3..10)),
+        ("set-10-20", each(10..21)),
+        ("set-24-28", each(24..29)),
         ("query-version", information(11, 1, &[])),
         ("query-sources", information(7, 1, &[])),
         ("list-guids", information(0, 2, &[])),
@@ -133,6 +136,11 @@ fn information(class: u32, kind: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Classes with something small set to each.
+fn each(classes: std::ops::Range<u32>) -> Vec<u8> {
+    classes.flat_map(|class| information(class, 0, &[1, 0, 0, 0, 0, 16, 0, 0, 64, 0, 0, 0])).collect()
+}
+
 /// TRACE_PERIODIC_CAPTURE_STATE_INFO of one provider.
 fn capture() -> Vec<u8> {
     let mut out = Vec::new();
@@ -179,7 +187,7 @@ fn classic() -> Vec<u8> {
     header.put_u16(48 + 32).put_u16(0).put(&[1, 4]).put_u16(0).put(&[0; 16]);
     header.put_guid(&Guid::from_u128(9)).put_u32(0).put_u32(0x0012_0000).put(&[0; 32]);
     memory(&mut out, 80, &header);
-    out.put_guid(&Guid::from_u128(3)).put_u32(0x2B).put_u16(7);
+    out.put_u64(0).put_u32(1).put_u8(2).put_guid(&Guid::from_u128(3)).put_u32(0x2B).put_u16(7);
     out
 }
 

@@ -15,6 +15,17 @@ static void wrong(const char *what, const char *of, ULONG status) {
     abort();
 }
 
+/* A process may have only so many sessions of its own. */
+static unsigned long long privates;
+
+static BOOLEAN may_make(unsigned kind) {
+    if (kind != OF_PRIVATE || __atomic_add_fetch(&privates, 1, __ATOMIC_RELAXED) <= MOST_PRIVATE) {
+        return TRUE;
+    }
+    __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
+    return FALSE;
+}
+
 /* The handle may have ended at any time. */
 static void use(unsigned kind, HANDLE64 handle) {
     ULONG status = handle == 0 ? KINDS[kind].zero : KINDS[kind].use(handle);
@@ -30,19 +41,13 @@ static void end(unsigned kind, HANDLE64 handle) {
     ULONG status = KINDS[kind].end(handle);
     if (status == ERROR_SUCCESS && handle != 0) {
         __atomic_add_fetch(&ended[kind], 1, __ATOMIC_RELAXED);
+        if (kind == OF_PRIVATE) {
+            __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
+        }
     } else if (status != (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong) && (kind != OF_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
         /* A session that another thread is stopping just now is neither. */
         wrong("end", KINDS[kind].name, status);
     }
-}
-
-static BOOLEAN may_make(unsigned kind) {
-    static unsigned long long privates;
-    if (kind != OF_PRIVATE) {
-        return TRUE;
-    }
-    /* A process may have only so many. */
-    return __atomic_add_fetch(&privates, 1, __ATOMIC_RELAXED) <= MOST_PRIVATE;
 }
 
 static void step(unsigned kind, unsigned slot, unsigned action) {
@@ -53,7 +58,7 @@ static void step(unsigned kind, unsigned slot, unsigned action) {
         HANDLE64 next = KINDS[kind].make();
         __atomic_add_fetch(&made[kind], 1, __ATOMIC_RELAXED);
         end(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
-    } else if (action == 1 && !KINDS[kind].again && kind != OF_PRIVATE) {
+    } else if (action == 1 && !KINDS[kind].again) {
         /* Left where it is: others go on with it. Memory may come again, and would be another's. */
         end(kind, there);
     } else if (KINDS[kind].use != NULL) {
