@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the fuzz targets on a stable compiler, without a sanitizer:
+# Runs the fuzz targets on a stable compiler, without a sanitizer unless FUZZ_SANITIZER=address asks for one:
 #
 #   fuzz/run.sh [seconds] [target…]       60 seconds for each of all targets, unless told otherwise
 #
@@ -12,8 +12,18 @@ case ${1:-} in
     '' | *[!0-9]*) ;;
     *) seconds=$1; shift ;;
 esac
-[ $# -gt 0 ] || set -- file buffer xpress tracelogging manifest wevt tmf payload message control region security filter tdh
+if [ $# -eq 0 ]; then
+    for source in "$here"/fuzz_targets/*.rs; do set -- "$@" "$(basename "$source" .rs)"; done
+fi
 
+memory=512
+case ${FUZZ_SANITIZER:-} in
+    '') ;;
+    # A stable compiler has this option only when it is told to be one of tomorrow. Memory is exactly as large as calls are told: the sanitizer sees what lies behind.
+    # What was freed it keeps for a while.
+    *) export RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=$FUZZ_SANITIZER --cfg fuzz_exact"
+       memory=2048 ;;
+esac
 # What cargo-fuzz passes for `--sanitizer none`. With a target named, they do not reach build scripts and procedural macros.
 triple=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -30,7 +40,7 @@ for target in "$@"; do
     corpus="${FUZZ_CORPUS:-$here/corpus}/$target"
     mkdir -p "$corpus" "$here/artifacts/$target"
     echo "== $target: $seconds s"
-    "$built/$target" "$corpus" "$here/seeds/$target" -max_total_time="$seconds" -rss_limit_mb=512 -timeout=10 \
+    "$built/$target" "$corpus" "$here/seeds/$target" -max_total_time="$seconds" -rss_limit_mb=$memory -timeout=10 \
         -malloc_limit_mb=128 -max_len=65536 -print_final_stats=1 -artifact_prefix="$here/artifacts/$target/" || found=1
 done
 exit $found

@@ -8,6 +8,7 @@
 //! twice or not at all, a single allocation that no input of this size justifies.
 
 mod code;
+pub mod given;
 mod limit;
 mod render;
 pub mod schema;

@@ -14,7 +14,11 @@ use std::ffi::{c_char, c_void};
 
 use traceweir::Status;
 
+use crate::held::Held;
 use crate::{boundary, last_error, ptr};
+
+/// Texts that were allocated for programs.
+static TEXTS: Held = Held::new();
 
 /// The lowest byte is a width.
 const FORMAT_MESSAGE_MAX_WIDTH_MASK: u32 = 0xFF;
@@ -132,11 +136,8 @@ unsafe fn put<T: Copy + Default>(flags: u32, text: &[T], buffer: *mut T, size: u
         (buffer, size)
     } else {
         let room = size.min(MAX_CHARACTERS).max(length.saturating_add(1));
-        // SAFETY: no more than a number of bytes is asked for.
-        let made: *mut T = unsafe { libc::calloc(room as usize, size_of::<T>()) }.cast();
-        if made.is_null() {
-            return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
-        }
+        let made = TEXTS.make((room as usize).saturating_mul(size_of::<T>()));
+        let made: *mut T = made.ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?.cast();
         // SAFETY: by the contract, `buffer` is where an address can be written.
         unsafe { ptr::store(buffer.cast::<*mut T>(), made) };
         (made, room)
@@ -151,16 +152,16 @@ unsafe fn put<T: Copy + Default>(flags: u32, text: &[T], buffer: *mut T, size: u
     Ok(length)
 }
 
-/// Gives back what a function of this library allocated for its caller; returns NULL.
-///
-/// # Safety
-///
-/// `memory` is NULL, or such an address, which was not given back before.
+/// Gives back what [`FormatMessageW`] or A allocated for its caller; returns NULL. Any other address is returned, and the last error is ERROR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
-    // SAFETY: by the contract, it came from `calloc`.
-    unsafe { libc::free(memory) };
-    std::ptr::null_mut()
+pub extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
+    boundary::guarded(memory, || {
+        if memory.is_null() || TEXTS.give_back(memory) {
+            return std::ptr::null_mut();
+        }
+        last_error::set(Status::ERROR_INVALID_HANDLE);
+        memory
+    })
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 //! | `last_error` | GetLastError, SetLastError |
 //! | `format_message` | status codes as text: FormatMessage, LocalFree |
 //! | `types` | structures that only C programs have |
+//! | `held` | memory that programs give back |
 //! | `boundary` | outcomes as status codes, panics contained |
 //! | `ptr` | what can be checked of a pointer |
 //! | `evntrace/{controller,enable,information,access}` | controllers: sessions, what they enable, information by class, who may |
@@ -45,6 +46,7 @@ pub mod consumer;
 pub mod evntprov;
 pub mod evntrace;
 pub mod format_message;
+mod held;
 pub mod last_error;
 mod ptr;
 pub mod tdh;

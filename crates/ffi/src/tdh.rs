@@ -25,7 +25,6 @@ pub mod handle;
 pub mod providers;
 mod table;
 
-use std::ffi::c_void;
 use std::mem::offset_of;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -214,14 +213,4 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
         let map = library().map(&asked.event, &name);
         room.answer(map)
     })
-}
-
-/// Gives back what a function of this library allocated.
-///
-/// # Safety
-///
-/// It came from `calloc`, and was not given back before.
-unsafe fn free(memory: *mut c_void) {
-    // SAFETY: by the contract.
-    unsafe { libc::free(memory) };
 }

@@ -7,6 +7,7 @@
 //!
 //! Everything here is made by the project's own writers or by hand; nothing is taken from a recorded trace.
 
+mod calls;
 mod containers;
 mod control;
 mod filter;
@@ -93,6 +94,10 @@ fn all() -> Vec<(&'static str, Seeds)> {
         ("security", security::all()),
         ("filter", filter::all()),
         ("tdh", metadata()),
+        ("library", calls::library(&small_manifest())),
+        ("controller", calls::controller()),
+        ("consumer", calls::consumer(files())),
+        ("relog", calls::relog(files())),
     ]
 }
 

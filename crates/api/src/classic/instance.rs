@@ -1,7 +1,7 @@
 //! Instances of a class: numbers that tell transactions apart, and events about them.
 //!
 //! ```text
-//!   class handle = generation of the registration (upper 32 bits) │ class (bits 11–31) │ slot + 1
+//!   class handle = generation of the registration (upper 32 bits) │ class + 1 (bits 11–31) │ slot + 1
 //!
 //!   a caller's header (56 bytes)      as EVENT_TRACE_HEADER, but 18 u64 class handle │ 20 u32 instance │ 24 u32 parent's │ 2C u32 flags
 //!                                     30 u64 parent's class handle │ 38 data, or MOF_FIELDs
@@ -39,16 +39,17 @@ pub struct InstanceInfo {
     pub id: u32,
 }
 
-/// The number of a class.
+/// The number of a class; the first one's is not that of the registration itself.
 pub(super) fn class_handle(handle: Handle, class: usize) -> u64 {
-    handle.to_raw() | (class as u64) << CLASS
+    handle.to_raw() | (class as u64).saturating_add(1) << CLASS
 }
 
 /// The class behind a number.
 fn class_of(class_handle: u64) -> Option<Guid> {
     let low = class_handle & 0xFFFF_FFFF;
     let handle = Handle::of_raw(class_handle & !0xFFFF_FFFF | low & SLOTS)?;
-    handle.slot().classes().get(usize::try_from(low >> CLASS).ok()?).copied()
+    let class = usize::try_from(low >> CLASS).ok()?.checked_sub(1)?;
+    handle.slot().classes().get(class).copied()
 }
 
 /// A new instance of a class, numbered from 1 in this process. A handle that no class has is ERROR_INVALID_PARAMETER.

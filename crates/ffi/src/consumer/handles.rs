@@ -19,8 +19,8 @@ use super::layout::{BufferCompletionCallback, TraceLogfileHeader};
 
 /// INVALID_PROCESSTRACE_HANDLE.
 pub(super) const INVALID: u64 = u64::MAX;
-/// Handles of sessions are small numbers, which these are not.
-const FIRST: u64 = 0x0001_0000_0000;
+/// The upper half is even, which that of a registration's handle never is, and further than sessions and loggers count.
+const FIRST: u64 = 0x7EAC_E000_0000_0001;
 
 /// A function of C for the buffers that a stream is done with.
 #[derive(Clone, Copy)]

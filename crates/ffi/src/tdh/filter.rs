@@ -1,8 +1,6 @@
 //! Payload filters: made of predicates, put together into the descriptor of an enable.
 
-use std::collections::HashSet;
 use std::ffi::c_void;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_decode::tdh::filter::{Filter, Predicate, aggregated};
@@ -10,18 +8,16 @@ use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_PAYLOAD, MAX_PAYLOAD_PRED
 
 use super::answer::text;
 use super::table::Table;
-use super::{MAX_NAME, free, library};
+use super::{MAX_NAME, library};
+use crate::held::Held;
 use crate::types::FilterDescriptor;
 use crate::types::tdh::PayloadFilterPredicate;
 use crate::{boundary, ptr};
 
 static FILTERS: Table<Filter> = Table::new();
 
-/// Addresses of blobs that programs hold: no other is given back.
-fn blobs() -> MutexGuard<'static, HashSet<u64>> {
-    static BLOBS: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
-    BLOBS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Filters that are put together.
+static BLOBS: Held = Held::new();
 
 /// The most filters that are put together: no more fit.
 const MAX_FILTERS: usize = 1024;
@@ -136,15 +132,10 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
 
 /// A descriptor of bytes in memory that the program holds.
 fn allocated(blob: &[u8]) -> Result<FilterDescriptor, Status> {
-    // SAFETY: no more than a number of bytes is asked for.
-    let memory = unsafe { libc::calloc(blob.len(), 1) };
-    if memory.is_null() {
-        return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
-    }
+    let memory = BLOBS.make(blob.len()).ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?;
     // SAFETY: as many bytes were just allocated.
     unsafe { std::ptr::copy_nonoverlapping(blob.as_ptr(), memory.cast(), blob.len()) };
     let address = memory.expose_provenance() as u64;
-    blobs().insert(address);
     Ok(FilterDescriptor {
         ptr: address,
         size: u32::try_from(blob.len()).unwrap_or(0),
@@ -162,11 +153,13 @@ pub unsafe extern "C" fn TdhCleanupPayloadEventFilterDescriptor(descriptor: *mut
     boundary::status(|| {
         // SAFETY: by the contract.
         let held = unsafe { ptr::copied(descriptor.cast_const()) };
-        let Some(held) = held.filter(|held| blobs().remove(&held.ptr)) else {
-            return Status::ERROR_INVALID_PARAMETER;
+        let give_back = |held: FilterDescriptor| {
+            let address = usize::try_from(held.ptr).ok()?;
+            BLOBS.give_back(std::ptr::with_exposed_provenance_mut(address)).then_some(())
         };
-        // SAFETY: the address was in the list of those that are held, and is not any more.
-        unsafe { free(std::ptr::with_exposed_provenance_mut(held.ptr as usize)) };
+        if held.and_then(give_back).is_none() {
+            return Status::ERROR_INVALID_PARAMETER;
+        }
         // SAFETY: by the contract.
         unsafe { ptr::store(descriptor, FilterDescriptor { ptr: 0, size: 0, kind: 0 }) };
         Status::ERROR_SUCCESS

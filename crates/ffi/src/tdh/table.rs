@@ -1,6 +1,7 @@
-//! Handles that C programs hold: numbers that were never used before, so that a stale or invented one is found out instead of followed.
+//! Handles that C programs hold: numbers that were never used before, in no table, so that a stale, foreign or invented one is found out instead of followed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use traceweir::Status;
@@ -8,16 +9,15 @@ use traceweir::Status;
 /// The most things that a program may have open.
 const MAX_OPEN: usize = 4096;
 
+/// Aligned as an address would be.
+const STEP: usize = 16;
+/// The next handle of whichever table: what one table gave is no handle of another.
+static NEXT: AtomicUsize = AtomicUsize::new(STEP);
+
 /// Things by their handle.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    open: Mutex<Option<Open<T>>>,
-}
-
-#[derive(Debug)]
-struct Open<T> {
-    things: HashMap<usize, T>,
-    last: usize,
+    open: Mutex<Option<HashMap<usize, T>>>,
 }
 
 impl<T> Table<T> {
@@ -25,32 +25,31 @@ impl<T> Table<T> {
         Self { open: Mutex::new(None) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Open<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<usize, T>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The handle of a new thing.
     pub(super) fn add(&self, thing: T) -> Result<usize, Status> {
-        /// Aligned as an address would be.
-        const STEP: usize = 16;
         let mut open = self.lock();
-        let open = open.get_or_insert_with(|| Open { things: HashMap::new(), last: 0 });
-        if open.things.len() >= MAX_OPEN {
+        let things = open.get_or_insert_with(HashMap::new);
+        if things.len() >= MAX_OPEN {
             return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
         }
-        open.last = open.last.checked_add(STEP).ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?;
-        open.things.insert(open.last, thing);
-        Ok(open.last)
+        // Relaxed: only that each is given once matters.
+        let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);
+        things.insert(handle, thing);
+        Ok(handle)
     }
 
     /// Ends a handle; what it stood for.
     pub(super) fn remove(&self, handle: usize) -> Option<T> {
-        self.lock().as_mut()?.things.remove(&handle)
+        self.lock().as_mut()?.remove(&handle)
     }
 
     /// Calls with what handles stand for; `None` if one stands for nothing.
     pub(super) fn with<R>(&self, handle: usize, body: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.lock().as_mut()?.things.get_mut(&handle).map(body)
+        self.lock().as_mut()?.get_mut(&handle).map(body)
     }
 }
 
@@ -70,6 +69,14 @@ mod tests {
             (TABLE.remove(first), TABLE.with(0, |n| *n), TABLE.with(first, |n| *n)),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn a_handle_of_one_table_is_none_of_another() {
+        static ONE: Table<u32> = Table::new();
+        static OTHER: Table<u32> = Table::new();
+        let (first, second) = (ONE.add(1).unwrap(), OTHER.add(2).unwrap());
+        assert_eq!((OTHER.remove(first), ONE.remove(second)), (None, None));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 static unsigned rows;
 
 static inline void row(int line, const char *call, unsigned long long wanted, unsigned long long got) {
-    rows++;
+    __atomic_add_fetch(&rows, 1, __ATOMIC_RELAXED);
     if (wanted != got) {
         fprintf(stderr, "line %d: %s is %llu (0x%llx), not %llu\n", line, call, got, got, wanted);
         exit(1);

@@ -7,7 +7,9 @@ use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl;
 use traceweir_format::spec::event::class;
 
-use crate::support::{C, CPP, Daemon, Link, Workshop, expect_success, has, here, skip};
+use crate::support::{
+    C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows, skip,
+};
 
 /// Ids of the events of providers in a file.
 fn ids(file: &Path) -> Vec<u16> {
@@ -20,11 +22,6 @@ fn ids(file: &Path) -> Vec<u16> {
         }
     }
     ids
-}
-
-fn rows(output: &str) -> u32 {
-    let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
-    line.unwrap_or_else(|| panic!("no rows: {output}")).parse().unwrap()
 }
 
 /// A command around a program.
@@ -98,18 +95,11 @@ fn controllers_are_cpp_too() {
 
 #[test]
 fn sanitizers_find_nothing_in_controllers() {
-    const FLAGS: [&str; 3] =
-        ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-    let workshop = Workshop::new();
-    let probe = workshop.path("probe.c");
-    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
-    let built =
-        Command::new("gcc").args(FLAGS).arg(&probe).arg("-o").arg(workshop.path("probe")).output().unwrap();
-    if !built.status.success() {
-        return skip("sanitizers", "gcc has no sanitizers");
+    if has_sanitizers("gcc") {
+        let workshop = Workshop::new();
+        run_alone(&build(&workshop, "gcc", "control_alone.c", &SANITIZE), &[]);
+        run_with_daemon(&build(&workshop, "gcc", "control.c", &SANITIZE), &[], false);
     }
-    run_alone(&build(&workshop, "gcc", "control_alone.c", &FLAGS), &[]);
-    run_with_daemon(&build(&workshop, "gcc", "control.c", &FLAGS), &[], false);
 }
 
 #[test]

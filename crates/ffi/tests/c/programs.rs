@@ -11,7 +11,9 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
 use traceweir_format::spec::event::ExtType;
 
-use crate::support::{C, CPP, Daemon, Link, STRICT, Workshop, expect_success, has, here, skip};
+use crate::support::{
+    C, CPP, Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has, has_sanitizers, here, rows,
+};
 
 const fn provider(number: u128) -> Guid {
     Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)
@@ -32,12 +34,6 @@ fn everything() -> EnableParams {
 
 fn source(name: &str) -> PathBuf {
     here("tests/c").join(name)
-}
-
-/// How many rows a program looked at.
-fn rows(output: &str) -> u32 {
-    let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
-    line.unwrap_or_else(|| panic!("no rows: {output}")).parse().unwrap()
 }
 
 /// A record as the tests compare it.
@@ -373,16 +369,9 @@ fn watched(build: &[&str], around: &[&str]) {
 
 #[test]
 fn sanitizers_find_nothing() {
-    const FLAGS: [&str; 3] =
-        ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-    let folder = tempfile::tempdir().unwrap();
-    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
-    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
-    let built = Command::new("gcc").args(FLAGS).arg(&probe).arg("-o").arg(&program).output().unwrap();
-    if !built.status.success() {
-        return skip("sanitizers", "gcc has no sanitizers");
+    if has_sanitizers("gcc") {
+        watched(&SANITIZE, &[]);
     }
-    watched(&FLAGS, &[]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use traceweir_format::etl;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::support::{C, CPP, Link, STRICT, Workshop, expect_success, here, skip};
+use crate::support::{C, CPP, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here};
 
 fn fixture(path: &str) -> PathBuf {
     here("../../fixtures").join(path)
@@ -236,24 +236,14 @@ fn threads_that_ask_and_change_at_once_get_their_own_answers() {
 
 #[test]
 fn sanitizers_find_nothing_in_programs_that_decode() {
-    let workshop = Workshop::new();
-    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    if !links(&workshop, &flags) {
-        return skip("sanitizers", "gcc cannot link with sanitizers");
+    if !has_sanitizers("gcc") {
+        return;
     }
-    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &flags, Link::Shared);
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &SANITIZE, Link::Shared);
     let mut command = std::process::Command::new(&program);
     command.arg(fixture("manifests/everything.man")).arg(fixture("README.md"));
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere").env("ASAN_OPTIONS", "detect_leaks=0"));
-}
-
-/// Whether a program can be made with such flags here.
-fn links(workshop: &Workshop, flags: &[&str]) -> bool {
-    let source = workshop.path("empty.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let mut command = std::process::Command::new("gcc");
-    command.args(flags).arg(&source).arg("-o").arg(workshop.path("empty"));
-    command.output().is_ok_and(|made| made.status.success())
 }
 
 /// Structures with their size, and their members with their place: from Rust, and for what only C has as published.

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{C, CPP, Daemon, Link, Workshop, expect_success, has, here, skip};
+use support::{C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows};
 use traceweir::Guid;
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef};
 use traceweir_format::etl::Trace;
@@ -221,8 +221,7 @@ fn run_table(program: &Path, around: &[&str]) {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(folder.path()).current_dir(folder.path());
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
-    let rows = output.lines().find_map(|line| line.strip_prefix("rows: ")).unwrap();
-    assert!(rows.parse::<u32>().unwrap() > 280, "{output}");
+    assert!(rows(&output) > 280, "{output}");
 }
 
 #[test]
@@ -239,18 +238,12 @@ fn calls_return_what_is_published() {
 
 #[test]
 fn sanitizers_find_nothing() {
-    const FLAGS: [&str; 3] =
-        ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-    let folder = tempfile::tempdir().unwrap();
-    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
-    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
-    let built = Command::new("gcc").args(FLAGS).arg(&probe).arg("-o").arg(&program).output().unwrap();
-    if !built.status.success() {
-        return skip("sanitizers", "gcc has no sanitizers");
+    if !has_sanitizers("gcc") {
+        return;
     }
     let workshop = Workshop::new();
-    run_table(&build(&workshop, "table.c", &FLAGS), &[]);
-    let dump = build(&workshop, "dump.c", &FLAGS);
+    run_table(&build(&workshop, "table.c", &SANITIZE), &[]);
+    let dump = build(&workshop, "dump.c", &SANITIZE);
     for file in fixtures() {
         assert_same(&run(&dump, &["buffers"], &[&file])[..1], &lines_of(&file, line_of, false)[..1], &file);
         run(&dump, &["relay"], &[&file]);

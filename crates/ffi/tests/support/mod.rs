@@ -40,6 +40,32 @@ pub(crate) fn has(program: &str) -> bool {
     is_there
 }
 
+/// What sanitizers are asked to look for.
+pub(crate) const SANITIZE: [&str; 3] =
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+/// Whether a compiler has sanitizers; says so where it has none.
+#[track_caller]
+pub(crate) fn has_sanitizers(compiler: &str) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
+    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
+    let mut command = Command::new(compiler);
+    command.args(SANITIZE).args(["-xc"]).arg(&probe).arg("-o").arg(&program);
+    let can_link = command.output().is_ok_and(|made| made.status.success());
+    if !can_link {
+        skip("sanitizers", &format!("{compiler} has no sanitizers"));
+    }
+    can_link
+}
+
+/// How many rows a program looked at.
+#[track_caller]
+pub(crate) fn rows(output: &str) -> u32 {
+    let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
+    line.unwrap_or_else(|| panic!("no rows: {output}")).parse().unwrap()
+}
+
 /// A file or folder of this crate.
 pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

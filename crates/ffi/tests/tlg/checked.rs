@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::compiler::{Compiler, SANITIZE, Workbench, compilers, has_sanitizers, sources};
+use crate::compiler::{Compiler, Workbench, compilers, sources};
 use crate::generate::{self, Runtime};
-use crate::support::{expect_success, has, here};
+use crate::support::{SANITIZE, expect_success, has, has_sanitizers, here};
 use crate::table;
 
 /// Every program that needs no library.
@@ -21,7 +21,7 @@ fn programs(workbench: &Workbench, compiler: Compiler) -> Vec<PathBuf> {
 #[test]
 fn sanitizers_find_nothing() {
     let workbench = Workbench::new();
-    for compiler in compilers().into_iter().filter(|c| has_sanitizers(*c)) {
+    for compiler in compilers().into_iter().filter(|c| has_sanitizers(c.program)) {
         for source in programs(&workbench, compiler) {
             let flags = [&SANITIZE[..], &["-O0", compiler.standards()[0]]].concat();
             expect_success(&mut Command::new(workbench.build(compiler, &source, &flags)));

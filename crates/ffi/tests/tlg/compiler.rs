@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::support::{C, CPP, STRICT, expect_success, here, skip};
+use crate::support::{C, CPP, STRICT, expect_success, here};
 
 /// A compiler of one language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +15,6 @@ pub(crate) struct Compiler {
 }
 
 pub(crate) const GCC: Compiler = Compiler { program: "gcc", cpp: false };
-
-/// What sanitizers are asked to look for.
-pub(crate) const SANITIZE: [&str; 3] =
-    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 impl Compiler {
     /// The older and the newer standard that it must take.
@@ -41,19 +37,6 @@ pub(crate) fn compilers() -> Vec<Compiler> {
 /// Those of C++ that are here.
 pub(crate) fn cpp_compilers() -> Vec<Compiler> {
     CPP.compilers().map(|program| Compiler { program, cpp: true }).collect()
-}
-
-/// Whether a compiler has sanitizers; says so where it has none.
-pub(crate) fn has_sanitizers(compiler: Compiler) -> bool {
-    let workbench = Workbench::new();
-    let probe = workbench.source("probe.c", "int main(void) { return 0; }\n");
-    let program = workbench.path("probe");
-    let out = program.to_str().expect("a path in UTF-8");
-    let built = workbench.compile(compiler, &probe, &[&SANITIZE[..], &["-o", out]].concat()).status.success();
-    if !built {
-        skip("sanitizers", &format!("{} has no sanitizers", compiler.program));
-    }
-    built
 }
 
 /// The folder of these tests, which has the sources.

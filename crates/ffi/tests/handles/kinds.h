@@ -1,0 +1,350 @@
+/* Every kind of handle that the library gives, each by how it is made, used and ended, and what is said about a wrong one.
+ *
+ *   open_kinds(folder, manifest)     once, before any of it; folder has manifest.etl
+ */
+#ifndef KINDS_H
+#define KINDS_H
+
+#include <evntcons.h>
+#include <evntprov.h>
+#include <evntrace.h>
+#include <tdh.h>
+
+#include <pthread.h>
+
+#include "../c/control.h"
+
+typedef ULONGLONG HANDLE64;
+
+static const GUID PROVIDER = {0xC0FFEE20, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+static const GUID CLASSIC = {0xC0FFEE21, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+static const GUID CLASS = {0xC1A55, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+static const GUID EXAMPLE = {0x6f0a4d5e, 0x3c41, 0x4a53, {0x9c, 0x0b, 0x1f, 0x2e, 0x3d, 0x4c, 0x5b, 0x6a}};
+
+static char folder[400], trace_file[450];
+/* Runs all the time and takes what the providers write. */
+static TRACEHANDLE lasting;
+static EVENT_DESCRIPTOR filtered;
+/* Handles of the program's own threads are theirs to count. */
+static unsigned long long numbers;
+static unsigned long long calls;
+
+static inline void *address(HANDLE64 handle) {
+    return (void *)(ULONG_PTR)handle;
+}
+
+static inline HANDLE64 number_of(const void *handle) {
+    return (HANDLE64)(ULONG_PTR)handle;
+}
+
+/* Providers. Their callbacks call back: for the handle that they are about, as far as it is known yet. */
+
+static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
+    static const EVENT_DESCRIPTOR event = {77, 0, 0, 4, 0, 0, 0x10};
+    GUID activity;
+    (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context, (void)code;
+    __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
+    EventWriteString(12345, 4, 0x10, u"nobody");
+    EventWrite(12345, &event, 0, NULL);
+    EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &activity);
+}
+
+static inline HANDLE64 make_provider(void) {
+    REGHANDLE reg;
+    IS(ERROR_SUCCESS, EventRegister(&PROVIDER, enabled, &calls, &reg));
+    return reg;
+}
+
+static inline ULONG use_provider(HANDLE64 handle) {
+    static const EVENT_DESCRIPTOR event = {1, 0, 0, 4, 0, 0, 0x10};
+    BOOLEAN yes = TRUE;
+    EVENT_DATA_DESCRIPTOR data;
+    EventDataDescCreate(&data, "used", 4);
+    EventProviderEnabled(handle, 4, 0x10);
+    EventEnabled(handle, &event);
+    EventWriteEx(handle, &event, 0, 0, NULL, NULL, 1, &data);
+    EventWriteTransfer(handle, &event, &PROVIDER, &CLASS, 1, &data);
+    EventWriteString(handle, 4, 0x10, u"used");
+    EventSetInformation(handle, EventProviderUseDescriptorType, &yes, 1);
+    return EventWrite(handle, &event, 1, &data);
+}
+
+static inline ULONG end_provider(HANDLE64 handle) {
+    return EventUnregister(handle);
+}
+
+/* Classic providers; what the last one that was enabled may write to. */
+static TRACEHANDLE logger;
+
+static ULONG WMIAPI controlled(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
+    (void)context, (void)size;
+    TRACEHANDLE told = GetTraceLoggerHandle(buffer);
+    if (code == WMI_ENABLE_EVENTS) {
+        GetTraceEnableLevel(told);
+        GetTraceEnableFlags(told);
+        __atomic_store_n(&logger, told, __ATOMIC_RELEASE);
+    }
+    __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
+    return ERROR_SUCCESS;
+}
+
+static inline HANDLE64 make_classic(void) {
+    TRACE_GUID_REGISTRATION class_ = {&CLASS, NULL};
+    TRACEHANDLE reg;
+    IS(ERROR_SUCCESS, RegisterTraceGuidsW(controlled, NULL, &CLASSIC, 1, &class_, NULL, NULL, &reg));
+    return reg;
+}
+
+static inline ULONG end_classic(HANDLE64 handle) {
+    return UnregisterTraceGuids(handle);
+}
+
+/* The class of a registration is a handle too, and ends with it. The first registration stays. */
+static HANDLE64 first_class, first_classic;
+
+static inline ULONG use_class(HANDLE64 handle) {
+    EVENT_INSTANCE_INFO info;
+    return CreateTraceInstanceId(address(handle), &info);
+}
+
+/* The logger that a classic provider was told. */
+static inline ULONG use_logger(HANDLE64 handle) {
+    struct {
+        EVENT_TRACE_HEADER header;
+        char data[8];
+    } event;
+    memset(&event, 0, sizeof event);
+    event.header.Size = sizeof event;
+    event.header.Guid = CLASS;
+    event.header.Flags = WNODE_FLAG_TRACED_GUID;
+    TraceMessage(handle, TRACE_MESSAGE_GUID, &CLASS, 1, "text", (SIZE_T)5, NULL, (SIZE_T)0);
+    return TraceEvent(handle, &event.header);
+}
+
+/* Sessions of the daemon, and those of this process. */
+
+static inline HANDLE64 make_session_of(ULONG mode, const char *kind) {
+    char name[64];
+    WCHAR wide[64];
+    BLOCKW block;
+    TRACEHANDLE session = 0;
+    snprintf(name, sizeof name, "%s %llu", kind, __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED));
+    widen(wide, name);
+    empty(&block)->p.LogFileMode = mode;
+    block.p.BufferSize = 4;
+    IS(ERROR_SUCCESS, StartTraceW(&session, wide, &block.p));
+    return session;
+}
+
+static inline HANDLE64 make_session(void) {
+    return make_session_of(EVENT_TRACE_REAL_TIME_MODE, "session");
+}
+
+static inline HANDLE64 make_private(void) {
+    return make_session_of(EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC | EVENT_TRACE_BUFFERING_MODE, "own");
+}
+
+static inline ULONG use_session(HANDLE64 handle) {
+    BLOCKW block;
+    EVENT_FILTER_DESCRIPTOR ids;
+    ENABLE_TRACE_PARAMETERS wish;
+    ULONG length;
+    unsigned char information[256];
+    struct {
+        BOOLEAN in;
+        UCHAR reserved;
+        USHORT count, one;
+    } some = {TRUE, 0, 1, 1};
+    EventFilterDescCreate(&ids, &some, 6, EVENT_FILTER_TYPE_EVENT_ID);
+    memset(&wish, 0, sizeof wish);
+    wish.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
+    wish.EnableFilterDesc = &ids;
+    wish.FilterDescCount = 1;
+    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, &wish);
+    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_CAPTURE_STATE, 5, 0, 0, 0, NULL);
+    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_DISABLE_PROVIDER, 5, 0, 0, 0, NULL);
+    BYTE yes = 1;
+    TraceSetInformation(handle, TraceProviderBinaryTracking, &yes, sizeof yes);
+    TraceQueryInformation(handle, TraceStreamCount, information, sizeof information, &length);
+    return ControlTraceW(handle, NULL, &empty(&block)->p, EVENT_TRACE_CONTROL_QUERY);
+}
+
+static inline ULONG end_session(HANDLE64 handle) {
+    BLOCKW block;
+    return ControlTraceW(handle, NULL, &empty(&block)->p, EVENT_TRACE_CONTROL_STOP);
+}
+
+/* Traces of a file; their callback calls back. */
+
+static unsigned long long delivered;
+
+static void WINAPI on_record(PEVENT_RECORD event) {
+    BYTE room[2048];
+    ULONG size = sizeof room;
+    __atomic_add_fetch(&delivered, 1, __ATOMIC_RELAXED);
+    TdhGetEventInformation(event, 0, NULL, (PTRACE_EVENT_INFO)(void *)room, &size);
+}
+
+static inline HANDLE64 make_trace(void) {
+    EVENT_TRACE_LOGFILEA log;
+    memset(&log, 0, sizeof log);
+    log.LogFileName = trace_file;
+    log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD;
+    log.EventRecordCallback = on_record;
+    PROCESSTRACE_HANDLE trace = OpenTraceA(&log);
+    IS(TRUE, trace != INVALID_PROCESSTRACE_HANDLE);
+    return trace;
+}
+
+static inline ULONG use_trace(HANDLE64 handle) {
+    TRACE_LOGFILE_HEADER header;
+    ULONG needed;
+    ProcessTraceBufferIncrementReference(handle, NULL);
+    ProcessTraceAddBufferToBufferStream(handle, NULL, 0);
+    return QueryTraceProcessingHandle(handle, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &needed);
+}
+
+static inline ULONG end_trace(HANDLE64 handle) {
+    ULONG status = CloseTrace(handle);
+    /* What is being processed ends by itself. */
+    return status == ERROR_CTX_CLOSE_PENDING ? ERROR_SUCCESS : status;
+}
+
+/* Decoding handles. */
+
+static inline HANDLE64 make_decoding(void) {
+    TDH_HANDLE handle = NULL;
+    IS(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
+    return number_of(handle);
+}
+
+static inline ULONG use_decoding(HANDLE64 handle) {
+    TDH_CONTEXT context;
+    memset(&context, 0, sizeof context);
+    context.ParameterType = TDH_CONTEXT_POINTERSIZE;
+    context.ParameterValue = 8;
+    ULONG status = TdhSetDecodingParameter((TDH_HANDLE)address(handle), &context);
+    TdhGetDecodingParameter((TDH_HANDLE)address(handle), &context);
+    return status;
+}
+
+static inline ULONG end_decoding(HANDLE64 handle) {
+    return TdhCloseDecodingHandle((TDH_HANDLE)address(handle));
+}
+
+/* Payload filters, and what is put together of them. */
+
+static inline HANDLE64 make_filter(void) {
+    WCHAR state[] = u"state", seven[] = u"7";
+    PAYLOAD_FILTER_PREDICATE is = {state, PAYLOADFIELD_EQ, seven};
+    PVOID filter = NULL;
+    IS(ERROR_SUCCESS, TdhCreatePayloadFilter(&EXAMPLE, &filtered, FALSE, 1, &is, &filter));
+    return number_of(filter);
+}
+
+static inline ULONG end_descriptor(HANDLE64 handle) {
+    EVENT_FILTER_DESCRIPTOR descriptor = {handle, 1, EVENT_FILTER_TYPE_PAYLOAD};
+    return TdhCleanupPayloadEventFilterDescriptor(&descriptor);
+}
+
+static inline ULONG use_filter(HANDLE64 handle) {
+    PVOID filter = address(handle);
+    EVENT_FILTER_DESCRIPTOR descriptor;
+    ULONG status = TdhAggregatePayloadFilters(1, &filter, NULL, &descriptor);
+    return status == ERROR_SUCCESS ? end_descriptor(descriptor.Ptr) : status;
+}
+
+static inline ULONG end_filter(HANDLE64 handle) {
+    PVOID filter = address(handle);
+    return TdhDeletePayloadFilter(&filter);
+}
+
+static inline HANDLE64 make_descriptor(void) {
+    EVENT_FILTER_DESCRIPTOR descriptor;
+    PVOID filter = address(make_filter());
+    IS(ERROR_SUCCESS, TdhAggregatePayloadFilters(1, &filter, NULL, &descriptor));
+    IS(ERROR_SUCCESS, TdhDeletePayloadFilter(&filter));
+    return descriptor.Ptr;
+}
+
+/* Texts that were allocated. */
+
+static inline HANDLE64 make_text(void) {
+    LPWSTR text = NULL;
+    IS(TRUE, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&text, 0, NULL) > 0);
+    return number_of(text);
+}
+
+static inline ULONG end_text(HANDLE64 handle) {
+    SetLastError(ERROR_SUCCESS);
+    void *left = LocalFree(address(handle));
+    IS(left == NULL, GetLastError() == ERROR_SUCCESS);
+    return GetLastError();
+}
+
+/* Buffers that are kept are made in callbacks. */
+static inline ULONG end_buffer(HANDLE64 handle) {
+    return ProcessTraceBufferDecrementReference((const ETW_BUFFER_HEADER *)address(handle));
+}
+
+/* All kinds. What cannot be made or used by itself has none of it. */
+typedef struct {
+    const char *name;
+    HANDLE64 (*make)(void);
+    ULONG (*use)(HANDLE64);
+    ULONG (*end)(HANDLE64);
+    /* What is said about a wrong handle, and about 0. */
+    ULONG wrong, zero;
+    /* Whether a handle that has ended may come again: memory does. */
+    BOOLEAN again;
+} KIND;
+
+static const KIND KINDS[] = {
+    {"provider", make_provider, use_provider, end_provider, ERROR_INVALID_HANDLE, ERROR_INVALID_HANDLE, FALSE},
+    {"classic provider", make_classic, NULL, end_classic, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, FALSE},
+    {"class", NULL, use_class, NULL, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, FALSE},
+    {"logger", NULL, use_logger, NULL, ERROR_INVALID_HANDLE, ERROR_INVALID_HANDLE, FALSE},
+    {"session", make_session, use_session, end_session, ERROR_WMI_INSTANCE_NOT_FOUND, ERROR_INVALID_PARAMETER, FALSE},
+    {"session of the process", make_private, use_session, end_session, ERROR_WMI_INSTANCE_NOT_FOUND, ERROR_INVALID_PARAMETER, FALSE},
+    {"trace", make_trace, use_trace, end_trace, ERROR_INVALID_HANDLE, ERROR_INVALID_HANDLE, FALSE},
+    {"decoding handle", make_decoding, use_decoding, end_decoding, ERROR_INVALID_HANDLE, ERROR_INVALID_PARAMETER, FALSE},
+    {"payload filter", make_filter, use_filter, end_filter, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, FALSE},
+    {"filter descriptor", make_descriptor, NULL, end_descriptor, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, TRUE},
+    {"text", make_text, NULL, end_text, ERROR_INVALID_HANDLE, ERROR_SUCCESS, TRUE},
+    {"buffer", NULL, NULL, end_buffer, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, TRUE},
+};
+
+/* Places in the list. */
+enum { OF_PROVIDER, OF_CLASSIC, OF_CLASS, OF_LOGGER, OF_SESSION, OF_PRIVATE, OF_TRACE, KIND_COUNT = sizeof KINDS / sizeof *KINDS };
+
+static inline void open_kinds(const char *where, const char *manifest) {
+    WCHAR path[450];
+    TRACE_GUID_REGISTRATION class_ = {&CLASS, NULL};
+    ULONG size = 0;
+    PROVIDER_EVENT_INFO *events;
+    snprintf(folder, sizeof folder, "%s", where);
+    snprintf(trace_file, sizeof trace_file, "%s/manifest.etl", where);
+    widen(path, manifest);
+    IS(ERROR_SUCCESS, TdhLoadManifest(path));
+    IS(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, NULL, &size));
+    events = (PROVIDER_EVENT_INFO *)malloc(size);
+    IS(ERROR_SUCCESS, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, events, &size));
+    filtered = events->EventDescriptorsArray[2];
+    IS(3, filtered.Id);
+    free(events);
+    lasting = make_session();
+    IS(ERROR_SUCCESS, EnableTraceEx2(lasting, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, NULL));
+    IS(ERROR_SUCCESS, EnableTraceEx2(lasting, &CLASSIC, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0x10, 0, 0, NULL));
+    IS(ERROR_SUCCESS, RegisterTraceGuidsW(controlled, NULL, &CLASSIC, 1, &class_, NULL, NULL, &first_classic));
+    first_class = number_of(class_.RegHandle);
+    WAIT_UNTIL(__atomic_load_n(&logger, __ATOMIC_ACQUIRE) != 0);
+}
+
+static inline void close_kinds(void) {
+    IS(ERROR_SUCCESS, UnregisterTraceGuids(first_classic));
+    IS(ERROR_INVALID_PARAMETER, use_class(first_class));
+    IS(ERROR_INVALID_HANDLE, use_logger(logger));
+    IS(ERROR_SUCCESS, end_session(lasting));
+}
+
+#endif

@@ -1,0 +1,100 @@
+//! Handles of every kind, wrong in every way and used by many threads at once: what is said about them, and what sanitizers find.
+//!
+//! | Watched by | sees |
+//! |---|---|
+//! | nobody | what calls return, and that they do |
+//! | AddressSanitizer, UndefinedBehaviorSanitizer | what the programs do, and every allocation of the library |
+//! | ThreadSanitizer | the library too: it is built for it (`thread-sanitizer.sh`), standard library included |
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, rows, skip};
+
+/// A program of this folder; its output.
+fn run(workshop: &Workshop, name: &str, flags: &[&str]) -> String {
+    let source = here("tests/handles").join(name);
+    run_built(&workshop.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared))
+}
+
+/// The same of one that was built, with a daemon, a trace and a manifest.
+fn run_built(program: &Path) -> String {
+    let (daemon, folder) = (Daemon::new(), tempfile::tempdir().unwrap());
+    std::fs::copy(here("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
+    let mut command = daemon.command(program);
+    command.arg(folder.path()).arg(here("../../fixtures/manifests/everything.man"));
+    expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"))
+}
+
+#[test]
+fn a_wrong_handle_is_told_what_is_wrong_and_nothing_else_happens() {
+    let output = run(&Workshop::new(), "table.c", &[]);
+    assert!(rows(&output) > 3000, "{output}");
+}
+
+#[test]
+fn of_threads_that_race_for_a_handle_one_ends_it() {
+    run(&Workshop::new(), "threads.c", &[]);
+}
+
+#[test]
+fn sanitizers_find_nothing() {
+    if has_sanitizers("gcc") {
+        let workshop = Workshop::new();
+        run(&workshop, "table.c", &SANITIZE);
+        run(&workshop, "threads.c", &SANITIZE);
+    }
+}
+
+/// The folder of a library that was built for ThreadSanitizer, and the compiler's runtime for it.
+fn thread_sanitizer() -> Option<(PathBuf, PathBuf)> {
+    let Some(library) = std::env::var_os("TRACEWEIR_THREAD_SANITIZER").map(PathBuf::from) else {
+        skip("thread-sanitizer", "TRACEWEIR_THREAD_SANITIZER does not name what thread-sanitizer.sh builds");
+        return None;
+    };
+    let sysroot = expect_success(Command::new("rustc").args(["--print", "sysroot"]));
+    let targets = Path::new(sysroot.trim()).join("lib/rustlib");
+    // The folder is that of the target's name, and in it of the profile's.
+    let triple = library.parent().and_then(Path::file_name).expect("a target");
+    let files = std::fs::read_dir(targets.join(triple).join("lib")).unwrap().map(|file| file.unwrap().path());
+    let runtime = files.into_iter().find(|path| path.to_string_lossy().ends_with("_rt.tsan.a"));
+    Some((library, runtime.expect("Rust's runtime of ThreadSanitizer")))
+}
+
+/// A program of these sources that ThreadSanitizer watches, and the library that it calls with it.
+///
+/// The runtime is Rust's: C compilers of other versions know the same functions, but not all of them.
+fn build_watched(source: &Path, (library, runtime): &(PathBuf, PathBuf), into: &Path) -> PathBuf {
+    let name = source.file_stem().unwrap();
+    let (object, program) = (into.join(name).with_extension("o"), into.join(name));
+    let mut compile = Command::new("gcc");
+    compile.args(STRICT).args(["-g", "-fsanitize=thread", "-I"]).arg(here("include"));
+    expect_success(compile.arg("-c").arg(source).arg("-o").arg(&object));
+    let mut link = Command::new("gcc");
+    link.arg(&object).arg("-Wl,--whole-archive").arg(runtime).arg("-Wl,--no-whole-archive");
+    link.args(["-Wl,--export-dynamic", "-L"]).arg(library).arg("-ltraceweir_c");
+    link.arg(format!("-Wl,-rpath,{},--disable-new-dtags", library.display()));
+    expect_success(link.args(["-pthread", "-ldl", "-lm", "-lrt", "-lresolv", "-o"]).arg(&program));
+    program
+}
+
+#[test]
+fn thread_sanitizer_finds_nothing() {
+    let Some(tools) = thread_sanitizer() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // First that it finds what is there: two threads that have the library write to one place.
+    let race = build_watched(&here("tests/handles/race.c"), &tools, folder.path());
+    let output = Command::new(&race).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert!(report.contains("data race") && report.contains("EventActivityIdControl"), "{report}");
+    for name in ["table.c", "threads.c"] {
+        run_built(&build_watched(&here("tests/handles").join(name), &tools, folder.path()));
+    }
+    let decoding = build_watched(&here("tests/c/tdh_threads.c"), &tools, folder.path());
+    let mut command = Command::new(decoding);
+    command.arg(here("../../fixtures/manifests/everything.man"));
+    expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"));
+}

@@ -1,0 +1,22 @@
+/* Wrong on purpose: two threads have the library write to the same place. Whoever watches for races finds this one. */
+#include <evntprov.h>
+#include <pthread.h>
+
+static GUID shared;
+
+static void *change(void *unused) {
+    (void)unused;
+    for (int round = 0; round < 1000; round++) {
+        EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &shared);
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t other;
+    if (pthread_create(&other, NULL, change, NULL) != 0) {
+        return 2;
+    }
+    change(NULL);
+    return pthread_join(other, NULL);
+}

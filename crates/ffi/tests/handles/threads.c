@@ -1,0 +1,198 @@
+/* Threads that make, use and end handles of every kind at once, those of others too: each handle is ended by exactly one of them, and callbacks call back.
+ *
+ *   threads FOLDER MANIFEST [ROUNDS]
+ */
+#include "kinds.h"
+
+enum { THREADS = 6, SLOTS = 4, MOST_PRIVATE = 2 };
+
+static HANDLE64 slots[KIND_COUNT][SLOTS];
+static unsigned long long made[KIND_COUNT], ended[KIND_COUNT];
+static unsigned rounds = 120;
+
+static void wrong(const char *what, const char *of, ULONG status) {
+    fprintf(stderr, "%s of a %s is %u\n", what, of, status);
+    abort();
+}
+
+/* A process may have only so many sessions of its own. */
+static unsigned long long privates;
+
+static BOOLEAN may_make(unsigned kind) {
+    if (kind != OF_PRIVATE || __atomic_add_fetch(&privates, 1, __ATOMIC_RELAXED) <= MOST_PRIVATE) {
+        return TRUE;
+    }
+    __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
+    return FALSE;
+}
+
+/* The handle may have ended at any time. */
+static void use(unsigned kind, HANDLE64 handle) {
+    ULONG status = handle == 0 ? KINDS[kind].zero : KINDS[kind].use(handle);
+    BOOLEAN known = status == ERROR_SUCCESS || status == (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong);
+    /* A session may be full of what others write, or be on its way out. */
+    known |= kind == OF_PROVIDER && (status == ERROR_NOT_ENOUGH_MEMORY || status == ERROR_MORE_DATA);
+    if (!known) {
+        wrong("use", KINDS[kind].name, status);
+    }
+}
+
+static void end(unsigned kind, HANDLE64 handle) {
+    ULONG status = KINDS[kind].end(handle);
+    if (status == ERROR_SUCCESS && handle != 0) {
+        __atomic_add_fetch(&ended[kind], 1, __ATOMIC_RELAXED);
+        if (kind == OF_PRIVATE) {
+            __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
+        }
+    } else if (status != (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong) && (kind != OF_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
+        /* A session that another thread is stopping just now is neither. */
+        wrong("end", KINDS[kind].name, status);
+    }
+}
+
+static void step(unsigned kind, unsigned slot, unsigned action) {
+    HANDLE64 there = __atomic_load_n(&slots[kind][slot], __ATOMIC_ACQUIRE);
+    if (KINDS[kind].make == NULL) {
+        use(kind, kind == OF_CLASS ? first_class : __atomic_load_n(&logger, __ATOMIC_ACQUIRE));
+    } else if (action == 0 && may_make(kind)) {
+        HANDLE64 next = KINDS[kind].make();
+        __atomic_add_fetch(&made[kind], 1, __ATOMIC_RELAXED);
+        end(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
+    } else if (action == 1 && !KINDS[kind].again) {
+        /* Left where it is: others go on with it. Memory may come again, and would be another's. */
+        end(kind, there);
+    } else if (KINDS[kind].use != NULL) {
+        use(kind, there);
+    }
+    if (kind == OF_TRACE) {
+        ULONG status = ProcessTrace(&there, 1, NULL, NULL);
+        if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
+            wrong("processing", "trace", status);
+        }
+    }
+}
+
+static void *worker(void *number) {
+    unsigned long long seed = (number_of(number) + 1) * 0x9E3779B97F4A7C15ull;
+    for (unsigned round = 0; round < rounds; round++) {
+        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        unsigned kind = (unsigned)(seed >> 32) % (KIND_COUNT - 1);
+        step(kind, (unsigned)(seed >> 48) % SLOTS, (unsigned)(seed >> 56) % 4);
+    }
+    return NULL;
+}
+
+/* Lists, information, texts and settings of everything, while all that changes. */
+static void *asker(void *unused) {
+    static BLOCKW blocks[8][2];
+    PEVENT_TRACE_PROPERTIES places[8];
+    ULONG length;
+    WCHAR text[100];
+    unsigned char buffer[4096];
+    (void)unused;
+    for (unsigned round = 0; round < rounds; round++) {
+        for (unsigned at = 0; at < 8; at++) {
+            places[at] = &empty(&blocks[at][0])->p;
+        }
+        ULONG status = QueryAllTracesW(places, 8, &length);
+        if (status != ERROR_SUCCESS && status != ERROR_MORE_DATA) {
+            wrong("list", "session", status);
+        }
+        EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, buffer, sizeof buffer, &length);
+        EnumerateTraceGuidsEx(TraceGuidQueryInfo, (PVOID)(ULONG_PTR)&PROVIDER, sizeof PROVIDER, buffer, sizeof buffer, &length);
+        TraceQueryInformation(0, TraceMaxLoggersQuery, buffer, sizeof buffer, &length);
+        length = sizeof buffer;
+        TdhEnumerateProviders((PPROVIDER_ENUMERATION_INFO)(void *)buffer, &length);
+        SetLastError(round);
+        IS(round, GetLastError());
+        IS(18, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM, NULL, ERROR_ACCESS_DENIED, 0, text, 100, NULL));
+        SetTraceCallback(&CLASS, NULL);
+        RemoveTraceCallback(&CLASS);
+    }
+    return NULL;
+}
+
+/* A live trace, closed by another thread while its callback calls back. */
+
+static PROCESSTRACE_HANDLE live;
+
+static void WINAPI on_live(PEVENT_RECORD event) {
+    on_record(event);
+    if (event->EventHeader.EventDescriptor.Id == 77) {
+        use_trace(__atomic_load_n(&live, __ATOMIC_ACQUIRE));
+    }
+}
+
+static void *listener(void *unused) {
+    (void)unused;
+    for (unsigned round = 0; round < rounds / 10 + 1; round++) {
+        EVENT_TRACE_LOGFILEA log;
+        char name[] = "session 1";
+        memset(&log, 0, sizeof log);
+        log.LoggerName = name;
+        log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD | PROCESS_TRACE_MODE_REAL_TIME;
+        log.EventRecordCallback = on_live;
+        PROCESSTRACE_HANDLE trace = OpenTraceA(&log);
+        if (trace == INVALID_PROCESSTRACE_HANDLE) {
+            wrong("opening", "live trace", GetLastError());
+        }
+        __atomic_store_n(&live, trace, __ATOMIC_RELEASE);
+        ULONG status = ProcessTrace(&trace, 1, NULL, NULL);
+        if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
+            wrong("processing", "live trace", status);
+        }
+    }
+    __atomic_store_n(&live, 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void *closer(void *unused) {
+    HANDLE64 before = 0;
+    (void)unused;
+    for (;;) {
+        HANDLE64 now = __atomic_load_n(&live, __ATOMIC_ACQUIRE);
+        if (now == 0 && before != 0) {
+            return NULL;
+        }
+        if (now != 0 && now != before) {
+            usleep(3000);
+            ULONG status = CloseTrace(now);
+            if (status != ERROR_SUCCESS && status != ERROR_CTX_CLOSE_PENDING) {
+                wrong("closing", "live trace", status);
+            }
+            before = now;
+        }
+        usleep(500);
+    }
+}
+
+int main(int argc, char **argv) {
+    void *(*const others[])(void *) = {asker, listener, closer};
+    enum { OTHERS = sizeof others / sizeof *others };
+    pthread_t threads[THREADS + OTHERS];
+    if (argc < 3) {
+        return 2;
+    }
+    if (argc > 3) {
+        rounds = (unsigned)atoi(argv[3]);
+    }
+    alarm(200);
+    open_kinds(argv[1], argv[2]);
+    for (unsigned at = 0; at < THREADS + OTHERS; at++) {
+        IS(0, pthread_create(&threads[at], NULL, at < THREADS ? worker : others[at - THREADS], address(at)));
+    }
+    for (unsigned at = 0; at < THREADS + OTHERS; at++) {
+        IS(0, pthread_join(threads[at], NULL));
+    }
+    for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
+        for (unsigned slot = 0; slot < SLOTS && KINDS[kind].make != NULL; slot++) {
+            end(kind, slots[kind][slot]);
+        }
+        /* Whoever raced for a handle, one of them ended it. */
+        IS(made[kind], ended[kind]);
+        printf("%s: %llu\n", KINDS[kind].name, made[kind]);
+    }
+    IS(TRUE, calls > 0 && delivered > 0);
+    close_kinds();
+    return finish();
+}

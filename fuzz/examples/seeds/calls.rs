@@ -1,0 +1,243 @@
+//! Arguments of C functions, in the order in which the targets take them (`traceweir_fuzz::given`).
+
+use traceweir_format::wire::Put;
+use traceweir_format::{Guid, spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED};
+
+use super::{EVERYTHING, Seeds, TMF, filter, security};
+
+/// Bytes behind their length.
+fn bytes(out: &mut Vec<u8>, data: &[u8]) {
+    out.put_u16(u16::try_from(data.len()).expect("short")).put(data);
+}
+
+fn wide(out: &mut Vec<u8>, text: &str) {
+    bytes(out, &text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+}
+
+/// A size, and what is in front of it.
+fn memory(out: &mut Vec<u8>, size: u16, content: &[u8]) {
+    out.put_u16(size);
+    bytes(out, content);
+}
+
+/// A filter of each type, in one call or in several.
+fn filters(out: &mut Vec<u8>, of: &[Vec<u8>]) {
+    out.put_u8(u8::try_from(of.len()).expect("few"));
+    for seed in of {
+        let (kind, data) = seed.split_at(4);
+        out.put(kind);
+        bytes(out, data);
+    }
+}
+
+/// EVENT_TRACE_PROPERTIES with a name of a file behind it.
+fn properties(flags: u32, mode: u32) -> Vec<u8> {
+    let mut block = vec![0; 120];
+    let mut put = |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    for (at, value) in [(44, flags), (48, 64), (52, 4), (64, mode), (112, 160), (116, 400)] {
+        put(at, value);
+    }
+    block.resize(160, 0);
+    block.put_wide_z("seed.etl");
+    block
+}
+
+pub(super) fn controller() -> Seeds {
+    vec![
+        ("start", start(0x0002_0000, 1)),
+        ("start-2", start(0x0082_0000, 0x100)),
+        ("query", control(0)),
+        ("update", control(1)),
+        ("lists", lists()),
+        ("enable-and-write", enable_and_write()),
+        ("schematized", schematized()),
+        ("set-stacks", information(3, 0, &[0x9C, 0xCA, 0x11, 0x3D, 0, 0, 0, 0])),
+        ("set-capture", information(16, 0, &capture())),
+        ("set-3-9", each(3..10)),
+        ("set-10-20", each(10..21)),
+        ("set-24-28", each(24..29)),
+        ("query-version", information(11, 1, &[])),
+        ("query-sources", information(7, 1, &[])),
+        ("list-guids", information(0, 2, &[])),
+        ("access", access()),
+        ("texts", texts()),
+        ("traits", traits()),
+        ("classic", classic()),
+    ]
+}
+
+fn start(flags: u32, mode: u32) -> Vec<u8> {
+    let mut out = vec![0];
+    filters(&mut out, &[]);
+    wide(&mut out, "seed");
+    bytes(&mut out, b"seed");
+    out.put_u8(0);
+    memory(&mut out, 800, &properties(flags, mode));
+    out
+}
+
+fn control(code: u8) -> Vec<u8> {
+    let mut out = vec![1];
+    filters(&mut out, &[]);
+    out.put_u8(0).put_u16(0).put_u16(0).put_u8(0);
+    memory(&mut out, 800, &properties(0x0002_0000, 0));
+    out.put_u8(code);
+    out
+}
+
+fn lists() -> Vec<u8> {
+    let mut out = vec![2, 2];
+    memory(&mut out, 800, &properties(0x0002_0000, 0));
+    memory(&mut out, 200, &properties(0x0002_0000, 0));
+    out
+}
+
+fn enable(out: &mut Vec<u8>, of: &[Vec<u8>], property: u32) {
+    out.put_u8(3);
+    filters(out, of);
+    out.put_u8(0).put_u32(2).put_u32(property).put_u32(0).put_guid(&Guid::NULL);
+    out.put_u8(5).put_u64(0).put_u64(0).put_u32(1);
+}
+
+fn written(out: &mut Vec<u8>) {
+    out.put_u8(8).put_u8(2);
+    for data in [&b"\x07\0\0\0text\0"[..], b"more"] {
+        bytes(out, data);
+        out.put_u32(0);
+    }
+    out.put_u16(7).put(&[1, 0, 4, 0]).put_u16(0).put_u64(0x30);
+    out.put_guid(&Guid::from_u128(1)).put_guid(&Guid::from_u128(2)).put_u64(0).put_u32(0);
+}
+
+/// What may stand together in one call.
+fn enable_and_write() -> Vec<u8> {
+    let of = |name: &str| filter::all().into_iter().find(|it| it.0 == name).expect("a seed").1;
+    let mut out = Vec::new();
+    enable(&mut out, &[of("ids"), of("payload"), of("names"), of("level")], 0x44);
+    written(&mut out);
+    out
+}
+
+fn schematized() -> Vec<u8> {
+    let mut seeds: Vec<Vec<u8>> = filter::all().into_iter().map(|it| it.1).collect();
+    seeds.retain(|seed| seed[..4] == EVENT_FILTER_TYPE_SCHEMATIZED.to_le_bytes());
+    let mut out = Vec::new();
+    enable(&mut out, &seeds, 0);
+    written(&mut out);
+    out
+}
+
+fn information(class: u32, kind: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![4];
+    out.put_u32(class).put_u64(0).put_u8(kind);
+    let size = if content.is_empty() { 4000 } else { content.len() };
+    memory(&mut out, u16::try_from(size).expect("short"), content);
+    memory(&mut out, 16, &[]);
+    out
+}
+
+/// Classes with something small set to each.
+fn each(classes: std::ops::Range<u32>) -> Vec<u8> {
+    classes.flat_map(|class| information(class, 0, &[1, 0, 0, 0, 0, 16, 0, 0, 64, 0, 0, 0])).collect()
+}
+
+/// TRACE_PERIODIC_CAPTURE_STATE_INFO of one provider.
+fn capture() -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(5).put_u16(1).put_u16(0).put_guid(&Guid::from_u128(1));
+    out
+}
+
+fn access() -> Vec<u8> {
+    let sid = security::all().into_iter().find(|it| it.0 == "sid").expect("a seed").1;
+    let mut out = vec![5];
+    out.put_guid(&Guid::from_u128(1));
+    bytes(&mut out, &sid);
+    memory(&mut out, 300, &[]);
+    out.put_u32(2).put_u32(0x80).put_u8(1);
+    out
+}
+
+fn texts() -> Vec<u8> {
+    let mut out = Vec::new();
+    for (flags, code) in [(0x1000, 5), (0x1100, 4201), (0x3010, 0x8007_0005)] {
+        out.put_u8(6).put_u32(flags).put_u32(code).put_u32(0);
+        memory(&mut out, 80, &[]);
+        if flags & 0x100 != 0 {
+            out.put_u32(9);
+        }
+    }
+    out
+}
+
+fn traits() -> Vec<u8> {
+    let mut out = vec![7];
+    out.put_u32(2);
+    bytes(&mut out, b"\x17\0P\0\x13\0\x010123456789abcdef");
+    wide(&mut out, "text");
+    out.put_u8(4).put_u64(0x10);
+    out
+}
+
+fn classic() -> Vec<u8> {
+    let mut out = vec![9, 2];
+    bytes(&mut out, b"one");
+    bytes(&mut out, b"two");
+    let mut header = Vec::new();
+    header.put_u16(48 + 32).put_u16(0).put(&[1, 4]).put_u16(0).put(&[0; 16]);
+    header.put_guid(&Guid::from_u128(9)).put_u32(0).put_u32(0x0012_0000).put(&[0; 32]);
+    memory(&mut out, 80, &header);
+    out.put_u64(0).put_u32(1).put_u8(2).put_guid(&Guid::from_u128(3)).put_u32(0x2B).put_u16(7);
+    out
+}
+
+/// Files behind how they are opened, and the same in buffers.
+pub(super) fn consumer(files: Seeds) -> Seeds {
+    let mut seeds = Vec::new();
+    for (name, file) in files {
+        match name {
+            "plain" => {
+                seeds.push(("record", [&[0, 0, 4, 0, 0, 0, 0x10], &file[..]].concat()));
+                seeds.push(("narrow-raw", [&[0, 0, 2, 0, 0x10, 0, 0x10], &file[..]].concat()));
+                seeds.push(("classic", [&[2, 0, 4, 0, 0, 0, 0], &file[..]].concat()));
+                seeds.push(("options", [&[3, 2, 7, 0, 0, 0, 0], &file[..]].concat()));
+                let mut stream = vec![0, 1, 0];
+                file.chunks(2048).for_each(|buffer| bytes(&mut stream, buffer));
+                seeds.push(("stream", stream));
+            }
+            "compressed" => seeds.push(("kept", [&[0, 2, 7, 0, 0, 0, 0], &file[..]].concat())),
+            _ => {}
+        }
+    }
+    seeds
+}
+
+/// Files behind how often, what is changed, and how the output is made.
+pub(super) fn relog(files: Seeds) -> Seeds {
+    let ways: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
+    let names = ["plain", "compressed", "unfinished", "empty"];
+    let of = |name: &str| files.iter().find(|it| it.0 == name).expect("a seed").1.clone();
+    names.into_iter().zip(ways).map(|(name, way)| (name, [&way[..], &of(name)].concat())).collect()
+}
+
+pub(super) fn library(small: &[u8]) -> Seeds {
+    let manifest = |field: &str, operator: u16, value: &str, xml: &[u8]| {
+        let mut out = vec![0, 1];
+        wide(&mut out, field);
+        out.put_u16(operator);
+        wide(&mut out, value);
+        out.put_u32(0).put_u64(1);
+        bytes(&mut out, b"\x02\0\x01\x02ab");
+        [out, xml.to_vec()].concat()
+    };
+    let mut messages = vec![1];
+    messages.put_guid(&Guid::from_u128(0x6f1c2b5a_0d3e_4a77_9c58_1b2f3a4d5e6f)).put_u16(10);
+    bytes(&mut messages, b"\x07\0\0\0\x08\0\0\0");
+    wide(&mut messages, "FormattedString");
+    vec![
+        ("everything", manifest("state", 0, "7", EVERYTHING)),
+        ("between", manifest("state", 4, "1,7", EVERYTHING)),
+        ("small", manifest("n", 0, "2", small)),
+        ("messages", [messages, TMF.to_vec()].concat()),
+    ]
+}

@@ -1,0 +1,218 @@
+//! What tdh.h says about providers, after any manifest or message format was loaded: lists of exactly the size that they say, filters, handles.
+#![no_main]
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+
+use libfuzzer_sys::fuzz_target;
+use traceweir::{EventDescriptor, Guid};
+use traceweir_c::tdh::filter::*;
+use traceweir_c::tdh::format::TdhFormatProperty;
+use traceweir_c::tdh::handle::*;
+use traceweir_c::tdh::providers::*;
+use traceweir_c::tdh::{TdhGetEventInformation, TdhGetEventMapInformation};
+use traceweir_c::types::FilterDescriptor;
+use traceweir_c::types::record::EventRecord;
+use traceweir_c::types::tdh::{PayloadFilterPredicate, TdhContext};
+use traceweir_fuzz::given::{Given, Memory, asked, folder};
+
+/// Providers and events that are asked about, and filters that are made.
+const ASKED: usize = 8;
+const SUCCESS: u32 = 0;
+const INVALID_PARAMETER: u32 = 87;
+const INVALID_HANDLE: u32 = 6;
+
+fn guid(words: &[u64], at: usize) -> Guid {
+    let bytes: Vec<u8> = words[at..at + 2].iter().flat_map(|word| word.to_le_bytes()).collect();
+    Guid::from_bytes(bytes.first_chunk().expect("16 bytes"))
+}
+
+/// Everything about a manifest that was loaded.
+fn manifest(given: &mut Given<'_>) {
+    let predicates = predicates(given);
+    let (kind, value, payload) = (given.number() % 8, given.long(), given.bytes());
+    let mut memory = Memory::new(given.0.len(), given.0);
+    // SAFETY: as many bytes as are said.
+    let loaded = unsafe { TdhLoadManifestFromMemory(memory.at(), memory.size()) };
+    // SAFETY: as are said by `asked`.
+    let list = asked(|buffer, size| unsafe { TdhEnumerateProviders(buffer.cast(), size) });
+    let list = list.unwrap_or_default();
+    // One word of head, then three for each: GUID, source, name.
+    let count = list.first().map_or(0, |word| *word as u32 as usize);
+    for index in 0..count.min(ASKED) {
+        let provider = guid(&list, 1 + index * 3);
+        for kind in 0..6 {
+            // SAFETY: the same.
+            let _ = asked(|buffer, size| unsafe {
+                TdhEnumerateProviderFieldInformation(&provider, kind, buffer.cast(), size)
+            });
+        }
+        // SAFETY: the same.
+        let _ = asked(|buffer, size| unsafe {
+            TdhQueryProviderFieldInformation(&provider, value, kind, buffer.cast(), size)
+        });
+        // SAFETY: the same.
+        let events = asked(|buffer, size| unsafe {
+            TdhEnumerateManifestProviderEvents(&provider, buffer.cast(), size)
+        });
+        let events = events.unwrap_or_default();
+        let count = events.first().map_or(0, |word| *word as u32 as usize);
+        for index in 0..count.min(ASKED) {
+            event(&provider, [events[1 + index * 2], events[2 + index * 2]], &payload, &predicates);
+        }
+    }
+    // SAFETY: as many bytes as are said.
+    let unloaded = unsafe { TdhUnloadManifestFromMemory(memory.at(), memory.size()) };
+    assert!(loaded != SUCCESS || unloaded == SUCCESS, "{unloaded}");
+    memory.check();
+}
+
+/// One event of a manifest: its schema, an event of it, filters on it.
+fn event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Predicates) {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    let descriptor = EventDescriptor::from_bytes(&bytes);
+    // SAFETY: as are said by `asked`.
+    let info = asked(|buffer, size| unsafe {
+        TdhGetManifestEventInformation(provider, &descriptor, buffer.cast(), size)
+    });
+    let Some(info) = info else { return };
+    let mut data = payload.to_vec();
+    // SAFETY: zeros are a record without anything.
+    let mut record: EventRecord = unsafe { std::mem::zeroed() };
+    (record.event_header.provider_id, record.event_header.event_descriptor) = (*provider, descriptor);
+    record.event_header.flags = 0x40;
+    (record.user_data, record.user_data_length) = (data.as_mut_ptr().cast(), data.len() as u16);
+    // SAFETY: the same.
+    let _ = asked(|buffer, size| unsafe { TdhGetEventInformation(&record, 0, null(), buffer.cast(), size) });
+    maps(&record, &info, &data);
+    filters(provider, &descriptor, predicates);
+}
+
+/// The maps that a schema names, and values by them.
+fn maps(record: &EventRecord, info: &[u64], data: &[u8]) {
+    const PROPERTY_COUNT_AT: usize = 100;
+    const PROPERTIES_AT: usize = 112;
+    const PROPERTY: usize = 24;
+    let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let number =
+        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
+    let (count, mut text) = (number(PROPERTY_COUNT_AT) as usize, vec![0_u16; 2048]);
+    for index in 0..count.min(ASKED) {
+        let at = PROPERTIES_AT + index * PROPERTY;
+        let (types, name) = (number(at + 8), number(at + 12) as usize);
+        let name: Vec<u16> = bytes
+            .get(name..)
+            .unwrap_or_default()
+            .chunks_exact(2)
+            .map(|unit| u16::from_le_bytes([unit[0], unit[1]]))
+            .take_while(|unit| *unit != 0)
+            .chain([0])
+            .collect();
+        // SAFETY: as are said by `asked`; the name ends.
+        let map = asked(|buffer, size| unsafe {
+            TdhGetEventMapInformation(record, name.as_ptr(), buffer.cast(), size)
+        });
+        let (mut size, mut used) = (4096, 0);
+        // SAFETY: structures of the library's own, as many bytes as are said.
+        unsafe {
+            TdhFormatProperty(
+                info.as_ptr().cast(),
+                map.as_ref().map_or(null(), |map| map.as_ptr().cast()),
+                8,
+                types as u16,
+                (types >> 16) as u16,
+                0,
+                data.len() as u16,
+                data.as_ptr(),
+                &mut size,
+                text.as_mut_ptr(),
+                &mut used,
+            )
+        };
+        assert!(usize::from(used) <= data.len());
+    }
+}
+
+/// Fields, operators and values of predicates.
+type Predicates = Vec<(Vec<u16>, u16, Vec<u16>)>;
+
+fn predicates(given: &mut Given<'_>) -> Predicates {
+    (0..given.byte() % 10).map(|_| (given.wide(), given.short() % 40, given.wide())).collect()
+}
+
+fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicates) {
+    let given: Vec<PayloadFilterPredicate> = predicates
+        .iter()
+        .map(|(field, operator, value)| PayloadFilterPredicate {
+            field_name: field.as_ptr(),
+            compare_op: *operator,
+            value: value.as_ptr(),
+        })
+        .collect();
+    let (mut filter, mut blob): (*mut c_void, _) =
+        (null_mut(), FilterDescriptor { ptr: 0, size: 0, kind: 0 });
+    // SAFETY: as many predicates as are said, whose texts end; places for what is made.
+    unsafe {
+        let count = given.len() as u32;
+        let made =
+            TdhCreatePayloadFilter(provider, descriptor, count as u8 & 1, count, given.as_ptr(), &mut filter);
+        if made != SUCCESS {
+            return;
+        }
+        assert_eq!(TdhCloseDecodingHandle(filter), INVALID_HANDLE, "a filter is none");
+        if TdhAggregatePayloadFilters(1, &filter, null(), &mut blob) == SUCCESS {
+            let mut again = blob;
+            assert_eq!(TdhCleanupPayloadEventFilterDescriptor(&mut blob), SUCCESS);
+            assert_eq!(TdhCleanupPayloadEventFilterDescriptor(&mut again), INVALID_PARAMETER);
+        }
+        let mut again = filter;
+        assert_eq!(TdhDeletePayloadFilter(&mut filter), SUCCESS);
+        assert_eq!(TdhDeletePayloadFilter(&mut again), INVALID_PARAMETER);
+    }
+}
+
+/// Message formats of a file, and messages by them.
+fn messages(given: &mut Given<'_>) {
+    /// TDH_CONTEXT_WPP_TMFFILE, TMFSEARCHPATH and PDB_PATH; the others are numbers.
+    const PATHS: [u32; 3] = [0, 1, 4];
+    let (provider, id, mut payload, name) = (given.guid(), given.short(), given.bytes(), given.wide());
+    let file = folder().join("messages.tmf");
+    std::fs::write(&file, given.0).expect("a file");
+    let path: Vec<u16> = file.to_str().expect("text").encode_utf16().chain([0]).collect();
+    let mut handle = null_mut();
+    // SAFETY: zeros are a record without anything.
+    let mut record: EventRecord = unsafe { std::mem::zeroed() };
+    record.event_header.flags = 0x48;
+    record.event_header.provider_id = provider;
+    record.event_header.event_descriptor.id = id;
+    (record.user_data, record.user_data_length) = (payload.as_mut_ptr().cast(), payload.len() as u16);
+    // SAFETY: contexts name a text that ends, or a buffer of as many bytes as are said.
+    unsafe {
+        assert_eq!(TdhOpenDecodingHandle(&mut handle), SUCCESS);
+        for kind in 0..5 {
+            let value =
+                if PATHS.contains(&kind) { path.as_ptr().expose_provenance() as u64 } else { id.into() };
+            let context = TdhContext { parameter_value: value, parameter_type: kind, parameter_size: 0 };
+            TdhSetDecodingParameter(handle, &context);
+            let mut room = Memory::new(usize::from(id) % 300, &[]);
+            let mut got =
+                TdhContext { parameter_value: 0, parameter_type: kind, parameter_size: room.size() };
+            got.parameter_value = room.at::<u8>().expose_provenance() as u64;
+            TdhGetDecodingParameter(handle, &mut got);
+            room.check();
+        }
+        let _ = asked(|buffer, size| TdhGetWppMessage(handle, &record, size, buffer));
+        let _ = asked(|buffer, size| TdhGetWppProperty(handle, &record, name.as_ptr(), size, buffer));
+        assert_eq!(TdhCloseDecodingHandle(handle), SUCCESS);
+        assert_eq!(TdhCloseDecodingHandle(handle), INVALID_HANDLE);
+        assert_eq!(TdhGetWppMessage(handle, &record, &mut 0, null_mut()), INVALID_HANDLE);
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    folder();
+    let mut given = Given(data);
+    if given.byte() & 1 == 0 { manifest(&mut given) } else { messages(&mut given) }
+});

@@ -1,0 +1,191 @@
+//! Arguments of C functions, made of an input: numbers, names, filters, and memory that has as many bytes as the function is told.
+//!
+//! ```text
+//!   │ canary │ exactly so many bytes │ canary │      looked at after each call; with --cfg fuzz_exact there are none, and a sanitizer looks instead
+//! ```
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use traceweir::Guid;
+use traceweir_c::types::FilterDescriptor;
+
+const CANARY: u8 = 0xC5;
+const GUARD: usize = if cfg!(fuzz_exact) { 0 } else { 64 };
+/// Bytes of one buffer, at most.
+const MOST: usize = 4096;
+/// Filters of one call, at most: more than any call may have.
+const MOST_FILTERS: u8 = 16;
+
+/// What is left of an input. Where it ends, everything is 0 and empty.
+#[derive(Debug)]
+pub struct Given<'a>(pub &'a [u8]);
+
+impl Given<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut taken = [0; N];
+        let count = self.0.len().min(N);
+        let (head, rest) = self.0.split_at(count);
+        taken[..count].copy_from_slice(head);
+        self.0 = rest;
+        taken
+    }
+
+    /// Whether there is more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        u8::from_le_bytes(self.take())
+    }
+
+    pub fn short(&mut self) -> u16 {
+        u16::from_le_bytes(self.take())
+    }
+
+    pub fn number(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    pub fn long(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    pub fn guid(&mut self) -> Guid {
+        Guid::from_bytes(&self.take())
+    }
+
+    /// Bytes behind their length.
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let length = usize::from(self.short()).min(MOST).min(self.0.len());
+        let (bytes, rest) = self.0.split_at(length);
+        self.0 = rest;
+        bytes.to_vec()
+    }
+
+    /// A name in UTF-16 with its end, without a way out of the folder of the test.
+    pub fn wide(&mut self) -> Vec<u16> {
+        let bytes = self.bytes();
+        let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+        units.map(|unit| if unit == u16::from(b'/') { u16::from(b'_') } else { unit }).chain([0]).collect()
+    }
+
+    /// The same in bytes.
+    pub fn narrow(&mut self) -> Vec<u8> {
+        self.bytes().into_iter().map(|byte| if byte == b'/' { b'_' } else { byte }).chain([0]).collect()
+    }
+
+    /// Memory of a size that the input says, with bytes of it in front.
+    pub fn memory(&mut self) -> Memory {
+        let size = usize::from(self.short()) % (MOST + 1);
+        let content = self.bytes();
+        Memory::new(size, &content)
+    }
+
+    pub fn filters(&mut self) -> Filters {
+        let count = self.byte() % (MOST_FILTERS + 1);
+        let data: Vec<(u32, Vec<u8>)> = (0..count).map(|_| (self.number(), self.bytes())).collect();
+        let describe = |(kind, data): &(u32, Vec<u8>)| FilterDescriptor {
+            ptr: if data.is_empty() { 0 } else { data.as_ptr().expose_provenance() as u64 },
+            size: data.len() as u32,
+            kind: *kind,
+        };
+        Filters { descriptors: data.iter().map(describe).collect(), _data: data }
+    }
+}
+
+/// Descriptors and what they describe.
+#[derive(Debug)]
+pub struct Filters {
+    pub descriptors: Vec<FilterDescriptor>,
+    _data: Vec<(u32, Vec<u8>)>,
+}
+
+/// Memory between canaries.
+#[derive(Debug)]
+pub struct Memory {
+    bytes: Box<[u8]>,
+    size: usize,
+}
+
+impl Memory {
+    #[must_use]
+    pub fn new(size: usize, content: &[u8]) -> Self {
+        let mut bytes = vec![CANARY; GUARD + size + GUARD].into_boxed_slice();
+        let (inside, count) = (&mut bytes[GUARD..GUARD + size], content.len().min(size));
+        inside.fill(0);
+        inside[..count].copy_from_slice(&content[..count]);
+        Self { bytes, size }
+    }
+
+    /// Its address; any where it is empty.
+    pub fn at<T>(&mut self) -> *mut T {
+        self.bytes[GUARD..].as_mut_ptr().cast()
+    }
+
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size as u32
+    }
+
+    /// What is in it.
+    pub fn inside(&mut self) -> &mut [u8] {
+        &mut self.bytes[GUARD..GUARD + self.size]
+    }
+
+    /// Puts a value somewhere, if it fits.
+    pub fn put(&mut self, at: usize, value: &[u8]) {
+        if let Some(place) = self.inside().get_mut(at..at + value.len()) {
+            place.copy_from_slice(value);
+        }
+    }
+
+    /// Fails if anything around it has changed.
+    #[track_caller]
+    pub fn check(&self) {
+        let (front, rest) = self.bytes.split_at(GUARD);
+        assert!(front.iter().chain(&rest[self.size..]).all(|byte| *byte == CANARY), "outside of the memory");
+    }
+}
+
+/// A folder of this process, which is also where it works; nobody answers in it, and no daemon can be started.
+pub fn folder() -> &'static PathBuf {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let memory = PathBuf::from("/dev/shm");
+        let base = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let folder = base.join(format!("traceweir-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::env::set_current_dir(&folder).expect("to work in it");
+        // SAFETY: before the first call of the library; no other thread of this process reads the environment.
+        unsafe { std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none") };
+        folder
+    });
+    &FOLDER
+}
+
+/// Asks as published for something of unknown size: without room, with a byte too little, with enough. `None` where there is nothing to be had.
+pub fn asked(mut call: impl FnMut(*mut u8, &mut u32) -> u32) -> Option<Vec<u64>> {
+    const INSUFFICIENT: u32 = 122;
+    let mut needed = 0;
+    if call(std::ptr::null_mut(), &mut needed) != INSUFFICIENT {
+        return None;
+    }
+    assert!(needed > 0);
+    for (room, wanted) in [(needed - 1, INSUFFICIENT), (needed, 0)] {
+        let (mut memory, mut size) = (Memory::new(room as usize, &[]), room);
+        let status = call(memory.at(), &mut size);
+        memory.check();
+        assert_eq!((status, size), (wanted, needed));
+        if status == 0 {
+            let words = memory.inside().chunks(8).map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_le_bytes(word)
+            });
+            return Some(words.collect());
+        }
+    }
+    None
+}
