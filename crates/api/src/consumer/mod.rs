@@ -39,6 +39,7 @@ mod handler;
 mod live;
 mod merge;
 mod now;
+mod program;
 mod stream;
 
 use std::fs::File;
@@ -66,6 +67,7 @@ pub use fed::{Feeder, Lent};
 pub use handler::{Buffer, Handler, Interest, Loss, Window};
 use handler::{Each, Within};
 use live::Live;
+pub use program::open_program;
 
 /// The most traces that are processed together.
 const MAX_TRACES: usize = 64;
@@ -212,7 +214,13 @@ impl Trace {
         }
     }
 
-    /// The file behind it, where it is one.
+    /// The file that it is read from, where it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        self.as_file().map(traceweir_format::etl::Trace::source)
+    }
+
+    /// The reader of that file.
     pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<File>> {
         match &self.source {
             Source::File(trace) => Some(trace),

@@ -40,6 +40,10 @@ const BYTE_PROCESSORS: u32 = 256;
 const NO_ITEM: ExtendedDataItem =
     ExtendedDataItem { reserved1: 0, ext_type: 0, linkage: 0, data_size: 0, data_ptr: 0 };
 
+/// The kinds of items that flags depend on, as [`Assembler::take_items`] tells them.
+const SCHEMA: u32 = 1 << ExtType::EVENT_SCHEMA_TL.0;
+const CONTROL: u32 = 1 << ExtType::CONTROL_GUID.0;
+
 /// Makes one event after the other.
 pub(super) struct Assembler {
     record: EventRecord,
@@ -103,27 +107,14 @@ impl Assembler {
     /// The event as EVENT_RECORD; it holds until the next one.
     #[inline(always)]
     pub(super) fn record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
+        let flags = self.flags_of(record);
         if record.family() == Family::Event {
-            self.of_event(record);
+            self.of_event(record, flags);
         } else {
-            self.of_other(record);
+            self.of_other(record, flags);
         }
-        let mut common = self.common;
+        self.record.event_header.time_stamp = stamp;
         self.record.buffer_context = self.context_of(record);
-        if self.has_wide_index(record) {
-            common |= EVENT_HEADER_FLAG_PROCESSOR_INDEX;
-        }
-        let header = &mut self.record.event_header;
-        header.time_stamp = stamp;
-        header.flags |= common
-            | if record.pointer_size() == 4 {
-                EVENT_HEADER_FLAG_32_BIT_HEADER
-            } else {
-                EVENT_HEADER_FLAG_64_BIT_HEADER
-            };
-        if header.kernel_time == 0 && header.user_time == 0 {
-            header.flags |= EVENT_HEADER_FLAG_NO_CPUTIME;
-        }
         let payload = record.payload();
         // A record has 16 bits of size.
         self.record.user_data_length = payload.len() as u16;
@@ -132,42 +123,58 @@ impl Assembler {
         &raw mut self.record
     }
 
+    /// The flags that a file does not keep and that every kind of event has.
+    #[inline(always)]
+    fn flags_of(&self, record: &Record<'_>) -> u16 {
+        let width = if record.pointer_size() == 4 {
+            EVENT_HEADER_FLAG_32_BIT_HEADER
+        } else {
+            EVENT_HEADER_FLAG_64_BIT_HEADER
+        };
+        let index = if self.has_wide_index(record) { EVENT_HEADER_FLAG_PROCESSOR_INDEX } else { 0 };
+        self.common | width | index
+    }
+
     /// An EVENT has the structure's own header in the file.
     #[inline(always)]
-    fn of_event(&mut self, record: &Record<'_>) {
+    fn of_event(&mut self, record: &Record<'_>, flags: u16) {
         let bytes = record.bytes();
         if let Some(head) = bytes.first_chunk::<{ size_of::<EventHeader>() }>() {
             // SAFETY: as many bytes as the structure has, whose fields are numbers in the file's order; little endian, as this crate's targets are.
             self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
+        let (count, kinds) = self.take_items(record);
         let header = &mut self.record.event_header;
         // In the file the high byte is the record's marker.
         header.header_type &= 0xFF;
-        header.flags &= EVENT_HEADER_FLAG_EXTENDED_INFO | EVENT_HEADER_FLAG_STRING_ONLY;
-        let mut describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL;
-        let mut count = 0;
-        for (to, item) in self.items.iter_mut().zip(record.items()) {
-            describes_itself |= item.kind == ExtType::EVENT_SCHEMA_TL;
-            if item.kind == ExtType::CONTROL_GUID {
-                header.flags |= EVENT_HEADER_FLAG_DECODE_GUID;
-            }
-            *to = extended(item.kind, item.data);
-            count = u16::saturating_add(count, 1);
-        }
-        if header.flags & EVENT_HEADER_FLAG_STRING_ONLY == 0 && !describes_itself {
+        let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
+        let describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL || kinds & SCHEMA != 0;
+        if kept == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
         }
-        if count == 0 {
-            header.flags &= !EVENT_HEADER_FLAG_EXTENDED_INFO;
+        let items = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
+        let decoded = if kinds & CONTROL == 0 { 0 } else { EVENT_HEADER_FLAG_DECODE_GUID };
+        header.flags = kept | flags | items | decoded | flag_of_times(header.kernel_time, header.user_time);
+    }
+
+    /// The extended items of an EVENT; how many, and of which kinds, each a bit.
+    #[inline(always)]
+    fn take_items(&mut self, record: &Record<'_>) -> (u16, u32) {
+        let (mut count, mut kinds) = (0_u16, 0_u32);
+        for (to, item) in self.items.iter_mut().zip(record.items()) {
+            kinds |= 1_u32.unbounded_shl(item.kind.0.into());
+            *to = extended(item.kind, item.data);
+            count = count.wrapping_add(1);
         }
         self.set_items(count);
+        (count, kinds)
     }
 
     /// Kernel events, classic ones and messages.
     #[inline(never)]
-    fn of_other(&mut self, record: &Record<'_>) {
+    fn of_other(&mut self, record: &Record<'_>, flags: u16) {
         let (kernel_time, user_time) = record.cpu_times().unwrap_or((0, 0));
-        let (flags, event_property) = match record.family() {
+        let (own, event_property) = match record.family() {
             Family::Message => (EVENT_HEADER_FLAG_TRACE_MESSAGE, 0),
             Family::Other(_) => (0, 0),
             _ => (EVENT_HEADER_FLAG_CLASSIC_HEADER, PROPERTY_LEGACY_EVENTLOG),
@@ -175,7 +182,7 @@ impl Assembler {
         self.record.event_header = EventHeader {
             size: record.bytes().len() as u16,
             header_type: 0,
-            flags,
+            flags: flags | own | flag_of_times(kernel_time, user_time),
             event_property,
             thread_id: record.thread_id(),
             process_id: record.process_id(),
@@ -267,7 +274,12 @@ impl Assembler {
     }
 }
 
-#[inline]
+#[inline(always)]
+const fn flag_of_times(kernel_time: u32, user_time: u32) -> u16 {
+    if kernel_time | user_time == 0 { EVENT_HEADER_FLAG_NO_CPUTIME } else { 0 }
+}
+
+#[inline(always)]
 fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     let data_ptr = data.as_ptr().expose_provenance() as u64;
     // Items have 16 bits of size.

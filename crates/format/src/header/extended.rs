@@ -36,8 +36,8 @@ pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
     let mut at = event::SIZE;
     for _ in 0..MAX_ITEMS {
         let head = chunk::<ITEM_HEAD>(record, at)?;
-        let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
-        let data = usize::from(u16::from_le_bytes([head[6], head[7]]));
+        let [size, _, linkage, data] = words(head);
+        let (size, data) = (usize::from(size), usize::from(data));
         // Sums of a few 16-bit numbers: nothing wraps.
         if size < ITEM_HEAD.wrapping_add(data) || size & 7 != 0 {
             return None;
@@ -46,7 +46,7 @@ pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
         if at > record.len() {
             return None;
         }
-        if head[4] & 1 == 0 {
+        if linkage & 1 == 0 {
             return Some(at);
         }
     }
@@ -102,16 +102,22 @@ impl<'b> ExtendedItems<'b> {
 impl<'b> Iterator for ExtendedItems<'b> {
     type Item = Item<'b>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Item<'b>> {
-        let head = chunk::<ITEM_HEAD>(self.rest, 0)?;
-        let kind = ExtType(u16::from_le_bytes([head[2], head[3]]));
-        let data = self
-            .rest
-            .get(ITEM_HEAD..ITEM_HEAD.checked_add(usize::from(u16::from_le_bytes([head[6], head[7]])))?)?;
-        self.rest = self.rest.get(usize::from(u16::from_le_bytes([head[0], head[1]])).max(ITEM_HEAD)..)?;
-        Some(Item { kind, data })
+        let (head, behind) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
+        let [size, kind, _, data] = words(head);
+        let data = behind.get(..usize::from(data))?;
+        self.rest = self.rest.get(usize::from(size).max(ITEM_HEAD)..)?;
+        Some(Item { kind: ExtType(kind), data })
     }
+}
+
+/// The four numbers of an item's head: read as one, which a compiler does not make of eight bytes by itself.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // That is the purpose.
+const fn words(head: &[u8; ITEM_HEAD]) -> [u16; 4] {
+    let all = u64::from_le_bytes(*head);
+    [all as u16, (all >> 16) as u16, (all >> 32) as u16, (all >> 48) as u16]
 }
 
 /// A call stack, innermost frame first.
