@@ -107,14 +107,15 @@ impl Assembler {
     /// The event as EVENT_RECORD; it holds until the next one.
     #[inline(always)]
     pub(super) fn record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
-        let flags = self.flags_of(record);
+        let is_wide = self.has_wide_index(record);
+        let flags = self.flags_of(record, is_wide);
         if record.family() == Family::Event {
             self.of_event(record, flags);
         } else {
             self.of_other(record, flags);
         }
         self.record.event_header.time_stamp = stamp;
-        self.record.buffer_context = self.context_of(record);
+        self.record.buffer_context = self.context_of(record, is_wide);
         let payload = record.payload();
         // A record has 16 bits of size.
         self.record.user_data_length = payload.len() as u16;
@@ -125,13 +126,13 @@ impl Assembler {
 
     /// The flags that a file does not keep and that every kind of event has.
     #[inline(always)]
-    fn flags_of(&self, record: &Record<'_>) -> u16 {
+    fn flags_of(&self, record: &Record<'_>, is_wide: bool) -> u16 {
         let width = if record.pointer_size() == 4 {
             EVENT_HEADER_FLAG_32_BIT_HEADER
         } else {
             EVENT_HEADER_FLAG_64_BIT_HEADER
         };
-        let index = if self.has_wide_index(record) { EVENT_HEADER_FLAG_PROCESSOR_INDEX } else { 0 };
+        let index = if is_wide { EVENT_HEADER_FLAG_PROCESSOR_INDEX } else { 0 };
         self.common | width | index
     }
 
@@ -161,9 +162,9 @@ impl Assembler {
     #[inline(always)]
     fn take_items(&mut self, record: &Record<'_>) -> (u16, u32) {
         let (mut count, mut kinds) = (0_u16, 0_u32);
-        for (to, item) in self.items.iter_mut().zip(record.items()) {
-            kinds |= 1_u32.unbounded_shl(item.kind.0.into());
-            *to = extended(item.kind, item.data);
+        for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
+            kinds |= 1_u32.unbounded_shl((head >> 16) as u32 & 0xFFFF);
+            *to = item_of(head, data);
             count = count.wrapping_add(1);
         }
         self.set_items(count);
@@ -215,10 +216,6 @@ impl Assembler {
 
     #[inline]
     fn set_items(&mut self, count: u16) {
-        // All but the last are followed by another.
-        if let Some(last) = usize::from(count).checked_sub(1).and_then(|at| self.items.get_mut(at)) {
-            last.linkage = 0;
-        }
         self.record.extended_data_count = count;
         self.record.extended_data = if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
     }
@@ -244,7 +241,7 @@ impl Assembler {
             },
             mof_data: address_of(payload),
             mof_length: payload.len() as u32,
-            buffer_context: self.context_of(record),
+            buffer_context: self.context_of(record, self.has_wide_index(record)),
             ..EventTrace::NONE
         };
         if let Some(instance) = record.instance() {
@@ -267,9 +264,9 @@ impl Assembler {
     }
 
     #[inline]
-    fn context_of(&self, record: &Record<'_>) -> BufferContext {
+    fn context_of(&self, record: &Record<'_>, is_wide: bool) -> BufferContext {
         let cpu = record.cpu();
-        let processor_index = if self.has_wide_index(record) { cpu } else { cpu & 0xFF | ALIGNMENT << 8 };
+        let processor_index = if is_wide { cpu } else { cpu & 0xFF | ALIGNMENT << 8 };
         BufferContext { processor_index, logger_id: self.logger }
     }
 }
@@ -279,11 +276,18 @@ const fn flag_of_times(kernel_time: u32, user_time: u32) -> u16 {
     if kernel_time | user_time == 0 { EVENT_HEADER_FLAG_NO_CPUTIME } else { 0 }
 }
 
+/// An item of which the first eight bytes are known as a number.
 #[inline(always)]
+fn item_of(head: u64, data: &[u8]) -> ExtendedDataItem {
+    let at = data.as_ptr().expose_provenance() as u64;
+    // SAFETY: the structure is of numbers alone, four of 16 bits and one of 64, without gaps; little endian, as this crate's targets are.
+    unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([head, at]) }
+}
+
+/// A single item of a kind.
 fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
-    let data_ptr = data.as_ptr().expose_provenance() as u64;
     // Items have 16 bits of size.
-    ExtendedDataItem { reserved1: 0, ext_type: kind.0, linkage: 1, data_size: data.len() as u16, data_ptr }
+    item_of(u64::from(kind.0) << 16 | (data.len() as u64) << 48, data)
 }
 
 /// Callbacks get what they may not write as if they might, as published.

@@ -36,7 +36,7 @@ pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
     let mut at = event::SIZE;
     for _ in 0..MAX_ITEMS {
         let head = chunk::<ITEM_HEAD>(record, at)?;
-        let [size, _, linkage, data] = words(head);
+        let [size, _, linkage, data] = words(u64::from_le_bytes(*head));
         let (size, data) = (usize::from(size), usize::from(data));
         // Sums of a few 16-bit numbers: nothing wraps.
         if size < ITEM_HEAD.wrapping_add(data) || size & 7 != 0 {
@@ -99,25 +99,43 @@ impl<'b> ExtendedItems<'b> {
     }
 }
 
+impl<'b> ExtendedItems<'b> {
+    /// The next item: the four numbers of its head, as one, and its data.
+    #[inline(always)]
+    fn take_next(&mut self) -> Option<(u64, &'b [u8])> {
+        let (head, behind) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
+        let head = u64::from_le_bytes(*head);
+        let [size, _, _, data] = words(head);
+        let data = behind.get(..usize::from(data))?;
+        self.rest = self.rest.get(usize::from(size).max(ITEM_HEAD)..)?;
+        Some((head, data))
+    }
+
+    /// Each item as the first eight bytes of the published structure, and its data: type, linkage and size stand there where they stand in a file.
+    #[inline(always)]
+    pub fn published(mut self) -> impl Iterator<Item = (u64, &'b [u8])> {
+        /// The size of the item is reserved there; of the linkage there is one bit.
+        const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
+        core::iter::from_fn(move || self.take_next().map(|(head, data)| (head & PUBLISHED, data)))
+    }
+}
+
 impl<'b> Iterator for ExtendedItems<'b> {
     type Item = Item<'b>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Item<'b>> {
-        let (head, behind) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
-        let [size, kind, _, data] = words(head);
-        let data = behind.get(..usize::from(data))?;
-        self.rest = self.rest.get(usize::from(size).max(ITEM_HEAD)..)?;
+        let (head, data) = self.take_next()?;
+        let [_, kind, _, _] = words(head);
         Some(Item { kind: ExtType(kind), data })
     }
 }
 
-/// The four numbers of an item's head: read as one, which a compiler does not make of eight bytes by itself.
+/// The four numbers of an item's head, which is read as one: a compiler does not make that of eight bytes by itself.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation)] // That is the purpose.
-const fn words(head: &[u8; ITEM_HEAD]) -> [u16; 4] {
-    let all = u64::from_le_bytes(*head);
-    [all as u16, (all >> 16) as u16, (all >> 32) as u16, (all >> 48) as u16]
+const fn words(head: u64) -> [u16; 4] {
+    [head as u16, (head >> 16) as u16, (head >> 32) as u16, (head >> 48) as u16]
 }
 
 /// A call stack, innermost frame first.
