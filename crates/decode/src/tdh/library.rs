@@ -233,6 +233,11 @@ impl Library {
         lists::events(self.providers().filter(is_of(provider)))
     }
 
+    /// PROVIDER_FILTER_INFO of each filter that a provider takes.
+    pub fn filter_list(&mut self, provider: Guid) -> Answer<Vec<Vec<u8>>> {
+        lists::filters(self.providers().filter(is_of(provider)))
+    }
+
     /// Whether there is a manifest of a provider.
     pub fn knows(&mut self, provider: Guid) -> bool {
         self.providers().any(|known| known.id == provider)
