@@ -159,6 +159,14 @@ impl Trace {
         Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
     }
 
+    /// Lets the buffers of a live session that have come and wait for their turn take so much memory: a reader that is slow now and then loses less. It is
+    /// never less than the session's own queue has, and at most 1 GiB. Other traces hold no more than they need.
+    pub fn hold_up_to(&mut self, bytes: usize) {
+        if let Source::Live(live) = &mut self.source {
+            live.hold_up_to(bytes);
+        }
+    }
+
     /// Makes a trace of the buffers that the feeder is given; it ends when it is told to ([`Closer::end`]).
     pub fn from_buffers() -> Result<(Self, Feeder)> {
         let feed = Feed::new()?;

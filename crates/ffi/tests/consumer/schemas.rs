@@ -151,3 +151,10 @@ fn flagged_filters_must_all_pass_and_of_others_one() {
     assert_eq!(filtered("both"), ["1 60", "2 0"]);
     assert_eq!(filtered("either"), ["1 0", "1 30", "1 50", "1 60", "1 70", "1 90", "2 0"]);
 }
+
+#[test]
+fn filters_of_a_manifest_are_listed_with_their_fields() {
+    let workshop = Workshop::new();
+    let mut command = Command::new(build(&workshop, "filters.c", &[]));
+    expect_success(command.arg(source("kitchen.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+}
