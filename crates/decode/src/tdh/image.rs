@@ -10,7 +10,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
-use super::expand::expanded;
+use super::expand::{InFront, expanded};
 use super::texts::Texts;
 use super::{MAX_ANSWER, wpp};
 use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
@@ -90,7 +90,13 @@ impl Image {
     /// The image of a schema.
     #[must_use]
     pub fn of(schema: &Schema) -> Self {
-        let listed = if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema) };
+        Self::behind(schema, None)
+    }
+
+    /// The same where descriptions of such sizes stand in front of the payload.
+    pub(super) fn behind(schema: &Schema, in_front: Option<InFront>) -> Self {
+        let listed =
+            if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema, in_front) };
         let shown = listed.as_ref().unwrap_or(schema);
         let to_end = Open::of(shown);
         let bytes = encode(schema, shown);

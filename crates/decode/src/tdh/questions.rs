@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::image::map_info;
+use traceweir_format::wire::u16_at;
+
+use super::expand::InFront;
+use super::image::{Image, map_info};
 use super::property::{self, Wanted};
 use super::{Answer, MAX_ANSWER, Refusal};
 use crate::schema::{Count, Field, Kind, Schema};
-use crate::source::{Decoder, Event};
+use crate::source::{Decoder, Event, Found};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -14,18 +17,11 @@ impl Decoder {
     /// TRACE_EVENT_INFO of an event, but for its descriptor.
     pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
         let found = self.find_event(event)?;
-        let image = found.known.image();
-        let bytes = image.bytes().ok_or(Refusal::TooLarge)?;
-        let Some(open) = image.open_property() else { return Ok(bytes.into()) };
-        let mut count = Elements { of: open.index(), count: 0 };
-        // Of a payload that is too short there are as many elements as were met.
-        let _ = Walker::default().walk(
-            image.schema(&found.known.schema),
-            found.payload,
-            pointer_size,
-            &mut count,
-        );
-        Ok(image.closed(open, count.count).into())
+        if let Some(sizes) = in_front(event, &found) {
+            let image = Image::behind(&found.known.schema, Some(sizes));
+            return Ok(info_of(&image, &found.known.schema, event.payload, pointer_size)?.into_owned().into());
+        }
+        info_of(found.known.image(), &found.known.schema, found.payload, pointer_size)
     }
 
     /// The bytes of a property.
@@ -36,6 +32,10 @@ impl Decoder {
         wanted: &[Wanted<'_>],
     ) -> Answer<&'p [u8]> {
         let found = self.find_event(event)?;
+        if let Some(sizes) = in_front(event, &found) {
+            let image = Image::behind(&found.known.schema, Some(sizes));
+            return property::find(image.schema(&found.known.schema), event.payload, pointer_size, wanted);
+        }
         let schema = found.known.image().schema(&found.known.schema);
         property::find(schema, found.payload, pointer_size, wanted)
     }
@@ -45,6 +45,29 @@ impl Decoder {
         let map = map_of(&self.find_event(event)?.known.schema, name);
         map.ok_or(Refusal::NotFound("map of this name")).and_then(bounded)
     }
+}
+
+/// The sizes of what stands in front of the payload that a schema describes; `None` where it describes all of it, as it nearly always does.
+#[inline]
+fn in_front(event: &Event<'_>, found: &Found<'_, '_>) -> Option<InFront> {
+    let size = event.payload.len().checked_sub(found.payload.len()).filter(|size| *size > 0)?;
+    let traits = u16_at(event.payload, 0);
+    let metadata = u16::try_from(size).ok()?.checked_sub(traits)?;
+    Some([traits, metadata])
+}
+
+fn info_of<'i>(
+    image: &'i Image,
+    own: &Schema,
+    payload: &[u8],
+    pointer_size: usize,
+) -> Answer<Cow<'i, [u8]>> {
+    let bytes = image.bytes().ok_or(Refusal::TooLarge)?;
+    let Some(open) = image.open_property() else { return Ok(bytes.into()) };
+    let mut count = Elements { of: open.index(), count: 0 };
+    // Of a payload that is too short there are as many elements as were met.
+    let _ = Walker::default().walk(image.schema(own), payload, pointer_size, &mut count);
+    Ok(image.closed(open, count.count).into())
 }
 
 /// EVENT_MAP_INFO of the map that fields of a schema have under this name.
