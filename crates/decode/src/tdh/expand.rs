@@ -36,7 +36,8 @@ pub(super) fn expanded(schema: &Schema, in_front: Option<InFront>) -> Option<Sch
     }
     let mut made =
         Made { fields: Vec::new(), places: vec![0; schema.fields().len()], levels: VecDeque::new() };
-    for (name, size) in ["ProviderMetadata", "EventMetadata"].into_iter().zip(in_front.into_iter().flatten()) {
+    for (name, size) in ["ProviderMetadata", "EventMetadata"].into_iter().zip(in_front.into_iter().flatten())
+    {
         let mut bytes = Field::value(name, InType::BINARY, OutType::NOPRINT);
         bytes.length = Length::Fixed(size);
         made.fields.push(bytes);

@@ -143,7 +143,11 @@ pub(super) fn filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> A
         all.entry((filter.id, filter.version)).or_insert(filter);
     }
     if all.is_empty() {
-        return Err(if is_known { Refusal::NotFound("filter of this provider") } else { Refusal::NoMetadata });
+        return Err(if is_known {
+            Refusal::NotFound("filter of this provider")
+        } else {
+            Refusal::NoMetadata
+        });
     }
     let mut room = MAX_ANSWER;
     let mut made = Vec::with_capacity(all.len());

@@ -19,7 +19,9 @@ impl Decoder {
         let found = self.find_event(event)?;
         if let Some(sizes) = in_front(event, &found) {
             let image = Image::behind(&found.known.schema, Some(sizes));
-            return Ok(info_of(&image, &found.known.schema, event.payload, pointer_size)?.into_owned().into());
+            return Ok(info_of(&image, &found.known.schema, event.payload, pointer_size)?
+                .into_owned()
+                .into());
         }
         info_of(found.known.image(), &found.known.schema, found.payload, pointer_size)
     }
@@ -56,12 +58,7 @@ fn in_front(event: &Event<'_>, found: &Found<'_, '_>) -> Option<InFront> {
     Some([traits, metadata])
 }
 
-fn info_of<'i>(
-    image: &'i Image,
-    own: &Schema,
-    payload: &[u8],
-    pointer_size: usize,
-) -> Answer<Cow<'i, [u8]>> {
+fn info_of<'i>(image: &'i Image, own: &Schema, payload: &[u8], pointer_size: usize) -> Answer<Cow<'i, [u8]>> {
     let bytes = image.bytes().ok_or(Refusal::TooLarge)?;
     let Some(open) = image.open_property() else { return Ok(bytes.into()) };
     let mut count = Elements { of: open.index(), count: 0 };

@@ -106,8 +106,11 @@ fn numbers_in_front_become_properties() {
 #[test]
 fn descriptions_in_front_of_the_payload_are_its_first_properties() {
     let mut builder = MetadataBuilder::new("e", 0);
-    let metadata =
-        builder.add_field("n", 4, 0, 0).add_field("blob", 14, 0, 0).add_struct("s", 1, 0).add_field("m", 4, 0, 0);
+    let metadata = builder
+        .add_field("n", 4, 0, 0)
+        .add_field("blob", 14, 0, 0)
+        .add_struct("s", 1, 0)
+        .add_field("m", 4, 0, 0);
     let metadata = metadata.finish().unwrap().to_vec();
     let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
     let payload = [&traits[..], &metadata, b"\x07\x02\0\xAA\xBB\x09"].concat();
@@ -146,7 +149,8 @@ fn filters_are_told_with_their_fields() {
         library.load_memory(text(inside).as_bytes())?;
         library.filter_list(PROVIDER)
     };
-    let filters = list("<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>");
+    let filters =
+        list("<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>");
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
     assert_eq!(first[..4], [2, 3, 0, 0], "by number");
     assert_eq!(first[12..16], [1, 0, 0, 0]);
@@ -154,7 +158,9 @@ fn filters_are_told_with_their_fields() {
     assert_eq!((second[..4].to_vec(), second.len()), (vec![9, 0, 0, 0], 16));
     assert_eq!(list("").unwrap_err().status().0, 1168);
     assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status().0, 2);
-    for wrong in ["<filter name='F'/>", "<filter name='F' value='256'/>", "<filter name='F' value='1' tid='U'/>"] {
+    for wrong in
+        ["<filter name='F'/>", "<filter name='F' value='256'/>", "<filter name='F' value='1' tid='U'/>"]
+    {
         assert_eq!(list(wrong).unwrap_err().status().0, 1465, "{wrong}");
     }
 }

@@ -40,10 +40,6 @@ const BYTE_PROCESSORS: u32 = 256;
 const NO_ITEM: ExtendedDataItem =
     ExtendedDataItem { reserved1: 0, ext_type: 0, linkage: 0, data_size: 0, data_ptr: 0 };
 
-/// The kinds of items that flags depend on, as [`Assembler::take_items`] tells them.
-const SCHEMA: u32 = 1 << ExtType::EVENT_SCHEMA_TL.0;
-const CONTROL: u32 = 1 << ExtType::CONTROL_GUID.0;
-
 /// Makes one event after the other.
 pub(super) struct Assembler {
     record: EventRecord,
@@ -144,31 +140,32 @@ impl Assembler {
             // SAFETY: as many bytes as the structure has, whose fields are numbers in the file's order; little endian, as this crate's targets are.
             self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
-        let (count, kinds) = self.take_items(record);
+        let (count, is_decoded_by_another) = self.take_items(record);
         let header = &mut self.record.event_header;
         // In the file the high byte is the record's marker.
         header.header_type &= 0xFF;
         let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
-        let describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL || kinds & SCHEMA != 0;
+        let describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL
+            || record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_some();
         if kept == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
         }
         let items = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
-        let decoded = if kinds & CONTROL == 0 { 0 } else { EVENT_HEADER_FLAG_DECODE_GUID };
+        let decoded = if is_decoded_by_another { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
         header.flags = kept | flags | items | decoded | flag_of_times(header.kernel_time, header.user_time);
     }
 
-    /// The extended items of an EVENT; how many, and of which kinds, each a bit.
+    /// The extended items of an EVENT; how many, and whether one names the provider that it was enabled by.
     #[inline(always)]
-    fn take_items(&mut self, record: &Record<'_>) -> (u16, u32) {
-        let (mut count, mut kinds) = (0_u16, 0_u32);
+    fn take_items(&mut self, record: &Record<'_>) -> (u16, bool) {
+        let (mut count, mut has_control) = (0_u16, false);
         for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
-            kinds |= 1_u32.unbounded_shl((head >> 16) as u32 & 0xFFFF);
             *to = item_of(head, data);
+            has_control |= to.ext_type == ExtType::CONTROL_GUID.0;
             count = count.wrapping_add(1);
         }
         self.set_items(count);
-        (count, kinds)
+        (count, has_control)
     }
 
     /// Kernel events, classic ones and messages.

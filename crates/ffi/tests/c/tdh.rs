@@ -165,8 +165,7 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
     for (number, (shown, expected)) in shown.iter().zip(&expected).enumerate() {
         let (head, fields) = shown.split_once('\n').unwrap();
         let fields = fields.split_once("rows: ").map_or(fields, |(fields, _)| fields);
-        let fields: String =
-            fields.lines().filter(|l| !is_besides(l)).map(|l| format!("{l}\n")).collect();
+        let fields: String = fields.lines().filter(|l| !is_besides(l)).map(|l| format!("{l}\n")).collect();
         match expected {
             Expected::Message => continue,
             Expected::Nothing => {

@@ -107,7 +107,7 @@ impl<'b> ExtendedItems<'b> {
         let head = u64::from_le_bytes(*head);
         let [size, _, _, data] = words(head);
         let data = behind.get(..usize::from(data))?;
-        self.rest = self.rest.get(usize::from(size).max(ITEM_HEAD)..)?;
+        self.rest = behind.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
         Some((head, data))
     }
 
