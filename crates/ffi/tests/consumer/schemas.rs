@@ -26,7 +26,8 @@ fn writer(workshop: &Workshop) -> PathBuf {
 /// What `decode` prints when it knows the writer's manifest, but for the order of arrival.
 fn decoded() -> Vec<String> {
     let pot = |at: u32| {
-        let (dish, heat) = (if at % 3 == 0 { "pea SOUP" } else { "tea" }, ["low", "high"][at as usize % 2]);
+        let (dish, heat) =
+            (if at.is_multiple_of(3) { "pea SOUP" } else { "tea" }, ["low", "high"][at as usize % 2]);
         format!("2b4f0c6a 1 status 0 Kitchen degrees={} dish={dish} heat={heat} left 0", at * 10)
     };
     (0..10).map(pot).chain(["2b4f0c6a 2 status 0 Kitchen left 0".to_owned()]).collect()
