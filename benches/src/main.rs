@@ -20,6 +20,7 @@ mod ctf;
 mod error;
 mod etl;
 mod figure;
+mod in_c;
 mod machine;
 mod memory;
 mod peer;
@@ -31,7 +32,6 @@ mod sample;
 #[cfg(test)]
 #[path = "../../tests/support/skip.rs"]
 mod skip;
-mod tdh;
 mod write;
 
 use std::path::PathBuf;

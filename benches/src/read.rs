@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::consume::Tally;
-use crate::consumer::{self, Consumer};
+use crate::consumer;
 use crate::error::{Error, Result};
 use crate::etl::{self, Made, Shape};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
+use crate::in_c::InC;
 use crate::machine::Machine;
 use crate::peer::{self, Babeltrace, Printer, is_whole};
-use crate::tdh::{self, Asker};
 use crate::{ctf, memory, process, record, sample};
 
 /// Events of the traces, unless told otherwise.
@@ -36,6 +36,8 @@ const CPUS: u16 = 2;
 const BUFFER: u32 = 64 << 10;
 /// Bytes that one memcpy moves: far more than any cache holds.
 const COPY: usize = 128 << 20;
+/// Nanoseconds that a known schema may take.
+const MAX_SCHEMA_NS: f64 = 1000.0;
 /// A memcpy is the best of this many in each round.
 const COPIES: u32 = 4;
 
@@ -74,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bench = Bench {
         babeltrace: Babeltrace::find(),
         printer: Printer::find(arguments.weir.as_deref())?,
-        consumer: Consumer::make(folder.path()),
+        consumer: InC::make(folder.path(), "consumer", "consumer_c_vs_rust"),
     };
     eprintln!("{}, {} cores, Linux {}; on core {core}", machine.cpu, machine.cores, machine.kernel);
     match &bench.babeltrace {
@@ -106,12 +108,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What a schema costs in C.
+/// What a schema costs in C, beside what it may.
 fn schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
-    let Some(asker) = Asker::make(folder) else { return Ok(None) };
+    let Some(asker) = InC::make(folder, "tdh", "tdh_info_ns") else { return Ok(None) };
     let mut measured = Rounds::default();
     for _ in 0..rounds {
-        measured.add(Some(asker.run()?), Some(tdh::LIMIT));
+        let (_, nanoseconds) = asker.run(None)?;
+        measured.add(Some(nanoseconds), Some(MAX_SCHEMA_NS));
     }
     Ok(measured.figure("tdh_info_ns", Unit::Nanoseconds, Wanted::at_most(1.0, 0.25)))
 }
@@ -119,7 +122,7 @@ fn schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
 struct Bench {
     babeltrace: Option<Babeltrace>,
     printer: Printer,
-    consumer: Option<Consumer>,
+    consumer: Option<InC>,
 }
 
 /// The traces of one run and what they hold.
@@ -192,7 +195,7 @@ impl Bench {
         let decoded = (tally == traces.expected).then_some(decoded.time);
         measured.copy.add(decoded.map(rate_of(traces.made.bytes)), Some(memory.copy_rate()?));
         if let Some(in_c) = &self.consumer {
-            let (theirs, seen) = in_c.run(&traces.etl)?;
+            let (theirs, seen) = in_c.run::<u64>(Some(&traces.etl))?;
             let (ours, counted) = consumer::run_ours(&traces.etl)?;
             let same = seen == counted && counted >= traces.made.events;
             measured.consumer.add(same.then(|| events(theirs)), same.then(|| events(ours)));

@@ -14,6 +14,7 @@
 //! | `handles` | which numbers are handles, and how far their traces are |
 //! | `deliver` | whom to call for an event, a loss, a buffer |
 //! | `record` | EVENT_RECORD and EVENT_TRACE of a record |
+//! | `schemas` | what traces say about their events, for tdh.h |
 //! | `references` | buffers that a program keeps beyond its callback |
 //! | `classes` | functions for classes of classic events |
 //! | `query` | QueryTraceProcessingHandle |
@@ -31,6 +32,9 @@ pub mod open;
 pub mod query;
 mod record;
 mod references;
+pub(crate) mod schemas;
+
+use std::sync::Arc;
 
 use traceweir::Status;
 use traceweir::consumer::{self, Kind, Lent, Window};
@@ -40,6 +44,7 @@ use crate::{boundary, ptr};
 use deliver::Delivery;
 use handles::{Claimed, Completion, Entry};
 use layout::{BufferHead, TraceLogfileHeader};
+use schemas::Delivered;
 
 /// The most handles that are processed together.
 const MOST: u32 = 64;
@@ -83,7 +88,9 @@ unsafe fn file_time(at: *const [u32; 2]) -> Option<FileTime> {
 
 fn process(handles: &[u64], window: &Window) -> Result<(), Status> {
     let claimed = handles::claim(handles, window)?;
-    let mut delivery = Delivery { consumers: Vec::with_capacity(claimed.len()), is_cancelled: false };
+    let schemas = claimed.iter().map(|claimed| Arc::clone(&claimed.entry.schemas)).collect();
+    let (delivered, _ends) = Delivered::begin(schemas);
+    let mut delivery = Delivery::new(delivered);
     let mut traces = Vec::with_capacity(claimed.len());
     let mut over = Over { entries: Vec::with_capacity(claimed.len()), handles };
     for Claimed { entry, trace, consumer } in claimed {
@@ -101,7 +108,7 @@ fn process(handles: &[u64], window: &Window) -> Result<(), Status> {
 
 /// Whichever way processing ends, its handles are done and what the program keeps of it is waited for.
 struct Over<'h> {
-    entries: Vec<std::sync::Arc<Entry>>,
+    entries: Vec<Arc<Entry>>,
     handles: &'h [u64],
 }
 

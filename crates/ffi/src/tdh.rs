@@ -29,9 +29,11 @@ use std::mem::offset_of;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use traceweir::{EventDescriptor, Status};
-use traceweir_decode::source::EventKind;
+use traceweir_decode::Decoder;
+use traceweir_decode::source::{Event, EventKind};
 use traceweir_decode::tdh::{Answer, Library, Refusal, Wanted};
 
+use crate::consumer::schemas;
 use crate::types::record::EventRecord;
 use crate::types::tdh::{EventMapInfo, PropertyDataDescriptor, TdhContext, TraceEventInfo};
 use crate::{boundary, ptr};
@@ -44,6 +46,23 @@ static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(Library::
 pub(crate) fn library() -> MutexGuard<'static, Library> {
     // What a panic left behind is whole: schemas are added one by one.
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks about an event: what the process knows, and where that is nothing, what the event's trace says.
+#[inline]
+fn ask<T>(event: &Event<'_>, mut question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
+    let answer = question(library().decoder(event));
+    or_of_its_trace(answer, question)
+}
+
+/// The answer, or that of the event's trace where there is none.
+#[inline]
+fn or_of_its_trace<T>(answer: Answer<T>, question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
+    match answer {
+        // A refusal of the trace says no more than this one, but for a payload that its schema does not fit.
+        Err(refusal) if refusal.is_ignorance() => schemas::ask(question).unwrap_or(Err(refusal)),
+        answer => answer,
+    }
 }
 
 /// The most characters of a name.
@@ -77,9 +96,13 @@ pub unsafe extern "C" fn TdhGetEventInformation(
             return asked
                 .with_messages(|messages| described(&room, messages.event_info(&asked.event), &descriptor));
         }
-        let mut library = library();
-        let info = library.event_info(&asked.event, asked.pointer_size);
-        described(&room, info, &descriptor)
+        let put = |bytes: &[u8]| {
+            room.put(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
+        };
+        let info = ask(&asked.event, |decoder| {
+            decoder.event_info(&asked.event, asked.pointer_size).map(|bytes| put(&bytes))
+        });
+        info.unwrap_or_else(|refusal| refusal.status())
     })
 }
 
@@ -106,7 +129,7 @@ fn bytes_of(
         });
     }
     let wanted: Vec<_> = names.iter().map(|(name, element)| Wanted { name, element: *element }).collect();
-    let found = library().property(&asked.event, asked.pointer_size, &wanted);
+    let found = ask(&asked.event, |decoder| decoder.property(&asked.event, asked.pointer_size, &wanted));
     match found {
         Ok(bytes) => give(bytes),
         Err(refusal) => refusal.status(),
@@ -211,6 +234,6 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
             return Refusal::NotFound("map in a message").status();
         }
         let map = library().map(&asked.event, &name);
-        room.answer(map)
+        room.answer(or_of_its_trace(map, |decoder| decoder.map(&asked.event, &name)))
     })
 }

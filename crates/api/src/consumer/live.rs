@@ -48,6 +48,8 @@ const SLACK: Duration = Duration::from_millis(50);
 const LOW_LATENCY: Duration = Duration::from_millis(4);
 /// Held bytes: as many as the queue has, within these bounds.
 const CAP: (usize, usize) = (1 << 20, 64 << 20);
+/// And the most that a program may ask for.
+const MOST_HELD: usize = 1 << 30;
 /// Buffers kept for reuse.
 const SPARE: usize = 8;
 /// The processor of notices that belong to none.
@@ -318,6 +320,11 @@ impl Live {
             let last = self.streams.iter().map(|s| s.through).max().unwrap_or(0);
             self.hold(NOWHERE, Held::notice(lost, last), woke);
         }
+    }
+
+    /// Holds up to so many bytes, if they are more than usual.
+    pub(super) fn hold_up_to(&mut self, bytes: usize) {
+        self.cap = self.cap.max(bytes.min(MOST_HELD));
     }
 
     pub(super) fn stream(&self, index: usize) -> Option<&Stream> {

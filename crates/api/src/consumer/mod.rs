@@ -39,6 +39,7 @@ mod handler;
 mod live;
 mod merge;
 mod now;
+mod program;
 mod stream;
 
 use std::fs::File;
@@ -66,6 +67,7 @@ pub use fed::{Feeder, Lent};
 pub use handler::{Buffer, Handler, Interest, Loss, Window};
 use handler::{Each, Within};
 use live::Live;
+pub use program::open_program;
 
 /// The most traces that are processed together.
 const MAX_TRACES: usize = 64;
@@ -157,6 +159,14 @@ impl Trace {
         Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
     }
 
+    /// Lets the buffers of a live session that have come and wait for their turn take so much memory: a reader that is slow now and then loses less. It is
+    /// never less than the session's own queue has, and at most 1 GiB. Other traces hold no more than they need.
+    pub fn hold_up_to(&mut self, bytes: usize) {
+        if let Source::Live(live) = &mut self.source {
+            live.hold_up_to(bytes);
+        }
+    }
+
     /// Makes a trace of the buffers that the feeder is given; it ends when it is told to ([`Closer::end`]).
     pub fn from_buffers() -> Result<(Self, Feeder)> {
         let feed = Feed::new()?;
@@ -212,7 +222,13 @@ impl Trace {
         }
     }
 
-    /// The file behind it, where it is one.
+    /// The file that it is read from, where it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        self.as_file().map(traceweir_format::etl::Trace::source)
+    }
+
+    /// The reader of that file.
     pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<File>> {
         match &self.source {
             Source::File(trace) => Some(trace),

@@ -128,25 +128,36 @@ impl InTrace {
 }
 
 impl Decoder {
+    /// Whether an event may tell something to [`observe`](Self::observe).
+    #[inline(always)]
+    #[must_use]
+    pub fn is_informative(record: &Record<'_>) -> bool {
+        match record.family() {
+            Family::Event => record.descriptor().is_manifest_chunk(),
+            Family::Full => record.provider() == class::EVENT_METADATA || BinaryPath::is_in(record),
+            _ => false,
+        }
+    }
+
     /// Learns from an event that carries schemas for others. Returns whether it was one.
     #[inline]
     pub fn observe(&mut self, record: &Record<'_>) -> bool {
-        match record.family() {
-            Family::Event if record.descriptor().is_manifest_chunk() => {
-                if let Some(xml) = self.in_trace.chunk(record.provider(), record.payload()) {
-                    self.take_in(record.provider(), &xml);
-                }
-                true
+        let is_informative = Self::is_informative(record);
+        if is_informative {
+            self.learn(record);
+        }
+        is_informative
+    }
+
+    fn learn(&mut self, record: &Record<'_>) {
+        if record.family() == Family::Event {
+            if let Some(xml) = self.in_trace.chunk(record.provider(), record.payload()) {
+                self.take_in(record.provider(), &xml);
             }
-            Family::Full if record.provider() == class::EVENT_METADATA => {
-                self.observe_metadata(record.descriptor().opcode, record.payload());
-                true
-            }
-            Family::Full if BinaryPath::is_in(record) => {
-                self.observe_binary_path(record);
-                true
-            }
-            _ => false,
+        } else if record.provider() == class::EVENT_METADATA {
+            self.observe_metadata(record.descriptor().opcode, record.payload());
+        } else {
+            self.observe_binary_path(record);
         }
     }
 

@@ -31,7 +31,7 @@ pub mod wpp;
 
 pub use event::{Event, EventKind};
 pub use known::Known;
-pub use provider::{EventSchema, Name, Named, ProviderSchemas};
+pub use provider::{EventSchema, FilterSchema, Name, Named, ProviderSchemas};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -18,6 +18,8 @@ pub struct ProviderSchemas {
     pub named: Named,
     /// Its events.
     pub events: Vec<EventSchema>,
+    /// Filters that sessions may give it; compiled manifests are read without them.
+    pub filters: Vec<FilterSchema>,
 }
 
 impl ProviderSchemas {
@@ -73,5 +75,16 @@ pub struct EventSchema {
     /// Id, version, level, opcode, task, keyword and channel as the manifest gives them.
     pub descriptor: EventDescriptor,
     /// Its names and fields.
+    pub schema: Schema,
+}
+
+/// A filter that a provider takes: what a session gives it to choose events by.
+#[derive(Clone, Debug)]
+pub struct FilterSchema {
+    /// Its number.
+    pub id: u8,
+    /// Which form of it.
+    pub version: u8,
+    /// Its fields, and what people read.
     pub schema: Schema,
 }

@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
             }
         }
         let named = tables.take_listed();
-        let mut provider = ProviderSchemas { id, name, named, events: Vec::new() };
+        let mut provider = ProviderSchemas { id, name, named, ..ProviderSchemas::default() };
         for offset in event_lists {
             self.events(offset, &tables, &mut provider)?;
         }

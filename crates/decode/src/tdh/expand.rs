@@ -8,6 +8,13 @@
 //!   properties   a │ values.Count │ values (count = 1) │ blob.Length │ blob (length = 3)
 //! ```
 //!
+//! Where a provider could not make ETW keep descriptions apart, they stand in front of the payload; then they are its first two properties, so that whoever walks
+//! the payload by its properties arrives at the fields:
+//!
+//! ```text
+//!   properties   ProviderMetadata (bytes, not to be shown) │ EventMetadata (the same) │ a │ …
+//! ```
+//!
 //! Members stay side by side and behind all fields of the level above, so levels are laid out anew, one after the other.
 //!
 //! Source: Documented in outline ("TraceLogging"); the name of the count Observed in what public viewers show.
@@ -18,14 +25,23 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use crate::schema::{Count, Field, Kind, Length, Schema};
 
-/// The schema with such numbers as fields; `None` where it has none, or would have too many fields.
-pub(super) fn expanded(schema: &Schema) -> Option<Schema> {
+/// The sizes of the descriptions in front of a payload: of the provider, of the event.
+pub(super) type InFront = [u16; 2];
+
+/// The schema with such numbers as fields, and with what stands in front; `None` where there is neither, or would be too many fields.
+pub(super) fn expanded(schema: &Schema, in_front: Option<InFront>) -> Option<Schema> {
     let is_plain = |field: &Field| field.count != Count::Prefixed && !field.has_listed_length;
-    if schema.fields().iter().all(is_plain) {
+    if in_front.is_none() && schema.fields().iter().all(is_plain) {
         return None;
     }
     let mut made =
         Made { fields: Vec::new(), places: vec![0; schema.fields().len()], levels: VecDeque::new() };
+    for (name, size) in ["ProviderMetadata", "EventMetadata"].into_iter().zip(in_front.into_iter().flatten())
+    {
+        let mut bytes = Field::value(name, InType::BINARY, OutType::NOPRINT);
+        bytes.length = Length::Fixed(size);
+        made.fields.push(bytes);
+    }
     made.level(schema, 0, schema.top().len())?;
     let top = made.fields.len();
     while let Some((owner, first, members)) = made.levels.pop_front() {

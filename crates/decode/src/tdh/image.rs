@@ -1,4 +1,4 @@
-//! A schema as TRACE_EVENT_INFO, and a map as EVENT_MAP_INFO.
+//! A schema as TRACE_EVENT_INFO, a map as EVENT_MAP_INFO, and a filter as PROVIDER_FILTER_INFO.
 //!
 //! The bytes are made once for each schema. What differs from event to event is the descriptor, which whoever hands them out puts in, and the number of
 //! elements of an array that goes to the end of the payload.
@@ -10,16 +10,19 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
-use super::expand::expanded;
+use super::expand::{InFront, expanded};
 use super::texts::Texts;
 use super::{MAX_ANSWER, wpp};
 use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
+use crate::source::FilterSchema;
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
     PROPERTY_HAS_TAGS, PROPERTY_PARAM_COUNT, PROPERTY_PARAM_FIXED_COUNT, PROPERTY_PARAM_FIXED_LENGTH,
     PROPERTY_PARAM_LENGTH, PROPERTY_STRUCT,
 };
 
+/// Where the properties of a PROVIDER_FILTER_INFO begin.
+const FILTER_PROPERTIES_AT: usize = 16;
 /// Where the properties of a TRACE_EVENT_INFO begin, and the bytes of each.
 pub(super) const PROPERTIES_AT: usize = 112;
 pub(super) const PROPERTY_BYTES: usize = 24;
@@ -87,7 +90,13 @@ impl Image {
     /// The image of a schema.
     #[must_use]
     pub fn of(schema: &Schema) -> Self {
-        let listed = if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema) };
+        Self::behind(schema, None)
+    }
+
+    /// The same where descriptions of such sizes stand in front of the payload.
+    pub(super) fn behind(schema: &Schema, in_front: Option<InFront>) -> Self {
+        let listed =
+            if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema, in_front) };
         let shown = listed.as_ref().unwrap_or(schema);
         let to_end = Open::of(shown);
         let bytes = encode(schema, shown);
@@ -171,6 +180,22 @@ fn identities(schema: &Schema) -> (Guid, Guid) {
         Origin::Wpp => (schema.provider, schema.provider),
         _ => (schema.provider, Guid::NULL),
     }
+}
+
+/// PROVIDER_FILTER_INFO.
+pub(super) fn filter_info(filter: &FilterSchema) -> Vec<u8> {
+    let fields = filter.schema.fields();
+    let fixed = fields.len().saturating_mul(PROPERTY_BYTES).saturating_add(FILTER_PROPERTIES_AT);
+    let mut texts = Texts::new(fixed);
+    let mut out = Vec::with_capacity(fixed);
+    out.put(&[filter.id, filter.version, 0, 0]);
+    out.put_u32(texts.add_optional(filter.schema.message.as_deref())).put_u32(0);
+    out.put_u32(u32::try_from(fields.len()).unwrap_or(u32::MAX));
+    for field in fields {
+        property(field, &mut texts, &mut out);
+    }
+    out.extend_from_slice(&texts.into_bytes());
+    out
 }
 
 /// EVENT_PROPERTY_INFO.

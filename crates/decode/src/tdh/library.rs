@@ -14,22 +14,18 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 
 use super::filter::{Filter, Predicate};
-use super::image::map_info;
 use super::lists::{self, FieldKind, is_of};
-use super::property::{self, Wanted};
-use super::{Answer, MAX_ANSWER, Refusal};
-use crate::schema::{Count, Field, Kind, ValueMap};
+use super::property::Wanted;
+use super::questions::{bounded, map_of};
+use super::{Answer, Refusal};
 use crate::source::{
-    Decoder, Event, EventKind, EventSchema, Found, ProviderSchemas, Standing, binary, manifest, read_manifest,
+    Decoder, Event, EventKind, EventSchema, ProviderSchemas, Standing, binary, manifest, read_manifest,
 };
-use crate::value::Value;
-use crate::walk::{Visitor, Walker};
 
 /// Where manifests are installed.
 const FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
@@ -188,29 +184,17 @@ impl Library {
         self.loaded.iter().flat_map(|(_, providers)| providers)
     }
 
-    /// The schema of an event.
-    pub fn find<'p>(&mut self, event: &Event<'p>) -> Answer<Found<'_, 'p>> {
+    /// The decoder that is asked about an event, with all that is installed where the event does not describe itself.
+    pub fn decoder(&mut self, event: &Event<'_>) -> &mut Decoder {
         if event.metadata.is_none() {
             self.complete();
         }
-        Ok(self.decoder.find_event(event)?)
+        &mut self.decoder
     }
 
     /// TRACE_EVENT_INFO of an event, but for its descriptor.
     pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        let found = self.find(event)?;
-        let image = found.known.image();
-        let bytes = image.bytes().ok_or(Refusal::TooLarge)?;
-        let Some(open) = image.open_property() else { return Ok(bytes.into()) };
-        let mut count = Elements { of: open.index(), count: 0 };
-        // Of a payload that is too short there are as many elements as were met.
-        let _ = Walker::default().walk(
-            image.schema(&found.known.schema),
-            found.payload,
-            pointer_size,
-            &mut count,
-        );
-        Ok(image.closed(open, count.count).into())
+        self.decoder(event).event_info(event, pointer_size)
     }
 
     /// The bytes of a property.
@@ -220,27 +204,17 @@ impl Library {
         pointer_size: usize,
         wanted: &[Wanted<'_>],
     ) -> Answer<&'p [u8]> {
-        let found = self.find(event)?;
-        let schema = found.known.image().schema(&found.known.schema);
-        property::find(schema, found.payload, pointer_size, wanted)
+        self.decoder(event).property(event, pointer_size, wanted)
     }
 
-    /// EVENT_MAP_INFO of a map by its name.
+    /// EVENT_MAP_INFO of a map by its name: one of the event, or any of its provider.
     pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
-        let (provider, own) = match self.find(event) {
-            Ok(found) => {
-                let schema = &found.known.schema;
-                let map = map_of(schema.fields(), name).map(|map| map_info(map, schema.origin));
-                (schema.provider, map)
-            }
-            Err(_) => (event.provider, None),
-        };
-        let bytes = own.or_else(|| {
+        let decoder = self.decoder(event);
+        let provider = decoder.find_event(event).map_or(event.provider, |found| found.known.schema.provider);
+        decoder.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(is_of(provider)).flat_map(|p| &p.events);
-            events.find_map(|e| map_of(e.schema.fields(), name).map(|map| map_info(map, e.schema.origin)))
-        });
-        let bytes = bytes.ok_or(Refusal::NotFound("map of this name"))?;
-        if bytes.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(bytes) }
+            events.find_map(|e| map_of(&e.schema, name)).ok_or(refusal).and_then(bounded)
+        })
     }
 
     /// PROVIDER_ENUMERATION_INFO, of all or of those that are decoded by one source.
@@ -257,6 +231,11 @@ impl Library {
     /// PROVIDER_EVENT_INFO of a provider.
     pub fn event_list(&mut self, provider: Guid) -> Answer<Vec<u8>> {
         lists::events(self.providers().filter(is_of(provider)))
+    }
+
+    /// PROVIDER_FILTER_INFO of each filter that a provider takes.
+    pub fn filter_list(&mut self, provider: Guid) -> Answer<Vec<Vec<u8>>> {
+        lists::filters(self.providers().filter(is_of(provider)))
     }
 
     /// Whether there is a manifest of a provider.
@@ -302,13 +281,6 @@ impl Library {
     }
 }
 
-fn map_of<'f>(fields: &'f [Field], name: &str) -> Option<&'f Arc<ValueMap>> {
-    fields.iter().find_map(|field| match &field.kind {
-        Kind::Value { map: Some(map), .. } if *map.name == *name => Some(map),
-        _ => None,
-    })
-}
-
 /// The bytes of a file that is plain and not too large.
 pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
     let unreadable = |error: std::io::Error| match error.kind() {
@@ -322,33 +294,4 @@ pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)).map_err(unreadable)?;
     Ok(bytes)
-}
-
-/// Counts the elements of one array, or the bytes of one value.
-struct Elements {
-    of: usize,
-    count: u16,
-}
-
-impl<'p> Visitor<'p> for Elements {
-    fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
-        // Characters in a row are told as one text.
-        let met = match (value, &field.kind) {
-            (Value::Text16(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len() / 2,
-            (Value::Text8(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len(),
-            (Value::Bytes(bytes), _) if field.count == Count::One => bytes.len(),
-            _ => 1,
-        };
-        if index == self.of {
-            self.count = self.count.saturating_add(u16::try_from(met).unwrap_or(u16::MAX));
-        }
-    }
-    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
-    fn end_array(&mut self, _index: usize, _field: &Field) {}
-    fn begin_struct(&mut self, index: usize, _field: &Field) {
-        if index == self.of {
-            self.count = self.count.saturating_add(1);
-        }
-    }
-    fn end_struct(&mut self, _index: usize, _field: &Field) {}
 }

@@ -6,9 +6,10 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::wire::Put;
 
+use super::image::filter_info;
 use super::texts::Texts;
 use super::{Answer, MAX_ANSWER, Refusal};
-use crate::source::{Name, Named, ProviderSchemas};
+use crate::source::{FilterSchema, Name, Named, ProviderSchemas};
 
 /// EVENT_FIELD_TYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +133,30 @@ pub(super) fn events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> An
     out.put_u32(counted(all.len())).put_u32(0);
     out.extend(all.values().flat_map(|descriptor| descriptor.to_bytes()));
     finished(out, Texts::default())
+}
+
+/// PROVIDER_FILTER_INFO of each filter that a provider takes, by number.
+pub(super) fn filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
+    let mut is_known = false;
+    let mut all: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
+    for filter in known.inspect(|_| is_known = true).flat_map(|provider| &provider.filters) {
+        all.entry((filter.id, filter.version)).or_insert(filter);
+    }
+    if all.is_empty() {
+        return Err(if is_known {
+            Refusal::NotFound("filter of this provider")
+        } else {
+            Refusal::NoMetadata
+        });
+    }
+    let mut room = MAX_ANSWER;
+    let mut made = Vec::with_capacity(all.len());
+    for filter in all.into_values() {
+        let bytes = filter_info(filter);
+        room = room.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
+        made.push(bytes);
+    }
+    Ok(made)
 }
 
 fn counted(count: usize) -> u32 {

@@ -1,7 +1,7 @@
 //! What tdh.h asks: schemas, maps, properties and lists of providers, in the structures that it publishes.
 //!
 //! ```text
-//!   Event ──▶ Library ──▶ Known ──▶ Image       TRACE_EVENT_INFO, made once for each schema
+//!   Event ──▶ Library ──▶ Known ──▶ Image       TRACE_EVENT_INFO, made once for each schema (questions)
 //!               │           └─────▶ property    the bytes of one field in a payload
 //!               │           └─────▶ map         EVENT_MAP_INFO
 //!               ├─ lists                        providers, keywords, levels, events …
@@ -24,6 +24,7 @@ mod image;
 mod library;
 mod lists;
 mod property;
+mod questions;
 #[cfg(test)]
 mod tests;
 mod texts;
@@ -90,6 +91,12 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether nothing is known of the event at all, so that somebody else may be asked.
+    #[must_use]
+    pub fn is_ignorance(&self) -> bool {
+        matches!(self, Self::Undecoded(Undecoded::NoSchema))
+    }
+
     /// The Win32 status that the published functions return in this case.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -104,6 +104,68 @@ fn numbers_in_front_become_properties() {
 }
 
 #[test]
+fn descriptions_in_front_of_the_payload_are_its_first_properties() {
+    let mut builder = MetadataBuilder::new("e", 0);
+    let metadata = builder
+        .add_field("n", 4, 0, 0)
+        .add_field("blob", 14, 0, 0)
+        .add_struct("s", 1, 0)
+        .add_field("m", 4, 0, 0);
+    let metadata = metadata.finish().unwrap().to_vec();
+    let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
+    let payload = [&traits[..], &metadata, b"\x07\x02\0\xAA\xBB\x09"].concat();
+    let descriptor = EventDescriptor { channel: 11, ..EventDescriptor::default() };
+    let event = Event { descriptor, payload: &payload, ..Event::default() };
+    let mut library = Library::new();
+    let info = library.event_info(&event, 8).unwrap().into_owned();
+    let read = event_info(&info).unwrap().schema;
+    let names: Vec<_> = read.fields().iter().map(|f| &*f.name).collect();
+    assert_eq!(names, ["ProviderMetadata", "EventMetadata", "n", "blob.Length", "blob", "s", "m"]);
+    // Whoever goes through the whole payload by the properties comes to its end.
+    let mut found = Vec::new();
+    for name in &names[..6] {
+        found.extend_from_slice(library.property(&event, 8, &[whole(name)]).unwrap());
+    }
+    assert_eq!(found, payload);
+    assert_eq!(library.property(&event, 8, &[element("s", 0), whole("m")]), Ok(&b"\x09"[..]));
+    // The same event with its descriptions kept apart has none of them in its payload.
+    let apart = Event { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
+    assert_eq!(library.property(&apart, 8, &[whole("n")]), Ok(&b"\x07"[..]));
+    let info = library.event_info(&apart, 8).unwrap().into_owned();
+    assert_eq!(event_info(&info).unwrap().schema.fields().len(), 5);
+}
+
+#[test]
+fn filters_are_told_with_their_fields() {
+    let text = |inside: &str| {
+        format!(
+            "<instrumentationManifest><provider name='P' guid='{PROVIDER}'><templates><template tid='T'>\
+             <data name='a' inType='win:UInt8'/></template></templates><filters>{inside}</filters></provider>\
+             </instrumentationManifest>"
+        )
+    };
+    let list = |inside: &str| {
+        let mut library = Library::new();
+        library.load_memory(text(inside).as_bytes())?;
+        library.filter_list(PROVIDER)
+    };
+    let filters =
+        list("<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>");
+    let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
+    assert_eq!(first[..4], [2, 3, 0, 0], "by number");
+    assert_eq!(first[12..16], [1, 0, 0, 0]);
+    assert_eq!(first.len(), 16 + 24 + 4 + 4, "a property, and two texts of one character");
+    assert_eq!((second[..4].to_vec(), second.len()), (vec![9, 0, 0, 0], 16));
+    assert_eq!(list("").unwrap_err().status().0, 1168);
+    assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status().0, 2);
+    for wrong in
+        ["<filter name='F'/>", "<filter name='F' value='256'/>", "<filter name='F' value='1' tid='U'/>"]
+    {
+        assert_eq!(list(wrong).unwrap_err().status().0, 1465, "{wrong}");
+    }
+}
+
+#[test]
 fn a_schema_is_read_back_from_its_image() {
     for provider in manifest::parse(EVERYTHING).unwrap() {
         for event in &provider.events {

@@ -4,9 +4,11 @@
 
 use std::ffi::c_void;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use traceweir::consumer::{Buffer, Event, Handler, Interest, Kind, Loss};
+use traceweir_decode::Decoder;
 use traceweir_format::header::classic::ClassicHeader;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::logfile::LogFileHeader;
@@ -19,6 +21,7 @@ use super::layout::{
     EventTraceLogfile, LogfileBufferCallback, TraceLogfileHeader,
 };
 use super::record::Assembler;
+use super::schemas::Delivered;
 use super::{classes, references};
 
 /// Types of the events that tell of losses.
@@ -186,9 +189,14 @@ pub(super) struct Delivery {
     pub(super) consumers: Vec<Consumer>,
     /// Whether a buffer callback ended it.
     pub(super) is_cancelled: bool,
+    delivered: Rc<Delivered>,
 }
 
 impl Delivery {
+    pub(super) fn new(delivered: Rc<Delivered>) -> Self {
+        Self { consumers: Vec::new(), is_cancelled: false, delivered }
+    }
+
     pub(super) fn add(&mut self, mut consumer: Consumer, entry: Arc<Entry>) {
         consumer.entry = Some(entry);
         self.consumers.push(consumer);
@@ -220,6 +228,12 @@ impl Handler for Delivery {
         if let Some(consumer) = self.consumers.get_mut(event.trace) {
             let stamp = if consumer.is_raw { event.record.time() } else { event.time.0 };
             consumer.last_time = event.time.0;
+            self.delivered.turn_to(event.trace);
+            if Decoder::is_informative(event.record)
+                && let Some(entry) = &consumer.entry
+            {
+                entry.schemas.observe(event.record);
+            }
             consumer.call(event.record, stamp);
         }
         ControlFlow::Continue(())
@@ -229,6 +243,7 @@ impl Handler for Delivery {
         if let Some(consumer) = self.consumers.get_mut(loss.trace) {
             let lost = u32::try_from(loss.lost.events).unwrap_or(u32::MAX);
             consumer.lost = consumer.lost.saturating_add(lost);
+            self.delivered.turn_to(loss.trace);
             consumer.call_lost(&loss);
         }
         ControlFlow::Continue(())

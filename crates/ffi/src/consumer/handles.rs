@@ -16,6 +16,7 @@ use traceweir_format::buffer::MAX_PROCESSOR;
 
 use super::deliver::Consumer;
 use super::layout::{BufferCompletionCallback, TraceLogfileHeader};
+use super::schemas::Schemas;
 
 /// INVALID_PROCESSTRACE_HANDLE.
 pub(super) const INVALID: u64 = u64::MAX;
@@ -48,6 +49,8 @@ pub(super) struct Entry {
     state: Mutex<State>,
     /// Of a stream of buffers.
     pub(super) feed: Option<(Feeder, Completion)>,
+    /// What it says about its events.
+    pub(super) schemas: Arc<Schemas>,
     known: Mutex<Known>,
 }
 
@@ -118,6 +121,7 @@ pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder,
     let entry = Entry {
         kind: trace.kind(),
         closer: trace.closer(),
+        schemas: Schemas::of(&trace),
         state: Mutex::new(State::Opened(Box::new((trace, consumer)))),
         feed,
         known: Mutex::new(Known { header, drops }),
@@ -129,6 +133,11 @@ pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder,
 /// What a handle stands for.
 pub(super) fn find(handle: u64) -> Result<Arc<Entry>, Status> {
     locked(&TABLE).entries.get(&handle).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
+}
+
+/// What each trace says about its events.
+pub(super) fn all_schemas() -> Vec<Arc<Schemas>> {
+    locked(&TABLE).entries.values().map(|entry| Arc::clone(&entry.schemas)).collect()
 }
 
 /// A trace that is about to be processed.

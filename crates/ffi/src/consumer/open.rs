@@ -141,7 +141,8 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
     told(|| unsafe { by_options(name, options, header, open_live) })
 }
 
-/// The same. How much memory a session's queue has is the session's business, and partitions of memory are not to be had here.
+/// The same, with memory for buffers that wait for the program ([`Trace::hold_up_to`]): 0 is the usual, and never less than the session's. Partitions of
+/// memory are not to be had here.
 ///
 /// # Safety
 ///
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
 pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
     name: *const u16,
     options: *const OpenTraceOptions,
-    _allocation_size: usize,
+    allocation_size: usize,
     memory_partition: *mut c_void,
     header: *mut TraceLogfileHeader,
 ) -> u64 {
@@ -158,8 +159,13 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
         if !memory_partition.is_null() {
             return Err(Status::ERROR_NOT_SUPPORTED);
         }
+        let open = |name: &Name| {
+            let mut trace = open_live(name)?;
+            trace.hold_up_to(allocation_size);
+            Ok(trace)
+        };
         // SAFETY: by the contract.
-        unsafe { by_options(name, options, header, open_live) }
+        unsafe { by_options(name, options, header, open) }
     })
 }
 
@@ -170,7 +176,7 @@ unsafe fn by_options(
     name: *const u16,
     options: *const OpenTraceOptions,
     header: *mut TraceLogfileHeader,
-    open: fn(&Name) -> Result<Trace, Status>,
+    open: impl FnOnce(&Name) -> Result<Trace, Status>,
 ) -> Result<u64, Status> {
     // SAFETY: by the contract.
     let options = unsafe { ptr::copied(options) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;

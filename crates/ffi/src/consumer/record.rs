@@ -103,27 +103,15 @@ impl Assembler {
     /// The event as EVENT_RECORD; it holds until the next one.
     #[inline(always)]
     pub(super) fn record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
+        let is_wide = self.has_wide_index(record);
+        let flags = self.flags_of(record, is_wide);
         if record.family() == Family::Event {
-            self.of_event(record);
+            self.of_event(record, flags);
         } else {
-            self.of_other(record);
+            self.of_other(record, flags);
         }
-        let mut common = self.common;
-        self.record.buffer_context = self.context_of(record);
-        if self.has_wide_index(record) {
-            common |= EVENT_HEADER_FLAG_PROCESSOR_INDEX;
-        }
-        let header = &mut self.record.event_header;
-        header.time_stamp = stamp;
-        header.flags |= common
-            | if record.pointer_size() == 4 {
-                EVENT_HEADER_FLAG_32_BIT_HEADER
-            } else {
-                EVENT_HEADER_FLAG_64_BIT_HEADER
-            };
-        if header.kernel_time == 0 && header.user_time == 0 {
-            header.flags |= EVENT_HEADER_FLAG_NO_CPUTIME;
-        }
+        self.record.event_header.time_stamp = stamp;
+        self.record.buffer_context = self.context_of(record, is_wide);
         let payload = record.payload();
         // A record has 16 bits of size.
         self.record.user_data_length = payload.len() as u16;
@@ -132,42 +120,59 @@ impl Assembler {
         &raw mut self.record
     }
 
+    /// The flags that a file does not keep and that every kind of event has.
+    #[inline(always)]
+    fn flags_of(&self, record: &Record<'_>, is_wide: bool) -> u16 {
+        let width = if record.pointer_size() == 4 {
+            EVENT_HEADER_FLAG_32_BIT_HEADER
+        } else {
+            EVENT_HEADER_FLAG_64_BIT_HEADER
+        };
+        let index = if is_wide { EVENT_HEADER_FLAG_PROCESSOR_INDEX } else { 0 };
+        self.common | width | index
+    }
+
     /// An EVENT has the structure's own header in the file.
     #[inline(always)]
-    fn of_event(&mut self, record: &Record<'_>) {
+    fn of_event(&mut self, record: &Record<'_>, flags: u16) {
         let bytes = record.bytes();
         if let Some(head) = bytes.first_chunk::<{ size_of::<EventHeader>() }>() {
             // SAFETY: as many bytes as the structure has, whose fields are numbers in the file's order; little endian, as this crate's targets are.
             self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
+        let (count, is_decoded_by_another) = self.take_items(record);
         let header = &mut self.record.event_header;
         // In the file the high byte is the record's marker.
         header.header_type &= 0xFF;
-        header.flags &= EVENT_HEADER_FLAG_EXTENDED_INFO | EVENT_HEADER_FLAG_STRING_ONLY;
-        let mut describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL;
-        let mut count = 0;
-        for (to, item) in self.items.iter_mut().zip(record.items()) {
-            describes_itself |= item.kind == ExtType::EVENT_SCHEMA_TL;
-            if item.kind == ExtType::CONTROL_GUID {
-                header.flags |= EVENT_HEADER_FLAG_DECODE_GUID;
-            }
-            *to = extended(item.kind, item.data);
-            count = u16::saturating_add(count, 1);
-        }
-        if header.flags & EVENT_HEADER_FLAG_STRING_ONLY == 0 && !describes_itself {
+        let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
+        let describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL
+            || record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_some();
+        if kept == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
         }
-        if count == 0 {
-            header.flags &= !EVENT_HEADER_FLAG_EXTENDED_INFO;
+        let items = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
+        let decoded = if is_decoded_by_another { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
+        header.flags = kept | flags | items | decoded | flag_of_times(header.kernel_time, header.user_time);
+    }
+
+    /// The extended items of an EVENT; how many, and whether one names the provider that it was enabled by.
+    #[inline(always)]
+    fn take_items(&mut self, record: &Record<'_>) -> (u16, bool) {
+        let (mut count, mut has_control) = (0_u16, false);
+        for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
+            *to = item_of(head, data);
+            has_control |= to.ext_type == ExtType::CONTROL_GUID.0;
+            count = count.wrapping_add(1);
         }
         self.set_items(count);
+        (count, has_control)
     }
 
     /// Kernel events, classic ones and messages.
     #[inline(never)]
-    fn of_other(&mut self, record: &Record<'_>) {
+    fn of_other(&mut self, record: &Record<'_>, flags: u16) {
         let (kernel_time, user_time) = record.cpu_times().unwrap_or((0, 0));
-        let (flags, event_property) = match record.family() {
+        let (own, event_property) = match record.family() {
             Family::Message => (EVENT_HEADER_FLAG_TRACE_MESSAGE, 0),
             Family::Other(_) => (0, 0),
             _ => (EVENT_HEADER_FLAG_CLASSIC_HEADER, PROPERTY_LEGACY_EVENTLOG),
@@ -175,7 +180,7 @@ impl Assembler {
         self.record.event_header = EventHeader {
             size: record.bytes().len() as u16,
             header_type: 0,
-            flags,
+            flags: flags | own | flag_of_times(kernel_time, user_time),
             event_property,
             thread_id: record.thread_id(),
             process_id: record.process_id(),
@@ -208,10 +213,6 @@ impl Assembler {
 
     #[inline]
     fn set_items(&mut self, count: u16) {
-        // All but the last are followed by another.
-        if let Some(last) = usize::from(count).checked_sub(1).and_then(|at| self.items.get_mut(at)) {
-            last.linkage = 0;
-        }
         self.record.extended_data_count = count;
         self.record.extended_data = if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
     }
@@ -237,7 +238,7 @@ impl Assembler {
             },
             mof_data: address_of(payload),
             mof_length: payload.len() as u32,
-            buffer_context: self.context_of(record),
+            buffer_context: self.context_of(record, self.has_wide_index(record)),
             ..EventTrace::NONE
         };
         if let Some(instance) = record.instance() {
@@ -260,18 +261,30 @@ impl Assembler {
     }
 
     #[inline]
-    fn context_of(&self, record: &Record<'_>) -> BufferContext {
+    fn context_of(&self, record: &Record<'_>, is_wide: bool) -> BufferContext {
         let cpu = record.cpu();
-        let processor_index = if self.has_wide_index(record) { cpu } else { cpu & 0xFF | ALIGNMENT << 8 };
+        let processor_index = if is_wide { cpu } else { cpu & 0xFF | ALIGNMENT << 8 };
         BufferContext { processor_index, logger_id: self.logger }
     }
 }
 
-#[inline]
+#[inline(always)]
+const fn flag_of_times(kernel_time: u32, user_time: u32) -> u16 {
+    if kernel_time | user_time == 0 { EVENT_HEADER_FLAG_NO_CPUTIME } else { 0 }
+}
+
+/// An item of which the first eight bytes are known as a number.
+#[inline(always)]
+fn item_of(head: u64, data: &[u8]) -> ExtendedDataItem {
+    let at = data.as_ptr().expose_provenance() as u64;
+    // SAFETY: the structure is of numbers alone, four of 16 bits and one of 64, without gaps; little endian, as this crate's targets are.
+    unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([head, at]) }
+}
+
+/// A single item of a kind.
 fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
-    let data_ptr = data.as_ptr().expose_provenance() as u64;
     // Items have 16 bits of size.
-    ExtendedDataItem { reserved1: 0, ext_type: kind.0, linkage: 1, data_size: data.len() as u16, data_ptr }
+    item_of(u64::from(kind.0) << 16 | (data.len() as u64) << 48, data)
 }
 
 /// Callbacks get what they may not write as if they might, as published.

@@ -159,7 +159,7 @@ pub unsafe extern "C" fn TdhGetManifestEventInformation(
     })
 }
 
-/// Filters that a manifest defines: manifests are read without them, so there are none.
+/// Filters that a provider takes, as its manifest defines them; [`Library::filter_list`]. The buffer gets their addresses, and behind these the filters.
 ///
 /// # Safety
 ///
@@ -176,13 +176,36 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
     boundary::status(|| {
         // SAFETY: by the contract.
         let (provider, contexts) = unsafe { (ptr::copied(provider), ptr::array(context, contexts as usize)) };
-        let is_whole = contexts.is_some() && !count.is_null() && !size.is_null();
-        let (Some(provider), true) = (provider, is_whole) else { return Status::ERROR_INVALID_PARAMETER };
-        let _ = buffer;
         // SAFETY: by the contract.
-        unsafe { ptr::store(count, 0) };
-        if library().knows(provider) { Status::ERROR_NOT_FOUND } else { Status::ERROR_FILE_NOT_FOUND }
+        let room = unsafe { Room::new(buffer, size) };
+        let is_whole = contexts.is_some() && !count.is_null();
+        let (Some(provider), Some(room), true) = (provider, room, is_whole) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let list = library().filter_list(provider);
+        let number = list.as_ref().map_or(0, Vec::len);
+        // SAFETY: by the contract.
+        unsafe { ptr::store(count, u32::try_from(number).unwrap_or(u32::MAX)) };
+        match list {
+            Ok(filters) => room.put(&in_a_row(&filters, buffer.addr()), &[]),
+            Err(refusal) => refusal.status(),
+        }
     })
+}
+
+/// Structures behind a list of their addresses, for memory at `at`; each begins at a multiple of eight.
+fn in_a_row(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
+    const POINTER: usize = size_of::<usize>();
+    let mut next = structures.len().saturating_mul(POINTER);
+    let (mut addresses, mut behind) = (Vec::with_capacity(next), Vec::new());
+    for bytes in structures {
+        addresses.extend(at.wrapping_add(next).to_ne_bytes());
+        behind.extend_from_slice(bytes);
+        behind.resize(behind.len().next_multiple_of(POINTER), 0);
+        next = structures.len().saturating_mul(POINTER).saturating_add(behind.len());
+    }
+    addresses.extend(behind);
+    addresses
 }
 
 /// Runs with a path.

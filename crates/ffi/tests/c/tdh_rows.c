@@ -199,10 +199,15 @@ static void providers(const char *path, const char *other) {
     IS(ERROR_NOT_SUPPORTED, TdhEnumerateProviderFieldInformation(example, EventInformationMax, fields, &size));
     IS(ERROR_INVALID_PARAMETER, TdhEnumerateProviderFieldInformation(NULL, EventLevelInformation, fields, &size));
     ULONG count = 9;
-    PPROVIDER_FILTER_INFO filters = NULL;
-    IS(ERROR_NOT_FOUND, TdhEnumerateProviderFilters(example, 0, NULL, &count, &filters, &size));
+    PPROVIDER_FILTER_INFO filters[64];
+    size = sizeof filters;
+    IS(ERROR_SUCCESS, TdhEnumerateProviderFilters(example, 0, NULL, &count, filters, &size));
+    IS(1, count);
+    IS(1, filters[0]->Id);
+    size = sizeof filters;
+    IS(ERROR_FILE_NOT_FOUND, TdhEnumerateProviderFilters(unknown, 0, NULL, &count, filters, &size));
     IS(0, count);
-    IS(ERROR_INVALID_PARAMETER, TdhEnumerateProviderFilters(NULL, 0, NULL, &count, &filters, &size));
+    IS(ERROR_INVALID_PARAMETER, TdhEnumerateProviderFilters(NULL, 0, NULL, &count, filters, &size));
 
     full();
     IS(ERROR_SUCCESS, TdhEnumerateManifestProviderEvents(example, all, &size));

@@ -1,5 +1,6 @@
 //! Consumers in C: what their callbacks get of real files and live sessions, compared with what the Rust reader finds there, and what calls return.
 
+mod schemas;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -36,8 +36,8 @@ pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
     let mut at = event::SIZE;
     for _ in 0..MAX_ITEMS {
         let head = chunk::<ITEM_HEAD>(record, at)?;
-        let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
-        let data = usize::from(u16::from_le_bytes([head[6], head[7]]));
+        let [size, _, linkage, data] = words(u64::from_le_bytes(*head));
+        let (size, data) = (usize::from(size), usize::from(data));
         // Sums of a few 16-bit numbers: nothing wraps.
         if size < ITEM_HEAD.wrapping_add(data) || size & 7 != 0 {
             return None;
@@ -46,7 +46,7 @@ pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
         if at > record.len() {
             return None;
         }
-        if head[4] & 1 == 0 {
+        if linkage & 1 == 0 {
             return Some(at);
         }
     }
@@ -99,19 +99,43 @@ impl<'b> ExtendedItems<'b> {
     }
 }
 
+impl<'b> ExtendedItems<'b> {
+    /// The next item: the four numbers of its head, as one, and its data.
+    #[inline(always)]
+    fn take_next(&mut self) -> Option<(u64, &'b [u8])> {
+        let (head, behind) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
+        let head = u64::from_le_bytes(*head);
+        let [size, _, _, data] = words(head);
+        let data = behind.get(..usize::from(data))?;
+        self.rest = behind.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
+        Some((head, data))
+    }
+
+    /// Each item as the first eight bytes of the published structure, and its data: type, linkage and size stand there where they stand in a file.
+    #[inline(always)]
+    pub fn published(mut self) -> impl Iterator<Item = (u64, &'b [u8])> {
+        /// The size of the item is reserved there; of the linkage there is one bit.
+        const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
+        core::iter::from_fn(move || self.take_next().map(|(head, data)| (head & PUBLISHED, data)))
+    }
+}
+
 impl<'b> Iterator for ExtendedItems<'b> {
     type Item = Item<'b>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Item<'b>> {
-        let head = chunk::<ITEM_HEAD>(self.rest, 0)?;
-        let kind = ExtType(u16::from_le_bytes([head[2], head[3]]));
-        let data = self
-            .rest
-            .get(ITEM_HEAD..ITEM_HEAD.checked_add(usize::from(u16::from_le_bytes([head[6], head[7]])))?)?;
-        self.rest = self.rest.get(usize::from(u16::from_le_bytes([head[0], head[1]])).max(ITEM_HEAD)..)?;
-        Some(Item { kind, data })
+        let (head, data) = self.take_next()?;
+        let [_, kind, _, _] = words(head);
+        Some(Item { kind: ExtType(kind), data })
     }
+}
+
+/// The four numbers of an item's head, which is read as one: a compiler does not make that of eight bytes by itself.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // That is the purpose.
+const fn words(head: u64) -> [u16; 4] {
+    [head as u16, (head >> 16) as u16, (head >> 32) as u16, (head >> 48) as u16]
 }
 
 /// A call stack, innermost frame first.

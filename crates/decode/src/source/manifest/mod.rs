@@ -13,7 +13,8 @@
 //! │     ├─ maps       valueMap, bitMap  name ── map  value message
 //! │     ├─ templates  template tid ── data  name inType outType map count length
 //! │     │                          └─ struct name count ── data …
-//! │     └─ events     event    value version level opcode task keywords template message symbol channel
+//! │     ├─ events     event    value version level opcode task keywords template message symbol channel
+//! │     └─ filters    filter   name value version tid message
 //! └─ localization / resources culture / stringTable / string  id value        for "$(string.id)"
 //! ```
 //!
@@ -33,7 +34,7 @@
 //!   shown.
 //!
 //! [`definitions`] reads the same for a compiler, which needs more and forgives less. Not here: message files (`$(mc.…)`
-//! resolves to nothing), pattern maps, filters, the XML shape of `UserData`.
+//! resolves to nothing), pattern maps, the XML shape of `UserData`.
 //!
 //! Source: Documented ("EventManifest Schema"); the text of EventSource Observed in traces of .NET Framework
 //! programs.

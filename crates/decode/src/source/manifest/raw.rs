@@ -30,6 +30,7 @@ pub(super) struct Provider {
     pub(super) maps: Vec<Map>,
     pub(super) templates: Vec<Template>,
     pub(super) events: Vec<Event>,
+    pub(super) filters: Vec<Filter>,
 }
 
 /// A level, opcode, task or keyword: a name for a number.
@@ -111,6 +112,15 @@ pub(super) struct Event {
     pub(super) template: Option<String>,
     pub(super) message: Option<String>,
     pub(super) symbol: Option<String>,
+}
+
+/// What a session may give a provider to choose events by.
+pub(super) struct Filter {
+    pub(super) offset: u64,
+    pub(super) id: u8,
+    pub(super) version: u8,
+    pub(super) template: Option<String>,
+    pub(super) message: Option<String>,
 }
 
 /// The string tables of all cultures in one: en-US where it has a text, else the first culture that has it.

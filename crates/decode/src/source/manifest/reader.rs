@@ -46,6 +46,7 @@ enum Place {
     Template,
     Struct,
     Events,
+    Filters,
     Localization,
     Resources { preferred: bool },
     StringTable { preferred: bool },
@@ -121,6 +122,7 @@ fn may_be_in(parent: Place, name: &str) -> bool {
         Place::Template => matches!(name, "data" | "struct" | "UserData" | "binary"),
         Place::Struct => matches!(name, "data" | "struct"),
         Place::Events => name == "event",
+        Place::Filters => name == "filter",
         Place::StringTable { .. } => name == "string",
         Place::Outside | Place::Localization | Place::Resources { .. } | Place::Ignored => true,
     }
@@ -235,6 +237,7 @@ impl Collector<'_> {
                 "maps" => Place::Maps,
                 "templates" => Place::Templates,
                 "events" => Place::Events,
+                "filters" => Place::Filters,
                 _ => Place::Ignored,
             },
             (Place::Task, "opcodes") => Place::TaskOpcodes,
@@ -269,7 +272,7 @@ impl Collector<'_> {
                 Ok(Place::Ignored)
             }
             Place::Template | Place::Struct => self.define_field(&mut tag),
-            Place::Maps | Place::Map | Place::Templates | Place::Events => {
+            Place::Maps | Place::Map | Place::Templates | Place::Events | Place::Filters => {
                 self.define_content(parent, &mut tag)
             }
             _ => self.define_name(parent, &mut tag),
@@ -303,7 +306,7 @@ impl Collector<'_> {
         Ok(Place::Ignored)
     }
 
-    /// A map or one of its entries, a template, an event.
+    /// A map or one of its entries, a template, an event, a filter.
     fn define_content(&mut self, parent: Place, tag: &mut Tag<'_>) -> Result<Place> {
         let provider = self.provider_of(tag)?;
         match (parent, tag.name) {
@@ -326,6 +329,7 @@ impl Collector<'_> {
                 return Ok(Place::Template);
             }
             (Place::Events, "event") => provider.events.push(tag.event()?),
+            (Place::Filters, "filter") => provider.filters.push(tag.filter()?),
             _ => {}
         }
         Ok(Place::Ignored)

@@ -7,12 +7,12 @@ use traceweir_format::spec::event::EventDescriptor;
 
 use super::invalid;
 use super::layout::{Layout, Maps, lay_out};
-use super::raw::{Channel, Definition, Event, Manifest, Provider, Strings};
+use super::raw::{Channel, Definition, Event, Filter, Manifest, Provider, Strings};
 use super::tag::parse_number;
 use super::winmeta::{self, FIRST_OWN_CHANNEL};
 use crate::Result;
 use crate::schema::{Names, Origin, Schema, ValueMap};
-use crate::source::provider::{EventSchema, Name, Named, ProviderSchemas};
+use crate::source::provider::{EventSchema, FilterSchema, Name, Named, ProviderSchemas};
 
 /// The most fields of all events together.
 const MAX_FIELDS: usize = 1 << 20;
@@ -53,8 +53,10 @@ fn provider(provider: &Provider, strings: &Strings, budget: &mut Budget) -> Resu
     let context = Context { provider, name, tables: Tables::new(provider, strings), templates, strings };
     let events =
         provider.events.iter().map(|event| context.event(event, budget)).collect::<Result<Vec<_>>>()?;
+    let filters =
+        provider.filters.iter().map(|filter| context.filter(filter, budget)).collect::<Result<Vec<_>>>()?;
     let named = named(provider, &context.tables, strings, &events);
-    Ok(ProviderSchemas { id: provider.id, name: context.name, named, events })
+    Ok(ProviderSchemas { id: provider.id, name: context.name, named, events, filters })
 }
 
 /// The names of a provider: its own, and the predefined ones that its events use.
@@ -271,21 +273,37 @@ impl Context<'_> {
         schema.provider = self.provider.id;
         schema.names = names;
         schema.message = event.message.as_deref().and_then(|message| self.strings.resolve(message));
-        let schema = match event.template.as_deref() {
-            None => schema,
-            Some(name) => {
-                let layout = self
-                    .templates
-                    .get(name)
-                    .ok_or_else(|| invalid(event.offset, format!("template {name} is not defined")))?;
-                budget.fields = budget
-                    .fields
-                    .checked_sub(layout.fields.len())
-                    .ok_or_else(|| invalid(event.offset, "the events have too many fields in all"))?;
-                schema.seal(layout.fields.clone(), layout.top)?
-            }
-        };
+        let schema = self.with_fields(schema, event.template.as_deref(), event.offset, budget)?;
         Ok(EventSchema { descriptor, schema })
+    }
+
+    fn filter(&self, filter: &Filter, budget: &mut Budget) -> Result<FilterSchema> {
+        let mut schema = Schema::default();
+        schema.origin = Origin::Manifest;
+        schema.provider = self.provider.id;
+        schema.message = filter.message.as_deref().and_then(|message| self.strings.resolve(message));
+        let schema = self.with_fields(schema, filter.template.as_deref(), filter.offset, budget)?;
+        Ok(FilterSchema { id: filter.id, version: filter.version, schema })
+    }
+
+    /// A schema with the fields of a template, if it has one.
+    fn with_fields(
+        &self,
+        schema: Schema,
+        template: Option<&str>,
+        offset: u64,
+        budget: &mut Budget,
+    ) -> Result<Schema> {
+        let Some(name) = template else { return Ok(schema) };
+        let layout = self
+            .templates
+            .get(name)
+            .ok_or_else(|| invalid(offset, format!("template {name} is not defined")))?;
+        budget.fields = budget
+            .fields
+            .checked_sub(layout.fields.len())
+            .ok_or_else(|| invalid(offset, "the events have too many fields in all"))?;
+        schema.seal(layout.fields.clone(), layout.top)
     }
 
     /// The numbers of an event and the names for them.

@@ -302,7 +302,7 @@ mod tests {
             "<channels><importChannel name='System'/><channel name='C' value='16'/></channels>",
             "<tasks><task name='T' value='20' symbol='S'/></tasks><opcodes><opcode name='O' value='20' symbol='S'/></opcodes>",
             "<templates><template tid='T'><data name='a' inType='win:Int8'/><struct name='s'><data name='a' inType='win:Int8'/></struct><UserData><x/></UserData></template></templates>",
-            "<events><event value='1' notLogged='true' xmlns:x='urn:x' x:y='z'/></events><filters><filter/></filters>",
+            "<events><event value='1' notLogged='true' xmlns:x='urn:x' x:y='z'/></events><filters><filter name='F' value='1'/></filters>",
         ] {
             assert_eq!(mistakes(inside), [] as [&str; 0], "{inside}");
         }

@@ -6,7 +6,7 @@ use quick_xml::XmlVersion;
 use quick_xml::events::BytesStart;
 
 use super::invalid;
-use super::raw::{Channel, Definition, Event, Field, Map, MapEntry, Shape, Size};
+use super::raw::{Channel, Definition, Event, Field, Filter, Map, MapEntry, Shape, Size};
 use super::winmeta;
 use crate::Result;
 
@@ -64,7 +64,7 @@ impl<'t> Tag<'t> {
         invalid(self.offset, format!("element {} has no attribute {name}", self.name))
     }
 
-    /// An attribute that events and fields do not have; those of other namespaces may be there.
+    /// An attribute that events, fields and filters do not have; those of other namespaces may be there.
     pub(super) fn unknown_attribute(&self) -> Option<&'t str> {
         let known: &[&str] = match self.name {
             "event" => &[
@@ -84,6 +84,7 @@ impl<'t> Tag<'t> {
             ],
             "data" => &["name", "inType", "outType", "map", "count", "length", "tags"],
             "struct" => &["name", "count", "tags"],
+            "filter" => &["name", "value", "version", "tid", "symbol", "message"],
             _ => return None,
         };
         let keys = self.attributes.iter().map(|(key, _)| *key);
@@ -192,6 +193,18 @@ impl<'t> Tag<'t> {
             template: self.text("template"),
             message: self.text("message"),
             symbol: self.text("symbol"),
+        })
+    }
+
+    pub(super) fn filter(&mut self) -> Result<Filter> {
+        let id = u8::try_from(self.required_number("value", u8::MAX.into())?).unwrap_or_default();
+        self.required("name")?;
+        Ok(Filter {
+            offset: self.offset,
+            id,
+            version: self.byte("version")?.unwrap_or(0),
+            template: self.text("tid"),
+            message: self.text("message"),
         })
     }
 }

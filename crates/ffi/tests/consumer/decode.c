@@ -1,0 +1,112 @@
+/* Prints the events of a trace as tdh.h decodes them; no manifest is loaded.
+ *   decode file NAME     of a file
+ *   decode live NAME     of a session, after "ready", until it stops
+ */
+#include <evntcons.h>
+#include <string.h>
+#include <tdh.h>
+
+#include "../c/check.h"
+
+#define EVENT_TRACE_CLASS 0x68FDD900
+
+static EVENT_RECORD kept;
+static BYTE kept_data[256];
+
+static void print_text(const WCHAR *text) {
+    for (; *text != 0; text++) {
+        putchar(*text < 0x80 ? (int)*text : '?');
+    }
+}
+
+static void print_fields(const EVENT_RECORD *event, TRACE_EVENT_INFO *info) {
+    BYTE *data = (BYTE *)event->UserData;
+    ULONG left = event->UserDataLength;
+    for (ULONG index = 0; index < info->TopLevelPropertyCount; index++) {
+        const EVENT_PROPERTY_INFO *field = &info->EventPropertyInfoArray[index];
+        static BYTE map_room[4096];
+        EVENT_MAP_INFO *map = NULL;
+        static WCHAR text[1024];
+        ULONG size = sizeof text, map_size = sizeof map_room;
+        USHORT used = 0;
+        if (field->nonStructType.MapNameOffset != 0) {
+            WCHAR *name = (WCHAR *)(void *)((BYTE *)info + field->nonStructType.MapNameOffset);
+            map = (EVENT_MAP_INFO *)(void *)map_room;
+            IS(ERROR_SUCCESS, TdhGetEventMapInformation((EVENT_RECORD *)(uintptr_t)event, name, map, &map_size));
+        }
+        USHORT in = field->nonStructType.InType, out = field->nonStructType.OutType;
+        ULONG status = TdhFormatProperty(info, map, 8, in, out, field->length, (USHORT)left, data, &size, text, &used);
+        if (status == ERROR_EVT_INVALID_EVENT_DATA && map != NULL) {
+            /* The value has no name. */
+            size = sizeof text;
+            status = TdhFormatProperty(info, NULL, 8, in, out, field->length, (USHORT)left, data, &size, text, &used);
+        }
+        IS(ERROR_SUCCESS, status);
+        data += used;
+        left -= used;
+        printf(" ");
+        print_text((const WCHAR *)(const void *)((const BYTE *)info + field->NameOffset));
+        printf("=");
+        print_text(text);
+    }
+    printf(" left %u\n", left);
+}
+
+static void WINAPI on_event(PEVENT_RECORD event) {
+    static BYTE room[65536];
+    TRACE_EVENT_INFO *info = (TRACE_EVENT_INFO *)(void *)room;
+    ULONG size = sizeof room, status;
+    if (event->EventHeader.ProviderId.Data1 == EVENT_TRACE_CLASS) {
+        return;
+    }
+    status = TdhGetEventInformation(event, 0, NULL, info, &size);
+    printf("%08x %u status %u", event->EventHeader.ProviderId.Data1, event->EventHeader.EventDescriptor.Id, status);
+    if (status == ERROR_SUCCESS) {
+        if (info->ProviderNameOffset != 0) {
+            printf(" ");
+            print_text((const WCHAR *)(const void *)((const BYTE *)info + info->ProviderNameOffset));
+        }
+        print_fields(event, info);
+    } else {
+        printf("\n");
+    }
+    if (event->UserDataLength <= sizeof kept_data && event->ExtendedDataCount == 0) {
+        kept = *event;
+        memcpy(kept_data, event->UserData, event->UserDataLength);
+        kept.UserData = kept_data;
+    }
+    fflush(stdout);
+}
+
+/* What is asked about an event that was kept, by nobody's callback. */
+static ULONG ask_later(void) {
+    static BYTE room[65536];
+    ULONG size = sizeof room;
+    return TdhGetEventInformation(&kept, 0, NULL, (TRACE_EVENT_INFO *)(void *)room, &size);
+}
+
+int main(int count, char **arguments) {
+    EVENT_TRACE_LOGFILEA log = {0};
+    PROCESSTRACE_HANDLE trace;
+    ULONG known;
+    if (count < 3) {
+        return 2;
+    }
+    log.EventRecordCallback = on_event;
+    log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD;
+    if (strcmp(arguments[1], "live") == 0) {
+        log.LoggerName = arguments[2];
+        log.ProcessTraceMode |= PROCESS_TRACE_MODE_REAL_TIME;
+    } else {
+        log.LogFileName = arguments[2];
+    }
+    trace = OpenTraceA(&log);
+    IS(1, trace != INVALID_PROCESSTRACE_HANDLE);
+    printf("ready\n");
+    fflush(stdout);
+    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    known = ask_later();
+    IS(ERROR_SUCCESS, CloseTrace(trace));
+    printf("later %u, closed %u\n", known, ask_later());
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* The filters that the manifest named by the argument defines. */
+#include <string.h>
+#include <tdh.h>
+
+#include "../c/check.h"
+
+static const GUID kitchen = {0x2b4f0c6a, 0x91d3, 0x4c57, {0x8a, 0x0e, 0x6d, 0x5b, 0x3f, 0x1e, 0x7c, 0x42}};
+
+static int is_text(const void *start, ULONG offset, const WCHAR *wanted) {
+    const WCHAR *text = (const WCHAR *)(const void *)((const BYTE *)start + offset);
+    while (*text != 0 && *text == *wanted) {
+        text++;
+        wanted++;
+    }
+    return *text == *wanted;
+}
+
+int main(int arguments_count, char **arguments) {
+    static ULONGLONG room[512];
+    PPROVIDER_FILTER_INFO *filters = (PPROVIDER_FILTER_INFO *)(void *)room;
+    const PROVIDER_FILTER_INFO *dishes, *everything;
+    WCHAR manifest[512] = {0};
+    ULONG count = 9, size = 0, needed;
+    if (arguments_count < 2) {
+        return 2;
+    }
+    IS(ERROR_FILE_NOT_FOUND, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
+    IS(0, count);
+    for (size_t at = 0; at < strlen(arguments[1]) && at < 511; at++) {
+        manifest[at] = (WCHAR)arguments[1][at];
+    }
+    IS(ERROR_SUCCESS, TdhLoadManifest(manifest));
+    IS(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
+    IS(2, count);
+    needed = size;
+    size = needed - 1;
+    IS(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
+    IS(needed, size);
+    IS(ERROR_SUCCESS, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
+    IS(2, count);
+    dishes = filters[0];
+    everything = filters[1];
+    IS(1, (const BYTE *)dishes == (const BYTE *)room + 2 * sizeof *filters);
+    IS(1, (const BYTE *)everything < (const BYTE *)room + size && (uintptr_t)everything % 8 == 0);
+    IS(3, dishes->Id);
+    IS(1, dishes->Version);
+    IS(1, is_text(dishes, dishes->MessageOffset, u"by dish"));
+    IS(3, dishes->PropertyCount);
+    IS(TDH_INTYPE_UINT32, dishes->EventPropertyInfoArray[0].nonStructType.InType);
+    IS(1, is_text(dishes, dishes->EventPropertyInfoArray[1].NameOffset, u"dish"));
+    IS(1, is_text(dishes, dishes->EventPropertyInfoArray[2].nonStructType.MapNameOffset, u"Heat"));
+    IS(7, everything->Id);
+    IS(0, everything->Version);
+    IS(0, everything->MessageOffset);
+    IS(0, everything->PropertyCount);
+    return finish();
+}
