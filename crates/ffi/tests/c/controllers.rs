@@ -8,7 +8,7 @@ use traceweir_format::etl;
 use traceweir_format::spec::event::class;
 
 use crate::support::{
-    C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows, skip,
+    C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows,
 };
 
 /// Ids of the events of providers in a file.
