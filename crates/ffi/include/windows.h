@@ -269,8 +269,9 @@ DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
 
 /* The text of a Win32 code, HRESULT or NTSTATUS (FORMAT_MESSAGE_FROM_SYSTEM; there are no other texts here): in a buffer of nSize characters, or with
- * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. Texts are in English (dwLanguageId 0), one line; a width in
- * the lowest byte of dwFlags breaks them between words. How many characters, without the NUL; 0 and a last error if it fails, and then nothing is allocated. */
+ * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. Texts are in English (dwLanguageId 0), one line that ends with
+ * CR LF; a width in the lowest byte of dwFlags breaks them between words, and a space stands at the end instead. How many characters, without the NUL; 0 and a last
+ * error if it fails (ERROR_MR_MID_NOT_FOUND for a code that no function here returns), and then nothing is allocated. */
 DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
                             DWORD nSize, _In_opt_ va_list *Arguments);
 DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,
