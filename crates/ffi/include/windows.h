@@ -1,9 +1,12 @@
-/* The few words of Windows that sources with trace points are written in: base types, GUIDs, status codes. It is not a Windows SDK.
+/* The few words of Windows that sources with trace points, controllers and consumers are written in: base types, GUIDs, status codes. It is not a Windows SDK.
  *
  *   sizes are those of Windows:   LONG ULONG DWORD BOOL HRESULT NTSTATUS 4 bytes │ WCHAR 2, a char16_t: u"text", not L"text"
  *                                 BOOLEAN UCHAR BYTE 1 byte                      │ HANDLE and pointers as the machine has them
  *
- * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one.
+ * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one. ULONG_MAX is that of C's "unsigned long", not of ULONG.
+ *
+ * In C, L"text" where a WCHAR is wanted is a warning to older compilers, and would be read as a text of one letter. From here on it is an error, as it is in C++ and
+ * to newer compilers: a source for which that is too much defines TRACEWEIR_LENIENT_POINTERS before it includes the first header.
  */
 #ifndef TRACEWEIR_WINDOWS_H
 #define TRACEWEIR_WINDOWS_H
@@ -15,8 +18,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #ifndef __cplusplus
 #include <uchar.h>
+#ifndef TRACEWEIR_LENIENT_POINTERS
+#pragma GCC diagnostic error "-Wincompatible-pointer-types"
+#endif
 #endif
 
 /* The version of Windows that a source is written for: Windows 10, unless it says otherwise. Only how headers behave depends on it. */
@@ -70,6 +77,16 @@
 #define DECLSPEC_SELECTANY __attribute__((weak))
 #define UNREFERENCED_PARAMETER(name) ((void)(name))
 #define ANYSIZE_ARRAY 1
+#define MAX_PATH 260
+#define INFINITE 0xFFFFFFFF
+#define FIELD_OFFSET(type, field) ((LONG)offsetof(type, field))
+#ifndef ARRAYSIZE
+#define ARRAYSIZE(array) (sizeof(array) / sizeof((array)[0]))
+#endif
+#define RtlZeroMemory(to, size) ((void)memset((to), 0, (size)))
+#define RtlCopyMemory(to, from, size) ((void)memcpy((to), (from), (size)))
+#define ZeroMemory RtlZeroMemory
+#define CopyMemory RtlCopyMemory
 #ifndef TRUE
 #define TRUE 1
 #endif
@@ -175,6 +192,18 @@ typedef CHAR *PCHAR, *PSTR, *LPSTR;
 typedef const CHAR *PCSTR, *LPCSTR, *PCCH;
 typedef WCHAR *PWCHAR, *PWSTR, *LPWSTR;
 typedef const WCHAR *PCWSTR, *LPCWSTR, *PCWCH;
+
+/* Text of the width that UNICODE chooses. */
+#ifdef UNICODE
+typedef WCHAR TCHAR;
+#define __TEXT(text) u##text
+#else
+typedef CHAR TCHAR;
+#define __TEXT(text) text
+#endif
+#define TEXT(text) __TEXT(text)
+typedef TCHAR *PTCHAR, *PTSTR, *LPTSTR;
+typedef const TCHAR *PCTSTR, *LPCTSTR;
 
 /* Structures. */
 typedef struct _FILETIME {

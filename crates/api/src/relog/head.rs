@@ -66,9 +66,7 @@ impl Reach {
         let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
         let start = moved.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
         match (anchor, start) {
-            (Some(anchor), Some(start)) if anchor >= 0 && start > 0 => {
-                Clock { anchor, start: FileTime(start), ..*clock }
-            }
+            (Some(anchor), Some(start)) if start > 0 => Clock { anchor, start: FileTime(start), ..*clock },
             _ => *clock,
         }
     }
