@@ -129,7 +129,8 @@ impl Choice {
     }
 
     fn drops(&self, event: &Event<'_>) -> bool {
-        self.dropped.as_ref().is_some_and(|dropped| dropped.accepts(event))
+        let is_header = relog::is_log_file_header(&event.record);
+        !is_header && self.dropped.as_ref().is_some_and(|dropped| dropped.accepts(event))
     }
 }
 
