@@ -85,6 +85,10 @@ static inline int failed(const char *what, ULONG status) {
     LPSTR text = NULL;
     DWORD length = FormatMessageA(FORMAT_MESSAGE_ALLOCATE_BUFFER | FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, status, 0,
                                   (LPSTR)&text, 0, NULL);
+    /* Texts of the system end with a line break. */
+    while (length > 0 && (text[length - 1] == '\r' || text[length - 1] == '\n')) {
+        text[--length] = 0;
+    }
     fprintf(stderr, "%s: %s (%u)\n", what, length > 0 ? text : "no text", (unsigned)status);
     LocalFree(text);
     return 1;

@@ -68,3 +68,32 @@ fn what_is_not_known_is_an_error_and_the_others_are_told() {
     weir(["error", "0x100000000"]).expect(2);
     weir(["error"]).expect(2);
 }
+
+#[test]
+fn options_stand_before_and_behind_codes() {
+    let before = weir(["error", "--json", "ERROR_WMI_INSTANCE_NOT_FOUND"]).expect(0).json();
+    let behind = weir(["error", "ERROR_WMI_INSTANCE_NOT_FOUND", "--json"]).expect(0).json();
+    assert_eq!(before, behind);
+    assert_eq!(behind[0]["status"], 4201);
+    let codes = weir(["error", "5", "--json", "-2147024809", "-2147020695"]).expect(0).json();
+    assert_eq!(codes.iter().map(|code| code["status"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 87, 4201]);
+    let text = weir(["error", "5", "--", "-2147024809"]).expect(0).text();
+    assert!(
+        text.contains("5 (0x5) ERROR_ACCESS_DENIED") && text.contains("ERROR_INVALID_PARAMETER"),
+        "{text}"
+    );
+    for help in [["error", "4201", "-h"], ["error", "4201", "--help"]] {
+        assert!(weir(help).expect(0).text().contains("Examples:"), "{help:?}");
+    }
+    let run = weir(["error", "5", "--jsn"]).expect(2);
+    assert!(run.stderr.contains("--json"), "{}", run.stderr);
+}
+
+#[test]
+fn a_name_whose_number_is_that_of_another_code_is_told_by_its_name() {
+    let text = weir(["error", "S_FALSE"]).expect(0).text();
+    assert!(text.starts_with("1 (0x1) S_FALSE: completed") && text.contains("success"), "{text}");
+    let object = &weir(["error", "s_false", "--json"]).expect(0).json()[0];
+    assert_eq!((&object["code"], &object["status_name"]), (&1.into(), &"S_FALSE".into()));
+    assert!(weir(["error", "1"]).expect(0).text().contains("ERROR_INVALID_FUNCTION"));
+}

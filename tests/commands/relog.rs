@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use traceweir_format::etl::Summary;
+use traceweir_format::logfile::BUILD_HOOK;
 use traceweir_format::time::FileTime;
 
 use super::{dump, five, five_events, five_with, fixture, folder, names, store, text};
@@ -273,4 +274,197 @@ fn ctrl_c_leaves_nothing_behind() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(entries(&folder), ["in.etl"]);
+}
+
+/// The times of a file's events, the first event being its log-file header, and the start that this tells.
+fn times(path: &std::path::Path) -> (String, Vec<String>) {
+    let events = finish(&mut weir_command(["dump", "--format", "jsonl", text(path)])).json();
+    assert_eq!(
+        events[0]["event"],
+        "EventTrace/Header",
+        "the header is the first event of {}",
+        path.display()
+    );
+    let start = events[0]["fields"]["StartTime"].as_str().unwrap().to_owned();
+    (start, events.iter().map(|event| event["time"].as_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn a_cut_of_a_real_trace_begins_with_its_header_and_nothing_is_before_its_start() {
+    for (name, from, to) in [
+        ("ShutdownPerfDiagLogger.etl", "29520s", "29521s"),
+        ("net.4.5.2.x64.etl.zip", "3s", "5s"),
+        ("AMSITrace.etl", "5s", "9s"),
+    ] {
+        let Some(input) = sample(name) else { return };
+        for bare in [&[][..], &["--bare"]] {
+            let folder = folder();
+            let out = folder.path().join("out.etl");
+            let mut relog = vec!["relog", text(&input), "-o", text(&out), "--from", from, "--to", to];
+            relog.extend(bare);
+            weir(&relog);
+            let (start, times) = times(&out);
+            // Stamps are of one form, so their order is that of their texts.
+            assert!(
+                times.iter().all(|time| *time >= start),
+                "{name} {bare:?}: {start} and {:?}",
+                times.iter().min()
+            );
+            let check = weir(["check", text(&out)]);
+            assert!(check.stderr.contains(": sound: "), "{name} {bare:?}: {}", check.stderr);
+            let remarks = format!("{}{}", check.text(), check.stderr);
+            assert!(!remarks.contains("time-in-buffer"), "{name} {bare:?}: {remarks}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_moves_the_start_only_as_far_as_nothing_is_left_from_before() {
+    let folder = folder();
+    let (input, out) = (fixture("eventsource"), folder.path().join("out.etl"));
+    let (start, all) = times(&input);
+    // The manifests of the trace stay, whenever they were written.
+    weir(["relog", text(&input), "-o", text(&out), "--from", "1h"]).expect(0);
+    assert_eq!(times(&out).0, start);
+    weir(["relog", text(&input), "-o", text(&out), "--force", "--from", "1h", "--bare"]).expect(0);
+    assert!(times(&out).0 > *all.last().unwrap(), "nothing is left");
+    // A mark before the trace moves it down.
+    weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
+    let (start_with_mark, times) = times(&out);
+    assert!(start_with_mark < start && times.iter().all(|time| *time >= start_with_mark));
+    assert!(weir(["check", text(&out)]).expect(0).stderr.contains(": sound: "));
+}
+
+#[test]
+fn the_output_is_for_no_more_people_than_the_input() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = folder();
+    let input = store(&folder, "in.etl", &five_events());
+    let out = folder.path().join("out.etl");
+    let relogged = |of_input: u32, more: &[&str]| {
+        std::fs::set_permissions(&input, std::fs::Permissions::from_mode(of_input)).unwrap();
+        let script = format!("umask 022; exec \"$0\" relog \"$1\" -o \"$2\" {}", more.join(" "));
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir"), text(&input), text(&out)]);
+        finish(&mut shell).expect(0);
+        out.metadata().unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(relogged(0o644, &[]), 0o640, "as files of sessions are");
+    assert_eq!(relogged(0o600, &["--force"]), 0o600);
+    assert_eq!(relogged(0o644, &["--force"]), 0o600, "what it replaces was for its owner alone");
+    std::fs::remove_file(&out).unwrap();
+    assert_eq!(relogged(0o444, &[]), 0o640, "it can be written by its owner");
+}
+
+#[test]
+fn what_cannot_be_an_output_is_refused_before_force_is_named() {
+    let folder = folder();
+    let input = store(&folder, "in.etl", &five_events());
+    let run = weir(["relog", text(&input), "-o", text(&input)]).expect(1);
+    assert!(
+        run.stderr.contains("32 ERROR_SHARING_VIOLATION") && !run.stderr.contains("--force"),
+        "{}",
+        run.stderr
+    );
+    for device in ["/dev/null", "/dev/full"] {
+        let run = weir(["relog", text(&input), "-o", device]).expect(1);
+        assert!(run.stderr.contains("no plain file") && !run.stderr.contains("--force"), "{}", run.stderr);
+    }
+    let mut dash = weir_command(["relog", text(&input), "-o", "-"]);
+    let run = finish(dash.current_dir(folder.path())).expect(1);
+    assert!(run.stderr.contains("not standard output"), "{}", run.stderr);
+    let dangling = folder.path().join("link.etl");
+    std::os::unix::fs::symlink("/nowhere/at/all", &dangling).unwrap();
+    let run = weir(["relog", text(&input), "-o", text(&dangling)]).expect(1);
+    assert!(run.stderr.contains("--force") && dangling.is_symlink(), "{}", run.stderr);
+    weir(["relog", text(&input), "-o", text(&dangling), "--force"]).expect(0);
+    assert_eq!(events(&dangling), events(&input));
+    assert_eq!(entries(&folder), ["in.etl", "link.etl"]);
+    let missing = folder.path().join("missing.etl");
+    let run = weir(["relog", text(&missing), "-o", text(&folder.path().join("out.etl"))]).expect(1);
+    assert!(run.stderr.contains("missing.etl: No such file"), "{}", run.stderr);
+    assert!(run.stderr.contains("2 ERROR_FILE_NOT_FOUND"), "{}", run.stderr);
+}
+
+#[test]
+fn what_is_asked_for_in_vain_is_told() {
+    let folder = folder();
+    let input = store(&folder, "five.etl", &five_events());
+    let out = folder.path().join("out.etl");
+    let told = |more: &[&str], code: i32| {
+        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force"];
+        relog.extend(more);
+        weir(&relog).expect(code).stderr
+    };
+    let run = told(&["--from", "10s", "--to", "5s"], 1);
+    assert!(run.contains("1901 ERROR_INVALID_TIME") && run.contains("later than --to"), "{run}");
+    assert!(!out.exists());
+    let run = told(&["--from", "10s", "--to", "12s"], 0);
+    assert!(
+        run.contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
+        "{run}"
+    );
+    for nothing in [&["--provider", "none.such"][..], &["--level", "0", "--cpu", "1"], &["--drop", "*"]] {
+        let run = told(nothing, 0);
+        assert!(run.contains("warning: no event passed the filters"), "{nothing:?}: {run}");
+    }
+    let run = told(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
+    assert_eq!(run.matches("lies outside of the trace").count(), 2, "{run}");
+    assert!(run.contains("\"late\"") && run.contains("\"early\""), "{run}");
+    assert!(!told(&["--provider", "Shop.A"], 0).contains("warning"), "what was found needs no words");
+}
+
+#[test]
+fn what_is_there_and_what_is_left_out_add_up() {
+    let folder = folder();
+    let out = folder.path().join("out.etl");
+    let counts = |inputs: &[&str], more: &[&str]| -> (u64, u64) {
+        let mut relog = vec!["relog"];
+        relog.extend(inputs.iter().chain(&["-o", text(&out), "--force"]).chain(more));
+        let said = weir(&relog).stderr;
+        let number = |before: &str| {
+            let number = said.split(before).next().unwrap().split([' ', '\n']).next_back().unwrap();
+            number.replace(',', "").parse::<u64>().unwrap()
+        };
+        (number(" event"), if said.contains(" left out") { number(" left out") } else { 0 })
+    };
+    let five = store(&folder, "five.etl", &five_events());
+    let of_five = |more: &[&str]| counts(&[text(&five)], more);
+    assert_eq!((of_five(&[]), of_five(&["--provider", "Shop.A"])), ((6, 0), (3, 3)));
+    assert_eq!((of_five(&["--cpu", "1"]), of_five(&["--drop", "*"])), ((3, 3), (1, 5)));
+    assert_eq!(of_five(&["--mark", "200us=here", "--cpu", "1"]), (4, 3), "a mark was never read");
+    assert_eq!(counts(&[text(&five), text(&five)], &[]), (11, 0), "two headers become one");
+    for name in ["AMSITrace.etl", "gcevents.etl"] {
+        let Some(input) = sample(name) else { return };
+        let all = dump(&input, &[]).json().len() as u64;
+        for more in [
+            &[][..],
+            &["--bare"],
+            &["--provider", "none.such"],
+            &["--provider", "none.such", "--bare"],
+            &["--cpu", "9999"],
+        ] {
+            let (there, out_of_it) = counts(&[text(&input)], more);
+            assert_eq!(there + out_of_it, all, "{name} {more:?}");
+            assert_eq!(there, dump(&out, &[]).json().len() as u64, "{name} {more:?}");
+        }
+    }
+}
+
+#[test]
+fn several_files_are_told_as_those_of_the_machine_that_starts_first() {
+    let Some(windows) = sample("AMSITrace.etl") else { return };
+    let folder = folder();
+    let mut linux = Maker::new(session("linux"));
+    linux.system(0, BUILD_HOOK, 2, (0, 0), b"Linux 6.18.5\0");
+    five(&mut linux);
+    let linux = store(&folder, "linux.etl", &linux.finish());
+    let out = folder.path().join("out.etl");
+    weir(["relog", text(&linux), text(&windows), "-o", text(&out)]);
+    let told = |path| weir(["info", "--json", text(path)]).json().remove(0);
+    let (first, second, both) = (told(&windows), told(&linux), told(&out));
+    assert!(first["start"].as_str() < second["start"].as_str(), "that of Windows starts first");
+    for field in ["system", "os", "build", "cpus", "cpu_mhz", "boot", "start", "clock_hz"] {
+        assert_eq!(both[field], first[field], "{field}");
+    }
 }

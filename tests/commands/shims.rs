@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{folder, text};
-use crate::util::{Run, root, skip, weir};
+use crate::golden::finish;
+use crate::util::{Run, root, skip, weir, weir_command};
 
 /// The library, as cargo built it beside this test; links have to lead to its own name.
 fn library(folder: &Path) -> PathBuf {
@@ -193,4 +194,15 @@ fn a_python_program_loads_the_library_by_windows_names() {
         "{}",
         String::from_utf8_lossy(&run.stderr)
     );
+}
+
+#[test]
+fn the_folder_is_told_so_that_it_is_found_from_everywhere() {
+    let own = folder();
+    let real = own.path().canonicalize().unwrap();
+    let library = library(&real);
+    let mut command = weir_command(["shims", "links", "--lib", text(&library)]);
+    let run = finish(command.current_dir(&real)).expect(0);
+    let want = format!("LD_LIBRARY_PATH={}\n", real.join("links").display());
+    assert!(run.stderr.ends_with(&want), "{}", run.stderr);
 }

@@ -20,7 +20,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use ask::Ask;
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
-pub(crate) use error::{ErrorText, Given};
+pub(crate) use error::{ErrorText, Given, Named};
 pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};

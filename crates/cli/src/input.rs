@@ -49,9 +49,18 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     identity(a).is_some_and(|a| identity(b) == Some(a))
 }
 
+/// Opens a file; what fails has its published status, and the system's own words.
+fn open_file(path: &Path) -> traceweir::Result<File> {
+    File::open(path).map_err(|source| {
+        let words = source.to_string();
+        let status = traceweir::Error::File { path: path.to_owned(), source }.status();
+        traceweir::Error::refused(status, words)
+    })
+}
+
 fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     let standard_input = path.as_os_str() == "-";
-    let mut file = File::open(if standard_input { Path::new("/dev/stdin") } else { path })?;
+    let mut file = open_file(if standard_input { Path::new("/dev/stdin") } else { path })?;
     if file.metadata()?.is_dir() {
         bail!("is a folder; name the traces in it");
     }

@@ -1,9 +1,12 @@
-/* The few words of Windows that sources with trace points are written in: base types, GUIDs, status codes. It is not a Windows SDK.
+/* The few words of Windows that sources with trace points, controllers and consumers are written in: base types, GUIDs, status codes. It is not a Windows SDK.
  *
  *   sizes are those of Windows:   LONG ULONG DWORD BOOL HRESULT NTSTATUS 4 bytes │ WCHAR 2, a char16_t: u"text", not L"text"
  *                                 BOOLEAN UCHAR BYTE 1 byte                      │ HANDLE and pointers as the machine has them
  *
- * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one.
+ * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one. ULONG_MAX is that of C's "unsigned long", not of ULONG.
+ *
+ * In C, L"text" where a WCHAR is wanted is a warning to older compilers, and would be read as a text of one letter. From here on it is an error, as it is in C++ and
+ * to newer compilers: a source for which that is too much defines TRACEWEIR_LENIENT_POINTERS before it includes the first header.
  */
 #ifndef TRACEWEIR_WINDOWS_H
 #define TRACEWEIR_WINDOWS_H
@@ -15,8 +18,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #ifndef __cplusplus
 #include <uchar.h>
+#ifndef TRACEWEIR_LENIENT_POINTERS
+#pragma GCC diagnostic error "-Wincompatible-pointer-types"
+#endif
 #endif
 
 /* The version of Windows that a source is written for: Windows 10, unless it says otherwise. Only how headers behave depends on it. */
@@ -70,6 +77,16 @@
 #define DECLSPEC_SELECTANY __attribute__((weak))
 #define UNREFERENCED_PARAMETER(name) ((void)(name))
 #define ANYSIZE_ARRAY 1
+#define MAX_PATH 260
+#define INFINITE 0xFFFFFFFF
+#define FIELD_OFFSET(type, field) ((LONG)offsetof(type, field))
+#ifndef ARRAYSIZE
+#define ARRAYSIZE(array) (sizeof(array) / sizeof((array)[0]))
+#endif
+#define RtlZeroMemory(to, size) ((void)memset((to), 0, (size)))
+#define RtlCopyMemory(to, from, size) ((void)memcpy((to), (from), (size)))
+#define ZeroMemory RtlZeroMemory
+#define CopyMemory RtlCopyMemory
 #ifndef TRUE
 #define TRUE 1
 #endif
@@ -176,6 +193,18 @@ typedef const CHAR *PCSTR, *LPCSTR, *PCCH;
 typedef WCHAR *PWCHAR, *PWSTR, *LPWSTR;
 typedef const WCHAR *PCWSTR, *LPCWSTR, *PCWCH;
 
+/* Text of the width that UNICODE chooses. */
+#ifdef UNICODE
+typedef WCHAR TCHAR;
+#define __TEXT(text) u##text
+#else
+typedef CHAR TCHAR;
+#define __TEXT(text) text
+#endif
+#define TEXT(text) __TEXT(text)
+typedef TCHAR *PTCHAR, *PTSTR, *LPTSTR;
+typedef const TCHAR *PCTSTR, *LPCTSTR;
+
 /* Structures. */
 typedef struct _FILETIME {
     DWORD dwLowDateTime;
@@ -269,8 +298,9 @@ DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
 
 /* The text of a Win32 code, HRESULT or NTSTATUS (FORMAT_MESSAGE_FROM_SYSTEM; there are no other texts here): in a buffer of nSize characters, or with
- * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. Texts are in English (dwLanguageId 0), one line; a width in
- * the lowest byte of dwFlags breaks them between words. How many characters, without the NUL; 0 and a last error if it fails, and then nothing is allocated. */
+ * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. Texts are in English (dwLanguageId 0), one line that ends with
+ * CR LF; a width in the lowest byte of dwFlags breaks them between words, and a space stands at the end instead. How many characters, without the NUL; 0 and a last
+ * error if it fails (ERROR_MR_MID_NOT_FOUND for a code that no function here returns), and then nothing is allocated. */
 DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
                             DWORD nSize, _In_opt_ va_list *Arguments);
 DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,

@@ -5,10 +5,13 @@
 //! | FORMAT_MESSAGE_FROM_SYSTEM | the text of [`Status`], also where a module's messages would be looked into first: there are none |
 //! | FROM_STRING or FROM_HMODULE alone | ERROR_NOT_SUPPORTED: there are no message tables of modules here, and no inserts to fill in |
 //! | FROM_STRING with another source, or no source | ERROR_INVALID_PARAMETER |
+//! | a code that no tracing function returns | ERROR_MR_MID_NOT_FOUND |
 //! | a language that is neither neutral, nor a default, nor English | ERROR_RESOURCE_LANG_NOT_FOUND |
+//! | no width | the text and, as all texts of the system have it, CR LF behind it |
 //! | a width of 1 to 254 | lines of at most so many characters, broken between words by CR LF |
+//! | any width, 255 (FORMAT_MESSAGE_MAX_WIDTH_MASK) included | the break at the end is a space |
 //!
-//! FORMAT_MESSAGE_IGNORE_INSERTS and ARGUMENT_ARRAY change nothing: no text has inserts. Texts have no line breaks of their own, at the end neither.
+//! FORMAT_MESSAGE_IGNORE_INSERTS and ARGUMENT_ARRAY change nothing: no text has inserts.
 
 use std::ffi::{c_char, c_void};
 
@@ -86,10 +89,11 @@ fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
     if !matches!(language & 0x3FF, 0 | LANG_ENGLISH) {
         return Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND);
     }
-    let text = Status(code).win32().to_string();
+    let text = Status(code).meaning().ok_or(Status::ERROR_MR_MID_NOT_FOUND)?;
     Ok(match flags & FORMAT_MESSAGE_MAX_WIDTH_MASK {
-        0 | FORMAT_MESSAGE_MAX_WIDTH_MASK => text,
-        width => in_lines(&text, width as usize),
+        0 => text.to_owned() + "\r\n",
+        FORMAT_MESSAGE_MAX_WIDTH_MASK => text.to_owned() + " ",
+        width => in_lines(text, width as usize) + " ",
     })
 }
 
@@ -172,12 +176,13 @@ mod tests {
     fn sources_that_contradict_each_other_are_refused() {
         let code = Status::ERROR_ACCESS_DENIED.0;
         for (flags, language, want) in [
-            (0x1000, 0, Ok("permission refused")),
-            (0x1800, 0, Ok("permission refused")),
-            (0x3200, 0, Ok("permission refused")),
-            (0x10FF, 0, Ok("permission refused")),
-            (0x1000, 0x0400, Ok("permission refused")),
-            (0x1000, 0x0409, Ok("permission refused")),
+            (0x1000, 0, Ok("permission refused\r\n")),
+            (0x1800, 0, Ok("permission refused\r\n")),
+            (0x3200, 0, Ok("permission refused\r\n")),
+            (0x10FF, 0, Ok("permission refused ")),
+            (0x100A, 0, Ok("permission\r\nrefused ")),
+            (0x1000, 0x0400, Ok("permission refused\r\n")),
+            (0x1000, 0x0409, Ok("permission refused\r\n")),
             (0x1000, 0x0407, Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND)),
             (0, 0, Err(Status::ERROR_INVALID_PARAMETER)),
             (0x0400, 0, Err(Status::ERROR_NOT_SUPPORTED)),
@@ -187,6 +192,14 @@ mod tests {
         ] {
             assert_eq!(text_of(flags, code, language), want.map(str::to_owned), "{flags:#x} {language:#x}");
         }
+    }
+
+    #[test]
+    fn a_code_without_a_text_is_told_as_the_system_tells_it() {
+        for code in [0xDEAD, 0x8007_DEAD, 0xC000_0005, u32::MAX] {
+            assert_eq!(text_of(0x1000, code, 0), Err(Status::ERROR_MR_MID_NOT_FOUND), "{code:#x}");
+        }
+        assert_eq!(text_of(0x1000, 0x8000_4003, 0).as_deref(), Ok("pointer is missing\r\n"));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The output on disk: another name until it is whole.
 //!
 //! ```text
-//!   create   .NAME.PID-N.part beside NAME, new
+//!   create   .NAME.PID-N.part beside NAME, new: for its owner, and for the group where all inputs and what is replaced are; never for others
 //!   write    … a failure is remembered as the system said it
 //!   commit   renamed to NAME                  dropped without it: removed
 //! ```
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -36,13 +36,19 @@ pub(super) struct Part {
 impl Part {
     /// Begins a file that will replace what is at `path`, unless that is one of the inputs or no plain file.
     pub(super) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
+        let path = Self::check(path, inputs)?;
+        let (file, part) = begin(&path, mode(&path, inputs))?;
+        Ok(Self { file, part, path, committed: false, failure: None })
+    }
+
+    /// Where such a file goes, behind links.
+    pub(super) fn check(path: &Path, inputs: &[PathBuf]) -> Result<PathBuf> {
         let path = settle(path)?;
         if inputs.iter().any(|input| is_same_file(input, &path)) {
             let why = format!("{} is an input; name another file for the output", path.display());
             return Err(Error::refused(Status::ERROR_SHARING_VIOLATION, why));
         }
-        let (file, part) = begin(&path)?;
-        Ok(Self { file, part, path, committed: false, failure: None })
+        Ok(path)
     }
 
     /// Puts the file in its place.
@@ -102,7 +108,15 @@ fn settle(path: &Path) -> Result<PathBuf> {
     }
 }
 
-fn begin(path: &Path) -> Result<(File, PathBuf)> {
+/// Who may do what with the output, less the umask: as with files of sessions, but not more for the group than with any input and what is replaced.
+fn mode(path: &Path, inputs: &[PathBuf]) -> u32 {
+    let of_file =
+        |path: &Path| path.metadata().ok().filter(|there| there.is_file()).map(|there| there.mode());
+    let others = inputs.iter().map(PathBuf::as_path).chain([path]).filter_map(of_file);
+    others.fold(0o640, |mode, other| mode & (other | 0o600))
+}
+
+fn begin(path: &Path, mode: u32) -> Result<(File, PathBuf)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let failed = |source| Error::File { path: path.to_owned(), source };
     let name = path.file_name().unwrap_or_default();
@@ -116,7 +130,7 @@ fn begin(path: &Path) -> Result<(File, PathBuf)> {
         }
         part.push(format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
         let part = path.with_file_name(part);
-        match OpenOptions::new().write(true).create_new(true).open(&part) {
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&part) {
             Ok(file) => return Ok((file, part)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -26,8 +26,8 @@
 //! # }
 //! ```
 //!
-//! 1. The log-file header is written anew; of several inputs the one that starts first gives clock, machine and boot time. Its other records of the header
-//!    buffer stay in front, whatever the callback thinks of events: they say what system the file is of.
+//! 1. The log-file header is written anew; of several inputs the one that starts first gives clock, machine and boot time, and what names the system of another
+//!    machine is passed over. Its other records of the header buffer stay in front, whatever the callback thinks of events: they say what system the file is of.
 //! 2. An event that is kept has the bytes it had, in the buffers of its processor. Where an input's clock is not the output's, its stamps are converted by wall time: to
 //!    the same 100 ns, or the same tick where the output's clock is coarser. Stamps that kernel events have in known places of their payloads go with them.
 //! 3. Lost events and buffers of all inputs are summed; a loss that was flagged stays flagged.
@@ -38,6 +38,7 @@
 mod context;
 mod event;
 mod file;
+mod head;
 mod input;
 mod output;
 
@@ -65,7 +66,7 @@ pub struct Settings {
     pub compressed: bool,
     /// Bytes of a buffer, a multiple of 1,024 from 1 KiB to 16 MiB; `None`: those of the inputs, up to 1 MiB.
     pub buffer_size: Option<u32>,
-    /// Nothing from before is wanted: the start in the header moves up to this, in whole seconds.
+    /// Nothing from before is wanted: the start in the header moves up to this, in whole seconds and as far as no event that is written is from before.
     pub from: Option<FileTime>,
     /// Nothing from after is wanted: the end in the header is not later, unless an event is.
     pub to: Option<FileTime>,

@@ -18,28 +18,19 @@ use traceweir_format::buffer::{MAX_BUFFER, MIN_BUFFER};
 use traceweir_format::etl::{Options, Summary as Counts, Writer};
 use traceweir_format::header::{Record, edit};
 use traceweir_format::kernel;
-use traceweir_format::spec::session::{
-    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-    EVENT_TRACE_RELOG_MODE,
-};
+use traceweir_format::spec::session::{BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST};
 use traceweir_format::spec::status::Status;
-use traceweir_format::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
+use traceweir_format::time::{Clock, FileTime};
 use traceweir_format::wire::{align8, i64_at};
 
 use super::event::{EventKind, Stamp, TraceEvent};
 use super::file::Part;
+use super::head::{self, Reach};
 use super::input::{Input, padded};
 use super::{Settings, is_log_file_header};
 use crate::consumer::{Event, Lost};
 use crate::error::{Error, Result};
 
-/// The largest buffers that are made without being asked for: readers of all ages take them.
-const LARGEST: u32 = 1 << 20;
-/// Memory for the buffers of all processors, and the size that is always allowed: any record fits in, and 2,048 of them do.
-const MEMORY: usize = 256 << 20;
-const SMALLEST: usize = 128 << 10;
-/// The longest name in the header, in characters.
-const LONGEST_NAME: usize = 1024;
 /// Kinds of kernel events whose stamps in payloads are remembered.
 const MAX_KINDS: usize = 4096;
 
@@ -50,6 +41,8 @@ pub struct Summary {
     pub events: u64,
     /// Those of them that were injected.
     pub injected: u64,
+    /// Records of the inputs that the header of the output stands for: log-file headers, and names of other systems than that of the input that starts first.
+    pub folded: u64,
     /// Buffers, the header buffer included.
     pub buffers: u32,
     /// Bytes of the file.
@@ -71,6 +64,8 @@ struct Way {
     clock: Option<Clock>,
     /// Records that stand in the header buffer of the output and come again among the events.
     front: Vec<Vec<u8>>,
+    /// Whether it is of another machine than the one that the header describes.
+    foreign: bool,
 }
 
 /// The file that is being written.
@@ -84,6 +79,7 @@ pub struct Output {
     scratch: Vec<u8>,
     /// Where kernel events have stamps in their payloads: hook, version and pointer size.
     stamps: HashMap<(u16, u8, usize), Vec<usize>>,
+    reach: Reach,
     /// The latest wall time that was written.
     latest: FileTime,
     /// The wall time of the events that come in.
@@ -107,27 +103,27 @@ impl Output {
             let why = "buffers have a multiple of 1,024 bytes, from 1 KiB to 16 MiB";
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
         }
-        let clock = cut(first.clock, settings.from);
-        let mut options = options(inputs, first, &clock, settings);
+        let clock = first.clock;
+        let mut options = head::options(inputs, first, settings);
         let part = Part::create(path, paths)?;
         // Records that do not fit the header buffer come among the events.
         options.header_records = padded(&first.front);
         let fits = !first.header.has_old_instances() && options.header_buffer().is_ok();
-        let in_front = if fits { first.front.len() } else { 0 };
+        let front = if fits { first.front.as_slice() } else { &[] };
         if !fits {
             options.header_records = Vec::new();
         }
         let ways = inputs.iter().enumerate().map(|(index, input)| Way {
-            clock: (!agree(&input.clock, &clock)).then_some(input.clock),
-            front: if fits && index == reference { input.front.clone() } else { Vec::new() },
+            clock: (!head::agree(&input.clock, &clock)).then_some(input.clock),
+            front: if index == reference { front.to_vec() } else { Vec::new() },
+            foreign: index != reference && !head::are_of_one_machine(input, first),
         });
         let ways = ways.collect();
         let sum = |count: fn(&Input) -> u32| inputs.iter().map(count).fold(0, u32::saturating_add);
         let summary = Summary {
-            events: (in_front as u64).saturating_add(1),
+            events: (front.len() as u64).saturating_add(1),
             events_lost: sum(|i| i.header.events_lost),
             buffers_lost: sum(|i| i.header.buffers_lost),
-            start: clock.start,
             ..Summary::default()
         };
         let mut output = Self {
@@ -137,9 +133,10 @@ impl Output {
             last: Vec::new(),
             scratch: Vec::new(),
             stamps: HashMap::new(),
+            reach: Reach::new(settings.from, front),
             latest: clock.start,
             now: first.start(),
-            ended: end_of(inputs, settings),
+            ended: head::end_of(inputs, settings),
             summary,
         };
         let flags = inputs.iter().fold(0, |flags, input| flags | input.loss_flags);
@@ -152,9 +149,19 @@ impl Output {
         self.keep_record(event.trace, event.record)
     }
 
-    /// Writes a record of an input as it is. A log-file header, and what stands in the header buffer already, is passed over.
+    /// Whether a file could be made at `path`, and replace what is there: as [`create`](Self::create), but for what only making it tells.
+    pub fn check(path: &Path, paths: &[PathBuf]) -> Result<()> {
+        Part::check(path, paths).map(drop)
+    }
+
+    /// Writes a record of an input as it is. A log-file header, the name of another system than the header's, and what stands in the header buffer already, is
+    /// passed over.
     pub fn keep_record(&mut self, input: usize, record: &Record<'_>) -> Result<()> {
-        if is_log_file_header(record) || self.has_in_front(input, record) {
+        if is_log_file_header(record) || self.is_folded(input, record) {
+            self.summary.folded = self.summary.folded.saturating_add(1);
+            return Ok(());
+        }
+        if self.has_in_front(input, record) {
             return Ok(());
         }
         let mut bytes = std::mem::take(&mut self.scratch);
@@ -208,6 +215,7 @@ impl Output {
         done?;
         // What the caller adds belongs to the file, whenever the sessions ended.
         self.ended = self.ended.map(|end| end.max(self.clock.file_time(time)));
+        self.reach.note_injected(time);
         self.summary.injected = self.summary.injected.saturating_add(1);
         Ok(())
     }
@@ -238,6 +246,11 @@ impl Output {
         self.now = time;
     }
 
+    /// Whether the record names a system that the header does not describe.
+    fn is_folded(&self, input: usize, record: &Record<'_>) -> bool {
+        head::names_system(record) && self.ways.get(input).is_some_and(|way| way.foreign)
+    }
+
     /// Whether the record stands in the header buffer already. It is expected once only.
     pub(super) fn has_in_front(&mut self, input: usize, record: &Record<'_>) -> bool {
         let Some(front) = self.ways.get_mut(input).map(|way| &mut way.front) else { return false };
@@ -250,13 +263,15 @@ impl Output {
 
     /// Writes what waits, the final header, and puts the file in its place.
     pub fn finish(mut self) -> Result<Summary> {
-        let end = self.ended.unwrap_or(self.latest).max(self.clock.start).max(FileTime(1));
+        let Clock { anchor, start, .. } = self.reach.start(&self.clock);
+        self.writer.set_start(anchor, start);
+        let end = self.ended.unwrap_or(self.latest).max(start).max(FileTime(1));
         let (events_lost, buffers_lost) = (self.summary.events_lost, self.summary.buffers_lost);
         let done = self.writer.finalise(&Counts { end_time: end, events_lost, buffers_lost });
         done.map_err(|error| self.writer.sink_mut().explain(error))?;
         let (bytes, buffers) = (self.writer.length(), self.writer.buffers_written());
         self.writer.sink_mut().commit()?;
-        Ok(Summary { bytes, buffers, end, ..self.summary })
+        Ok(Summary { bytes, buffers, start, end, ..self.summary })
     }
 
     /// The clock of an input, where its stamps are converted.
@@ -286,6 +301,7 @@ impl Output {
             *last = time;
         }
         self.latest = self.latest.max(self.clock.file_time(time));
+        self.reach.note(time);
         self.summary.events = self.summary.events.saturating_add(1);
         Ok(())
     }
@@ -324,80 +340,4 @@ fn begin(mut part: Part, options: Options) -> Result<Writer<Part>> {
         return Err(part.explain(error));
     }
     Ok(Writer::create(part, options)?)
-}
-
-/// Whether two clocks give each stamp the same wall time.
-fn agree(a: &Clock, b: &Clock) -> bool {
-    let same_kind = a.kind == b.kind && a.rate == b.rate;
-    same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
-}
-
-/// The clock of the output: that of the first input, its start moved up to the cut by whole seconds, which every clock counts without a remainder.
-fn cut(clock: Clock, from: Option<FileTime>) -> Clock {
-    let skipped = from.map_or(0, |from| from.0.saturating_sub(clock.start.0).max(0) / UNITS_PER_SECOND);
-    let ticks = i128::from(skipped).saturating_mul(i128::from(clock.rate));
-    let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
-    let start = skipped.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
-    match (anchor, start) {
-        (Some(anchor), Some(start)) => Clock { anchor, start: FileTime(start), ..clock },
-        _ => clock,
-    }
-}
-
-/// The end of all inputs; `None` where one has none, or where only the events can tell.
-fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
-    if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
-        return None;
-    }
-    inputs.iter().map(|input| input.header.end_time).max()
-}
-
-fn options(inputs: &[Input], first: &Input, clock: &Clock, settings: &Settings) -> Options {
-    let header = &first.header;
-    let (session_name, file_name) = match inputs {
-        [_] => (header.session_name.as_str(), header.file_name.as_str()),
-        _ => ("Relogger", "[multiple files]"),
-    };
-    let name = |text: &str| text.chars().take(LONGEST_NAME).collect();
-    let megahertz = u32::try_from(clock.rate / 1_000_000).unwrap_or(u32::MAX);
-    let [major, minor, ..] = header.versions;
-    Options {
-        buffer_size: settings.buffer_size.unwrap_or_else(|| buffer_size(inputs)),
-        compressed: settings.compressed,
-        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_RELOG_MODE,
-        session_name: name(session_name),
-        file_name: name(file_name),
-        // Older systems had other buffers than the ones that are written.
-        os_version: if major >= 6 { [major, minor] } else { [6, 0] },
-        build: header.provider_version,
-        processors: inputs.iter().map(|i| i.header.processors).max().unwrap_or(1).clamp(1, 2048),
-        cpu_speed_mhz: if clock.kind == ClockKind::CpuCycles { megahertz } else { header.cpu_speed_mhz }
-            .max(1),
-        clock_type: match clock.kind {
-            ClockKind::Qpc => 1,
-            ClockKind::SystemTime => 2,
-            ClockKind::CpuCycles => 3,
-        },
-        perf_freq: match clock.kind {
-            ClockKind::Qpc => i64::try_from(clock.rate).unwrap_or(i64::MAX),
-            _ => header.perf_freq,
-        },
-        anchor: clock.anchor,
-        start_time: clock.start,
-        boot_time: header.boot_time.min(clock.start),
-        starter: first.starter,
-        pointer_size: header.pointer_size,
-        timer_resolution: header.timer_resolution,
-        time_zone: header.time_zone.clone(),
-        ..Options::default()
-    }
-}
-
-/// A size that all records of the inputs fit in: of their largest buffers, as far as that is believable and all processors can have one.
-fn buffer_size(inputs: &[Input]) -> u32 {
-    let said = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
-    let largest = inputs.iter().map(said).max().unwrap_or(0);
-    let processors = inputs.iter().map(|input| input.processors).fold(1, usize::saturating_add);
-    let share = u32::try_from((MEMORY / processors).max(SMALLEST)).unwrap_or(LARGEST);
-    largest.clamp(1024, LARGEST).min(share).next_multiple_of(1024)
 }

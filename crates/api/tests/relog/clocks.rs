@@ -1,6 +1,7 @@
 //! Several inputs with clocks of their own become one file with one clock.
 
 use super::*;
+use traceweir::relog::EventKind;
 use traceweir_format::wire::i64_at;
 
 /// A file whose clock starts `later` units of 100 ns after the others, with an event every `step` units on two processors.
@@ -143,4 +144,38 @@ fn a_cut_moves_the_start_by_whole_seconds_and_no_event() {
     let last = expected.last().unwrap().1 - 5_000;
     assert_eq!(done.end, FileTime(START + last), "the end is the last event's");
     assert_eq!(findings(&out), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_kept_or_added_from_before_a_cut_holds_the_start_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let records: Vec<(u16, Vec<u8>)> = (0..10).map(|n| (0, event(5_000 + n * 10_000_000, 1, b"x"))).collect();
+    let input = file(&folder.path().join("in"), options(), &records, ended(20));
+    let out = folder.path().join("out.etl");
+    // The event that is kept from before the cut, when one is added, and where the start comes to lie; in seconds.
+    for (kept, added, start) in
+        [(None, None, 7), (Some(2), None, 2), (Some(0), None, 0), (None, Some(4), 4), (None, Some(-3), -3)]
+    {
+        let cut = FileTime(START + 70_000_000);
+        let mut relogger = Relogger::new();
+        relogger.add_file(&input).unwrap();
+        relogger.set_output(&out);
+        relogger.set(Settings { from: Some(cut), ..Settings::default() });
+        let mut number = -1;
+        let done = relogger
+            .process(|event: &Event<'_>, output: &mut Output| {
+                number += 1;
+                if let (0, Some(seconds)) = (number, added) {
+                    let mut mark = output.create_event(0, EventKind::Modern)?;
+                    mark.set_time(FileTime(START + seconds * 10_000_000))?;
+                    output.inject(&mark)?;
+                }
+                if event.time >= cut || kept == Some(number) { output.keep(event) } else { Ok(()) }
+            })
+            .unwrap();
+        let said = (kept, added);
+        assert_eq!(done.start, FileTime(START + start * 10_000_000), "{said:?}");
+        assert_eq!(open(&out).header().start_time, done.start, "{said:?}");
+        assert_eq!(findings(&out), Vec::<String>::new(), "{said:?}");
+    }
 }

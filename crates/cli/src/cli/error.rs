@@ -13,7 +13,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ErrorText {
     /// Codes: Win32 (4201, 0x1069), HRESULT (0x80071069, -2147020695) or NTSTATUS (0xC0000296), or a published name
-    #[arg(required = true, value_name = "CODE|NAME", allow_hyphen_values = true, value_parser = parse)]
+    #[arg(required = true, value_name = "CODE|NAME", allow_negative_numbers = true, value_parser = parse)]
     pub(crate) codes: Vec<Given>,
     /// One JSON object for each
     #[arg(long)]
@@ -25,7 +25,24 @@ pub(crate) struct ErrorText {
 pub(crate) struct Given {
     pub(crate) typed: String,
     pub(crate) status: Status,
+    /// What its name alone tells, where the number is that of something else.
+    pub(crate) named: Option<Named>,
 }
+
+/// A value that shares its number with a Win32 code and means something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) advice: &'static str,
+}
+
+/// The HRESULT 1, which the number 1 does not tell from ERROR_INVALID_FUNCTION.
+const S_FALSE: Named = Named {
+    name: "S_FALSE",
+    text: "completed, and the answer is no",
+    advice: "This is success: SUCCEEDED says so too. Compare with S_FALSE where the function gives it a meaning.",
+};
 
 /// Numbers as programs print them: decimal, also below zero as HRESULTs are; hexadecimal with 0x, or as eight digits without.
 fn number(text: &str) -> Option<u32> {
@@ -42,8 +59,10 @@ fn number(text: &str) -> Option<u32> {
 fn parse(text: &str) -> Result<Given, String> {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
     let found = number(text).map(Status).or_else(|| Status::from_name(text));
+    let given = |status, named| Given { typed: text.to_owned(), status, named };
     match found {
-        Some(status) => Ok(Given { typed: text.to_owned(), status }),
+        Some(status) => Ok(given(status, None)),
+        None if text.eq_ignore_ascii_case(S_FALSE.name) => Ok(given(Status(1), Some(S_FALSE))),
         None if is_number => Err("not a number of 32 bits, decimal or with 0x".to_owned()),
         None => Err("not a number, and no name of a status that tracing functions return".to_owned()),
     }
@@ -73,6 +92,7 @@ mod tests {
             ("E_INVALIDARG", Some(0x8007_0057)),
             ("STATUS_SUCCESS", Some(0)),
             ("ERROR_NONSENSE", None),
+            ("s_false", Some(1)),
         ] {
             assert_eq!(parse(text).ok().map(|given| given.status.0), want, "{text:?}");
         }

@@ -69,10 +69,13 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
 
 /// Says on standard error what reading had to forgive.
 fn warn(reading: &Reading) {
+    reading.warnings.iter().for_each(|warning| caution(warning));
+}
+
+/// Says what is not wrong, but may not be what was meant.
+fn caution(warning: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default().bold();
-    for warning in &reading.warnings {
-        eprintln!("{style}warning:{style:#} {warning}");
-    }
+    eprintln!("{style}warning:{style:#} {warning}");
 }
 
 /// So many of something, for people.

@@ -8,18 +8,20 @@
 //! Marks are events of our own, each put in front of the first event after its time. Nothing is decoded where the filters ask for nothing that takes it.
 
 mod marks;
+mod report;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
-use traceweir::relog::{self, Input, Output, Settings, Summary, is_context};
+use traceweir::relog::{self, Input, Output, Settings, is_context};
+use traceweir::{Error, Status};
 use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
-use super::{counted, grouped, warn};
+use super::{caution, warn};
 use crate::cli::{Filters, Relog};
 use crate::event::{Event, Flow};
 use crate::exit::Outcome;
@@ -33,11 +35,10 @@ use marks::Marks;
 /// Runs the command.
 pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let path = plain_path(&options.output);
-    if options.output.exists() && !options.force {
-        bail!("cannot write {path} (--force replaces it): it is there already");
-    }
+    check_output(options, &path)?;
     let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
     let chosen = Choice::new(options, traces.start());
+    check_span(&chosen.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::of_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
     let settings = settings(options, &traces, &chosen.filter);
@@ -62,9 +63,35 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let To { mut output, tally, mut marks } = to;
     marks.put_rest(&mut output)?;
     let done = output.finish()?;
-    report(&path, &done, &tally);
+    eprintln!("{}", report::line(&path, &done, &tally));
     warn(&reading);
+    let outside = Marks::new(&options.mark, traces.start()).outside(report::span(&traces, &tally));
+    report::silence(&tally, &chosen.filter).into_iter().chain(outside).for_each(|text| caution(&text));
     Ok(reading.outcome)
+}
+
+/// Refuses, before anything is read, what can be no output, and what `--force` would have to replace.
+fn check_output(options: &Relog, path: &str) -> Result<()> {
+    if options.output.as_os_str() == "-" {
+        let why = "the header of a trace is written last, so the output has to be a file, not standard output; ./- is a file of that name";
+        return Err(Error::refused(Status::ERROR_BAD_PATHNAME, why).into());
+    }
+    Output::check(&options.output, &options.inputs())?;
+    // A link that leads nowhere is something, too.
+    if options.output.symlink_metadata().is_ok() && !options.force {
+        bail!("cannot write {path} (--force replaces it): it is there already");
+    }
+    Ok(())
+}
+
+fn check_span(filter: &Filter) -> Result<()> {
+    match filter.span() {
+        (Some(from), Some(to)) if from > to => {
+            let why = format!("--from ({from}) is later than --to ({to}): nothing can be between them");
+            Err(Error::refused(Status::ERROR_INVALID_TIME, why).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn settings(options: &Relog, traces: &Traces, filter: &Filter) -> Settings {
@@ -102,7 +129,8 @@ impl Choice {
     }
 
     fn drops(&self, event: &Event<'_>) -> bool {
-        self.dropped.as_ref().is_some_and(|dropped| dropped.accepts(event))
+        let is_header = relog::is_log_file_header(&event.record);
+        !is_header && self.dropped.as_ref().is_some_and(|dropped| dropped.accepts(event))
     }
 }
 
@@ -128,17 +156,29 @@ impl To {
 struct Tally {
     /// Events that may still be kept.
     left: u64,
-    /// Events left out.
-    out: u64,
+    /// Events that were read, log-file headers included, and when the first and the last of them was.
+    read: u64,
+    span: Option<(FileTime, FileTime)>,
+    /// Events that the filters were asked about, and those they let through.
+    judged: u64,
+    passed: u64,
 }
 
 impl Tally {
+    /// Counts an event that was read.
+    fn read(&mut self, time: FileTime) {
+        self.read += 1;
+        let (first, last) = self.span.unwrap_or((time, time));
+        self.span = Some((first.min(time), last.max(time)));
+    }
+
     /// Counts an event that the filters have judged; whether more are wanted.
-    fn count(&mut self, kept: bool) -> Flow {
+    fn judge(&mut self, kept: bool) -> Flow {
+        self.judged += 1;
         if !kept {
-            self.out += 1;
             return Flow::Continue;
         }
+        self.passed += 1;
         self.left -= 1;
         if self.left == 0 { Flow::Stop } else { Flow::Continue }
     }
@@ -155,11 +195,12 @@ fn by_header(
             return Ok(Flow::Stop);
         }
         let (stays, time) = (chosen.stays(record), clock.file_time(record.time()));
+        to.tally.read(time);
         let kept = stays || chosen.filter.wants(record, time);
         if kept {
             to.keep(file, record, time)?;
         }
-        Ok(if stays { Flow::Continue } else { to.tally.count(kept) })
+        Ok(if stays { Flow::Continue } else { to.tally.judge(kept) })
     })
 }
 
@@ -170,11 +211,12 @@ fn by_description(
     is_stopped: impl Fn() -> bool,
 ) -> Result<Reading> {
     let mut grep = Grep::new(&chosen.filter, Style::default());
-    let mut passed = 0_u64;
+    let mut passed_by = Tally::default();
     let reading = traces.read(
         |record, time| {
+            passed_by.read(time);
             let wanted = chosen.stays(record) || chosen.filter.wants(record, time);
-            passed += u64::from(!wanted);
+            passed_by.judged += u64::from(!wanted);
             wanted || is_stopped()
         },
         |event| {
@@ -186,16 +228,10 @@ fn by_description(
             if kept {
                 to.keep(event.file, &event.record, event.time)?;
             }
-            Ok(if stays && kept { Flow::Continue } else { to.tally.count(kept) })
+            Ok(if stays { Flow::Continue } else { to.tally.judge(kept) })
         },
     )?;
-    to.tally.out += passed;
+    (to.tally.read, to.tally.span) = (passed_by.read, passed_by.span);
+    to.tally.judged += passed_by.judged;
     Ok(reading)
-}
-
-fn report(path: &str, done: &Summary, tally: &Tally) {
-    let (events, buffers) = (counted(done.events, "event"), counted(u64::from(done.buffers), "buffer"));
-    let (bytes, span) = (counted(done.bytes, "byte"), format!("{} to {}", done.start, done.end));
-    let out = if tally.out == 0 { String::new() } else { format!("; {} left out", grouped(tally.out)) };
-    eprintln!("{path}: {events} in {buffers}, {bytes}, {span}{out}");
 }

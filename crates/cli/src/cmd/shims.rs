@@ -102,7 +102,8 @@ fn lay(options: &Shims) -> Result<Outcome> {
         }
         println!("{done} {} -> {}", path.display(), library.display());
     }
-    eprintln!("programs find them with LD_LIBRARY_PATH={}", folder.display());
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+    eprintln!("programs find them with LD_LIBRARY_PATH={}", absolute.display());
     Ok(Outcome::Fine)
 }
 

@@ -293,9 +293,25 @@ fn codes_explain_themselves_where_they_can() {
     row(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
     row(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
     row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0xC0], "0xC0000005", "3221225477");
+    row(
+        InType::UINT32,
+        OutType::NTSTATUS,
+        &[0x22, 0, 0, 0xC0],
+        "0xC0000022: permission refused",
+        "3221225506",
+    );
+    row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0], "0x00000005", "5");
+    row(
+        InType::INT32,
+        OutType::HRESULT,
+        &[3, 0x40, 0, 0x80],
+        "0x80004003: pointer is missing",
+        "-2147467261",
+    );
     row(InType::INT32, OutType::HRESULT, &[5, 0, 7, 0x80], "0x80070005: permission refused", "-2147024891");
     row(InType::INT32, OutType::HRESULT, &[5, 0, 4, 0x80], "0x80040005", "-2147221499");
     row(InType::UINT32, OutType::ERRORCODE, &[87, 0, 0, 0], "0x00000057", "87");
+    row(InType::UINT32, OutType::ERRORCODE, &[0x22, 0, 0, 0xC0], "0xC0000022", "3221225506");
 }
 
 #[test]

@@ -88,9 +88,9 @@ fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             padded_hex(code, out);
-            // A Win32 code inside an HRESULT has a text of its own.
-            let win32 = (output == OutType::HRESULT && code >> 16 == 0x8007).then_some(code & 0xFFFF);
-            explain(win32.or((code == 0).then_some(0)), out);
+            // A small number other than 0 is a Win32 code, and neither a status of the kernel nor a failure of COM.
+            let explained = output != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
+            explain(explained.then_some(code), out);
         }
         OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
             address::date(&FileTime(wide.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
@@ -133,7 +133,7 @@ fn padded_hex(code: u32, out: &mut Vec<u8>) {
 }
 
 fn explain(code: Option<u32>, out: &mut Vec<u8>) {
-    if let Some(text) = code.and_then(|c| Status(c).text()) {
+    if let Some(text) = code.and_then(|c| Status(c).meaning()) {
         out.extend_from_slice(b": ");
         out.extend_from_slice(text.as_bytes());
     }

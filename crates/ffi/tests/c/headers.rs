@@ -8,9 +8,11 @@ use traceweir::Status;
 use crate::support::{C, CPP, Language, STRICT, expect_success, here, skip};
 
 /// Those that a source includes; the last is for C++ alone.
-const HEADERS: [&str; 13] = [
+const HEADERS: [&str; 15] = [
     "windows.h",
     "Windows.h",
+    "Evntrace.h",
+    "wmistr.h",
     "guiddef.h",
     "initguid.h",
     "winerror.h",
@@ -28,7 +30,7 @@ const HEADERS: [&str; 13] = [
 fn sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let headers = if language.extension == C.extension { &HEADERS[..12] } else { &HEADERS[..] };
+    let headers = if language.extension == C.extension { &HEADERS[..14] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
     for turn in 0..headers.len() {
         let mut names = headers.to_vec();
@@ -99,6 +101,93 @@ fn headers_that_are_not_the_systems_have_no_warnings_in_cpp() {
 }
 
 const SYSTEM: &str = "#pragma GCC system_header";
+
+/// File names have a case here; sources for Windows spell them as they like. The folder holds one other spelling of each.
+#[test]
+fn other_spellings_lead_to_the_headers() {
+    let mut spellings = 0;
+    for path in std::fs::read_dir(here("include/case")).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (_, target) = text.split_once("#include \"../").unwrap();
+        let target = target.trim_end().trim_end_matches('"');
+        assert!(here("include").join(target).is_file(), "{name} leads to {target}");
+        assert!(target.eq_ignore_ascii_case(&name) && target != name, "{name} leads to {target}");
+        spellings += 1;
+    }
+    assert!(spellings >= 9, "{spellings}");
+}
+
+/// A source that uses the words which controllers and consumers for Windows are written in.
+const WORDS: &str = r#"
+#include <Windows.h>
+#include <wmistr.h>
+#include <Evntrace.h>
+#include <Evntcons.h>
+#include <Tdh.h>
+static const TCHAR name[] = TEXT("words");
+static LPCTSTR named = name;
+typedef struct { EVENT_TRACE_PROPERTIES properties; TCHAR session[MAX_PATH]; } BLOCK;
+int main(void) {
+    BLOCK block, copy;
+    GUID other = GUID_NULL;
+    ULONG timeout = INFINITE;
+    ZeroMemory(&block, sizeof block);
+    block.properties.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
+    block.properties.LogFileMode = EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_USE_MS_FLUSH_TIMER;
+    block.properties.LoggerNameOffset = FIELD_OFFSET(BLOCK, session);
+    CopyMemory(&copy, &block, sizeof block);
+    RtlZeroMemory(&block, sizeof block);
+    other.Data1 = ARRAYSIZE(name);
+    return !(copy.properties.LogFileMode == 0x110 && copy.properties.LoggerNameOffset == sizeof(EVENT_TRACE_PROPERTIES) && other.Data1 == 6 &&
+             block.properties.LoggerNameOffset == 0 && named[0] == 'w' && sizeof name == 6 * sizeof(TCHAR) && timeout == 0xFFFFFFFF &&
+             EQUAL(other, GUID_NULL) == 0);
+}
+"#;
+
+#[test]
+fn the_words_of_controllers_and_consumers_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    for (language, equal) in [(C, "IsEqualGUID(&(a), &(b))"), (CPP, "IsEqualGUID(a, b)")] {
+        let file = folder.path().join(format!("words.{}", language.extension));
+        std::fs::write(&file, format!("#define EQUAL(a, b) {equal}\n{WORDS}")).unwrap();
+        let program = folder.path().join("words");
+        for compiler in language.compilers() {
+            for width in [&[][..], &["-DUNICODE"]] {
+                let mut command = Command::new(compiler);
+                command
+                    .args(STRICT)
+                    .args(width)
+                    .arg("-I")
+                    .arg(here("include"))
+                    .arg("-I")
+                    .arg(here("include/case"));
+                expect_success(command.arg(&file).arg("-o").arg(&program));
+                expect_success(&mut Command::new(&program));
+            }
+        }
+    }
+}
+
+/// In C that would be a warning to older compilers, and a session called "M".
+#[test]
+fn wide_text_of_32_bits_is_an_error_in_c_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.c");
+    let source = "#include <evntrace.h>\nULONG start(PTRACEHANDLE h, PEVENT_TRACE_PROPERTIES p);\n\
+                  ULONG start(PTRACEHANDLE h, PEVENT_TRACE_PROPERTIES p) { return StartTraceW(h, L\"MySession\", p); }\n";
+    std::fs::write(&file, source).unwrap();
+    for compiler in C.compilers() {
+        let compiles = |more: &[&str]| {
+            let mut command = Command::new(compiler);
+            // Newer compilers refuse it by themselves, unless they are told not to.
+            command.args(["-std=c11", "-fsyntax-only", "-Wno-error=incompatible-pointer-types", "-I"]);
+            command.arg(here("include")).args(more).arg(&file).output().unwrap().status.success()
+        };
+        assert!(!compiles(&[]), "{compiler} says nothing");
+        assert!(compiles(&["-DTRACEWEIR_LENIENT_POINTERS"]), "{compiler}: what a source may ask for");
+    }
+}
 
 #[test]
 fn status_codes_are_those_of_the_library() {

@@ -391,6 +391,12 @@ impl<W: WriteAt> Writer<W> {
         self.sink.write_at(0, &image)
     }
 
+    /// Another start for the final header: a raw stamp and its wall time.
+    pub fn set_start(&mut self, anchor: i64, start: FileTime) {
+        (self.options.anchor, self.options.start_time) = (anchor, start);
+        self.options.boot_time = self.options.boot_time.min(start);
+    }
+
     /// A better measure of the counter's rate, for the final header.
     pub fn set_perf_freq(&mut self, ticks_a_second: i64) {
         self.options.perf_freq = ticks_a_second;

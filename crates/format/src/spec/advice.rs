@@ -77,6 +77,9 @@ impl Status {
             Self::ERROR_MORE_DATA => {
                 "An event is larger than a buffer of its session, or an array or buffer of the caller is too short for all there is: make it larger."
             }
+            Self::ERROR_MR_MID_NOT_FOUND => {
+                "FormatMessage has texts for the codes that tracing functions return, and for no other: print the number."
+            }
             Self::ERROR_ARITHMETIC_OVERFLOW => {
                 "An event may have 64 KiB with its header: write less, or several events."
             }
@@ -131,7 +134,7 @@ impl Status {
                 "The file holds no compiled manifest or no texts for it: compile it in with weir mc."
             }
             Self::ERROR_CTX_CLOSE_PENDING => {
-                "This is success: ProcessTrace returns after its current event, and the handle is closed then."
+                "This is success: ProcessTrace still runs and ends by itself, for a file after its current event, for a live session after the events that have come. The handle is no longer one."
             }
             Self::ERROR_EVT_EVENT_TEMPLATE_NOT_FOUND => {
                 "The manifest names a template for this event that it does not define."

@@ -3,8 +3,9 @@
 //! ```text
 //!   0x80071069 ─┐
 //!   0xC0000296 ─┼─ win32() ─▶ 4201 ─▶ name()    ERROR_WMI_INSTANCE_NOT_FOUND
-//!         4201 ─┘                  ─▶ text()    what it means, one line: what FormatMessage gives
+//!         4201 ─┘                  ─▶ text()    what it means, one line
 //!                                  ─▶ advice()  what to do about it (`spec/advice`)
+//!   any of them ── meaning() ─▶ the text of what it stands for: what FormatMessage, decoded events and `weir error` say
 //! ```
 //!
 //! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are our own. They end without a full stop and have no line breaks.
@@ -61,6 +62,7 @@ statuses! {
     183 ERROR_ALREADY_EXISTS "already exists",
     186 ERROR_INVALID_FLAG_NUMBER "header flags are wrong",
     234 ERROR_MORE_DATA "more data than fits",
+    317 ERROR_MR_MID_NOT_FOUND "no text for this code",
     534 ERROR_ARITHMETIC_OVERFLOW "value out of range",
     998 ERROR_NOACCESS "callback faulted",
     1004 ERROR_INVALID_FLAGS "flags are wrong",
@@ -146,6 +148,19 @@ impl Status {
             hresult if hresult & 0xFFFF_0000 == FACILITY_WIN32 => Self(hresult & 0xFFFF),
             other => stands_for(other),
         }
+    }
+
+    /// One line that says what the value means, whichever of the three kinds it is of.
+    ///
+    /// ```
+    /// # use traceweir_format::spec::status::Status;
+    /// assert_eq!(Status(0xC000_0022).meaning(), Status::ERROR_ACCESS_DENIED.text());
+    /// assert_eq!(Status(0x8000_4003).meaning(), Status::E_POINTER.text());
+    /// assert_eq!(Status(0xDEAD).meaning(), None);
+    /// ```
+    #[must_use]
+    pub fn meaning(self) -> Option<&'static str> {
+        self.win32().text()
     }
 
     /// The value of a published name, without regard to case.

@@ -10,6 +10,7 @@ use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
+use crate::export::plain;
 use crate::filter::Moment;
 
 /// Who writes marks.
@@ -26,6 +27,19 @@ impl Marks {
         marks.sort_by_key(|(time, _)| *time);
         marks.reverse();
         Self(marks)
+    }
+
+    /// What to say of marks that lie outside of the traces.
+    pub(super) fn outside(self, (first, last): (FileTime, FileTime)) -> Vec<String> {
+        let outside = self.0.into_iter().rev().filter(|(at, _)| *at < first || *at > last);
+        outside
+            .map(|(at, text)| {
+                let text = plain(&text);
+                format!(
+                    "the mark {text:?} at {at} lies outside of the trace, which is from {first} to {last}"
+                )
+            })
+            .collect()
     }
 
     /// Writes the marks that come before an event of this time.

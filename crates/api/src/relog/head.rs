@@ -1,0 +1,148 @@
+//! What the header of the output says.
+//!
+//! ```text
+//!   one input    its own words                     several   those of the input that starts first, but for names, end and losses
+//!   start        as it was; a cut moves it up by whole seconds, as far as nothing is left from before; an event that was added moves it down
+//! ```
+//!
+//! No event that is kept comes before the start unless it did so before, so the log-file header is the first event in the order of time, too.
+
+use traceweir_format::etl::Options;
+use traceweir_format::header::Record;
+use traceweir_format::logfile::BUILD_HOOK;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_RELOG_MODE};
+use traceweir_format::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
+
+use super::Settings;
+use super::input::Input;
+
+/// The largest buffers that are made without being asked for: readers of all ages take them.
+const LARGEST: u32 = 1 << 20;
+/// Memory for the buffers of all processors, and the size that is always allowed: any record fits in, and 2,048 of them do.
+const MEMORY: usize = 256 << 20;
+const SMALLEST: usize = 128 << 10;
+/// The longest name in the header, in characters.
+const LONGEST_NAME: usize = 1024;
+
+/// Whether two clocks give each stamp the same wall time.
+pub(super) fn agree(a: &Clock, b: &Clock) -> bool {
+    let same_kind = a.kind == b.kind && a.rate == b.rate;
+    same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
+}
+
+/// How far back the events of the output go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// Nothing from before is wanted.
+    from: Option<FileTime>,
+    /// The earliest of all stamps, and of those that were injected.
+    earliest: i64,
+    injected: i64,
+}
+
+impl Reach {
+    /// Of an output that has nothing yet but these records in its header buffer.
+    pub(super) fn new(from: Option<FileTime>, front: &[Vec<u8>]) -> Self {
+        let times = front.iter().filter_map(|bytes| Some(Record::parse(bytes, 0).ok()?.time()));
+        Self { from, earliest: times.min().unwrap_or(i64::MAX), injected: i64::MAX }
+    }
+
+    #[inline]
+    pub(super) fn note(&mut self, time: i64) {
+        self.earliest = self.earliest.min(time);
+    }
+
+    pub(super) fn note_injected(&mut self, time: i64) {
+        self.injected = self.injected.min(time);
+    }
+
+    /// The clock with the start that the header tells: moved by whole seconds, which every clock counts without a remainder.
+    pub(super) fn start(&self, clock: &Clock) -> Clock {
+        let seconds = |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
+        let of_stamp = |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds(clock.file_time(raw)) };
+        let cut = self.from.map_or(0, seconds).max(0);
+        let moved = cut.min(of_stamp(self.earliest).max(0)).min(of_stamp(self.injected));
+        let ticks = i128::from(moved).saturating_mul(i128::from(clock.rate));
+        let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
+        let start = moved.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
+        match (anchor, start) {
+            (Some(anchor), Some(start)) if start > 0 => Clock { anchor, start: FileTime(start), ..*clock },
+            _ => *clock,
+        }
+    }
+}
+
+/// Whether a record names the system of its trace, as opposed to telling of its events.
+pub(super) fn names_system(record: &Record<'_>) -> bool {
+    record.hook() == Some(BUILD_HOOK)
+}
+
+/// Whether two inputs are of one run of one machine.
+pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
+    let machine = |input: &Input| {
+        let header = &input.header;
+        let [major, minor, ..] = header.versions;
+        (major, minor, header.provider_version, header.processors, header.cpu_speed_mhz, header.boot_time)
+    };
+    machine(a) == machine(b)
+}
+
+/// The end of all inputs; `None` where one has none, or where only the events can tell.
+pub(super) fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
+    if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
+        return None;
+    }
+    inputs.iter().map(|input| input.header.end_time).max()
+}
+
+/// The words of the first input, for all.
+pub(super) fn options(inputs: &[Input], first: &Input, settings: &Settings) -> Options {
+    let (header, clock) = (&first.header, &first.clock);
+    let (session_name, file_name) = match inputs {
+        [_] => (header.session_name.as_str(), header.file_name.as_str()),
+        _ => ("Relogger", "[multiple files]"),
+    };
+    let name = |text: &str| text.chars().take(LONGEST_NAME).collect();
+    let megahertz = u32::try_from(clock.rate / 1_000_000).unwrap_or(u32::MAX);
+    let [major, minor, ..] = header.versions;
+    Options {
+        buffer_size: settings.buffer_size.unwrap_or_else(|| buffer_size(inputs)),
+        compressed: settings.compressed,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_RELOG_MODE,
+        session_name: name(session_name),
+        file_name: name(file_name),
+        // Older systems had other buffers than the ones that are written.
+        os_version: if major >= 6 { [major, minor] } else { [6, 0] },
+        build: header.provider_version,
+        // Raised where events need more.
+        processors: header.processors.clamp(1, 2048),
+        cpu_speed_mhz: if clock.kind == ClockKind::CpuCycles { megahertz } else { header.cpu_speed_mhz }
+            .max(1),
+        clock_type: match clock.kind {
+            ClockKind::Qpc => 1,
+            ClockKind::SystemTime => 2,
+            ClockKind::CpuCycles => 3,
+        },
+        perf_freq: match clock.kind {
+            ClockKind::Qpc => i64::try_from(clock.rate).unwrap_or(i64::MAX),
+            _ => header.perf_freq,
+        },
+        anchor: clock.anchor,
+        start_time: clock.start,
+        boot_time: header.boot_time.min(clock.start),
+        starter: first.starter,
+        pointer_size: header.pointer_size,
+        timer_resolution: header.timer_resolution,
+        time_zone: header.time_zone.clone(),
+        ..Options::default()
+    }
+}
+
+/// A size that all records of the inputs fit in: of their largest buffers, as far as that is believable and all processors can have one.
+fn buffer_size(inputs: &[Input]) -> u32 {
+    let said = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
+    let largest = inputs.iter().map(said).max().unwrap_or(0);
+    let processors = inputs.iter().map(|input| input.processors).fold(1, usize::saturating_add);
+    let share = u32::try_from((MEMORY / processors).max(SMALLEST)).unwrap_or(LARGEST);
+    largest.clamp(1024, LARGEST).min(share).next_multiple_of(1024)
+}

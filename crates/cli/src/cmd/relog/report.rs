@@ -1,0 +1,41 @@
+//! What a person is told in the end: what the file has, and what was asked for in vain.
+
+use traceweir::relog::Summary;
+use traceweir_format::time::FileTime;
+
+use super::Tally;
+use crate::cmd::{counted, grouped};
+use crate::filter::Filter;
+use crate::traces::Traces;
+
+/// What was written, and how much of what was read is not in it.
+pub(super) fn line(path: &str, done: &Summary, tally: &Tally) -> String {
+    let (events, buffers) = (counted(done.events, "event"), counted(u64::from(done.buffers), "buffer"));
+    let (bytes, span) = (counted(done.bytes, "byte"), format!("{} to {}", done.start, done.end));
+    // The output's own header is an event that was not read; all that is there besides was.
+    let there = done.events.saturating_sub(1).saturating_sub(done.injected).saturating_add(done.folded);
+    let out = match tally.read.saturating_sub(there) {
+        0 => String::new(),
+        out => format!("; {} left out", grouped(out)),
+    };
+    format!("{path}: {events} in {buffers}, {bytes}, {span}{out}")
+}
+
+/// When the inputs begin and end, by their headers and their events.
+pub(super) fn span(traces: &Traces, tally: &Tally) -> (FileTime, FileTime) {
+    let ends = traces.inputs.iter().map(|input| input.trace.header().end_time);
+    let (first, last) = tally.span.unwrap_or((traces.start(), traces.start()));
+    (traces.start().min(first), ends.fold(last, FileTime::max))
+}
+
+/// What to say where the filters let nothing through.
+pub(super) fn silence(tally: &Tally, filter: &Filter) -> Option<String> {
+    let (first, last) = tally.span.filter(|_| tally.judged > 0 && tally.passed == 0)?;
+    let (from, to) = filter.span();
+    let is_outside = from.is_some_and(|from| from > last) || to.is_some_and(|to| to < first);
+    Some(if is_outside {
+        format!("no event is in the range of --from and --to: the events are from {first} to {last}")
+    } else {
+        "no event passed the filters".to_owned()
+    })
+}

@@ -1,0 +1,2 @@
+/* For sources that spell it so, as Windows.h. */
+#include "../winerror.h"
