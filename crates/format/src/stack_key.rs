@@ -20,7 +20,7 @@ use crate::Result;
 use crate::header::Record;
 use crate::header::extended::{ITEM_HEAD, Item};
 use crate::header::perfinfo::PerfInfoHeader;
-use crate::spec::event::{ExtType, class};
+use crate::spec::event::ExtType;
 use crate::wire::{Put, u32_at, u64_at};
 
 /// Type of the event that defines a key.
@@ -28,8 +28,8 @@ const CREATE: u8 = 0x22;
 /// The others that do: a key is given up, or listed at the end.
 const DELETE: u8 = 0x23;
 const RUNDOWN: u8 = 0x24;
-/// Group of the class StackWalk, and the type.
-const CREATE_HOOK: u16 = 0x18 << 8 | CREATE as u16;
+/// Group of the class StackWalk.
+const GROUP: u8 = 0x18;
 /// The version of the event.
 const VERSION: u8 = 2;
 
@@ -72,7 +72,7 @@ impl StackKey {
 pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> Result<()> {
     let mut payload = Vec::with_capacity(frames.len().saturating_add(8));
     payload.put_u64(key).put(frames);
-    let header = PerfInfoHeader { pointer_size: 8, version: VERSION, hook: CREATE_HOOK, time, counters: &[] };
+    let header = PerfInfoHeader { pointer_size: 8, version: VERSION, hook: u16::from_le_bytes([CREATE, GROUP]), time, counters: &[] };
     header.encode(&payload, out)
 }
 
@@ -93,11 +93,16 @@ struct Definition {
 
 impl Definitions {
     /// Whether an event may tell something to [`observe`](Self::observe).
+    ///
+    /// By its hook: a session and a system logger write one, and no process can. A process may write events of any class, and would say with them
+    /// what the stacks of others are.
     #[inline]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
-        matches!(record.descriptor().opcode, CREATE | DELETE | RUNDOWN)
-            && record.provider() == class::STACK_WALK
+        record.hook().is_some_and(|hook| {
+            let [opcode, group] = hook.to_le_bytes();
+            group == GROUP && matches!(opcode, CREATE | DELETE | RUNDOWN)
+        })
     }
 
     /// Learns what a key means.
@@ -156,7 +161,9 @@ impl Definitions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::header::classic::ClassicHeader;
     use crate::header::event::EventHeader;
+    use crate::spec::event::{EventDescriptor, class};
     use alloc::vec;
 
     fn event(key: u64, time: i64) -> Vec<u8> {
@@ -192,6 +199,28 @@ mod tests {
         assert_eq!((frames(7, 5), frames(7, 10)), (Some(vec![1, 2, 3, 4]), Some(vec![1, 2, 3, 4])));
         assert_eq!((frames(7, 15), frames(7, 30)), (Some(vec![9; 4]), Some(vec![9; 4])));
         assert_eq!(frames(8, 5), None);
+    }
+
+    #[test]
+    fn what_a_process_writes_defines_nothing() {
+        let payload = [7_u64, 0xBAD, 0xBAD, 0xBAD, 0xBAD].map(u64::to_le_bytes).concat();
+        let (mut classic, mut modern) = (Vec::new(), Vec::new());
+        ClassicHeader { opcode: CREATE, class: class::STACK_WALK, time: 10, ..ClassicHeader::default() }
+            .encode(&payload, &mut classic)
+            .unwrap();
+        let descriptor = EventDescriptor { opcode: CREATE, ..EventDescriptor::default() };
+        EventHeader { provider: class::STACK_WALK, descriptor, time: 10, ..EventHeader::default() }
+            .encode(&payload, &mut modern)
+            .unwrap();
+        let mut known = Definitions::default();
+        for forged in [classic, modern] {
+            let forged = Record::parse(&forged, 0).unwrap();
+            assert_eq!((forged.provider(), forged.descriptor().opcode), (class::STACK_WALK, CREATE));
+            assert!(!Definitions::is_informative(&forged));
+            known.observe(&forged);
+        }
+        let event = event(7, 5);
+        assert!(known.frames(&Record::parse(&event, 0).unwrap()).is_none());
     }
 
     #[test]
