@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
+use traceweir_decode::plain;
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl::{Events, Trace};
 use traceweir_format::header::{Family, Record};
@@ -313,7 +314,7 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
         }
     }
     for path in &schemas.pdb {
-        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let file = plain::open(path).with_context(|| path.display().to_string())?;
         let added = decoder.add_pdb(file).with_context(|| format!("cannot use {}", path.display()))?;
         warn_of_lines(path, &added.warnings);
         if added.formats == 0 {

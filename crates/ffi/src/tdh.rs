@@ -32,6 +32,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use traceweir::{EventDescriptor, Status};
 use traceweir_decode::source::EventKind;
 use traceweir_decode::tdh::{Answer, Library, Refusal, Wanted};
+use traceweir_transport::runtime::is_privileged_by_file;
 
 use crate::types::record::EventRecord;
 use crate::types::tdh::{EventMapInfo, PropertyDataDescriptor, TdhContext, TraceEventInfo};
@@ -40,7 +41,16 @@ use answer::{Room, text};
 use event::{Asked, asked};
 
 /// What the process knows of providers.
-static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(Library::new()));
+static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(installed()));
+
+/// Other folders with manifests than those where they are installed, separated by colons.
+const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
+
+/// What is installed: for a program that has more rights than its caller, never where the caller says.
+fn installed() -> Library {
+    let given = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
+    given.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))
+}
 
 pub(crate) fn library() -> MutexGuard<'static, Library> {
     // What a panic left behind is whole: schemas are added one by one.

@@ -72,7 +72,13 @@ impl StackKey {
 pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> Result<()> {
     let mut payload = Vec::with_capacity(frames.len().saturating_add(8));
     payload.put_u64(key).put(frames);
-    let header = PerfInfoHeader { pointer_size: 8, version: VERSION, hook: u16::from_le_bytes([CREATE, GROUP]), time, counters: &[] };
+    let header = PerfInfoHeader {
+        pointer_size: 8,
+        version: VERSION,
+        hook: u16::from_le_bytes([CREATE, GROUP]),
+        time,
+        counters: &[],
+    };
     header.encode(&payload, out)
 }
 

@@ -227,6 +227,51 @@ fn every_call_of_the_table_returns_its_status() {
 }
 
 #[test]
+fn a_pipe_is_no_file_of_message_formats_and_nobody_waits_for_it() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Shared);
+    let pipe = workshop.path("pipe");
+    expect_success(std::process::Command::new("mkfifo").arg(&pipe));
+    let mut command = std::process::Command::new(program);
+    expect_success(command.arg(&pipe).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+}
+
+#[test]
+fn a_program_with_more_rights_than_its_caller_believes_no_folders_of_his() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let workshop = Workshop::new();
+    // Nothing that such a program is linked with is looked for beside it.
+    let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Static);
+    let folder = workshop.path("manifests");
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::copy(fixture("manifests/everything.man"), folder.join("everything.man")).unwrap();
+    for (path, mode) in
+        [(workshop.folder.path(), 0o755), (&folder, 0o755), (&folder.join("everything.man"), 0o644)]
+    {
+        allow(path, mode);
+    }
+    if chown(&program, Some(NOBODY), None).is_err() {
+        return skip("root", "giving a program to another user takes root");
+    }
+    let run = |change: &dyn Fn(&mut std::process::Command)| {
+        let mut command = std::process::Command::new(&program);
+        change(command.env("TRACEWEIR_MANIFESTS", &folder));
+        expect_success(&mut command)
+    };
+    let believed = run(&|command| drop(command.uid(NOBODY)));
+    assert!(believed.starts_with("euid 65534 providers ") && !believed.ends_with(" 0\n"), "{believed}");
+    allow(&program, 0o4755);
+    let raised = run(&|_| {});
+    if !raised.starts_with("euid 65534") {
+        return skip("set-user-id", "programs in the temporary folder get no user of their own");
+    }
+    assert_eq!(raised, "euid 65534 providers 0\n");
+}
+
+#[test]
 fn threads_that_ask_and_change_at_once_get_their_own_answers() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &here("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
