@@ -14,7 +14,9 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
 use crate::header::Record;
@@ -37,7 +39,7 @@ const VERSION: u8 = 2;
 pub const MIN_FRAMES: usize = 4;
 /// Bytes of the item that holds a key.
 pub const KEY_ITEM: usize = ITEM_HEAD + 16;
-/// Bytes of definitions that are remembered of one trace; behind that, keys stay keys.
+/// Bytes of definitions that are remembered of all traces that are read together; behind that, keys stay keys.
 const MAX_REMEMBERED: usize = 64 << 20;
 /// Stacks that one key stands for, one after the other.
 const MAX_MEANINGS: usize = 4096;
@@ -82,12 +84,52 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
     header.encode(&payload, out)
 }
 
+/// Moves a key of a record, be it that of an event or that of a definition, by so much; `bytes` are those of the record, or begin like them. Traces that become one keep
+/// their keys apart by it.
+pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
+    if Definitions::is_informative(record) {
+        let at = record.bytes().len().saturating_sub(record.payload().len());
+        return add_at(bytes, at, record.pointer_size(), by);
+    }
+    let begin = record.bytes().as_ptr().addr();
+    for Item { kind, data } in record.items() {
+        let width = match kind {
+            ExtType::STACK_KEY32 if data.len() >= 12 => 4,
+            ExtType::STACK_KEY64 if data.len() >= 16 => 8,
+            _ => continue,
+        };
+        let at = data.as_ptr().addr().saturating_sub(begin).saturating_add(8);
+        add_at(bytes, at, width, by);
+    }
+}
+
+/// Whether there is something to [move](move_key) in a record.
+#[must_use]
+pub fn has_key(record: &Record<'_>) -> bool {
+    Definitions::is_informative(record) || StackKey::of(record).is_some()
+}
+
+/// Adds to the number of 4 or 8 bytes at an offset.
+fn add_at(bytes: &mut [u8], at: usize, width: usize, by: u64) {
+    let Some(place) = bytes.get_mut(at..at.saturating_add(width)) else { return };
+    let old = if width == 4 { u64::from(u32_at(place, 0)) } else { u64_at(place, 0) };
+    let new = old.wrapping_add(by).to_le_bytes();
+    place.iter_mut().zip(new).for_each(|(byte, new)| *byte = new);
+}
+
 /// The definitions of one trace.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub struct Definitions {
     /// By time.
     by_key: BTreeMap<u64, Vec<Definition>>,
-    bytes: usize,
+    /// Bytes that may still be remembered, here and of the traces beside this one.
+    left: Arc<AtomicUsize>,
+}
+
+impl Default for Definitions {
+    fn default() -> Self {
+        Self { by_key: BTreeMap::new(), left: Arc::new(AtomicUsize::new(MAX_REMEMBERED)) }
+    }
 }
 
 /// What a key means up to a time.
@@ -98,6 +140,12 @@ struct Definition {
 }
 
 impl Definitions {
+    /// Those of another trace that is read together with this one: what is remembered of both is bounded as if it were one.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self { by_key: BTreeMap::new(), left: Arc::clone(&self.left) }
+    }
+
     /// Whether an event may tell something to [`observe`](Self::observe).
     ///
     /// By its hook: a session and a system logger write one, and no process can. A process may write events of any class, and would say with them
@@ -125,8 +173,9 @@ impl Definitions {
         let Some(key) = words.next() else { return };
         let frames: Box<[u64]> = words.collect();
         let taken = frames.len().saturating_mul(8).saturating_add(OVERHEAD);
-        let has_room = self.bytes.saturating_add(taken) <= MAX_REMEMBERED;
-        if !has_room && !self.by_key.contains_key(&key) {
+        // A trace is read by one thread; of several, each may be wrong by one definition.
+        let left = self.left.load(Ordering::Relaxed).checked_sub(taken);
+        if left.is_none() && !self.by_key.contains_key(&key) {
             return;
         }
         let (time, all) = (record.time(), self.by_key.entry(key).or_default());
@@ -138,8 +187,8 @@ impl Definitions {
             before.time = time;
             return;
         }
-        if has_room && all.len() < MAX_MEANINGS {
-            self.bytes = self.bytes.saturating_add(taken);
+        if let Some(left) = left.filter(|_| all.len() < MAX_MEANINGS) {
+            self.left.store(left, Ordering::Relaxed);
             all.insert(at, Definition { time, frames });
         }
     }
@@ -205,6 +254,38 @@ mod tests {
         assert_eq!((frames(7, 5), frames(7, 10)), (Some(vec![1, 2, 3, 4]), Some(vec![1, 2, 3, 4])));
         assert_eq!((frames(7, 15), frames(7, 30)), (Some(vec![9; 4]), Some(vec![9; 4])));
         assert_eq!(frames(8, 5), None);
+    }
+
+    #[test]
+    fn keys_of_events_and_definitions_move_together() {
+        let mut moved = Definitions::default();
+        let (mut event, mut definition) = (event(7, 5), definition(7, &[1, 2, 3, 4], 5));
+        for bytes in [&mut event, &mut definition] {
+            let before = bytes.clone();
+            let record = Record::parse(&before, 0).unwrap();
+            assert!(has_key(&record));
+            move_key(&record, bytes, 1 << 26);
+            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "the key alone");
+        }
+        moved.observe(&Record::parse(&definition, 0).unwrap());
+        let event = Record::parse(&event, 0).unwrap();
+        assert_eq!(StackKey::of(&event).unwrap().key, (1 << 26) + 7);
+        assert_eq!(moved.frames(&event).unwrap().collect::<Vec<u64>>(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn traces_that_are_read_together_share_what_is_remembered() {
+        let first = Definitions::default();
+        let mut all = [first.beside(), first.beside(), first];
+        let frames = [3; 6_000];
+        for key in 0..1_500 {
+            let bytes = definition(key, &frames, 1);
+            let trace = key as usize % all.len();
+            all[trace].observe(&Record::parse(&bytes, 0).unwrap());
+        }
+        let known: usize = all.iter().map(|it| it.by_key.len()).sum();
+        assert_eq!(known, MAX_REMEMBERED / (frames.len() * 8 + OVERHEAD));
+        assert!(all.iter().all(|it| it.by_key.len() > 100), "each has its part");
     }
 
     #[test]
