@@ -29,10 +29,10 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use traceweir::controller::is_privileged_by_file;
 use traceweir::{EventDescriptor, Status};
 use traceweir_decode::source::EventKind;
 use traceweir_decode::tdh::{Answer, Library, Refusal, Wanted};
-use traceweir_transport::runtime::is_privileged_by_file;
 
 use crate::types::record::EventRecord;
 use crate::types::tdh::{EventMapInfo, PropertyDataDescriptor, TdhContext, TraceEventInfo};
