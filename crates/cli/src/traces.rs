@@ -164,7 +164,7 @@ fn merge(
     for (file, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
         turns.settle(file, stream, trace.clock());
     }
-    while let Some(file) = turns.next() {
+    while let Some(file) = turns.turn() {
         progress.at(|| streams.iter().map(Events::bytes_read).sum());
         let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
         // The last buffers of a stream may turn out to be empty; the other streams go on.

@@ -102,7 +102,7 @@ impl Turns {
                 stream.events.park();
             }
         }
-        *last = together.next();
+        *last = together.turn();
         *last
     }
 }

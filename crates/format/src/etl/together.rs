@@ -1,7 +1,7 @@
 //! Whose turn it is among many files that are read as one stream.
 //!
 //! ```text
-//!   settle(file) ──▶ heap by (wall time, file) ──▶ next() ──▶ one event of that file ──▶ settle(file) …
+//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file ──▶ settle(file) …
 //!                └─▶ memory of open buffers ──▶ excess(): the file that has had its buffers open for longest gives them back
 //! ```
 //!
@@ -59,7 +59,7 @@ impl Together {
 
     /// The file whose next event is the earliest.
     #[inline]
-    pub fn next(&mut self) -> Option<usize> {
+    pub fn turn(&mut self) -> Option<usize> {
         self.held.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
     }
 
@@ -109,7 +109,7 @@ mod tests {
             turns.heap.push(Reverse((FileTime(turn.0), turn.1)));
         }
         turns.hold(9);
-        let all: Vec<_> = core::iter::from_fn(|| turns.next()).collect();
+        let all: Vec<_> = core::iter::from_fn(|| turns.turn()).collect();
         assert_eq!(all, [9, 1, 7, 0, 2]);
     }
 
