@@ -137,11 +137,12 @@ impl Feed {
 /// How many of the buffers are unpacked together: a few packed bytes may stand for a buffer of the largest size.
 fn fitting(waiting: &Batch, most: usize) -> usize {
     let mut bytes = 0_usize;
-    let fits = |lent: &&Box<dyn Lent>| {
-        bytes = bytes.saturating_add(unpacked_size(lent.bytes()));
+    let sizes = waiting.0.iter().take(most).map(|lent| unpacked_size(lent.bytes()));
+    let fitting = sizes.take_while(|size| {
+        bytes = bytes.saturating_add(*size);
         bytes <= BATCH_BYTES
-    };
-    let fitting = waiting.0.iter().take(most).take_while(fits).count();
+    });
+    let fitting = fitting.count();
     fitting.max(1).min(waiting.0.len())
 }
 
