@@ -213,7 +213,7 @@ fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
 #[test]
 fn holes_of_a_file_are_not_taken_into_memory() {
     let mut file = tempfile::tempfile().unwrap();
-    std::io::Write::write_all(&mut file, &pdb(&two_messages(), &[])).unwrap();
+    io::Write::write_all(&mut file, &pdb(&two_messages(), &[])).unwrap();
     let found = file.metadata().unwrap();
     assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
     file.set_len(1 << 30).unwrap();
@@ -231,7 +231,7 @@ fn holes_of_a_file_are_not_taken_into_memory() {
 
 #[test]
 fn a_pdb_is_a_plain_file() {
-    let (reading, _writing) = std::io::pipe().unwrap();
+    let (reading, _writing) = io::pipe().unwrap();
     let pipe = File::from(std::os::fd::OwnedFd::from(reading));
     assert!(matches!(load_file(pipe), Err(Error::Binary(why)) if why.contains("plain file")));
 }
