@@ -114,6 +114,9 @@ fn what_cannot_be_opened_has_the_published_status() {
     assert_eq!(status(&folder.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
     assert_eq!(status(&plain.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
     assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    assert_eq!(status(&pipe), Status::ERROR_BAD_PATHNAME, "at once: nobody writes to it");
     assert_eq!(status(&plain), Status::ERROR_FILE_CORRUPT);
 }
 

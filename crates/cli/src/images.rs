@@ -72,10 +72,12 @@ impl<'p> Visitor<'p> for Told {
 }
 
 impl Images {
-    /// Whether an event may tell something to [`Images::observe`].
+    /// Whether an event may tell something to [`Images::observe`]: one with a hook, for what a process writes has none, and is not believed about others.
     pub(crate) fn is_informative(record: &Record<'_>) -> bool {
         let opcode = record.descriptor().opcode;
-        record.provider() == class::IMAGE && matches!(opcode, UNLOAD | RUNDOWN_START | RUNDOWN_END | LOAD)
+        record.hook().is_some()
+            && record.provider() == class::IMAGE
+            && matches!(opcode, UNLOAD | RUNDOWN_START | RUNDOWN_END | LOAD)
     }
 
     /// Learns from an event about an image.
@@ -118,6 +120,8 @@ impl Images {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use traceweir_format::header::classic::ClassicHeader;
+    use traceweir_format::header::perfinfo::PerfInfoHeader;
 
     fn told(pid: u32, base: u64, size: u64, name: &str) -> Told {
         Told { pid, base, size, name: name.into() }
@@ -138,6 +142,23 @@ mod tests {
         assert_eq!(images.locate(8, 0x1010, 60), None, "another process");
         assert_eq!(images.locate(8, 0xFFFF_0001, 60), Some(("kernel", 1)));
         assert_eq!(images.locate(7, 0xFFF, 60), None);
+    }
+
+    #[test]
+    fn what_a_process_writes_about_images_is_not_believed() {
+        let (mut forged, mut sound) = (Vec::new(), Vec::new());
+        ClassicHeader { opcode: LOAD, class: class::IMAGE, ..ClassicHeader::default() }
+            .encode(&[0; 64], &mut forged)
+            .unwrap();
+        PerfInfoHeader { pointer_size: 8, version: 3, hook: 0x140A, time: 0, counters: &[] }
+            .encode(&[0; 64], &mut sound)
+            .unwrap();
+        let [forged, sound] = [forged, sound].map(|bytes| {
+            let record = Record::parse(&bytes, 0).unwrap();
+            assert_eq!((record.provider(), record.descriptor().opcode), (class::IMAGE, LOAD));
+            Images::is_informative(&record)
+        });
+        assert_eq!((forged, sound), (false, true));
     }
 
     #[test]

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
+use traceweir_decode::plain;
 use traceweir_format::binary_path::BinaryPath;
-use traceweir_format::etl::{Events, Trace};
+use traceweir_format::etl::{Events, Together, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
@@ -68,7 +69,8 @@ impl Traces {
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
-        let stacks = inputs.iter().map(|_| Definitions::default()).collect();
+        let first = Definitions::default();
+        let stacks = inputs.iter().map(|_| first.beside()).collect();
         let (images, binaries) = (Vec::new(), !schemas.no_binaries);
         Ok(Self { inputs, decoder, actors, images, stacks, surveyed: false, binaries, data_on_terminal })
     }
@@ -135,52 +137,48 @@ pub(crate) fn walk(
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
     let mut progress = Progress::new(total, "reading", data_on_terminal);
-    while let Some(file) = earliest(&mut streams, &traces) {
-        progress.at(|| streams.iter().map(Events::bytes_read).sum());
-        let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
-        let Some(record) = stream.next()? else {
-            // The last buffers of a stream may turn out to be empty; the other streams go on.
-            if traces.len() == 1 {
+    if let ([stream], [trace]) = (&mut streams[..], &traces[..]) {
+        loop {
+            let read = stream.bytes_read();
+            progress.at(|| read);
+            let Some(record) = stream.next()? else { break };
+            if each(0, trace.clock(), &record)? == Flow::Stop {
                 break;
             }
-            continue;
-        };
-        if each(file, trace.clock(), &record)? == Flow::Stop {
-            break;
         }
+    } else {
+        merge(&mut streams, &traces, &mut progress, each)?;
     }
     progress.done();
     Ok(judge(inputs, &streams))
 }
 
-/// Memory for open buffers of all traces together.
-const TOGETHER: usize = 256 << 20;
-
-/// The stream whose next event is the earliest; the first of several.
-#[inline]
-fn earliest(streams: &mut [Events<'_, File>], traces: &[&Trace<File>]) -> Option<usize> {
-    if streams.len() == 1 {
-        // The one stream says itself when it ends.
-        return Some(0);
+/// The records of several traces as one stream.
+fn merge(
+    streams: &mut [Events<'_, File>],
+    traces: &[&Trace<File>],
+    progress: &mut Progress,
+    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
+) -> Result<()> {
+    let mut turns = Together::default();
+    for (file, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
+        turns.settle(file, stream, trace.clock());
     }
-    let mut best: Option<(FileTime, usize)> = None;
-    let mut resident = 0_usize;
-    for (index, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
-        let Some(raw) = stream.likely_time() else { continue };
-        if stream.is_hurried() && stream.resident_bytes() > 0 {
-            return Some(index);
+    while let Some(file) = turns.turn() {
+        progress.at(|| streams.iter().map(Events::bytes_read).sum());
+        let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
+        // The last buffers of a stream may turn out to be empty; the other streams go on.
+        if let Some(record) = stream.next()?
+            && each(file, trace.clock(), &record)? == Flow::Stop
+        {
+            break;
         }
-        // One buffer of each of many traces is more than memory should hold.
-        resident = resident.saturating_add(stream.resident_bytes());
-        if resident > TOGETHER {
+        turns.settle(file, stream, trace.clock());
+        while let Some(stream) = turns.excess().and_then(|file| streams.get_mut(file)) {
             stream.park();
         }
-        let time = trace.clock().file_time(raw);
-        if best.is_none_or(|(earliest, _)| time < earliest) {
-            best = Some((time, index));
-        }
     }
-    best.map(|b| b.1)
+    Ok(())
 }
 
 /// Whether to look ahead before the first event: a short trace costs next to nothing, and one with kernel events names its
@@ -313,7 +311,7 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
         }
     }
     for path in &schemas.pdb {
-        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let file = plain::open(path).with_context(|| path.display().to_string())?;
         let added = decoder.add_pdb(file).with_context(|| format!("cannot use {}", path.display()))?;
         warn_of_lines(path, &added.warnings);
         if added.formats == 0 {

@@ -52,7 +52,7 @@ use crate::error::Refusal;
 use crate::limits::{Claimant, Descriptors};
 use crate::log::{audit, enabled, info, refused, told, warning};
 use crate::logfile::{Files, Passed};
-use crate::process::ProcessKey;
+use crate::process::{ProcessKey, may_profile};
 use crate::registry::Registry;
 pub(crate) use notice::{Notice, Post};
 pub(crate) use own::OWN;
@@ -111,6 +111,8 @@ struct Client {
     peer: Peer,
     /// The process itself, where it was there and could be seen when it connected.
     process: Option<ProcessKey>,
+    /// Whether it had a right to profile the system then.
+    could_profile: bool,
     /// The same with all its groups, where they count.
     identity: Identity,
     role: Option<Role>,
@@ -193,7 +195,9 @@ impl Service {
     /// Somebody connected, or (`knocked`) was connected to.
     pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
         let (identity, spoke) = (Identity::alone(&peer), Instant::now());
-        let client = Client { peer, process, identity, role: None, knocked, spoke, reads: Reads::Nothing };
+        let could_profile = may_profile(peer.pid, peer.uid);
+        let (role, reads) = (None, Reads::Nothing);
+        let client = Client { peer, process, could_profile, identity, role, knocked, spoke, reads };
         self.clients.insert(link, client);
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });

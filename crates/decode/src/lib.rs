@@ -24,6 +24,7 @@ pub mod actors;
 pub mod error;
 pub mod format;
 pub mod message;
+pub mod plain;
 pub mod schema;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]

@@ -28,6 +28,7 @@ mod table;
 use std::mem::offset_of;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use traceweir::controller::is_privileged_by_file;
 use traceweir::{EventDescriptor, Status};
 use traceweir_decode::Decoder;
 use traceweir_decode::source::{Event, EventKind};
@@ -41,7 +42,16 @@ use answer::{Room, text};
 use event::{Asked, asked};
 
 /// What the process knows of providers.
-static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(Library::new()));
+static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(installed()));
+
+/// Other folders with manifests than those where they are installed, separated by colons.
+const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
+
+/// What is installed: for a program that has more rights than its caller, never where the caller says.
+fn installed() -> Library {
+    let given = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
+    given.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))
+}
 
 pub(crate) fn library() -> MutexGuard<'static, Library> {
     // What a panic left behind is whole: schemas are added one by one.

@@ -14,13 +14,15 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
 use crate::header::Record;
 use crate::header::extended::{ITEM_HEAD, Item};
 use crate::header::perfinfo::PerfInfoHeader;
-use crate::spec::event::{ExtType, class};
+use crate::spec::event::ExtType;
 use crate::wire::{Put, u32_at, u64_at};
 
 /// Type of the event that defines a key.
@@ -28,8 +30,8 @@ const CREATE: u8 = 0x22;
 /// The others that do: a key is given up, or listed at the end.
 const DELETE: u8 = 0x23;
 const RUNDOWN: u8 = 0x24;
-/// Group of the class StackWalk, and the type.
-const CREATE_HOOK: u16 = 0x18 << 8 | CREATE as u16;
+/// Group of the class StackWalk.
+const GROUP: u8 = 0x18;
 /// The version of the event.
 const VERSION: u8 = 2;
 
@@ -37,7 +39,7 @@ const VERSION: u8 = 2;
 pub const MIN_FRAMES: usize = 4;
 /// Bytes of the item that holds a key.
 pub const KEY_ITEM: usize = ITEM_HEAD + 16;
-/// Bytes of definitions that are remembered of one trace; behind that, keys stay keys.
+/// Bytes of definitions that are remembered of all traces that are read together; behind that, keys stay keys.
 const MAX_REMEMBERED: usize = 64 << 20;
 /// Stacks that one key stands for, one after the other.
 const MAX_MEANINGS: usize = 4096;
@@ -72,16 +74,62 @@ impl StackKey {
 pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> Result<()> {
     let mut payload = Vec::with_capacity(frames.len().saturating_add(8));
     payload.put_u64(key).put(frames);
-    let header = PerfInfoHeader { pointer_size: 8, version: VERSION, hook: CREATE_HOOK, time, counters: &[] };
+    let header = PerfInfoHeader {
+        pointer_size: 8,
+        version: VERSION,
+        hook: u16::from_le_bytes([CREATE, GROUP]),
+        time,
+        counters: &[],
+    };
     header.encode(&payload, out)
 }
 
+/// Moves a key of a record, be it that of an event or that of a definition, by so much; `bytes` are those of the record, or begin like them. Traces that become one keep
+/// their keys apart by it.
+pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
+    if Definitions::is_informative(record) {
+        let at = record.bytes().len().saturating_sub(record.payload().len());
+        return add_at(bytes, at, record.pointer_size(), by);
+    }
+    let begin = record.bytes().as_ptr().addr();
+    for Item { kind, data } in record.items() {
+        let width = match kind {
+            ExtType::STACK_KEY32 if data.len() >= 12 => 4,
+            ExtType::STACK_KEY64 if data.len() >= 16 => 8,
+            _ => continue,
+        };
+        let at = data.as_ptr().addr().saturating_sub(begin).saturating_add(8);
+        add_at(bytes, at, width, by);
+    }
+}
+
+/// Whether there is something to [move](move_key) in a record.
+#[must_use]
+pub fn has_key(record: &Record<'_>) -> bool {
+    Definitions::is_informative(record) || StackKey::of(record).is_some()
+}
+
+/// Adds to the number of 4 or 8 bytes at an offset.
+fn add_at(bytes: &mut [u8], at: usize, width: usize, by: u64) {
+    let Some(place) = bytes.get_mut(at..at.saturating_add(width)) else { return };
+    let old = if width == 4 { u64::from(u32_at(place, 0)) } else { u64_at(place, 0) };
+    let new = old.wrapping_add(by).to_le_bytes();
+    place.iter_mut().zip(new).for_each(|(byte, new)| *byte = new);
+}
+
 /// The definitions of one trace.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub struct Definitions {
     /// By time.
     by_key: BTreeMap<u64, Vec<Definition>>,
-    bytes: usize,
+    /// Bytes that may still be remembered, here and of the traces beside this one.
+    left: Arc<AtomicUsize>,
+}
+
+impl Default for Definitions {
+    fn default() -> Self {
+        Self { by_key: BTreeMap::new(), left: Arc::new(AtomicUsize::new(MAX_REMEMBERED)) }
+    }
 }
 
 /// What a key means up to a time.
@@ -92,12 +140,23 @@ struct Definition {
 }
 
 impl Definitions {
+    /// Those of another trace that is read together with this one: what is remembered of both is bounded as if it were one.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self { by_key: BTreeMap::new(), left: Arc::clone(&self.left) }
+    }
+
     /// Whether an event may tell something to [`observe`](Self::observe).
+    ///
+    /// By its hook: a session and a system logger write one, and no process can. A process may write events of any class, and would say with them
+    /// what the stacks of others are.
     #[inline]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
-        matches!(record.descriptor().opcode, CREATE | DELETE | RUNDOWN)
-            && record.provider() == class::STACK_WALK
+        record.hook().is_some_and(|hook| {
+            let [opcode, group] = hook.to_le_bytes();
+            group == GROUP && matches!(opcode, CREATE | DELETE | RUNDOWN)
+        })
     }
 
     /// Learns what a key means.
@@ -114,8 +173,9 @@ impl Definitions {
         let Some(key) = words.next() else { return };
         let frames: Box<[u64]> = words.collect();
         let taken = frames.len().saturating_mul(8).saturating_add(OVERHEAD);
-        let has_room = self.bytes.saturating_add(taken) <= MAX_REMEMBERED;
-        if !has_room && !self.by_key.contains_key(&key) {
+        // A trace is read by one thread; of several, each may be wrong by one definition.
+        let left = self.left.load(Ordering::Relaxed).checked_sub(taken);
+        if left.is_none() && !self.by_key.contains_key(&key) {
             return;
         }
         let (time, all) = (record.time(), self.by_key.entry(key).or_default());
@@ -127,8 +187,8 @@ impl Definitions {
             before.time = time;
             return;
         }
-        if has_room && all.len() < MAX_MEANINGS {
-            self.bytes = self.bytes.saturating_add(taken);
+        if let Some(left) = left.filter(|_| all.len() < MAX_MEANINGS) {
+            self.left.store(left, Ordering::Relaxed);
             all.insert(at, Definition { time, frames });
         }
     }
@@ -156,7 +216,9 @@ impl Definitions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::header::classic::ClassicHeader;
     use crate::header::event::EventHeader;
+    use crate::spec::event::{EventDescriptor, class};
     use alloc::vec;
 
     fn event(key: u64, time: i64) -> Vec<u8> {
@@ -192,6 +254,60 @@ mod tests {
         assert_eq!((frames(7, 5), frames(7, 10)), (Some(vec![1, 2, 3, 4]), Some(vec![1, 2, 3, 4])));
         assert_eq!((frames(7, 15), frames(7, 30)), (Some(vec![9; 4]), Some(vec![9; 4])));
         assert_eq!(frames(8, 5), None);
+    }
+
+    #[test]
+    fn keys_of_events_and_definitions_move_together() {
+        let mut moved = Definitions::default();
+        let (mut event, mut definition) = (event(7, 5), definition(7, &[1, 2, 3, 4], 5));
+        for bytes in [&mut event, &mut definition] {
+            let before = bytes.clone();
+            let record = Record::parse(&before, 0).unwrap();
+            assert!(has_key(&record));
+            move_key(&record, bytes, 1 << 26);
+            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "the key alone");
+        }
+        moved.observe(&Record::parse(&definition, 0).unwrap());
+        let event = Record::parse(&event, 0).unwrap();
+        assert_eq!(StackKey::of(&event).unwrap().key, (1 << 26) + 7);
+        assert_eq!(moved.frames(&event).unwrap().collect::<Vec<u64>>(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn traces_that_are_read_together_share_what_is_remembered() {
+        let first = Definitions::default();
+        let mut all = [first.beside(), first.beside(), first];
+        let frames = [3; 6_000];
+        for key in 0..1_500 {
+            let bytes = definition(key, &frames, 1);
+            let trace = key as usize % all.len();
+            all[trace].observe(&Record::parse(&bytes, 0).unwrap());
+        }
+        let known: usize = all.iter().map(|it| it.by_key.len()).sum();
+        assert_eq!(known, MAX_REMEMBERED / (frames.len() * 8 + OVERHEAD));
+        assert!(all.iter().all(|it| it.by_key.len() > 100), "each has its part");
+    }
+
+    #[test]
+    fn what_a_process_writes_defines_nothing() {
+        let payload = [7_u64, 0xBAD, 0xBAD, 0xBAD, 0xBAD].map(u64::to_le_bytes).concat();
+        let (mut classic, mut modern) = (Vec::new(), Vec::new());
+        ClassicHeader { opcode: CREATE, class: class::STACK_WALK, time: 10, ..ClassicHeader::default() }
+            .encode(&payload, &mut classic)
+            .unwrap();
+        let descriptor = EventDescriptor { opcode: CREATE, ..EventDescriptor::default() };
+        EventHeader { provider: class::STACK_WALK, descriptor, time: 10, ..EventHeader::default() }
+            .encode(&payload, &mut modern)
+            .unwrap();
+        let mut known = Definitions::default();
+        for forged in [classic, modern] {
+            let forged = Record::parse(&forged, 0).unwrap();
+            assert_eq!((forged.provider(), forged.descriptor().opcode), (class::STACK_WALK, CREATE));
+            assert!(!Definitions::is_informative(&forged));
+            known.observe(&forged);
+        }
+        let event = event(7, 5);
+        assert!(known.frames(&Record::parse(&event, 0).unwrap()).is_none());
     }
 
     #[test]

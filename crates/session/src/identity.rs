@@ -111,9 +111,9 @@ pub(crate) struct Items {
     pub(crate) last: usize,
 }
 
-/// Whether items of this type say who a process is: no process is believed about that.
+/// Whether items of this type say who a process is, or lead to a stack that the session stored: no process is believed about that.
 pub(crate) fn is_ours(kind: ExtType) -> bool {
-    OURS.iter().any(|(_, ours)| *ours == kind)
+    matches!(kind, ExtType::STACK_KEY32 | ExtType::STACK_KEY64) || OURS.iter().any(|(_, ours)| *ours == kind)
 }
 
 fn utf16(text: &str) -> Vec<u8> {

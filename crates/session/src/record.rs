@@ -9,7 +9,8 @@
 //!     │ header │ items, payload │   ──▶   │ header │ SID │ … │ items, payload │        size, EXTENDED_INFO and linkage follow
 //! ```
 //!
-//! A record that brings items of those types itself is refused: it would say who wrote it, and nobody could tell the difference.
+//! A record that brings items of those types itself is refused: it would say who wrote it, and nobody could tell the difference. So is one with the key of a
+//! stack: keys are the session's, and one that is invented is that of somebody else's stack.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_process_does_not_say_itself_who_it_is() {
-        for kind in [2, 3, 9, 13, 16] {
+        for kind in [2, 3, 9, 13, 16, 17, 18] {
             let mut forged = event(&[OWN, Item { kind: ExtType(kind), data: &[0; 16] }]);
             assert!(!Writer::new(1, Threads::AsGiven).sign(&mut forged, Stamp::Ours(1)), "item {kind}");
         }

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER, Records};
 use traceweir_format::etl::unpack;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::status::Status;
@@ -29,8 +29,9 @@ use super::stream::{Front, Held, Stream};
 use super::{Buffer, Event, Handler, Loss, Lost};
 use crate::error::{Error, Result};
 
-/// Buffers that are merged together: so many are in memory a second time.
+/// Buffers that are merged together: so many are in memory a second time, unpacked, and no more bytes than these unless it is one alone.
 const BATCH: usize = 64;
+const BATCH_BYTES: usize = 64 << 20;
 
 /// A buffer that a program lends until it is given back.
 pub trait Lent: Send {
@@ -119,7 +120,7 @@ impl Feed {
         // Before the queue is looked at: what comes later rings again.
         let _ = rustix::io::read(&self.signal, &mut [0; 8]);
         let mut state = self.state();
-        let count = state.waiting.0.len().min(most);
+        let count = fitting(&state.waiting, most);
         let batch = state.waiting.0.drain(..count).collect();
         if !state.waiting.0.is_empty() {
             self.ring();
@@ -131,6 +132,24 @@ impl Feed {
         // A counter that is full is readable too.
         let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
+}
+
+/// How many of the buffers are unpacked together: a few packed bytes may stand for a buffer of the largest size.
+fn fitting(waiting: &Batch, most: usize) -> usize {
+    let mut bytes = 0_usize;
+    let sizes = waiting.0.iter().take(most).map(|lent| unpacked_size(lent.bytes()));
+    let fitting = sizes.take_while(|size| {
+        bytes = bytes.saturating_add(*size);
+        bytes <= BATCH_BYTES
+    });
+    let fitting = fitting.count();
+    fitting.max(1).min(waiting.0.len())
+}
+
+/// Bytes that a buffer takes when it is unpacked.
+fn unpacked_size(buffer: &[u8]) -> usize {
+    let header = buffer.first_chunk().map(BufferHeader::parse);
+    header.map_or(0, |header| header.offset.min(MAX_BUFFER) as usize)
 }
 
 /// Brings buffers to a trace.
@@ -338,5 +357,28 @@ fn tell<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &mut H) -> 
         }
         Some(Front::Lost(lost)) => handler.lost(Loss { lost, trace: 0, raw, time: clock.file_time(raw) }),
         None => ControlFlow::Continue(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(sizes: &[u32]) -> Batch {
+        let lent = sizes.iter().map(|offset| {
+            let header = BufferHeader { offset: *offset, ..BufferHeader::parse(&[0; HEADER_SIZE]) };
+            Box::new(header.to_bytes().to_vec()) as Box<dyn Lent>
+        });
+        Batch(lent.collect())
+    }
+
+    #[test]
+    fn buffers_are_unpacked_together_as_far_as_memory_is_for_them() {
+        let count = |sizes: &[u32], most| fitting(&waiting(sizes), most);
+        assert_eq!((count(&[], BATCH), count(&[65536; 100], BATCH)), (0, BATCH));
+        assert_eq!((count(&[65536; 3], BATCH), count(&[65536; 3], 1)), (3, 1));
+        assert_eq!(count(&[MAX_BUFFER; 100], BATCH), BATCH_BYTES / MAX_BUFFER as usize);
+        assert_eq!(count(&[u32::MAX; 100], BATCH), BATCH_BYTES / MAX_BUFFER as usize, "what none can have");
+        assert_eq!(count(&[1024, MAX_BUFFER, MAX_BUFFER, MAX_BUFFER, MAX_BUFFER], BATCH), 4);
     }
 }

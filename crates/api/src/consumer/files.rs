@@ -4,15 +4,11 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard};
 
-use traceweir_format::etl::{Events, Trace};
-use traceweir_format::time::FileTime;
+use traceweir_format::etl::{Events, Together, Trace};
 
 use super::close::Gate;
 use super::{Buffer, Event, Handler, logger_of};
 use crate::error::Result;
-
-/// Memory for open buffers of all files together; beyond it, buffers are given back and loaded again.
-const TOGETHER: usize = 256 << 20;
 
 /// One file on its way through.
 struct Stream<'t> {
@@ -45,7 +41,8 @@ pub(super) fn process<H: Handler>(files: &[(Trace<File>, Arc<Gate>)], handler: &
 
 fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<()> {
     let mut entered: Option<(usize, MutexGuard<'t, ()>)> = None;
-    while let Some(index) = earliest(streams) {
+    let mut turns = Turns::of(streams);
+    while let Some(index) = turns.next(streams) {
         let Some(stream) = streams.get_mut(index) else { break };
         let gate = stream.gate;
         if entered.as_ref().is_none_or(|(at, _)| *at != index) {
@@ -73,6 +70,54 @@ fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<
         }
     }
     Ok(())
+}
+
+/// Whose turn it is: of one file, always its own.
+enum Turns {
+    Alone,
+    Several { together: Together, last: Option<usize> },
+}
+
+impl Turns {
+    fn of(streams: &mut [Stream<'_>]) -> Self {
+        if streams.len() == 1 {
+            return Self::Alone;
+        }
+        let mut together = Together::default();
+        for (index, stream) in streams.iter_mut().enumerate() {
+            settle(&mut together, index, stream);
+        }
+        Self::Several { together, last: None }
+    }
+
+    /// The file whose next event is the earliest; the first of several.
+    #[inline]
+    fn next(&mut self, streams: &mut [Stream<'_>]) -> Option<usize> {
+        let Self::Several { together, last } = self else {
+            return streams.first().filter(|only| !only.done).map(|_| 0);
+        };
+        if let Some((index, stream)) = last.and_then(|index| Some((index, streams.get_mut(index)?))) {
+            settle(together, index, stream);
+            while let Some(stream) = together.excess().and_then(|index| streams.get_mut(index)) {
+                stream.events.park();
+            }
+        }
+        *last = together.turn();
+        *last
+    }
+}
+
+/// Finds the next turn of a file that was read. One without further events still tells of its last buffers.
+#[inline]
+fn settle(together: &mut Together, index: usize, stream: &mut Stream<'_>) {
+    if stream.done || together.settle(index, &mut stream.events, stream.trace.clock()) {
+        return;
+    }
+    if stream.events.has_end() {
+        together.hold(index);
+    } else {
+        stream.done = true;
+    }
 }
 
 /// Tells of the buffers behind whose last event the next one lies.
@@ -107,36 +152,4 @@ fn buffers<H: Handler>(
         }
     }
     Ok(ControlFlow::Continue(()))
-}
-
-/// The file whose next event is the earliest; the first of several.
-#[inline]
-fn earliest(streams: &mut [Stream<'_>]) -> Option<usize> {
-    if let [only] = streams {
-        return (!only.done).then_some(0);
-    }
-    let mut best: Option<(FileTime, usize)> = None;
-    let mut resident = 0_usize;
-    for (index, stream) in streams.iter_mut().enumerate().filter(|(_, s)| !s.done) {
-        let Some(raw) = stream.events.likely_time() else {
-            if stream.events.has_end() {
-                return Some(index);
-            }
-            stream.done = true;
-            continue;
-        };
-        // A file that may load nothing twice is read to the end of what it has open.
-        if stream.events.is_hurried() && stream.events.resident_bytes() > 0 {
-            return Some(index);
-        }
-        resident = resident.saturating_add(stream.events.resident_bytes());
-        if resident > TOGETHER {
-            stream.events.park();
-        }
-        let time = stream.trace.clock().file_time(raw);
-        if best.is_none_or(|(earliest, _)| time < earliest) {
-            best = Some((time, index));
-        }
-    }
-    best.map(|b| b.1)
 }

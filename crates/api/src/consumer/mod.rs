@@ -48,6 +48,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::etl::ReadAt;
 use traceweir_format::header::Record;
@@ -131,11 +132,21 @@ pub enum Kind {
 impl Trace {
     /// Opens a file.
     ///
-    /// Statuses: `ERROR_FILE_NOT_FOUND`; `ERROR_PATH_NOT_FOUND` where its folder is missing; `ERROR_FILE_CORRUPT` for what is no log.
+    /// Statuses: `ERROR_FILE_NOT_FOUND`; `ERROR_PATH_NOT_FOUND` where its folder is missing; `ERROR_FILE_CORRUPT` for what is no log; `ERROR_BAD_PATHNAME` for what is
+    /// no plain file.
     pub fn open_file(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| missing(path, source))?;
-        if file.metadata().is_ok_and(|m| m.is_dir()) {
-            let why = format!("{}: this is a folder", path.display());
+        // Opening a pipe would wait for who writes to it, and a device may do something.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+        let file = file.map_err(|errno| missing(path, errno.into()))?;
+        let kind = file.metadata().map_err(|source| missing(path, source))?.file_type();
+        if !kind.is_file() {
+            let what = if kind.is_dir() {
+                "a folder"
+            } else {
+                "a pipe or device: store what comes out of it in a file"
+            };
+            let why = format!("{}: this is {what}", path.display());
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, why));
         }
         let trace = traceweir_format::etl::Trace::open(file)?;

@@ -56,7 +56,7 @@ pub use traceweir_transport::message::{
     RegistrationEntry, SessionConfig, SessionRef, Update,
 };
 use traceweir_transport::runtime::RuntimeDir;
-pub use traceweir_transport::runtime::Scope;
+pub use traceweir_transport::runtime::{Scope, is_privileged_by_file};
 
 use crate::error::{Error, Result};
 pub(crate) use find::{Link, first_of, folders, unexpected};

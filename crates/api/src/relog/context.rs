@@ -1,14 +1,23 @@
 //! Events that others are read by: whoever cuts a trace had better leave them in.
 //!
 //! ```text
-//!   the trace itself       EventTrace class: build of the system, group masks, where the programs of providers are
-//!   the machine            SystemConfig, SysConfigEx
+//!   the trace itself       EventTrace class: build of the system, group masks
+//!   the machine            SystemConfig
+//!   what was there before  rundown of processes, threads and images (DCStart, DCEnd, defunct)
+//!   call stacks            those that are stored once, for events that have their keys
+//!   ── above: with a hook ── below: without, as tools that merge write them, and sessions ──
+//!   where programs are     EventTrace class, binary paths
+//!   the machine            SysConfigEx
 //!   schemas                EventMetadata, manifests of EventSource
-//!   what was there before  rundown of processes, threads and images (DCStart, DCEnd, defunct), identities of images
+//!   identities of images   ImageID
 //! ```
+//!
+//! A hook is what no process writes: so none gets an event past a filter by a class of the kernel.
 
+use traceweir_format::binary_path;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::class;
+use traceweir_format::stack_key::Definitions;
 
 /// DCStart, DCEnd, and of processes those that have ended but are still referred to.
 const RUNDOWN: [u8; 3] = [3, 4, 39];
@@ -16,17 +25,56 @@ const RUNDOWN: [u8; 3] = [3, 4, 39];
 /// Whether an event tells what other events mean, rather than that something happened.
 #[must_use]
 pub fn is_context(record: &Record<'_>) -> bool {
+    let (class, opcode) = (record.provider(), record.descriptor().opcode);
     match record.family() {
         Family::Event => record.descriptor().is_manifest_chunk(),
         Family::Message | Family::Other(_) => false,
-        _ => match record.provider() {
-            class::EVENT_TRACE
-            | class::CONFIG
-            | class::SYS_CONFIG_EX
-            | class::EVENT_METADATA
-            | class::IMAGE_ID => true,
-            class::PROCESS | class::THREAD | class::IMAGE => RUNDOWN.contains(&record.descriptor().opcode),
+        Family::Full | Family::Instance => match class {
+            class::EVENT_TRACE => opcode == binary_path::OPCODE,
+            class::SYS_CONFIG_EX | class::EVENT_METADATA | class::IMAGE_ID => true,
             _ => false,
         },
+        Family::System | Family::Compact | Family::PerfInfo => match class {
+            class::EVENT_TRACE | class::CONFIG => true,
+            class::PROCESS | class::THREAD | class::IMAGE => RUNDOWN.contains(&opcode),
+            _ => Definitions::is_informative(record),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::Guid;
+    use traceweir_format::header::classic::ClassicHeader;
+    use traceweir_format::header::perfinfo::PerfInfoHeader;
+
+    fn classic(class: Guid, opcode: u8) -> bool {
+        let mut bytes = Vec::new();
+        ClassicHeader { class, opcode, ..ClassicHeader::default() }.encode(&[0; 32], &mut bytes).unwrap();
+        is_context(&Record::parse(&bytes, 0).unwrap())
+    }
+
+    fn hooked(hook: u16) -> bool {
+        let mut bytes = Vec::new();
+        let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
+        header.encode(&[0; 32], &mut bytes).unwrap();
+        is_context(&Record::parse(&bytes, 0).unwrap())
+    }
+
+    #[test]
+    fn what_a_process_writes_under_a_class_of_the_kernel_passes_no_filter() {
+        for class in [class::CONFIG, class::PROCESS, class::THREAD, class::IMAGE, class::STACK_WALK] {
+            assert!([0, 3, 4, 10, 39, 0x22].iter().all(|opcode| !classic(class, *opcode)), "{class}");
+        }
+        assert!(!classic(class::EVENT_TRACE, 0) && !classic(class::EVENT_TRACE, 8));
+        assert!(classic(class::EVENT_TRACE, binary_path::OPCODE), "sessions write it so");
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_the_machine_and_stacks_that_are_stored_once_stay() {
+        assert!(hooked(0x0303) && hooked(0x0503) && hooked(0x1404) && hooked(0x0008));
+        assert!(hooked(0x1822) && hooked(0x1823) && hooked(0x1824));
+        assert!(!hooked(0x0301) && !hooked(0x1820), "something that happened");
     }
 }

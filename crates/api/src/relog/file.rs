@@ -5,6 +5,8 @@
 //!   write    … a failure is remembered as the system said it
 //!   commit   renamed to NAME                  dropped without it: removed
 //! ```
+//!
+//! A file that has to be new is so when it is committed: whatever somebody lays under its name meanwhile, a link above all, stays.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -28,17 +30,23 @@ pub(super) struct Part {
     part: PathBuf,
     /// What it will be called.
     path: PathBuf,
+    /// Nothing may be called that.
+    new: bool,
     committed: bool,
     /// Why writing failed.
     failure: Option<io::Error>,
 }
 
 impl Part {
-    /// Begins a file that will replace what is at `path`, unless that is one of the inputs or no plain file.
-    pub(super) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
-        let path = Self::check(path, inputs)?;
+    /// Begins a file that will replace what is at `path`, unless that is one of the inputs or no plain file; a `new` one replaces nothing.
+    pub(super) fn create(path: &Path, inputs: &[PathBuf], new: bool) -> Result<Self> {
+        let settled = Self::check(path, inputs)?;
+        if new && path.symlink_metadata().is_ok() {
+            return Err(taken(path));
+        }
+        let path = if new { path.to_owned() } else { settled };
         let (file, part) = begin(&path, mode(&path, inputs))?;
-        Ok(Self { file, part, path, committed: false, failure: None })
+        Ok(Self { file, part, path, new, committed: false, failure: None })
     }
 
     /// Where such a file goes, behind links.
@@ -53,8 +61,15 @@ impl Part {
 
     /// Puts the file in its place.
     pub(super) fn commit(&mut self) -> Result<()> {
-        fs::rename(&self.part, &self.path).map_err(|source| self.failed(source))?;
-        self.committed = true;
+        let renamed =
+            if self.new { rename_to_new(&self.part, &self.path) } else { fs::rename(&self.part, &self.path) };
+        match renamed {
+            Ok(()) => self.committed = true,
+            Err(error) if self.new && error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(taken(&self.path));
+            }
+            Err(error) => return Err(self.failed(error)),
+        }
         Ok(())
     }
 
@@ -87,6 +102,23 @@ impl Drop for Part {
             // It may be gone already, and nobody is left to be told.
             let _ = fs::remove_file(&self.part);
         }
+    }
+}
+
+fn taken(path: &Path) -> Error {
+    Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: it is there already", path.display()))
+}
+
+/// Renames, but replaces nothing.
+fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that cannot: a second name is never given to what has one already, and follows no link.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::hard_link(from, to).and_then(|()| fs::remove_file(from))
+        }
+        renamed => Ok(renamed?),
     }
 }
 
@@ -165,12 +197,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.etl");
         fs::write(&path, "before").unwrap();
-        let mut part = Part::create(&path, &[]).unwrap();
+        let mut part = Part::create(&path, &[], false).unwrap();
         part.write_at(0, b"after").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"before");
         drop(part);
         assert_eq!(names(folder.path()), ["out.etl"], "nothing is left behind");
-        let mut part = Part::create(&path, &[]).unwrap();
+        let mut part = Part::create(&path, &[], false).unwrap();
         part.write_at(0, b"after").unwrap();
         part.commit().unwrap();
         drop(part);
@@ -179,9 +211,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_laid_under_the_name_of_a_new_file_meanwhile_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, precious) = (folder.path().join("out.etl"), folder.path().join("precious"));
+        fs::write(&precious, "precious").unwrap();
+        let mut part = Part::create(&path, &[], true).unwrap();
+        part.write_at(0, b"after").unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        assert_eq!(part.commit().unwrap_err().status(), Status::ERROR_ALREADY_EXISTS);
+        drop(part);
+        assert_eq!(names(folder.path()), ["out.etl", "precious"]);
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        assert_eq!(Part::create(&path, &[], true).unwrap_err().status(), Status::ERROR_ALREADY_EXISTS);
+        fs::remove_file(&path).unwrap();
+        let mut part = Part::create(&path, &[], true).unwrap();
+        part.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
     fn a_full_disk_is_told_as_such() {
         let folder = tempfile::tempdir().unwrap();
-        let mut part = Part::create(&folder.path().join("out.etl"), &[]).unwrap();
+        let mut part = Part::create(&folder.path().join("out.etl"), &[], false).unwrap();
         part.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let error = part.write_at(0, b"x").unwrap_err();
         let error = part.explain(error);
@@ -197,7 +248,8 @@ mod tests {
         let (hard, soft) = (folder.path().join("hard.etl"), folder.path().join("soft.etl"));
         fs::hard_link(&input, &hard).unwrap();
         std::os::unix::fs::symlink(&input, &soft).unwrap();
-        let status = |path: &Path| Part::create(path, std::slice::from_ref(&input)).unwrap_err().status();
+        let status =
+            |path: &Path| Part::create(path, std::slice::from_ref(&input), false).unwrap_err().status();
         for name in [&input, &hard, &soft] {
             assert_eq!(status(name), Status::ERROR_SHARING_VIOLATION);
         }

@@ -30,6 +30,8 @@
 //!    machine is passed over. Its other records of the header buffer stay in front, whatever the callback thinks of events: they say what system the file is of.
 //! 2. An event that is kept has the bytes it had, in the buffers of its processor. Where an input's clock is not the output's, its stamps are converted by wall time: to
 //!    the same 100 ns, or the same tick where the output's clock is coarser. Stamps that kernel events have in known places of their payloads go with them.
+//!    Keys of stacks that are stored once are moved, so that those of one input are not those of another. Extended items that contradict their event become the
+//!    beginning of its payload, which readers take them for, and are counted.
 //! 3. Lost events and buffers of all inputs are summed; a loss that was flagged stays flagged.
 //! 4. The output appears under its name when it is whole, in place of what was there. Whatever fails, or panics, leaves nothing behind. An input is never replaced.
 //!
@@ -70,11 +72,13 @@ pub struct Settings {
     pub from: Option<FileTime>,
     /// Nothing from after is wanted: the end in the header is not later, unless an event is.
     pub to: Option<FileTime>,
+    /// The file must not be there yet, not even as a link, when it is put in its place (183); else it replaces what is there, behind links.
+    pub new: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { compressed: true, buffer_size: None, from: None, to: None }
+        Self { compressed: true, buffer_size: None, from: None, to: None, new: false }
     }
 }
 

@@ -20,6 +20,7 @@ use traceweir_format::header::{Record, edit};
 use traceweir_format::kernel;
 use traceweir_format::spec::session::{BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST};
 use traceweir_format::spec::status::Status;
+use traceweir_format::stack_key;
 use traceweir_format::time::{Clock, FileTime};
 use traceweir_format::wire::{align8, i64_at};
 
@@ -33,6 +34,9 @@ use crate::error::{Error, Result};
 
 /// Kinds of kernel events whose stamps in payloads are remembered.
 const MAX_KINDS: usize = 4096;
+
+/// Keys of stacks that each input has for itself: sessions count them, and a file that defines as many has gigabytes. They fit the short ones too.
+const KEYS: u64 = 1 << 26;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub struct Summary {
     pub events_lost: u32,
     /// Buffers that they lost.
     pub buffers_lost: u32,
+    /// Events whose extended items contradicted them: these are the beginning of the payload now, as readers took them.
+    pub items_dropped: u64,
     /// The start that the header tells.
     pub start: FileTime,
     /// The end that it tells.
@@ -66,6 +72,8 @@ struct Way {
     front: Vec<Vec<u8>>,
     /// Whether it is of another machine than the one that the header describes.
     foreign: bool,
+    /// By how much keys of stacks are moved: those of one input are not those of another.
+    keys_by: u64,
 }
 
 /// The file that is being written.
@@ -105,7 +113,7 @@ impl Output {
         }
         let clock = first.clock;
         let mut options = head::options(inputs, first, settings);
-        let part = Part::create(path, paths)?;
+        let part = Part::create(path, paths, settings.new)?;
         // Records that do not fit the header buffer come among the events.
         options.header_records = padded(&first.front);
         let fits = !first.header.has_old_instances() && options.header_buffer().is_ok();
@@ -117,6 +125,7 @@ impl Output {
             clock: (!head::agree(&input.clock, &clock)).then_some(input.clock),
             front: if index == reference { front.to_vec() } else { Vec::new() },
             foreign: index != reference && !head::are_of_one_machine(input, first),
+            keys_by: (index as u64).wrapping_mul(KEYS),
         });
         let ways = ways.collect();
         let sum = |count: fn(&Input) -> u32| inputs.iter().map(count).fold(0, u32::saturating_add);
@@ -176,25 +185,47 @@ impl Output {
         let cpu = record.cpu();
         let Some(clock) = clock else {
             let whole = record.bytes();
-            if whole.len() == align8(whole.len()) && record.instance().is_none() {
+            if whole.len() == align8(whole.len()) && self.stays(input, record) {
                 return self.write(cpu, record.time(), whole);
             }
-            self.copy(record, bytes)?;
+            self.copy(input, record, bytes)?;
             return self.write(cpu, record.time(), bytes);
         };
-        self.copy(record, bytes)?;
+        self.copy(input, record, bytes)?;
         let time = self.stamp(clock.file_time(record.time()), cpu);
         edit::set_time(bytes, record.family(), time);
         self.convert_payload(record, &clock, bytes);
         self.write(cpu, time, bytes)
     }
 
-    fn copy(&self, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+    /// Whether a record is written as it came.
+    fn stays(&self, input: usize, record: &Record<'_>) -> bool {
+        record.instance().is_none()
+            && !record.items_damaged()
+            && (self.keys_by(input) == 0 || !stack_key::has_key(record))
+    }
+
+    fn copy(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
         if !edit::modernise(record, bytes)? {
             bytes.extend_from_slice(record.bytes());
             bytes.resize(align8(bytes.len()), 0);
         }
+        self.correct(input, record, bytes);
         Ok(())
+    }
+
+    /// Moves the keys of a record, and puts right what contradicts itself.
+    fn correct(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
+        let by = self.keys_by(input);
+        if by != 0 && !record.items_damaged() {
+            stack_key::move_key(record, bytes, by);
+        }
+        let is_dropped = edit::drop_damaged_items(record, bytes);
+        self.summary.items_dropped = self.summary.items_dropped.saturating_add(u64::from(is_dropped));
+    }
+
+    fn keys_by(&self, input: usize) -> u64 {
+        self.ways.get(input).map_or(0, |way| way.keys_by)
     }
 
     /// Writes a changed copy of an event, or a new one.
@@ -210,6 +241,7 @@ impl Output {
         bytes.clear();
         bytes.extend_from_slice(event.bytes());
         edit::set_time(&mut bytes, event.family(), time);
+        self.correct(event.input, &event.record()?, &mut bytes);
         let done = self.write(cpu, time, &bytes);
         self.scratch = bytes;
         done?;

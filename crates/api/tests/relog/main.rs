@@ -4,6 +4,7 @@ mod changes;
 mod clocks;
 mod failures;
 mod live;
+mod stacks;
 #[path = "../consumer_support/mod.rs"]
 mod support;
 #[path = "../consumer_support/daemon.rs"]

@@ -66,7 +66,8 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     eprintln!("{}", report::line(&path, &done, &tally));
     warn(&reading);
     let outside = Marks::new(&options.mark, traces.start()).outside(report::span(&traces, &tally));
-    report::silence(&tally, &chosen.filter).into_iter().chain(outside).for_each(|text| caution(&text));
+    let silence = report::silence(&tally, &chosen.filter);
+    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| caution(&text));
     Ok(reading.outcome)
 }
 
@@ -98,7 +99,7 @@ fn settings(options: &Relog, traces: &Traces, filter: &Filter) -> Settings {
     let as_before = || traces.inputs.iter().any(|input| input.trace.is_compressed());
     let (from, to) = filter.span();
     let compressed = options.compress || !options.decompress && as_before();
-    Settings { compressed, from, to, ..Settings::default() }
+    Settings { compressed, from, to, new: !options.force, ..Settings::default() }
 }
 
 /// What is wanted.

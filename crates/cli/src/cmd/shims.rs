@@ -9,15 +9,22 @@
 //!
 //! 1. A link is ours if it leads to a file called `libtraceweir…`, there or not: only such are replaced and removed unasked.
 //! 2. All names are looked at before the first one is touched: where one is taken, nothing is done.
-//! 3. A link appears under its name whole (made aside, then renamed), so that a program that starts meanwhile finds the old one or the new one.
+//! 3. The folder is opened once and names are those in it, whatever its path leads to meanwhile.
+//! 4. A link appears under its name whole (made aside, then renamed), so that a program that starts meanwhile finds the old one or the new one.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anstream::{eprintln, println};
 use anyhow::{Context, Result, bail};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, openat, readlinkat, renameat, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
 
 use crate::cli::Shims;
 use crate::exit::Outcome;
@@ -57,29 +64,64 @@ enum Found {
     Folder,
 }
 
-fn look(path: &Path) -> Result<Found> {
-    let kind = match fs::symlink_metadata(path) {
-        Ok(metadata) => metadata.file_type(),
-        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(why) => return Err(why).with_context(|| format!("cannot look at {}", path.display())),
-    };
-    if kind.is_dir() {
-        return Ok(Found::Folder);
+/// The folder of the links, opened.
+struct Folder<'a> {
+    path: &'a Path,
+    open: OwnedFd,
+}
+
+impl<'a> Folder<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        match openat(CWD, path, flags, Mode::empty()) {
+            Ok(open) => Ok(Self { path, open }),
+            Err(Errno::NOTDIR | Errno::NOENT) => bail!("{} is no folder", path.display()),
+            Err(why) => Err(why).with_context(|| format!("cannot open the folder {}", path.display())),
+        }
     }
-    let target = if kind.is_symlink() { fs::read_link(path).ok() } else { None };
-    let is_ours = |target: &PathBuf| {
-        target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()))
-    };
-    Ok(target.filter(is_ours).map_or(Found::Foreign, Found::Ours))
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn look(&self, name: &str) -> Result<Found> {
+        let kind = match statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => FileType::from_raw_mode(there.st_mode),
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(why) => {
+                return Err(why).with_context(|| format!("cannot look at {}", self.path_of(name).display()));
+            }
+        };
+        if kind == FileType::Directory {
+            return Ok(Found::Folder);
+        }
+        let target =
+            if kind == FileType::Symlink { readlinkat(&self.open, name, Vec::new()).ok() } else { None };
+        let target = target.map(|target| PathBuf::from(OsString::from_vec(target.into_bytes())));
+        let is_ours = |target: &PathBuf| {
+            target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()))
+        };
+        Ok(target.filter(is_ours).map_or(Found::Foreign, Found::Ours))
+    }
+
+    /// Makes a link, or puts it in the place of what is there.
+    fn place(&self, library: &Path, name: &str) -> rustix::io::Result<()> {
+        let aside = format!("{name}.{}.new", std::process::id());
+        symlinkat(library, &self.open, &aside)?;
+        renameat(&self.open, &aside, &self.open, name).inspect_err(|_| {
+            let _ = unlinkat(&self.open, &aside, AtFlags::empty());
+        })
+    }
 }
 
 fn lay(options: &Shims) -> Result<Outcome> {
     let library = find(options.lib.as_deref())?;
     let folder = &options.folder;
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let open = Folder::open(folder)?;
     let mut wanted = Vec::new();
-    for path in spellings().map(|name| folder.join(name)) {
-        let found = look(&path)?;
+    for name in spellings() {
+        let (path, found) = (open.path_of(&name), open.look(&name)?);
         match found {
             Found::Folder => bail!("{} is a folder; nothing was changed", path.display()),
             Found::Foreign if !options.force => {
@@ -88,17 +130,18 @@ fn lay(options: &Shims) -> Result<Outcome> {
                     path.display()
                 )
             }
-            _ => wanted.push((path, found)),
+            _ => wanted.push((name, path, found)),
         }
     }
-    for (path, found) in wanted {
+    for (name, path, found) in wanted {
         let done = match found {
             Found::Ours(target) if target == library => "kept",
             Found::Nothing => "made",
             _ => "replaced",
         };
         if done != "kept" {
-            place(&library, &path).with_context(|| format!("cannot make the link {}", path.display()))?;
+            open.place(&library, &name)
+                .with_context(|| format!("cannot make the link {}", path.display()))?;
         }
         println!("{done} {} -> {}", path.display(), library.display());
     }
@@ -107,25 +150,15 @@ fn lay(options: &Shims) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-/// Makes a link, or puts it in the place of what is there.
-fn place(library: &Path, path: &Path) -> std::io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.new", std::process::id()));
-    symlink(library, &aside)?;
-    fs::rename(&aside, path).inspect_err(|_| {
-        let _ = fs::remove_file(&aside);
-    })
-}
-
 fn remove(folder: &Path) -> Result<Outcome> {
-    if !folder.is_dir() {
-        bail!("{} is no folder", folder.display());
-    }
-    for path in spellings().map(|name| folder.join(name)) {
-        match look(&path)? {
+    let folder = Folder::open(folder)?;
+    for name in spellings() {
+        let path = folder.path_of(&name);
+        match folder.look(&name)? {
             Found::Nothing => {}
             Found::Ours(_) => {
-                fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+                unlinkat(&folder.open, &name, AtFlags::empty())
+                    .with_context(|| format!("cannot remove {}", path.display()))?;
                 println!("removed {}", path.display());
             }
             Found::Foreign | Found::Folder => {
@@ -193,6 +226,8 @@ fn places() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -213,17 +248,28 @@ mod tests {
     }
 
     #[test]
-    fn only_links_to_the_library_are_ours() {
+    fn only_links_to_the_library_are_ours_in_the_folder_that_was_opened() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        assert_eq!(look(&at("none")).unwrap(), Found::Nothing);
+        let path = folder.path().join("shims");
+        fs::create_dir(&path).unwrap();
+        let open = Folder::open(&path).unwrap();
+        let at = |name: &str| path.join(name);
         fs::write(at("file"), "x").unwrap();
         fs::create_dir(at("folder")).unwrap();
         symlink("/lib/libc.so.6", at("foreign")).unwrap();
         symlink("/nowhere/libtraceweir.so.0", at("ours")).unwrap();
-        assert_eq!(look(&at("file")).unwrap(), Found::Foreign);
-        assert_eq!(look(&at("folder")).unwrap(), Found::Folder);
-        assert_eq!(look(&at("foreign")).unwrap(), Found::Foreign);
-        assert_eq!(look(&at("ours")).unwrap(), Found::Ours("/nowhere/libtraceweir.so.0".into()));
+        // Another folder takes its place.
+        fs::rename(&path, folder.path().join("before")).unwrap();
+        fs::create_dir(&path).unwrap();
+        symlink("/nowhere/libtraceweir.so.0", at("none")).unwrap();
+        let look = |name: &str| open.look(name).unwrap();
+        assert_eq!(look("none"), Found::Nothing);
+        assert_eq!(look("file"), Found::Foreign);
+        assert_eq!(look("folder"), Found::Folder);
+        assert_eq!(look("foreign"), Found::Foreign);
+        assert_eq!(look("ours"), Found::Ours("/nowhere/libtraceweir.so.0".into()));
+        open.place(Path::new("/nowhere/libtraceweir.so.1"), "none").unwrap();
+        assert_eq!(look("none"), Found::Ours("/nowhere/libtraceweir.so.1".into()));
+        assert_eq!(fs::read_link(at("none")).unwrap(), Path::new("/nowhere/libtraceweir.so.0"));
     }
 }

@@ -297,10 +297,11 @@ impl Service {
         Ok((id, running.properties().config))
     }
 
-    /// Whether the peer of a connection may profile the system: by its process, which must be the one that connected.
-    fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
+    /// Whether the peer of a connection may profile the system: by its process, which must be the one that connected, and by the right it had then and has now. A
+    /// process may run another program meanwhile, whose right is not that of whoever it left the connection to.
+    pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
         let may = self.clients.get(&link).is_some_and(|client| {
-            let may = process::may_profile(client.peer.pid, client.peer.uid);
+            let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
             may && client.process.is_some() && ProcessKey::of(client.peer.pid) == client.process
         });
         if may {

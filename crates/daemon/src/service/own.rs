@@ -25,8 +25,16 @@ impl Service {
         let peer = Peer { pid: std::process::id(), uid, gid };
         let (role, spoke) = (Some(Role::Controller), Instant::now());
         let identity = Identity::alone(&peer);
-        let client =
-            Client { peer, process: None, identity, role, knocked: false, spoke, reads: Reads::Nothing };
+        let client = Client {
+            peer,
+            process: None,
+            could_profile: false,
+            identity,
+            role,
+            knocked: false,
+            spoke,
+            reads: Reads::Nothing,
+        };
         self.clients.insert(OWN, client);
     }
 }

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod private;
+mod rights;
 mod told;
 
 use std::collections::BTreeSet;

@@ -171,9 +171,9 @@ impl Decoder {
         self.add_formats(wpp::tmf::parse(bytes)?)
     }
 
-    /// Adds the message formats of a PDB file.
-    pub fn add_pdb<R: std::io::Read + std::io::Seek + Send>(&mut self, file: R) -> Result<Added> {
-        self.add_formats(wpp::pdb::load(file)?)
+    /// Adds the message formats of a PDB, which is a plain file.
+    pub fn add_pdb(&mut self, file: std::fs::File) -> Result<Added> {
+        self.add_formats(wpp::pdb::load_file(file)?)
     }
 
     fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<Added> {

@@ -23,14 +23,13 @@ use super::lists::{self, FieldKind, is_of};
 use super::property::Wanted;
 use super::questions::{bounded, map_of};
 use super::{Answer, Refusal};
+use crate::plain;
 use crate::source::{
     Decoder, Event, EventKind, EventSchema, ProviderSchemas, Standing, binary, manifest, read_manifest,
 };
 
 /// Where manifests are installed.
 const FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
-/// Other folders for them, separated by colons.
-const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 /// The most files that are looked at in a folder, and the largest of them.
 const MAX_FILES: usize = 4096;
 const MAX_FILE: u64 = 64 << 20;
@@ -73,6 +72,8 @@ pub struct Library {
     loaded: Vec<(Origin, Vec<ProviderSchemas>)>,
     /// Whether installed manifests were read.
     is_complete: bool,
+    /// Where they are, if not where they are installed.
+    folders: Option<Vec<PathBuf>>,
 }
 
 impl Library {
@@ -80,6 +81,12 @@ impl Library {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, with manifests in these folders in place of the installed ones.
+    #[must_use]
+    pub fn in_folders(folders: Vec<PathBuf>) -> Self {
+        Self { folders: Some(folders), ..Self::default() }
     }
 
     /// Loads a manifest from a file: XML.
@@ -154,11 +161,7 @@ impl Library {
         if std::mem::replace(&mut self.is_complete, true) {
             return;
         }
-        let given = std::env::var_os(FOLDERS_VARIABLE);
-        let folders: Vec<PathBuf> = match &given {
-            Some(list) => std::env::split_paths(list).collect(),
-            None => FOLDERS.map(PathBuf::from).into(),
-        };
+        let folders = self.folders.take().unwrap_or_else(|| FOLDERS.map(PathBuf::from).into());
         for file in
             folders.iter().filter_map(|folder| folder.read_dir().ok()).flat_map(|all| all.take(MAX_FILES))
         {
@@ -283,15 +286,24 @@ impl Library {
 
 /// The bytes of a file that is plain and not too large.
 pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
-    let unreadable = |error: std::io::Error| match error.kind() {
-        ErrorKind::PermissionDenied => Refusal::NotPermitted,
-        _ => Refusal::NoFile,
-    };
-    let kind = std::fs::metadata(path).map_err(unreadable)?;
-    if !kind.is_file() || kind.len() > MAX_FILE {
-        return Err(Refusal::Invalid("it is no plain file of at most 64 MiB"));
+    let file = open(path)?;
+    if file.metadata().map_err(unreadable)?.len() > MAX_FILE {
+        return Err(Refusal::Invalid("the file has more than 64 MiB"));
     }
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)).map_err(unreadable)?;
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
     Ok(bytes)
+}
+
+/// Opens a plain file.
+pub(super) fn open(path: &Path) -> Answer<File> {
+    plain::open(path).map_err(unreadable)
+}
+
+fn unreadable(error: std::io::Error) -> Refusal {
+    match error.kind() {
+        ErrorKind::PermissionDenied => Refusal::NotPermitted,
+        ErrorKind::InvalidInput => Refusal::Invalid("it is no plain file"),
+        _ => Refusal::NoFile,
+    }
 }

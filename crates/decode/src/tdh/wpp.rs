@@ -7,15 +7,13 @@
 //! Source: Documented ("TdhGetWppProperty").
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::time::FileTime;
 
-use super::library::read;
+use super::library::{open, read};
 use super::{Answer, Refusal};
 use crate::format::Style;
 use crate::message;
@@ -82,8 +80,7 @@ impl Messages {
 
     /// Adds the formats of a PDB.
     pub fn add_pdb(&mut self, path: &Path) -> Answer<()> {
-        let file = File::open(path).map_err(|_| Refusal::NoFile)?;
-        self.add(pdb::load(BufReader::new(file))?);
+        self.add(pdb::load_file(open(path)?)?);
         Ok(())
     }
 

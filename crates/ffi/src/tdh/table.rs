@@ -1,8 +1,10 @@
 //! Handles that C programs hold: numbers that were never used before, in no table, so that a stale, foreign or invented one is found out instead of followed.
+//!
+//! Each thing has a lock of its own: who works with one, and be it that a file is slow, keeps nobody from the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use traceweir::Status;
 
@@ -17,7 +19,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(STEP);
 /// Things by their handle.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    open: Mutex<Option<HashMap<usize, T>>>,
+    open: Mutex<Option<HashMap<usize, Arc<Mutex<T>>>>>,
 }
 
 impl<T> Table<T> {
@@ -25,7 +27,7 @@ impl<T> Table<T> {
         Self { open: Mutex::new(None) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<usize, T>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<usize, Arc<Mutex<T>>>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,18 +40,21 @@ impl<T> Table<T> {
         }
         // Relaxed: only that each is given once matters.
         let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);
-        things.insert(handle, thing);
+        things.insert(handle, Arc::new(Mutex::new(thing)));
         Ok(handle)
     }
 
-    /// Ends a handle; what it stood for.
-    pub(super) fn remove(&self, handle: usize) -> Option<T> {
-        self.lock().as_mut()?.remove(&handle)
+    /// Ends a handle; `None` if it stands for nothing. Who works with it still ends that.
+    pub(super) fn remove(&self, handle: usize) -> Option<()> {
+        let removed = self.lock().as_mut()?.remove(&handle);
+        removed.map(drop)
     }
 
     /// Calls with what handles stand for; `None` if one stands for nothing.
     pub(super) fn with<R>(&self, handle: usize, body: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.lock().as_mut()?.get_mut(&handle).map(body)
+        let thing = self.lock().as_ref()?.get(&handle).map(Arc::clone)?;
+        let mut thing = thing.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(body(&mut thing))
     }
 }
 
@@ -62,7 +67,7 @@ mod tests {
         static TABLE: Table<u32> = Table::new();
         let first = TABLE.add(1).unwrap();
         assert_eq!(TABLE.with(first, |n| *n), Some(1));
-        assert_eq!(TABLE.remove(first), Some(1));
+        assert_eq!(TABLE.remove(first), Some(()));
         let second = TABLE.add(2).unwrap();
         assert_ne!(first, second);
         assert_eq!(
@@ -77,6 +82,19 @@ mod tests {
         static OTHER: Table<u32> = Table::new();
         let (first, second) = (ONE.add(1).unwrap(), OTHER.add(2).unwrap());
         assert_eq!((OTHER.remove(first), ONE.remove(second)), (None, None));
+    }
+
+    #[test]
+    fn work_with_one_keeps_nobody_from_the_others() {
+        static TABLE: Table<u32> = Table::new();
+        let (first, second) = (TABLE.add(1).unwrap(), TABLE.add(2).unwrap());
+        let inside = TABLE.with(first, |_| {
+            let other = std::thread::spawn(move || {
+                (TABLE.with(second, |n| *n), TABLE.remove(first), TABLE.add(3).is_ok())
+            });
+            other.join().unwrap()
+        });
+        assert_eq!(inside, Some((Some(2), Some(()), true)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use traceweir_format::etl;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::support::{C, CPP, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here};
+use crate::support::{C, CPP, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, skip};
 
 fn fixture(path: &str) -> PathBuf {
     here("../../fixtures").join(path)
@@ -225,6 +225,50 @@ fn every_call_of_the_table_returns_its_status() {
             .env("TRACEWEIR_MANIFESTS", "/nowhere"),
     );
     assert!(output.contains("rows: "), "{output}");
+}
+
+#[test]
+fn a_pipe_is_no_file_of_message_formats_and_nobody_waits_for_it() {
+    let workshop = Workshop::new();
+    let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Shared);
+    let pipe = workshop.path("pipe");
+    expect_success(std::process::Command::new("mkfifo").arg(&pipe));
+    let mut command = std::process::Command::new(program);
+    expect_success(command.arg(&pipe).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+}
+
+#[test]
+fn a_program_with_more_rights_than_its_caller_believes_no_folders_of_his() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let workshop = Workshop::new();
+    // Nothing that such a program is linked with is looked for beside it.
+    let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Static);
+    let folder = workshop.path("manifests");
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::copy(fixture("manifests/everything.man"), folder.join("everything.man")).unwrap();
+    for (path, mode) in
+        [(workshop.folder.path(), 0o755), (&folder, 0o755), (&folder.join("everything.man"), 0o644)]
+    {
+        allow(path, mode);
+    }
+    if chown(&program, Some(NOBODY), None).is_err() {
+        return skip("root", "giving a program to another user takes root");
+    }
+    let run = |folder: &Path, user: u32| {
+        let mut command = std::process::Command::new(&program);
+        expect_success(command.env("TRACEWEIR_MANIFESTS", folder).uid(user))
+    };
+    let (believed, bare) = (run(&folder, NOBODY), run(Path::new("/nowhere"), NOBODY));
+    assert!(believed.starts_with("euid 65534 ") && believed != bare, "{believed}");
+    allow(&program, 0o4755);
+    let raised = run(&folder, 0);
+    if !raised.starts_with("euid 65534") {
+        return skip("set-user-id", "programs in the temporary folder get no user of their own");
+    }
+    assert_eq!(raised, bare);
 }
 
 #[test]

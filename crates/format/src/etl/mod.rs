@@ -12,6 +12,7 @@ mod load;
 mod merge;
 mod reader;
 mod repair;
+mod together;
 mod writer;
 
 pub use check::{Finding, Rule, check};
@@ -20,6 +21,7 @@ pub use load::unpack;
 pub use merge::{Damage, Events};
 pub use reader::Trace;
 pub use repair::{Repair, repair};
+pub use together::Together;
 pub use writer::{InPlace, Options, Summary, Tail, Writer};
 
 use alloc::vec::Vec;

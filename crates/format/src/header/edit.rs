@@ -20,7 +20,10 @@ use super::classic::{ClassicHeader, Instance};
 use super::{Family, Record, finish_record, message, patch};
 use crate::Result;
 use crate::guid::Guid;
-use crate::spec::event::EventDescriptor;
+use crate::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor};
+
+/// Where an EVENT header has its flags.
+const FLAGS: usize = 4;
 
 /// Puts `bytes` at the offset, if there is one.
 fn put(record: &mut [u8], at: Option<usize>, bytes: &[u8]) -> bool {
@@ -112,6 +115,16 @@ pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> R
     let at = if record.family().has_hook() { 4 } else { 0 };
     patch(out, start.saturating_add(at), &size.to_le_bytes());
     Ok(())
+}
+
+/// Makes the extended items of an EVENT record, which contradict it, what readers take them for: the beginning of its payload. Whether it had such items.
+pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
+    let [flags, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
+    match bytes.get_mut(FLAGS).filter(|_| record.family() == Family::Event && record.items_damaged()) {
+        Some(place) => *place &= !flags,
+        None => return false,
+    }
+    true
 }
 
 /// Appends an INSTANCE record of a layout before 1.1 as one of today, padded to a multiple of eight; false for any other record.

@@ -1,5 +1,6 @@
 //! What is set.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -307,15 +308,11 @@ fn check_events(events: &[ClassicEventId]) -> Result<()> {
     Ok(())
 }
 
-/// In the order in which each came first.
-pub(super) fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::with_capacity(all.len());
-    for it in all {
-        if !kept.contains(&it) {
-            kept.push(it);
-        }
-    }
-    kept
+/// In the order in which each came first. Anybody may ask with a long list: what is known is found by its order, not by going through it.
+pub(super) fn distinct<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    all.retain(|it| seen.insert(*it));
+    all
 }
 
 fn put_events(events: &[ClassicEventId], out: &mut Vec<u8>) {

@@ -211,3 +211,9 @@ fn a_cache_has_its_defaults_and_bounds() {
     assert_eq!(adjusted(1, 5), (64 << 10, 8));
     assert_eq!(adjusted(u32::MAX, u32::MAX), (64 << 20, 1 << 20));
 }
+
+#[test]
+fn a_long_list_takes_no_more_time_than_its_length() {
+    let twice = (0..200_000_u32).rev().chain(0..200_000);
+    assert!(set::distinct(twice.collect()).into_iter().eq((0..200_000).rev()), "in the order of their first");
+}

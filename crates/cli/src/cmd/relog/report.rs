@@ -21,6 +21,14 @@ pub(super) fn line(path: &str, done: &Summary, tally: &Tally) -> String {
     format!("{path}: {events} in {buffers}, {bytes}, {span}{out}")
 }
 
+/// What to say where events were mended.
+pub(super) fn mended(done: &Summary) -> Option<String> {
+    let events = counted(done.items_dropped, "event");
+    (done.items_dropped > 0).then(|| {
+        format!("{events} had extended items that contradict themselves: their bytes are the beginning of the payload now, as readers take them")
+    })
+}
+
 /// When the inputs begin and end, by their headers and their events.
 pub(super) fn span(traces: &Traces, tally: &Tally) -> (FileTime, FileTime) {
     let ends = traces.inputs.iter().map(|input| input.trace.header().end_time);

@@ -18,7 +18,7 @@
 //! The annotation stands between its procedure and the procedure's end, which gives the function where the line has none.
 //!
 //! Invariants: no stream may be longer than the file, and all streams that are read may not be longer than a few times the file,
-//! so a hostile directory that repeats pages cannot make much of little. The container and the module list are read by the
+//! so a hostile directory that repeats pages cannot make much of little. A file that is mostly holes counts as what is stored of it. The container and the module list are read by the
 //! `pdb2` crate, of which only the parts are used that check every length; records are taken apart here.
 //!
 //! A module that cannot be read costs its own messages and a warning. Not here: names of enumerations (`ItemEnum`), control
@@ -28,7 +28,9 @@
 //! tools show them.
 
 use std::fmt;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::{File, Metadata};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use pdb2::{FallibleIterator, PDB, Source, SourceSlice, SourceView, SymbolIter};
@@ -53,12 +55,43 @@ const MAX_MODULES: usize = 1 << 16;
 const READ_TIMES: u64 = 4;
 /// Room for the header page of small files.
 const READ_EXTRA: u64 = 64 << 10;
+/// The longest stream that is taken into memory.
+const MAX_STREAM: u64 = 256 << 20;
+/// The largest file: what the widest page numbers of common files reach.
+const MAX_FILE: u64 = 8 << 30;
+/// Bytes of a file for each that is stored: file systems may pack what they store, but not like holes.
+const PACKED: u64 = 16;
+/// What `st_blocks` counts.
+const BLOCK: u64 = 512;
 
 /// Reads the message formats of a PDB.
 ///
 /// An error is a file that is no PDB, or one without any message. Lines in warnings count the strings of all annotations.
 pub fn load<R: Read + Seek + Send>(file: R) -> Result<Parsed> {
-    let mut pdb = PDB::open(Bounded::new(file).map_err(unreadable)?).map_err(unreadable)?;
+    load_within(file, u64::MAX)
+}
+
+/// Reads the message formats of a PDB on disk, as [`load`], from a plain file.
+pub fn load_file(file: File) -> Result<Parsed> {
+    let found = file.metadata().map_err(unreadable)?;
+    if !found.is_file() || found.len() > MAX_FILE {
+        return Err(Error::Binary("it is no plain file of at most 8 GiB".into()));
+    }
+    load_within(BufReader::new(file), believable(&found))
+}
+
+/// How long a file may count as, by what is stored of it.
+fn believable(found: &Metadata) -> u64 {
+    match found.blocks().saturating_mul(BLOCK) {
+        // Some file systems do not tell.
+        0 => u64::MAX,
+        stored => stored.saturating_mul(PACKED).saturating_add(READ_EXTRA),
+    }
+}
+
+/// Reads a PDB that counts as no longer than `most`.
+fn load_within<R: Read + Seek + Send>(file: R, most: u64) -> Result<Parsed> {
+    let mut pdb = PDB::open(Bounded::new(file, most).map_err(unreadable)?).map_err(unreadable)?;
     let debug = pdb.debug_information().map_err(unreadable)?;
     let mut parser = Parser::default();
     let mut modules = debug.modules().map_err(unreadable)?;
@@ -143,8 +176,8 @@ struct Bounded<R> {
 }
 
 impl<R: Read + Seek> Bounded<R> {
-    fn new(mut file: R) -> io::Result<Self> {
-        let length = file.seek(SeekFrom::End(0))?;
+    fn new(mut file: R, most: u64) -> io::Result<Self> {
+        let length = file.seek(SeekFrom::End(0))?.min(most);
         let budget = length.saturating_mul(READ_TIMES).saturating_add(READ_EXTRA);
         Ok(Self { file, length, budget })
     }
@@ -162,7 +195,7 @@ impl<R> fmt::Debug for Bounded<R> {
 impl<'s, R: Read + Seek> Source<'s> for Bounded<R> {
     fn view(&mut self, slices: &[SourceSlice]) -> io::Result<Box<dyn SourceView<'s> + Send + Sync>> {
         let wanted = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.size as u64));
-        if wanted > self.length {
+        if wanted > self.length.min(MAX_STREAM) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let left = self.budget.checked_sub(wanted);

@@ -210,6 +210,32 @@ fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
     assert_eq!(parsed.formats.len() + parsed.warnings.len(), 500, "every module is read or named");
 }
 
+#[test]
+fn holes_of_a_file_are_not_taken_into_memory() {
+    let mut file = tempfile::tempfile().unwrap();
+    io::Write::write_all(&mut file, &pdb(&two_messages(), &[])).unwrap();
+    let found = file.metadata().unwrap();
+    assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
+    file.set_len(1 << 30).unwrap();
+    assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
+    let mut bounded = Bounded::new(&file, believable(&file.metadata().unwrap())).unwrap();
+    let slice = |size: usize| [SourceSlice { offset: 0, size }];
+    assert!(bounded.view(&slice(found.len() as usize)).is_ok());
+    assert!(bounded.view(&slice(8 << 20)).is_err());
+    // A stream of more memory than there is for one is refused however long the file is.
+    let mut whole = Bounded::new(&file, u64::MAX).unwrap();
+    assert!(whole.view(&slice(1 << 20)).is_ok() && whole.view(&slice((256 << 20) + 1)).is_err());
+    file.set_len(9 << 30).unwrap();
+    assert!(matches!(load_file(file), Err(Error::Binary(_))));
+}
+
+#[test]
+fn a_pdb_is_a_plain_file() {
+    let (reading, _writing) = io::pipe().unwrap();
+    let pipe = File::from(std::os::fd::OwnedFd::from(reading));
+    assert!(matches!(load_file(pipe), Err(Error::Binary(why)) if why.contains("plain file")));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

@@ -1,0 +1,69 @@
+//! Stacks that are stored once, of inputs that become one, and items that contradict their events.
+
+use super::*;
+use traceweir_format::header::extended::Item;
+use traceweir_format::spec::event::ExtType;
+use traceweir_format::stack_key::{Definitions, put_definition};
+
+fn definition(time: i64, key: u64, frames: [u64; 4]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_definition(key, &frames.map(u64::to_le_bytes).concat(), time, &mut out).unwrap();
+    out
+}
+
+fn with_item(time: i64, process_id: u32, kind: ExtType, data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    EventHeader { time, process_id, items: &[Item { kind, data }], ..EventHeader::default() }
+        .encode(b"payload!", &mut out)
+        .unwrap();
+    out
+}
+
+fn keyed(time: i64, process_id: u32, key: u64) -> Vec<u8> {
+    with_item(time, process_id, ExtType::STACK_KEY64, &[0, key].map(u64::to_le_bytes).concat())
+}
+
+#[test]
+fn keys_of_one_input_do_not_lead_to_the_stacks_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let inputs: Vec<_> = (0..3)
+        .map(|index: u64| {
+            let time = 6_000 + index.cast_signed();
+            let records = [(0, definition(time, 1, [index; 4])), (0, keyed(time + 100, index as u32, 1))];
+            let options = Options { anchor: 5_000 + index.cast_signed(), ..options() };
+            file(&folder.path().join(format!("{index}.etl")), options, &records, ended(9))
+        })
+        .collect();
+    let out = folder.path().join("out.etl");
+    all(&inputs, &out, Settings::default());
+    assert_eq!(findings(&out), [""; 0]);
+    let (trace, mut known, mut stacks) = (open(&out), Definitions::default(), Vec::new());
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        known.observe(&record);
+    }
+    let mut events = trace.events();
+    while let Some(record) = events.next().unwrap() {
+        stacks.extend(known.frames(&record).map(|frames| (record.process_id(), frames.collect::<Vec<_>>())));
+    }
+    stacks.sort();
+    assert_eq!(stacks, [(0, vec![0; 4]), (1, vec![1; 4]), (2, vec![2; 4])]);
+}
+
+#[test]
+fn items_that_contradict_their_event_are_payload_and_the_file_is_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut damaged = with_item(6_000, 1, ExtType::RELATED_ACTIVITYID, &[7; 16]);
+    // The item says that it is longer than the record.
+    damaged[0x50 + 6..0x50 + 8].copy_from_slice(&0x7000_u16.to_le_bytes());
+    let behind = damaged[0x50..].to_vec();
+    let input = file(&folder.path().join("in.etl"), options(), &[(0, damaged)], ended(9));
+    assert_ne!(findings(&input), [""; 0]);
+    let out = folder.path().join("out.etl");
+    let done = all(&[input], &out, Settings::default());
+    assert_eq!((done.events, done.items_dropped), (2, 1));
+    assert_eq!(findings(&out), [""; 0]);
+    let [(_, _, bytes)] = &seen(&out)[..] else { panic!() };
+    let record = traceweir_format::header::Record::parse(bytes, 0).unwrap();
+    assert!(!record.items_damaged() && behind.starts_with(record.payload()) && !record.payload().is_empty());
+}

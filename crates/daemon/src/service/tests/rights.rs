@@ -1,0 +1,63 @@
+//! Rights that a process gets or loses while it is connected.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::thread::{CapabilitySet, capabilities, gettid, set_capabilities};
+
+use super::*;
+
+/// A thread whose rights come and go as it is told: to the system it is a process of its own.
+struct Changing {
+    pid: u32,
+    told: Sender<bool>,
+    done: Receiver<()>,
+}
+
+impl Changing {
+    fn new() -> Self {
+        let ((told, orders), (reports, done), (id, pid)) = (channel(), channel(), channel());
+        std::thread::spawn(move || {
+            let all = capabilities(None).unwrap();
+            id.send(gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+            for is_raised in orders {
+                let effective = if is_raised { all.effective } else { CapabilitySet::empty() };
+                let mut sets = all;
+                sets.effective = effective;
+                set_capabilities(None, sets).unwrap();
+                reports.send(()).unwrap();
+            }
+        });
+        Self { pid: pid.recv().unwrap(), told, done }
+    }
+
+    fn raise(&self, is_raised: bool) {
+        self.told.send(is_raised).unwrap();
+        self.done.recv().unwrap();
+    }
+
+    fn connect(&self, service: &mut Service, link: LinkId) {
+        let uid = rustix::process::geteuid().as_raw();
+        service.connected(link, Peer { pid: self.pid, uid, gid: 0 }, ProcessKey::of(self.pid), false);
+    }
+}
+
+#[test]
+fn the_right_to_profile_is_held_when_connecting_and_when_asking() {
+    let own = rustix::process::geteuid().as_raw();
+    let may = may_profile(std::process::id(), own);
+    if !crate::skip::can(may, "root", "without CAP_PERFMON there is no right to gain") {
+        return;
+    }
+    let mut service = service(Scope::User);
+    let process = Changing::new();
+    process.raise(false);
+    process.connect(&mut service, 1);
+    let refused = |service: &Service, link| service.check_profiling(link).err().map(|it| it.status);
+    assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
+    process.raise(true);
+    assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "gained after connecting");
+    process.connect(&mut service, 2);
+    assert_eq!(refused(&service, 2), None);
+    process.raise(false);
+    assert_eq!(refused(&service, 2), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "lost since");
+}

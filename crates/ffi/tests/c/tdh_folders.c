@@ -1,0 +1,36 @@
+/* Who the program runs as, and how many providers are known to it.
+ *
+ *   tdh_folders [PIPE]        a pipe is no PDB, and must not be waited for
+ */
+#include <tdh.h>
+
+#include <stdint.h>
+
+#include "check.h"
+
+static BYTE room[1 << 20];
+
+static void ask_for(const char *name) {
+    static WCHAR path[4096];
+    for (size_t at = 0; name[at] != 0 && at < 4095; at++) {
+        path[at] = (WCHAR)(unsigned char)name[at];
+    }
+    TDH_HANDLE handle = NULL;
+    TDH_CONTEXT context = {0};
+    context.ParameterType = TDH_CONTEXT_PDB_PATH;
+    context.ParameterValue = (ULONGLONG)(uintptr_t)path;
+    IS(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
+    IS(ERROR_INVALID_PARAMETER, TdhSetDecodingParameter(handle, &context));
+    IS(ERROR_SUCCESS, TdhCloseDecodingHandle(handle));
+}
+
+int main(int argc, char **argv) {
+    ULONG size = sizeof room;
+    ULONG status = TdhEnumerateProviders((PROVIDER_ENUMERATION_INFO *)room, &size);
+    ULONG count = status == ERROR_SUCCESS ? ((PROVIDER_ENUMERATION_INFO *)room)->NumberOfProviders : 0;
+    printf("euid %u providers %u\n", (unsigned)geteuid(), (unsigned)count);
+    if (argc > 1) {
+        ask_for(argv[1]);
+    }
+    return 0;
+}
