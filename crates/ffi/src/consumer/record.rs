@@ -40,6 +40,15 @@ const BYTE_PROCESSORS: u32 = 256;
 const NO_ITEM: ExtendedDataItem =
     ExtendedDataItem { reserved1: 0, ext_type: 0, linkage: 0, data_size: 0, data_ptr: 0 };
 
+/// What the extended items of an event are.
+struct Items {
+    count: u16,
+    /// One names the provider that it was enabled by.
+    has_control: bool,
+    /// One describes its fields.
+    has_schema: bool,
+}
+
 /// Makes one event after the other.
 pub(super) struct Assembler {
     record: EventRecord,
@@ -140,32 +149,32 @@ impl Assembler {
             // SAFETY: as many bytes as the structure has, whose fields are numbers in the file's order; little endian, as this crate's targets are.
             self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
-        let (count, is_decoded_by_another) = self.take_items(record);
+        let Items { count, has_control, has_schema } = self.take_items(record);
         let header = &mut self.record.event_header;
         // In the file the high byte is the record's marker.
         header.header_type &= 0xFF;
         let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
-        let describes_itself = header.event_descriptor.channel == TRACELOGGING_CHANNEL
-            || record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_some();
+        let describes_itself = has_schema || header.event_descriptor.channel == TRACELOGGING_CHANNEL;
         if kept == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
         }
         let items = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
-        let decoded = if is_decoded_by_another { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
+        let decoded = if has_control { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
         header.flags = kept | flags | items | decoded | flag_of_times(header.kernel_time, header.user_time);
     }
 
-    /// The extended items of an EVENT; how many, and whether one names the provider that it was enabled by.
+    /// The extended items of an EVENT, walked once.
     #[inline(always)]
-    fn take_items(&mut self, record: &Record<'_>) -> (u16, bool) {
-        let (mut count, mut has_control) = (0_u16, false);
+    fn take_items(&mut self, record: &Record<'_>) -> Items {
+        let mut items = Items { count: 0, has_control: false, has_schema: false };
         for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
             *to = item_of(head, data);
-            has_control |= to.ext_type == ExtType::CONTROL_GUID.0;
-            count = count.wrapping_add(1);
+            items.has_control |= to.ext_type == ExtType::CONTROL_GUID.0;
+            items.has_schema |= to.ext_type == ExtType::EVENT_SCHEMA_TL.0;
+            items.count = items.count.wrapping_add(1);
         }
-        self.set_items(count);
-        (count, has_control)
+        self.set_items(items.count);
+        items
     }
 
     /// Kernel events, classic ones and messages.
