@@ -27,7 +27,12 @@ pub(crate) fn skip(extra: &str, why: &str) {
     let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
     let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "skipped {}: {why}", thread.name().unwrap_or("a test"));
+    note(&format!("skipped {}: {why}", thread.name().unwrap_or("a test")));
+}
+
+/// Says something on the terminal, even while the test harness captures output.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Whether a program that is an extra is here; if not, that is said.
