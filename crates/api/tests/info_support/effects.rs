@@ -168,7 +168,7 @@ fn the_state_that_is_asked_for_goes_to_all_sessions_that_have_the_provider() {
         for session in &sessions[..2] {
             controller.enable(session, WRITER, EnableCode::Enable, &params, 30_000).unwrap();
         }
-        let every = PeriodicCaptureState { seconds: 1, providers: vec![WRITER] };
+        let every = PeriodicCaptureState { seconds: 10, providers: vec![WRITER] };
         controller.set_information(&sessions[0], &Set::PeriodicCaptureState(Some(every))).unwrap();
         until("two answers", || controller.query(&sessions[0]).unwrap().events >= 2);
         sessions.iter().for_each(|session| drop(controller.stop(session).unwrap()));

@@ -34,7 +34,13 @@ pub fn decode_one(
     let schema = Schema::default().seal(vec![field.clone()], 1)?;
     let mut first = First(None);
     let rest = Walker::default().walk(&schema, data, pointer_size, &mut first)?;
-    let value = first.0.ok_or(Refusal::Data("there is no data for the property"))?;
+    // A text up to its terminator whose event has ended before it: nothing, and the terminator is missing, as it may. Events of older versions end before their last texts.
+    let nothing = match input {
+        InType::UNICODESTRING if !is_fixed => Some(Value::Text16(&[])),
+        InType::ANSISTRING if !is_fixed => Some(Value::Text8(&[])),
+        _ => None,
+    };
+    let value = first.0.or(nothing).ok_or(Refusal::Data("there is no data for the property"))?;
     Ok(One { value, consumed: data.len().saturating_sub(rest.len()), field })
 }
 

@@ -36,9 +36,9 @@ pub const MAX_PMC: usize = 4;
 /// Providers of one `TraceSetDisallowList`.
 pub const MAX_DISALLOWED: usize = 1024;
 /// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
-pub const MIN_CAPTURE_STATE_PERIOD: u32 = 1;
+pub const MIN_CAPTURE_STATE_PERIOD: u32 = 10;
 /// Providers of one such list.
-pub const MAX_CAPTURE_STATE_PROVIDERS: u16 = 128;
+pub const MAX_CAPTURE_STATE_PROVIDERS: u16 = 20;
 
 /// A kernel event (CLASSIC_EVENT_ID, 24 bytes): `00 GUID of the class │ 10 u8 type │ 11 reserved`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
