@@ -211,3 +211,16 @@ fn a_cache_has_its_defaults_and_bounds() {
     assert_eq!(adjusted(1, 5), (64 << 10, 8));
     assert_eq!(adjusted(u32::MAX, u32::MAX), (64 << 20, 1 << 20));
 }
+
+#[test]
+fn the_table_of_classes_says_who_can_be_set_and_queried() {
+    let zeros = [0; 64];
+    for class in InfoClass::ALL {
+        let (set, query) = (status(class.number(), Some(&zeros), 64), Query::new(class.number(), 0));
+        assert_eq!(set != 50, class.rules().sets, "{}", class.name());
+        assert_eq!(query.is_ok(), class.rules().queries, "{}", class.name());
+        assert!(query.is_ok_and(|it| it.class() == class) || !class.rules().queries);
+    }
+    let last = InfoClass::ALL.len() as u32;
+    assert_eq!((status(last, Some(&zeros), 64), Query::new(last, 0).is_ok()), (50, false));
+}
