@@ -12,10 +12,10 @@
 //! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
 //! 3. No real-time delivery and no provider groups, as published for private loggers.
 
+mod file;
 mod track;
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ use crate::client::{Client, Shared, fork, process};
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::provider::{Change, Handle, for_provider};
+use file::{FileId, Taken, identity};
 pub(crate) use track::not_for_private;
 
 /// Private sessions that a process starts itself.
@@ -71,45 +72,10 @@ pub(crate) struct Running {
     from_outside: bool,
 }
 
-/// Device and inode.
-type FileId = (u64, u64);
-
 impl Running {
     /// Whether it writes a file, or is about to.
     fn writes(&self, file: Option<FileId>) -> bool {
         file.is_some_and(|id| self.file == Some(id) || self.coming.contains(&id))
-    }
-}
-
-/// A file that a change is about to write: nobody else takes it meanwhile.
-struct Taken {
-    client: &'static Client,
-    session: u64,
-    log: LogFile,
-    identity: Option<FileId>,
-}
-
-impl Taken {
-    fn clone_file(&self) -> Result<File> {
-        self.log.file().try_clone().map_err(|e| traceweir_session::Error::File(e).into())
-    }
-
-    /// The session goes on in it.
-    fn becomes_log(&self) {
-        let mut shared = self.client.lock();
-        shared.private.iter_mut().filter(|r| r.id == self.session).for_each(|r| r.file = self.identity);
-    }
-
-    /// The change is over. A file that was not used is removed if it is new.
-    fn release(self, is_unused: bool) {
-        let mut shared = self.client.lock();
-        for running in shared.private.iter_mut().filter(|r| r.id == self.session) {
-            running.coming.retain(|id| Some(*id) != self.identity);
-        }
-        drop(shared);
-        if is_unused {
-            self.log.discard();
-        }
     }
 }
 
@@ -275,27 +241,6 @@ impl PrivateSession {
         changed
     }
 
-    /// Opens a file that no private session writes, or is about to.
-    fn take(&self, path: &Path) -> Result<Taken> {
-        let client = self.client()?;
-        let log = LogFile::open(path)?;
-        let identity = identity(log.file());
-        let mut shared = client.lock();
-        let is_written = shared.private.iter().any(|r| r.writes(identity));
-        if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == self.id) {
-            own.coming.extend(identity);
-            return Ok(Taken { client, session: self.id, log, identity });
-        }
-        drop(shared);
-        log.discard();
-        let why = "a private session writes this file";
-        Err(if is_written {
-            Error::refused(Status::ERROR_BAD_PATHNAME, why)
-        } else {
-            traceweir_session::Error::Ended.into()
-        })
-    }
-
     /// Collects everything and finalises the file.
     pub fn stop(mut self) -> Result<Properties> {
         let client = self.client()?;
@@ -374,10 +319,6 @@ fn begin(client: &'static Client, config: Config, file: Option<File>, from_outsi
         return Err(e);
     }
     Ok(id)
-}
-
-fn identity(file: &File) -> Option<FileId> {
-    file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
 fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {

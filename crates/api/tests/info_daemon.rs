@@ -29,6 +29,8 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 #[path = "info_support/effects.rs"]
 mod effects;
+#[path = "../../../tests/support/machine.rs"]
+mod machine;
 #[path = "consumer_support/recording.rs"]
 mod recording;
 #[path = "../../../tests/support/skip.rs"]
@@ -39,10 +41,11 @@ mod support;
 mod support_daemon;
 #[path = "info_support/table.rs"]
 mod table;
+use machine::{Machine, PERFMON, SYS_ADMIN, capabilities};
 use recording::Recording;
 use support::until;
 use support_daemon::{InProcess, alone, be_a_daemon, this_test};
-use table::{Machine, Row, guid};
+use table::{Row, guid};
 
 /// Tells a process that it is `plain` or `guest`, and the sessions of the table.
 const LESSER: &str = "TRACEWEIR_TEST_LESSER";
@@ -60,9 +63,7 @@ fn live(name: &str, mode: u32) -> SessionConfig {
 }
 
 fn may_profile() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
-    u64::from_str_radix(bits.trim(), 16).unwrap() & (1 << 21 | 1 << 38) != 0
+    capabilities() & (PERFMON | SYS_ADMIN) != 0
 }
 
 /// The user who is a guest of the table's daemon.

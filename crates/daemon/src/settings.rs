@@ -11,6 +11,7 @@
 
 use std::ops::RangeInclusive;
 
+use traceweir_session::config::USUAL_SESSIONS;
 use traceweir_transport::runtime::trusted_variable;
 
 use crate::conf::{self, Entry, Section, trust};
@@ -19,8 +20,6 @@ use crate::log::warning;
 
 /// What can be chosen as the most sessions of a daemon.
 pub const MAX_SESSIONS: RangeInclusive<u32> = 32..=256;
-/// Sessions at most where nobody says otherwise.
-const USUAL_SESSIONS: u32 = 64;
 /// MB that stay free on the file system of `/` where nobody says otherwise.
 const USUAL_RESERVE_MB: u32 = 200;
 

@@ -18,8 +18,10 @@ use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD;
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::{
     EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+    KERNEL_LOGGER_NAME,
 };
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
@@ -30,6 +32,8 @@ use traceweir_transport::message::{MAX_NAME, SessionConfig};
 use crate::error::{Error, Result};
 use crate::region::{Regions, wake_at};
 
+/// Sessions at most, where nobody says otherwise.
+pub const USUAL_SESSIONS: u32 = 64;
 /// KiB of a buffer: default, least, most.
 const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
 /// Buffers that the maximum exceeds the minimum by where none is given.
@@ -40,10 +44,6 @@ const LARGEST_RING: u64 = 8 << 20;
 /// Bytes of a header buffer without the names, and some to spare.
 const HEADER_EVENT: usize = 1024;
 
-/// GUID of the NT Kernel Logger, `SystemTraceControlGuid`.
-const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
-/// The name that goes with it.
-const KERNEL_LOGGER: &str = "NT Kernel Logger";
 /// GUID of the global logger.
 const GLOBAL_LOGGER: Guid = Guid::from_u128(0xe890_8abc_aa84_11d2_9a93_0080_5f85_d7c6);
 /// EnableFlags of an internal extension block, which nobody may pass.
@@ -107,7 +107,7 @@ impl Config {
         let mode = Mode(raw.log_file_mode);
         check_names(&raw)?;
         mode.check(&raw, starter)?;
-        if raw.guid == SYSTEM_TRACE_CONTROL && !raw.name.eq_ignore_ascii_case(KERNEL_LOGGER) {
+        if raw.guid == SYSTEM_TRACE_CONTROL && !raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME) {
             return refuse(Status::ERROR_INVALID_PARAMETER, "this GUID belongs to the NT Kernel Logger");
         }
         if raw.log_file.is_none() && mode.needs_path() {
@@ -273,7 +273,7 @@ pub(crate) fn limit_of(properties: &SessionConfig) -> Limit {
 fn is_system(raw: &SessionConfig) -> bool {
     Mode(raw.log_file_mode).is_system()
         || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
-        || raw.name.eq_ignore_ascii_case(KERNEL_LOGGER)
+        || raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
 }
 
 /// Whether a session is of the kind that receives kernel events.

@@ -17,6 +17,14 @@ pub enum Error {
         /// Which rule.
         why: &'static str,
     },
+    /// Something cannot be set, or asked, by the published rules or on this machine.
+    #[error("{why}")]
+    Information {
+        /// Win32 status.
+        status: Status,
+        /// Which rule.
+        why: &'static str,
+    },
     /// The log file cannot be written.
     #[error("log file: {0}")]
     File(std::io::Error),
@@ -36,7 +44,7 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            Self::Properties { status, .. } => *status,
+            Self::Properties { status, .. } | Self::Information { status, .. } => *status,
             Self::File(e) => traceweir_transport::error::status_of(e),
             Self::Format(e) => e.status(),
             Self::Transport(e) => e.status(),

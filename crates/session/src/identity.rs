@@ -86,7 +86,8 @@ impl Identity {
             ExtType::TS_ID => Some(audit_session.as_slice()),
             ExtType::PSM_KEY => package.as_deref(),
             ExtType::PROCESS_START_KEY => start_key.as_ref().map(<[u8; 8]>::as_slice),
-            _ => self.container.as_ref().map(String::as_bytes),
+            ExtType::CONTAINER_ID => self.container.as_ref().map(String::as_bytes),
+            _ => None,
         };
         let wanted = OURS.iter().filter(|(flag, _)| flags & flag != 0);
         let items: Vec<_> =

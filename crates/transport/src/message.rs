@@ -28,15 +28,17 @@
     clippy::arithmetic_side_effects
 )]
 
+mod hello;
 mod layout;
 mod page;
 mod provider;
 mod session;
 pub mod wire;
 
+pub use hello::{Role, VERSIONS, common_version};
 pub use page::MAX_PIDS;
 pub use provider::{
-    EnableEntry, EnableParams, Filter, PROPERTY_INDEPENDENT, ProviderEntry, RegistrationEntry,
+    EnableCode, EnableEntry, EnableParams, Filter, PROPERTY_INDEPENDENT, ProviderEntry, RegistrationEntry,
 };
 pub use session::{Control, LostByCause, Properties, SessionConfig, SessionRef, Update};
 
@@ -48,10 +50,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::MAX_EVENT_FILTERS_COUNT;
 
 use crate::abi::RegionParams;
-use crate::error::{Error, Result};
 
-/// The versions of the protocol that this library speaks: lowest, highest.
-pub const VERSIONS: (u16, u16) = (1, 1);
 /// The largest message.
 pub const MAX_MESSAGE: usize = 60 * 1024;
 /// The most descriptors with one message.
@@ -66,37 +65,6 @@ pub const MAX_PROVIDER_NAME: usize = 255;
 pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
 /// The most registrations of one process.
 pub const MAX_REGISTRATIONS: usize = 1024;
-
-/// The highest version that both sides speak.
-pub fn common_version(theirs: (u16, u16)) -> Result<u16> {
-    let version = theirs.1.min(VERSIONS.1);
-    if version < theirs.0.max(VERSIONS.0) {
-        return Err(Error::Version { theirs, ours: VERSIONS });
-    }
-    Ok(version)
-}
-
-/// Why somebody connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Registers providers and writes events.
-    Provider,
-    /// Starts, stops and changes sessions.
-    Controller,
-    /// Reads a live session.
-    Consumer,
-}
-
-/// What an enable call asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnableCode {
-    /// EVENT_CONTROL_CODE_DISABLE_PROVIDER.
-    Disable,
-    /// EVENT_CONTROL_CODE_ENABLE_PROVIDER.
-    Enable,
-    /// EVENT_CONTROL_CODE_CAPTURE_STATE.
-    CaptureState,
-}
 
 /// Everything that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,10 +20,11 @@ use traceweir_format::spec::enable::{
 use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::{Definitions, StackKey};
 
+use crate::machine::Machine;
 use crate::recording::Recording;
 use crate::support::until;
 use crate::support_daemon::{InProcess, alone};
-use crate::table::{Machine, guid};
+use crate::table::guid;
 use crate::{SYSTEM_LOGGER, codes, event, live, may_profile, recorder, skip};
 
 /// EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING.

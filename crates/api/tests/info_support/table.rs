@@ -14,6 +14,8 @@ use traceweir::controller::Controller;
 use traceweir::controller::info::{InfoClass, enumerate_bytes, query_bytes, set_bytes};
 use traceweir_format::spec::event::class;
 
+use crate::machine::Machine;
+
 const TABLE: &str = include_str!("../../../../fixtures/information/classes.txt");
 
 /// The cases that every class has of every call.
@@ -145,9 +147,9 @@ impl Row<'_> {
         let session = sessions.get(self.session).copied().unwrap_or(0);
         let (status, returned) = self.make(controller, session);
         let line = TABLE.lines().nth(self.line - 1).unwrap();
-        assert_eq!(status.to_string(), machine.chosen(self.status), "status of line {}: {line}", self.line);
+        assert_eq!(status.to_string(), chosen(machine, self.status), "status of line {}: {line}", self.line);
         let told = returned.map_or("-".to_owned(), |it| it.to_string());
-        let is_right = match machine.chosen(self.returned) {
+        let is_right = match chosen(machine, self.returned) {
             "any" => returned.is_some_and(|it| it > 0),
             "need" => returned == u32::try_from(self.needed(controller, session)).ok(),
             expected => expected == told,
@@ -178,32 +180,16 @@ fn bytes(text: &str) -> Vec<u8> {
     out
 }
 
-/// What the table's conditions ask about.
-#[derive(Clone, Copy)]
-pub(crate) struct Machine {
-    pub(crate) has_counters: bool,
-    pub(crate) has_branches: bool,
-}
-
-impl Machine {
-    pub(crate) fn look() -> Self {
-        let devices = std::fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
-        let processors: Vec<_> =
-            devices.filter(|it| it.file_name().to_string_lossy().starts_with("cpu")).collect();
-        let has_branches = processors.iter().any(|it| it.path().join("caps/branches").exists());
-        Self { has_counters: !processors.is_empty(), has_branches }
-    }
-
-    fn chosen(self, text: &str) -> &str {
-        let Some((condition, cases)) = text.split_once('?') else { return text };
-        let (yes, no) = cases.split_once(':').unwrap();
-        let holds = match condition {
-            "pmu" => self.has_counters,
-            "lbr" => self.has_branches,
-            other => panic!("{other}"),
-        };
-        if holds { yes } else { no }
-    }
+/// The case that holds here, of what depends on the machine.
+fn chosen(machine: Machine, text: &str) -> &str {
+    let Some((condition, cases)) = text.split_once('?') else { return text };
+    let (yes, no) = cases.split_once(':').unwrap();
+    let holds = match condition {
+        "pmu" => machine.has_counters,
+        "lbr" => machine.has_branches,
+        other => panic!("{other}"),
+    };
+    if holds { yes } else { no }
 }
 
 /// A case that cannot be.

@@ -11,6 +11,7 @@ use traceweir_transport::message::{Message, SessionRef};
 use super::enable::EnableCall;
 use super::private::is_private;
 use super::{Asker, Service};
+use crate::error::Refusal;
 use crate::logfile::Passed;
 
 impl Service {
@@ -30,24 +31,9 @@ impl Service {
                 }
             }
             Message::CheckEnables { providers } => self.check_enables(asker, &providers),
-            Message::QueryAll { from } => {
-                let page = Message::sessions_page(&self.sessions_shown_to(asker.link), from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            Message::QueryEnded { from } => {
-                let page = Message::sessions_page(&self.ended_shown_to(asker.link), from);
-                self.reply(asker, page);
-                Ok(())
-            }
-            Message::QueryProviders { after } => {
-                let mut page = self.providers_page(asker, after);
-                if let Message::Providers { providers, .. } = &mut page {
-                    self.hide_sessions(asker.link, providers);
-                }
-                self.reply(asker, page);
-                Ok(())
-            }
+            message @ (Message::QueryAll { .. }
+            | Message::QueryEnded { .. }
+            | Message::QueryProviders { .. }) => self.tell_page(asker, message),
             Message::SetInformation { session, class, data } => {
                 self.set_information(asker, &session, class, &data)
             }
@@ -67,6 +53,27 @@ impl Service {
         if let Err(refusal) = outcome {
             self.refuse(asker, refusal);
         }
+    }
+
+    /// Tells a page of sessions or providers, of those that the asker may know of.
+    fn tell_page(&mut self, asker: Asker, question: Message) -> Result<(), Refusal> {
+        let page = match question {
+            Message::QueryAll { from } => Message::sessions_page(&self.sessions_shown_to(asker.link), from),
+            Message::QueryEnded { from } => Message::sessions_page(&self.ended_shown_to(asker.link), from),
+            Message::QueryProviders { after } => {
+                let mut page = self.providers_page(asker, after);
+                if let Message::Providers { providers, .. } = &mut page {
+                    self.hide_sessions(asker.link, providers);
+                }
+                page
+            }
+            _ => {
+                self.out_of_role(asker);
+                return Ok(());
+            }
+        };
+        self.reply(asker, page);
+        Ok(())
     }
 
     /// The private session that is meant, by id or name; or by the GUID of its provider, where no other session has that.

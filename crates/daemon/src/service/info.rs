@@ -115,10 +115,8 @@ impl Service {
     fn set_of_system(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         check_nothing(session)?;
         self.check_profiling(asker.link)?;
-        self.information.machine();
         let Information { system, machine, .. } = &mut self.information;
-        let Some(machine) = machine.get() else { return Ok(()) };
-        system.set(set, machine).map_err(|e| not_done(set.class(), e.into()))?;
+        system.set(set, machine.get_or_init(Machine::look)).map_err(|e| not_done(set.class(), e.into()))?;
         told!("{} is set by {}", set.class().name(), self.who(asker.link));
         Ok(())
     }
@@ -167,7 +165,14 @@ impl Service {
                 }
             }
             Set::UnifiedStackCaching(_) => self.cache_stacks(session),
-            _ => {}
+            // Whoever is enabled from now on is not asked to tell, and nobody has to take anything back.
+            Set::ProviderBinaryTracking(false) => {}
+            // For the kernel's events.
+            Set::StackTracing(_) | Set::SystemTraceEnableFlags(_) | Set::StackCaching(_) => {}
+            Set::PmcEventList(_) | Set::PmcCounterList(_) | Set::ContextRegister { .. } => {}
+            Set::LbrConfiguration(_) | Set::LbrEventList(_) => {}
+            // Refused, or of the system: they do not come here.
+            Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
     }
 
@@ -235,9 +240,10 @@ impl Service {
         let (id, config) = self.session_of(asker, session, query.class(), false)?;
         self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
-        let streams = || Answer::StreamCount(stream_count(&config, cpu::possible()).into());
-        let answer = self.information.settings(id, &config).answer(query);
-        Ok(answer.unwrap_or_else(streams))
+        if query == Query::StreamCount {
+            return Ok(Answer::StreamCount(stream_count(&config, cpu::possible()).into()));
+        }
+        self.information.settings(id, &config).answer(query).ok_or_else(not_queried)
     }
 
     fn answer_of_system(&self, asker: Asker, query: Query) -> Result<Answer, Refusal> {
@@ -252,9 +258,7 @@ impl Service {
                 });
                 Answer::PmcSessions(all.collect())
             }
-            query => local_answer(query, machine)?.ok_or_else(|| {
-                Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
-            })?,
+            query => local_answer(query, machine)?.ok_or_else(not_queried)?,
         })
     }
 
@@ -336,6 +340,10 @@ fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Refusal> {
         return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
     }
     Ok(())
+}
+
+fn not_queried() -> Refusal {
+    Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
 fn refusal(e: traceweir_format::Error) -> Refusal {

@@ -23,6 +23,7 @@ pub mod known;
 pub mod manifest;
 pub mod messages;
 mod provider;
+mod rank;
 mod self_described;
 pub mod tracelogging;
 mod tracked;
@@ -46,6 +47,8 @@ use traceweir_format::wire::u16_at;
 use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
 use in_trace::InTrace;
+pub use rank::Standing;
+use rank::{Candidate, Rank, choose};
 use self_described::SelfDescribed;
 pub use tracked::MAX_TRACKED;
 use tracked::Tracked;
@@ -55,35 +58,6 @@ pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that may be derived from schemas from outside: the events of a whole Windows installation take a tenth.
 const MAX_DERIVED_BYTES: usize = 256 << 20;
-
-/// Where a manifest schema came from, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    InTrace,
-    Embedded,
-    Tracked,
-    Given(Standing),
-}
-
-/// In which order manifests from outside the trace are asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
-    /// The program named it.
-    #[default]
-    Named,
-    /// It is installed on the machine.
-    Installed,
-    /// It was found in a program's file.
-    Binary,
-}
-
-/// One version of an event in one source.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    version: u8,
-    rank: Rank,
-    known: u32,
-}
 
 /// A schema and the payload it describes.
 #[derive(Clone, Copy, Debug)]
@@ -386,19 +360,6 @@ impl Decoder {
         self.classic.insert(first, Some(id));
         Some(id)
     }
-}
-
-/// The best schema for a version: the same, else the next lower one, else the next higher one; then by source.
-fn choose(list: &[Candidate], version: u8) -> Option<u32> {
-    let best = list.iter().min_by_key(|c| {
-        let distance = match c.version.cmp(&version) {
-            std::cmp::Ordering::Equal => (0, 0),
-            std::cmp::Ordering::Less => (1, version.abs_diff(c.version)),
-            std::cmp::Ordering::Greater => (2, c.version.abs_diff(version)),
-        };
-        (distance, c.rank)
-    });
-    best.map(|c| c.known)
 }
 
 /// Traits, event metadata and data, where a provider could not make ETW keep them apart.

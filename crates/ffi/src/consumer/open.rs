@@ -8,6 +8,7 @@ use std::path::Path;
 use traceweir::Status;
 use traceweir::consumer::Trace;
 use traceweir::controller::SessionRef;
+use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
 use super::deliver::{Consumer, Logfile, OnBuffer, OnEvent};
 use super::handles::{self, Completion};
@@ -18,9 +19,6 @@ use super::layout::{
 };
 use super::names::{self, Name, Text};
 use crate::{boundary, last_error, ptr};
-
-/// The session of the system's own events.
-const KERNEL_LOGGER: &str = "NT Kernel Logger";
 
 /// Opens a file or a live session; [`Trace::open_file`], [`Trace::open_live`]. What the trace says about itself is put into the structure.
 ///
@@ -63,7 +61,7 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
     let (file, logger) = unsafe { (text.read(given.log_file_name)?, text.read(given.logger_name)?) };
     let trace = open_named(file.as_ref(), logger.as_ref(), given.process_trace_mode)?;
     let header = trace.header();
-    let is_kernel = trace.is_of_the_system() || header.session_name == KERNEL_LOGGER;
+    let is_kernel = trace.is_of_the_system() || header.session_name == KERNEL_LOGGER_NAME;
     let filled = EventTraceLogfile {
         logfile_header: TraceLogfileHeader::from(header),
         buffer_size: header.buffer_size,

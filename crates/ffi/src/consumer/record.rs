@@ -18,10 +18,10 @@ use traceweir_format::header::extended::MAX_ITEMS;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::{
-    EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_64_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER,
-    EVENT_HEADER_FLAG_DECODE_GUID, EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_NO_CPUTIME,
-    EVENT_HEADER_FLAG_PRIVATE_SESSION, EVENT_HEADER_FLAG_PROCESSOR_INDEX, EVENT_HEADER_FLAG_STRING_ONLY,
-    EVENT_HEADER_FLAG_TRACE_MESSAGE, EventDescriptor, ExtType,
+    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_64_BIT_HEADER,
+    EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_DECODE_GUID, EVENT_HEADER_FLAG_EXTENDED_INFO,
+    EVENT_HEADER_FLAG_NO_CPUTIME, EVENT_HEADER_FLAG_PRIVATE_SESSION, EVENT_HEADER_FLAG_PROCESSOR_INDEX,
+    EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_TRACE_MESSAGE, EventDescriptor, ExtType,
 };
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
@@ -31,8 +31,6 @@ use crate::types::EventTraceHeader;
 /// EVENT_HEADER_PROPERTY_…
 const PROPERTY_XML: u16 = 1;
 const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
-/// The channel of events that describe themselves.
-const TRACELOGGING_CHANNEL: u8 = 11;
 /// What is recorded of a processor's alignment.
 const ALIGNMENT: u16 = 8;
 /// Processors whose numbers one byte holds.
@@ -154,7 +152,7 @@ impl Assembler {
         // In the file the high byte is the record's marker.
         header.header_type &= 0xFF;
         let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
-        let describes_itself = has_schema || header.event_descriptor.channel == TRACELOGGING_CHANNEL;
+        let describes_itself = has_schema || header.event_descriptor.channel == CHANNEL_TRACELOGGING;
         if kept == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
         }
@@ -164,6 +162,8 @@ impl Assembler {
     }
 
     /// The extended items of an EVENT, walked once.
+    ///
+    /// Their links are those of the record: it has been found to end with an item that is linked to none, and to have no more than there is room for.
     #[inline(always)]
     fn take_items(&mut self, record: &Record<'_>) -> Items {
         let mut items = Items { count: 0, has_control: false, has_schema: false };
@@ -200,24 +200,40 @@ impl Assembler {
             user_time,
             activity_id: Guid::NULL,
         };
-        let item = if let Some(instance) = record.instance() {
-            self.instance = InstanceItem {
-                instance_id: instance.id,
-                parent_instance_id: instance.parent_id,
-                parent_guid: instance.parent_class,
-            };
-            let data_ptr = (&raw const self.instance).expose_provenance() as u64;
-            let data_size = size_of::<InstanceItem>() as u16;
-            Some(ExtendedDataItem { ext_type: ExtType::INSTANCE_INFO.0, data_size, data_ptr, ..NO_ITEM })
-        } else {
-            let counters = record.pmc_counters();
-            (!counters.is_empty()).then(|| extended(ExtType::PMC_COUNTERS, counters))
-        };
-        if let (Some(item), [first, ..]) = (item, &mut self.items) {
-            *first = item;
+        let instance = self.instance_of(record);
+        let counters = record.pmc_counters();
+        let counters = (!counters.is_empty()).then(|| extended(ExtType::PMC_COUNTERS, counters));
+        let count = self.make_items([instance, counters]);
+        if count != 0 {
             self.record.event_header.flags |= EVENT_HEADER_FLAG_EXTENDED_INFO;
         }
-        self.set_items(u16::from(item.is_some()));
+    }
+
+    /// The item of a classic event that names its instance; it points to a structure that lives here.
+    fn instance_of(&mut self, record: &Record<'_>) -> Option<ExtendedDataItem> {
+        let instance = record.instance()?;
+        self.instance = InstanceItem {
+            instance_id: instance.id,
+            parent_instance_id: instance.parent_id,
+            parent_guid: instance.parent_class,
+        };
+        let data_ptr = (&raw const self.instance).expose_provenance() as u64;
+        let data_size = size_of::<InstanceItem>() as u16;
+        Some(ExtendedDataItem { ext_type: ExtType::INSTANCE_INFO.0, data_size, data_ptr, ..NO_ITEM })
+    }
+
+    /// Items that the record has no heads for, in this order: all but the last are linked to the next. How many.
+    fn make_items<const N: usize>(&mut self, made: [Option<ExtendedDataItem>; N]) -> u16 {
+        const { assert!(N <= MAX_ITEMS) };
+        let mut count = 0_u16;
+        let mut rest = made.into_iter().flatten().peekable();
+        for to in &mut self.items {
+            let Some(item) = rest.next() else { break };
+            *to = ExtendedDataItem { linkage: u16::from(rest.peek().is_some()), ..item };
+            count = count.wrapping_add(1);
+        }
+        self.set_items(count);
+        count
     }
 
     #[inline]
@@ -290,7 +306,7 @@ fn item_of(head: u64, data: &[u8]) -> ExtendedDataItem {
     unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([head, at]) }
 }
 
-/// A single item of a kind.
+/// An item of a kind, linked to none.
 fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     // Items have 16 bits of size.
     item_of(u64::from(kind.0) << 16 | (data.len() as u64) << 48, data)

@@ -8,18 +8,15 @@
 //! Each function has a form for UTF-16 and one for UTF-8, which are one function here.
 
 use traceweir::controller::{Controller, Properties};
-use traceweir::{Error, Guid, Status};
+use traceweir::{Error, Status};
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
+use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
 use super::properties::{Block, Use};
 use super::sessions::{self, Meant};
 use super::text::{self, Unit};
 use crate::types::controller::EventTraceProperties;
 use crate::{boundary, ptr};
-
-/// GUID of the NT Kernel Logger, SystemTraceControlGuid.
-const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
-/// Its name.
-const KERNEL_LOGGER: &str = "NT Kernel Logger";
 
 /// What to do with a session (EVENT_TRACE_CONTROL_…).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +179,7 @@ unsafe fn control<U: Unit>(
     let block = unsafe { Block::<U>::open(properties, Use::Control) }?;
     // SAFETY: by the contract.
     let name = unsafe { text::name(name) }?;
-    let is_kernels = name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(KERNEL_LOGGER));
+    let is_kernels = name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME));
     if block.guid() == SYSTEM_TRACE_CONTROL && !is_kernels {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }

@@ -17,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use traceweir::controller::{Properties, SessionConfig, Update};
 use traceweir::{Guid, Status, classic};
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
+use traceweir_format::time::FileTime;
 
 use super::filters;
 use super::text::{self, Unit};
@@ -27,8 +28,6 @@ use crate::types::controller::{EventTraceProperties, EventTracePropertiesV2};
 const WNODE_FLAG_VERSIONED_PROPERTIES: u32 = 0x0080_0000;
 /// The only version there is of it.
 const VERSION: u32 = 2;
-/// 100 ns units from 1601 to 1970.
-const UNIX_EPOCH_AS_FILETIME: u64 = 116_444_736_000_000_000;
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,6 +254,5 @@ impl<U: Unit> Block<U> {
 /// The time as a FILETIME.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let units = u64::try_from(since.as_nanos() / 100).unwrap_or(0).saturating_add(UNIX_EPOCH_AS_FILETIME);
-    i64::try_from(units).unwrap_or(i64::MAX)
+    FileTime::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()).0
 }

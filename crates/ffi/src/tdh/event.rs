@@ -5,7 +5,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use traceweir::Status;
 use traceweir_decode::source::{Event, EventKind};
 use traceweir_decode::tdh::{Answer, Messages, Said};
-use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, ExtType};
+use traceweir_format::spec::event::{
+    EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_STRING_ONLY,
+    EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
+};
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND, UNIX_EPOCH};
 
 use super::answer::text;
@@ -13,10 +16,6 @@ use super::providers::MAX_PATH;
 use crate::ptr;
 use crate::types::record::EventRecord;
 use crate::types::tdh::TdhContext;
-
-const FLAG_TRACE_MESSAGE: u16 = 0x0008;
-const FLAG_32_BIT_HEADER: u16 = 0x0020;
-const FLAG_CLASSIC_HEADER: u16 = 0x0100;
 
 pub(super) const CONTEXT_TMF_FILE: u32 = 0;
 pub(super) const CONTEXT_TMF_SEARCH_PATH: u32 = 1;
@@ -58,8 +57,8 @@ pub(super) unsafe fn asked<'p>(
     let record = unsafe { ptr::copied(event) }?;
     let header = &record.event_header;
     let kind = match header.flags {
-        flags if flags & FLAG_TRACE_MESSAGE != 0 => EventKind::Message,
-        flags if flags & FLAG_CLASSIC_HEADER != 0 => EventKind::Classic,
+        flags if flags & EVENT_HEADER_FLAG_TRACE_MESSAGE != 0 => EventKind::Message,
+        flags if flags & EVENT_HEADER_FLAG_CLASSIC_HEADER != 0 => EventKind::Classic,
         _ => EventKind::Described,
     };
     let mut event = Event {
@@ -86,7 +85,7 @@ pub(super) unsafe fn asked<'p>(
             event.take_item(ExtType(item.ext_type), data);
         }
     }
-    let pointer_size = if header.flags & FLAG_32_BIT_HEADER != 0 { 4 } else { 8 };
+    let pointer_size = if header.flags & EVENT_HEADER_FLAG_32_BIT_HEADER != 0 { 4 } else { 8 };
     let mut asked = Asked { event, pointer_size, time: header.time_stamp, is_gmt: false, paths: Vec::new() };
     // SAFETY: by the contract.
     unsafe { asked.take_contexts(count, context) }?;

@@ -6,6 +6,7 @@ use traceweir::controller::access::{Rights, SecurityOperation, Sid};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use crate::controllers::build;
+use crate::machine::{Machine, PERFMON, SETUID, SYS_ADMIN, capabilities};
 use crate::support::{Daemon, Workshop, expect_success, here, skip};
 
 /// A user who is a guest of a daemon for all.
@@ -19,11 +20,8 @@ fn let_in(daemon: &Daemon) {
 
 fn is_root() -> bool {
     // Root's effective capabilities: to profile the system, and to be somebody else.
-    let needed = 1_u64 << 38 | 1 << 21 | 1 << 7;
-    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
-        let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0");
-        u64::from_str_radix(bits.trim(), 16).is_ok_and(|bits| bits & needed == needed)
-    });
+    let needed = PERFMON | SYS_ADMIN | SETUID;
+    let is_root = capabilities() & needed == needed;
     if !is_root {
         skip("root", "without root nobody can be made who has fewer rights");
     }
@@ -35,10 +33,7 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
     if !is_root() {
         return;
     }
-    let devices = std::fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
-    let processors: Vec<_> =
-        devices.filter(|it| it.file_name().to_string_lossy().starts_with("cpu")).collect();
-    let has_branches = processors.iter().any(|it| it.path().join("caps/branches").exists());
+    let Machine { has_counters, has_branches } = Machine::look();
     let (workshop, daemon, logs) = (Workshop::new(), Daemon::for_all(), tempfile::tempdir().unwrap());
     let_in(&daemon);
     // Where the guest, too, can read it.
@@ -46,7 +41,7 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
     std::fs::copy(here("../../fixtures/information/classes.txt"), &table).unwrap();
     let mut command = daemon.command(&build(&workshop, "gcc", "information_table.c", &[]));
     command.arg(table).arg(logs.path());
-    for fact in [!processors.is_empty(), has_branches] {
+    for fact in [has_counters, has_branches] {
         command.arg(u8::from(fact).to_string());
     }
     let output = expect_success(command.arg(GUEST.to_string()));

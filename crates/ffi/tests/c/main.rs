@@ -6,6 +6,8 @@ mod controllers;
 mod guests;
 mod headers;
 mod layout;
+#[path = "../../../../tests/support/machine.rs"]
+mod machine;
 mod programs;
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use support::{C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows};
 use traceweir::Guid;
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef};
-use traceweir_format::etl::Trace;
+use traceweir_format::etl::{Options, Summary, Trace, Writer};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::{Item, MAX_ITEMS};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::ExtType;
 
@@ -125,6 +127,30 @@ fn records_hold_what_the_file_holds() {
     for file in fixtures() {
         assert_same(&run(&dump, &["records"], &[&file]), &lines_of(&file, line_of, false), &file);
         assert_same(&run(&dump, &["raw"], &[&file]), &lines_of(&file, line_of, true), &file);
+    }
+}
+
+#[test]
+fn items_that_nobody_has_named_yet_arrive_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, data) = (folder.path().join("items.etl"), [7; 40]);
+    let of = |(kind, length): (u16, usize)| Item { kind: ExtType(kind), data: &data[..length] };
+    let options = Options { anchor: 1, ..Options::default() };
+    let mut writer = Writer::create(Vec::new(), options).unwrap();
+    // One, some, and as many as an event may have.
+    let many: Vec<(u16, usize)> = (0..).map(|at| (19 + at, usize::from(at))).take(MAX_ITEMS).collect();
+    for (time, items) in (1_i64..).zip([&[(0x7F, 5)][..], &[(19, 0), (0x7F, 40), (0xFFFF, 1)], &many]) {
+        let (items, mut record) = (items.iter().copied().map(of).collect::<Vec<_>>(), Vec::new());
+        let header = EventHeader { time, provider: PROVIDER, items: &items, ..EventHeader::default() };
+        header.encode(b"payload", &mut record).unwrap();
+        writer.write(0, time, &record).unwrap();
+    }
+    std::fs::write(&file, writer.finish(Summary::default()).unwrap()).unwrap();
+    let workshop = Workshop::new();
+    let lines = run(&build(&workshop, "dump.c", &[]), &["records"], &[&file]);
+    assert_same(&lines, &lines_of(&file, line_of, false), &file);
+    for count in [1, 3, MAX_ITEMS] {
+        assert!(lines.iter().any(|line| line.contains(&format!("items {count} "))), "{count}: {lines:#?}");
     }
 }
 

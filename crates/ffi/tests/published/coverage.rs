@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::names::{HEADERS, Header};
-use crate::support::here;
+use crate::support::{Workshop, here, library};
 use crate::{constants, functions, headers, structures};
 
 /// Names that will not come, and why.
@@ -17,6 +17,15 @@ const NOT_HERE: &[(&str, &str)] = &[
 ];
 
 const SEGMENTS: &str = "no effect: it chooses segments of PE files; a source that sets it compiles";
+
+/// Functions and classes that are defined in a header, so that the library has no symbol of their names.
+const IN_HEADERS: &[&str] = &[
+    "TraceLoggingActivity",
+    "TraceLoggingThreadActivity",
+    "TraceLoggingThreadActivityIdSetter",
+    "TraceMessage",
+    "TraceMessageVa",
+];
 
 /// Constants that are not in the headers, by what their names begin with, and why.
 const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
@@ -52,7 +61,8 @@ Every function and macro of the headers for tracing, and whether this library ha
 traceweir-ffi --test published`), which also compares sizes, offsets, values and prototypes with those of Windows, as the windows-sys crate has them. How to build
 and link is told in [C and C++](c-api.md).
 
-\"Done\" is: declared by the header, exported by the library or defined in the header, and tested.
+\"Done\" is, of a function: a header declares it and the library exports it, or a header defines it; of a macro or inline function: it stands in a header. More is not
+said by this page.
 ";
 
 /// What the page says of a name.
@@ -96,12 +106,21 @@ fn list(page: &mut String, why: &str, names: &[&str]) {
     }
 }
 
+/// The functions that are declared and exported, and those that a header defines.
+fn functions_here(words: &BTreeSet<String>) -> BTreeSet<String> {
+    let (declared, exported) = (library::declared(), library::exported(&Workshop::new()));
+    let mut all: BTreeSet<String> = declared.intersection(&exported).cloned().collect();
+    all.extend(IN_HEADERS.iter().filter(|name| words.contains(**name)).map(|name| (*name).to_owned()));
+    all
+}
+
 fn page() -> String {
     let known = headers::words();
+    let functions = functions_here(&known);
     let mut page = HEAD.to_owned();
     for header in &HEADERS {
         writeln!(page, "\n## {}", header.name).unwrap();
-        table(&mut page, "Function", header.functions, header, &known);
+        table(&mut page, "Function", header.functions, header, &functions);
         table(&mut page, "Macro or inline function", header.macros, header, &known);
     }
     page.push_str("\n## Constants and structures\n\nOf those that the metadata of Windows lists for tracing, the headers have these many; those that are missing are listed with the reason.\n");

@@ -8,8 +8,7 @@ use traceweir::Guid;
 use traceweir::controller::EnableParams;
 use traceweir_format::etl;
 
-use crate::headers;
-use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here};
+use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here, library};
 
 /// Examples that mingw-w64 cannot know: it has no such header.
 const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
@@ -17,7 +16,7 @@ const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvide
 const MINGW: &str = "x86_64-w64-mingw32-gcc";
 
 fn sources() -> Vec<PathBuf> {
-    let all = headers::entries(&here("../../examples/c"));
+    let all = library::entries(&here("../../examples/c"));
     all.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect()
 }
 

@@ -1,6 +1,8 @@
 //! What tests of the C interface need: compilers, the library as it was just built, and a daemon with a session to write to.
 #![allow(dead_code)] // Each test program uses its part.
 
+pub(crate) mod library;
+
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@
 //!
 //! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
 
+mod form;
 mod list;
 mod query;
 mod set;

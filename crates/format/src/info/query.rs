@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::{
     ClassicEventId, GroupMask, ProfileInterval, bad_length, elements, guids_to_bytes, invalid, put_words,
-    refuse,
 };
 use crate::guid::Guid;
 use crate::spec::info::InfoClass;
@@ -123,7 +122,7 @@ impl Query {
     /// Judges in the published order what the call alone shows. [`answer_size`](Self::answer_size) says what a caller whose buffer is too short is told.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().queries) else {
-            return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried");
+            return Err(NOT_QUERIED);
         };
         let bytes = match info {
             _ if length == 0 => &[],
@@ -135,39 +134,47 @@ impl Query {
         {
             return bad_length("the buffer is shorter than the answer");
         }
-        Self::read(class, bytes)
+        Self::of(class, u32_at(bytes, 0)).ok_or(NOT_QUERIED)
     }
 
-    fn read(class: InfoClass, bytes: &[u8]) -> Result<Self> {
-        Ok(match class {
-            InfoClass::TraceStackTracingInfo => Self::StackTracing,
-            InfoClass::TraceSystemTraceEnableFlagsInfo => Self::SystemTraceEnableFlags,
-            InfoClass::TraceSampledProfileIntervalInfo => Self::SampledProfileInterval(u32_at(bytes, 0)),
-            InfoClass::TraceProfileSourceListInfo => Self::ProfileSourceList,
-            InfoClass::TraceVersionInfo => Self::Version,
-            InfoClass::TraceDisallowListQuery => Self::DisallowList,
-            InfoClass::TracePeriodicCaptureStateInfo => Self::PeriodicCaptureState,
-            InfoClass::TraceMaxLoggersQuery => Self::MaxLoggers,
-            InfoClass::TraceMaxPmcCounterQuery => Self::MaxPmcCounter,
-            InfoClass::TraceStreamCount => Self::StreamCount,
-            InfoClass::TracePmcCounterOwners => Self::PmcCounterOwners(u32_at(bytes, 0)),
-            InfoClass::TracePmcSessionInformation => Self::PmcSessions,
-            _ => return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried"),
+    /// The question of a class; `None`: it cannot be queried.
+    const fn of(class: InfoClass, input: u32) -> Option<Self> {
+        use InfoClass as C;
+        Some(match class {
+            C::TraceStackTracingInfo => Self::StackTracing,
+            C::TraceSystemTraceEnableFlagsInfo => Self::SystemTraceEnableFlags,
+            C::TraceSampledProfileIntervalInfo => Self::SampledProfileInterval(input),
+            C::TraceProfileSourceListInfo => Self::ProfileSourceList,
+            C::TraceVersionInfo => Self::Version,
+            C::TraceDisallowListQuery => Self::DisallowList,
+            C::TracePeriodicCaptureStateInfo => Self::PeriodicCaptureState,
+            C::TraceMaxLoggersQuery => Self::MaxLoggers,
+            C::TraceMaxPmcCounterQuery => Self::MaxPmcCounter,
+            C::TraceStreamCount => Self::StreamCount,
+            C::TracePmcCounterOwners => Self::PmcCounterOwners(input),
+            C::TracePmcSessionInformation => Self::PmcSessions,
+            // These are set or enumerated, and one is reserved.
+            C::TraceGuidQueryList | C::TraceGuidQueryInfo | C::TraceGuidQueryProcess => return None,
+            C::TraceGroupQueryList | C::TraceGroupQueryInfo | C::TraceInfoReserved15 => return None,
+            C::TraceProfileSourceConfigInfo | C::TraceSetDisallowList => return None,
+            C::TracePmcEventListInfo | C::TracePmcCounterListInfo => return None,
+            C::TracePeriodicCaptureStateListInfo | C::TraceProviderBinaryTracking => return None,
+            C::TraceLbrConfigurationInfo | C::TraceLbrEventListInfo | C::TraceContextRegisterInfo => {
+                return None;
+            }
+            C::TraceStackCachingInfo | C::TraceUnifiedStackCachingInfo => return None,
         })
     }
 
     /// Bytes of the answer, where they are always as many.
     #[must_use]
     pub const fn answer_size(class: InfoClass) -> Option<usize> {
-        match class {
-            InfoClass::TraceSystemTraceEnableFlagsInfo => Some(size_of::<GroupMask>()),
-            InfoClass::TraceSampledProfileIntervalInfo
-            | InfoClass::TraceVersionInfo
-            | InfoClass::TracePeriodicCaptureStateInfo => Some(8),
-            InfoClass::TraceMaxLoggersQuery
-            | InfoClass::TraceMaxPmcCounterQuery
-            | InfoClass::TraceStreamCount => Some(4),
-            _ => None,
+        match Self::of(class, 0) {
+            Some(Self::SystemTraceEnableFlags) => Some(size_of::<GroupMask>()),
+            Some(Self::SampledProfileInterval(_) | Self::Version | Self::PeriodicCaptureState) => Some(8),
+            Some(Self::MaxLoggers | Self::MaxPmcCounter | Self::StreamCount) => Some(4),
+            Some(Self::StackTracing | Self::ProfileSourceList | Self::DisallowList) => None,
+            Some(Self::PmcCounterOwners(_) | Self::PmcSessions) | None => None,
         }
     }
 
@@ -201,7 +208,9 @@ impl Query {
     pub const fn input(&self) -> u32 {
         match self {
             Self::SampledProfileInterval(number) | Self::PmcCounterOwners(number) => *number,
-            _ => 0,
+            Self::StackTracing | Self::SystemTraceEnableFlags | Self::ProfileSourceList | Self::Version => 0,
+            Self::DisallowList | Self::PeriodicCaptureState | Self::MaxLoggers | Self::MaxPmcCounter => 0,
+            Self::StreamCount | Self::PmcSessions => 0,
         }
     }
 
@@ -213,6 +222,20 @@ impl Query {
     }
 }
 
+// A class that the table lets be queried and that asks nothing, or the other way round, does not compile.
+const _: () = {
+    let mut rest: &[InfoClass] = &InfoClass::ALL;
+    while let [class, others @ ..] = rest {
+        assert!(Query::of(*class, 0).is_some() == class.rules().queries);
+        rest = others;
+    }
+};
+
+/// What a class is refused with that answers nothing.
+const NOT_QUERIED: Error = Error::Information {
+    status: Status::ERROR_NOT_SUPPORTED,
+    why: "this information class cannot be queried",
+};
 /// Bytes in front of the owners.
 const OWNERS: usize = 8;
 /// Bytes of an owner.

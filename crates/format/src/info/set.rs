@@ -4,16 +4,16 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::form::Form;
 use super::{
-    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_CLASSIC_EVENTS, MAX_DISALLOWED, MAX_PMC,
-    MIN_CAPTURE_STATE_PERIOD, PeriodicCaptureState, ProfileInterval, StackCaching, bad_length, elements,
-    guids_to_bytes, invalid, periodic_from, put_words, refuse,
+    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PeriodicCaptureState,
+    ProfileInterval, StackCaching, bad_length, guids_to_bytes, invalid, put_words, refuse,
 };
+use crate::Result;
 use crate::guid::Guid;
 use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
-use crate::wire::{Put, guid_at, u8_at, u32_at};
-use crate::{Error, Result};
+use crate::wire::Put;
 
 /// A setting, as TraceSetInformation makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,83 +55,13 @@ pub enum Set {
     },
 }
 
-/// The length that a buffer must have.
-struct Form {
-    /// In front of the elements.
-    head: usize,
-    /// Bytes of an element; 0: there are none.
-    element: usize,
-    /// Elements at least.
-    least: usize,
-    /// Elements at most.
-    most: usize,
-    /// Length 0 means: clear.
-    clears: bool,
-    /// Too many bytes are told before a remainder.
-    most_first: bool,
-}
-
-impl Form {
-    const fn fixed(head: usize) -> Self {
-        Self { head, element: 0, least: 0, most: 0, clears: false, most_first: false }
-    }
-
-    const fn list(element: usize, most: usize, clears: bool) -> Self {
-        Self { head: 0, element, least: 1, most, clears, most_first: false }
-    }
-
-    const fn of(class: InfoClass) -> Option<Self> {
-        Some(match class {
-            InfoClass::TraceStackTracingInfo => Self::list(ClassicEventId::SIZE, MAX_CLASSIC_EVENTS, true),
-            InfoClass::TraceSystemTraceEnableFlagsInfo => {
-                Self { most_first: true, ..Self::list(4, 8, false) }
-            }
-            InfoClass::TraceSampledProfileIntervalInfo => Self::fixed(8),
-            InfoClass::TraceProfileSourceConfigInfo | InfoClass::TraceLbrEventListInfo => {
-                Self::list(4, MAX_PMC, true)
-            }
-            InfoClass::TracePmcEventListInfo => Self::list(ClassicEventId::SIZE, MAX_PMC, false),
-            InfoClass::TracePmcCounterListInfo => Self::list(4, MAX_PMC, false),
-            InfoClass::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, true),
-            // Its own count says how many follow; what is behind them is not looked at.
-            InfoClass::TracePeriodicCaptureStateListInfo => Self { clears: true, ..Self::fixed(8) },
-            InfoClass::TraceProviderBinaryTracking => Self::fixed(1),
-            InfoClass::TraceLbrConfigurationInfo => Self::fixed(4),
-            InfoClass::TraceStackCachingInfo | InfoClass::TraceUnifiedStackCachingInfo => Self::fixed(12),
-            InfoClass::TraceContextRegisterInfo => {
-                Self { head: 8, least: 0, ..Self::list(ClassicEventId::SIZE, MAX_CLASSIC_EVENTS, true) }
-            }
-            _ => return None,
-        })
-    }
-
-    fn check(&self, length: usize) -> Result<()> {
-        if length == 0 && self.clears {
-            return Ok(());
-        }
-        let least = self.head.saturating_add(self.element.saturating_mul(self.least));
-        let Some(rest) = length.checked_sub(self.head).filter(|_| length >= least) else {
-            return bad_length("the buffer is shorter than the class allows");
-        };
-        match (rest.checked_rem(self.element), rest.checked_div(self.element)) {
-            // Of group masks too many are told before a remainder.
-            _ if self.most_first && rest > self.most.saturating_mul(self.element) => {
-                invalid("more elements than the class allows")
-            }
-            (Some(left), _) if left != 0 => bad_length("the buffer does not hold whole elements"),
-            (_, Some(count)) if count > self.most => invalid("more elements than the class allows"),
-            _ => Ok(()),
-        }
-    }
-}
-
 impl Set {
     /// From the buffer of a call (`None`: a null pointer) and the length that was said.
     ///
     /// Judges in the published order what the call alone shows; [`check`](Self::check) judges the content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
-        let class = InfoClass::from_number(class);
-        let Some((class, form)) = class.and_then(|class| Some((class, Form::of(class)?))) else {
+        let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
+        let Some(form) = class.and_then(Form::of) else {
             return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be set");
         };
         let bytes = match info {
@@ -140,63 +70,7 @@ impl Set {
             Some(bytes) => bytes.get(..length).unwrap_or(bytes),
         };
         form.check(bytes.len())?;
-        Self::read(class, bytes)
-    }
-
-    /// The bytes have been found long enough.
-    fn read(class: InfoClass, bytes: &[u8]) -> Result<Self> {
-        let words = || elements(bytes, 4, |it| u32_at(it, 0));
-        let events = ClassicEventId::list;
-        let caching = || StackCaching {
-            is_enabled: u8_at(bytes, 0) != 0,
-            bytes: u32_at(bytes, 4),
-            buckets: u32_at(bytes, 8),
-        };
-        Ok(match class {
-            InfoClass::TraceStackTracingInfo => Self::StackTracing(distinct(events(bytes))),
-            InfoClass::TraceSystemTraceEnableFlagsInfo => {
-                let mut mask = GroupMask::default();
-                for (word, given) in mask.iter_mut().zip(words()) {
-                    *word = given;
-                }
-                Self::SystemTraceEnableFlags(mask)
-            }
-            InfoClass::TraceSampledProfileIntervalInfo => {
-                let (source, interval) = (u32_at(bytes, 0), u32_at(bytes, 4));
-                Self::SampledProfileInterval(ProfileInterval { source, interval })
-            }
-            InfoClass::TraceProfileSourceConfigInfo => Self::ProfileSourceConfig(words()),
-            InfoClass::TracePmcEventListInfo => Self::PmcEventList(distinct(events(bytes))),
-            InfoClass::TracePmcCounterListInfo => Self::PmcCounterList(words()),
-            InfoClass::TraceSetDisallowList => {
-                Self::DisallowList(distinct(elements(bytes, 16, |it| guid_at(it, 0))))
-            }
-            InfoClass::TracePeriodicCaptureStateListInfo if bytes.is_empty() => {
-                Self::PeriodicCaptureState(None)
-            }
-            InfoClass::TracePeriodicCaptureStateListInfo => {
-                // Which session is meant is judged before both the match of count and length and how many are too many.
-                periodic_from(bytes)
-                    .map_or(Self::CutPeriodicCaptureState, |it| Self::PeriodicCaptureState(Some(it)))
-            }
-            InfoClass::TraceProviderBinaryTracking => Self::ProviderBinaryTracking(u8_at(bytes, 0) != 0),
-            InfoClass::TraceLbrConfigurationInfo => Self::LbrConfiguration(u32_at(bytes, 0)),
-            InfoClass::TraceLbrEventListInfo => Self::LbrEventList(words()),
-            InfoClass::TraceStackCachingInfo => Self::StackCaching(caching()),
-            InfoClass::TraceUnifiedStackCachingInfo => Self::UnifiedStackCaching(caching()),
-            InfoClass::TraceContextRegisterInfo => {
-                let events = distinct(events(bytes.get(8..).unwrap_or(&[])));
-                // Without a buffer there is nothing to judge: it clears.
-                let types = if bytes.is_empty() { REGISTER_TYPES } else { u32_at(bytes, 0) };
-                Self::ContextRegister { types, events }
-            }
-            _ => {
-                return Err(Error::Information {
-                    status: Status::ERROR_NOT_SUPPORTED,
-                    why: "no such setting",
-                });
-            }
-        })
+        Ok((form.read)(bytes))
     }
 
     /// Its class.
@@ -261,35 +135,30 @@ impl Set {
     pub fn check(&self) -> Result<()> {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => check_events(events),
-            Self::ProfileSourceConfig(ids) if distinct(ids.clone()).len() != ids.len() => {
-                invalid("a profile source is named twice")
+            Self::ProfileSourceConfig(ids) => {
+                refuse_if(distinct(ids.clone()).len() != ids.len(), "a profile source is named twice")
             }
-            Self::PmcCounterList(ids) if ids.contains(&0) => invalid("the timer is no counter"),
+            Self::PmcCounterList(ids) => refuse_if(ids.contains(&0), "the timer is no counter"),
+            Self::PeriodicCaptureState(wish) => wish.as_ref().map_or(Ok(()), check_periodic),
             Self::CutPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")
             }
-            Self::PeriodicCaptureState(Some(it))
-                if it.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into() =>
-            {
-                invalid("more providers than TracePeriodicCaptureStateInfo allows")
+            Self::LbrConfiguration(bits) => refuse_if(
+                bits & LBR_NEITHER == LBR_NEITHER || bits & !LBR_KNOWN != 0,
+                "branches of kernel and programs are both left out, or a bit has no meaning",
+            ),
+            Self::ContextRegister { types, events } => {
+                refuse_if(*types != REGISTER_TYPES, "both kinds of registers must be asked for")?;
+                check_events(events)
             }
-            Self::PeriodicCaptureState(Some(it)) if it.providers.is_empty() => {
-                invalid("a period and no provider")
-            }
-            Self::PeriodicCaptureState(Some(it)) if it.seconds < MIN_CAPTURE_STATE_PERIOD => {
-                invalid("the period is shorter than TracePeriodicCaptureStateInfo allows")
-            }
-            Self::PeriodicCaptureState(Some(it)) if it.providers.iter().any(Guid::is_null) => {
-                invalid("the null GUID is no provider")
-            }
-            Self::LbrConfiguration(bits) if bits & LBR_NEITHER == LBR_NEITHER || bits & !LBR_KNOWN != 0 => {
-                invalid("branches of kernel and programs are both left out, or a bit has no meaning")
-            }
-            Self::ContextRegister { types, .. } if *types != REGISTER_TYPES => {
-                invalid("both kinds of registers must be asked for")
-            }
-            Self::ContextRegister { events, .. } => check_events(events),
-            _ => Ok(()),
+            // All their values have a meaning, or one that the machine and the session have to say.
+            Self::SystemTraceEnableFlags(_)
+            | Self::SampledProfileInterval(_)
+            | Self::DisallowList(_)
+            | Self::ProviderBinaryTracking(_)
+            | Self::LbrEventList(_)
+            | Self::StackCaching(_)
+            | Self::UnifiedStackCaching(_) => Ok(()),
         }
     }
 }
@@ -299,13 +168,27 @@ const LBR_NEITHER: u32 = 3;
 /// Bits with a meaning.
 const LBR_KNOWN: u32 = 0x7FF;
 /// Control and integer registers: today both, and nothing else.
-const REGISTER_TYPES: u32 = 3;
+pub(super) const REGISTER_TYPES: u32 = 3;
+
+/// Refuses what is wrong.
+fn refuse_if(is_wrong: bool, why: &'static str) -> Result<()> {
+    if is_wrong { invalid(why) } else { Ok(()) }
+}
 
 fn check_events(events: &[ClassicEventId]) -> Result<()> {
-    if events.iter().any(|event| event.hook_id().is_none()) {
-        return invalid("a GUID is not the class of kernel events");
-    }
-    Ok(())
+    refuse_if(
+        events.iter().any(|event| event.hook_id().is_none()),
+        "a GUID is not the class of kernel events",
+    )
+}
+
+fn check_periodic(it: &PeriodicCaptureState) -> Result<()> {
+    let is_too_long = it.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
+    refuse_if(is_too_long, "more providers than TracePeriodicCaptureStateInfo allows")?;
+    refuse_if(it.providers.is_empty(), "a period and no provider")?;
+    let is_too_often = it.seconds < MIN_CAPTURE_STATE_PERIOD;
+    refuse_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
+    refuse_if(it.providers.iter().any(Guid::is_null), "the null GUID is no provider")
 }
 
 /// In the order in which each came first. Anybody may ask with a long list: what is known is found by its order, not by going through it.

@@ -217,3 +217,16 @@ fn a_long_list_takes_no_more_time_than_its_length() {
     let twice = (0..200_000_u32).rev().chain(0..200_000);
     assert!(set::distinct(twice.collect()).into_iter().eq((0..200_000).rev()), "in the order of their first");
 }
+
+#[test]
+fn the_table_of_classes_says_who_can_be_set_and_queried() {
+    let zeros = [0; 64];
+    for class in InfoClass::ALL {
+        let (set, query) = (status(class.number(), Some(&zeros), 64), Query::new(class.number(), 0));
+        assert_eq!(set != 50, class.rules().sets, "{}", class.name());
+        assert_eq!(query.is_ok(), class.rules().queries, "{}", class.name());
+        assert!(query.is_ok_and(|it| it.class() == class) || !class.rules().queries);
+    }
+    let last = InfoClass::ALL.len() as u32;
+    assert_eq!((status(last, Some(&zeros), 64), Query::new(last, 0).is_ok()), (50, false));
+}

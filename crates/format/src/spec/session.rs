@@ -3,6 +3,9 @@
 //! Source: Documented ("Logging Mode Constants"), the internal modes from public headers; buffer flags and types Observed and from
 //! public headers.
 
+/// The session of the system's own events, whose GUID is [`SYSTEM_TRACE_CONTROL`](super::event::class::SYSTEM_TRACE_CONTROL).
+pub const KERNEL_LOGGER_NAME: &str = "NT Kernel Logger";
+
 /// A sequential log; with a size limit, the session stops there.
 pub const EVENT_TRACE_FILE_MODE_SEQUENTIAL: u32 = 0x0000_0001;
 /// A log that wraps at its size limit.

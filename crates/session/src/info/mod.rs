@@ -52,6 +52,7 @@ pub struct Settings {
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
     lbr: Option<u32>,
+    /// For who captures kernel events, as the next two: no question tells them.
     lbr_events: Vec<u32>,
     registers: Vec<ClassicEventId>,
     kernel_stacks: Option<StackCaching>,
@@ -112,14 +113,13 @@ impl Settings {
             Query::StackTracing => Some(Answer::StackTracing(self.stack_tracing.clone())),
             Query::SystemTraceEnableFlags => Some(Answer::SystemTraceEnableFlags(self.groups)),
             Query::DisallowList => Some(Answer::DisallowList(self.disallowed.clone())),
-            _ => None,
+            // Of the session as it runs.
+            Query::StreamCount => None,
+            // Of the system.
+            Query::SampledProfileInterval(_) | Query::ProfileSourceList | Query::Version => None,
+            Query::PeriodicCaptureState | Query::MaxLoggers | Query::MaxPmcCounter => None,
+            Query::PmcCounterOwners(_) | Query::PmcSessions => None,
         }
-    }
-
-    /// Providers that a group does not enable.
-    #[must_use]
-    pub fn disallowed(&self) -> &[Guid] {
-        &self.disallowed
     }
 
     /// Whether the session is told where providers live.
@@ -160,7 +160,11 @@ pub fn local_answer(query: Query, machine: &Machine) -> Result<Option<Answer>> {
         },
         Query::MaxPmcCounter => Answer::MaxPmcCounter(machine.counters()),
         Query::PmcCounterOwners(processor) => machine.counter_owners(processor)?,
-        _ => return Ok(None),
+        // Of a session.
+        Query::StackTracing | Query::SystemTraceEnableFlags => return Ok(None),
+        Query::DisallowList | Query::StreamCount => return Ok(None),
+        // Of who keeps sessions and the settings of the system.
+        Query::SampledProfileInterval(_) | Query::MaxLoggers | Query::PmcSessions => return Ok(None),
     }))
 }
 
@@ -187,7 +191,7 @@ fn with_twins(mut mask: GroupMask) -> GroupMask {
 }
 
 fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
-    Err(Error::Properties { status, why })
+    Err(Error::Information { status, why })
 }
 
 fn invalid<T>(why: &'static str) -> Result<T> {

@@ -59,7 +59,7 @@ impl System {
         self.configured.is_empty() && self.intervals.is_empty()
     }
 
-    /// Counters that raise events.
+    /// Counters that raise events, for who captures kernel events: no question tells them.
     #[must_use]
     pub fn configured(&self) -> &[u32] {
         &self.configured

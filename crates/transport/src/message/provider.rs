@@ -2,6 +2,17 @@
 
 use traceweir_format::Guid;
 
+/// What an enable call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnableCode {
+    /// EVENT_CONTROL_CODE_DISABLE_PROVIDER.
+    Disable,
+    /// EVENT_CONTROL_CODE_ENABLE_PROVIDER.
+    Enable,
+    /// EVENT_CONTROL_CODE_CAPTURE_STATE.
+    CaptureState,
+}
+
 /// One filter of an enable call (EVENT_FILTER_DESCRIPTOR).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {

@@ -13,6 +13,7 @@ use super::wire::HEAD_BYTES;
 use super::*;
 use crate::abi::Layout;
 use crate::clock::Counter;
+use crate::error::Error;
 use traceweir_format::spec::enable::MAX_EVENT_FILTER_PAYLOAD_SIZE;
 
 fn bytes_of(message: &Message) -> Vec<u8> {

@@ -208,7 +208,7 @@ pub fn enumerate_bytes<'a>(
 fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: bool) -> Result<Vec<u8>> {
     let invalid = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
     let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
-        return invalid("this information class cannot be enumerated");
+        return Err(not_enumerated());
     };
     let input = input.unwrap_or(&[]);
     let is_about_one = matches!(class, InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo);
@@ -235,7 +235,9 @@ fn told_by(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec
         }
         InfoClass::TraceGuidQueryInfo => guid_info(daemon.registrations(about)?).to_bytes(),
         InfoClass::TraceGroupQueryInfo => daemon.group_info(about)?.to_bytes(),
-        class => listed(&daemon.providers()?, class == InfoClass::TraceGroupQueryList),
+        InfoClass::TraceGuidQueryList => listed(&daemon.providers()?, false),
+        InfoClass::TraceGroupQueryList => listed(&daemon.providers()?, true),
+        _ => return Err(not_enumerated()),
     })
 }
 
@@ -246,8 +248,13 @@ fn told_by_nobody(class: InfoClass) -> Result<Vec<u8>> {
         }
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
-        _ => Ok(Vec::new()),
+        InfoClass::TraceGroupQueryList => Ok(Vec::new()),
+        _ => Err(not_enumerated()),
     }
+}
+
+fn not_enumerated() -> Error {
+    Error::refused(Status::ERROR_INVALID_PARAMETER, "this information class cannot be enumerated")
 }
 
 /// GUIDs of providers, or of groups.

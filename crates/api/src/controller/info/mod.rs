@@ -47,6 +47,7 @@ use std::collections::BTreeSet;
 use traceweir_format::Guid;
 use traceweir_format::spec::info::About;
 use traceweir_format::spec::status::Status;
+use traceweir_session::config::USUAL_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
 use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, SessionRef};
 
@@ -56,8 +57,6 @@ use crate::provider::Handle;
 
 /// For what is about the system and no session.
 pub const NO_SESSION: SessionRef = SessionRef::Id(0);
-/// The most sessions, where no daemon says another number.
-const USUAL_SESSIONS: u32 = 64;
 /// Hook ids of one call.
 const MAX_LBR_EVENTS: usize = traceweir_format::info::MAX_PMC;
 /// A configuration that is refused wherever its content is looked at: it leaves all branches out.
@@ -171,8 +170,16 @@ pub(super) fn answer_of_nobody(session: &SessionRef, query: Query) -> Result<Ans
         Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &machine)?),
         Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
-        _ => Err(not_running(session)),
+        Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running(session)),
+        Query::DisallowList | Query::StreamCount => Err(not_running(session)),
+        // Answered above, by this machine.
+        Query::ProfileSourceList | Query::Version | Query::PeriodicCaptureState => Err(not_queried()),
+        Query::MaxPmcCounter | Query::PmcCounterOwners(_) => Err(not_queried()),
     }
+}
+
+fn not_queried() -> Error {
+    Error::refused(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
 pub(super) fn unknown_provider() -> Error {

@@ -29,7 +29,7 @@ impl<'a> Items<'a> {
         related: Option<&Guid>,
         extras: Option<&'a Extras<'a>>,
     ) -> Self {
-        let behind_related = extras.is_some();
+        let behind_related = extras.is_some_and(|it| !it.is_empty());
         let behind_schema = related.is_some() || behind_related;
         let behind_traits = metadata.is_some() || behind_schema;
         Self {
@@ -75,6 +75,11 @@ impl<'a> Extras<'a> {
             key: (item_head(ExtType::EVENT_KEY, 8, stack.is_some()), key.map(u64::to_le_bytes)),
             stack: (item_head(ExtType::STACK_TRACE64, stack.map_or(0, <[u8]>::len), false), stack),
         }
+    }
+
+    /// Whether there are none: then no item may be linked to them.
+    fn is_empty(&self) -> bool {
+        self.key.1.is_none() && self.stack.1.is_none()
     }
 
     /// Bytes that they make a record larger.

@@ -167,6 +167,8 @@ fn key_and_stack_stand_behind_all_other_items() {
                     assert_eq!(composed_with(handle.slot(), &what, Some(&extras)), want);
                     let plain = composed(handle.slot(), &what);
                     assert_eq!(plain.len() + extras.size(), want.len());
+                    let nothing = Extras::new(None, None);
+                    assert_eq!(composed_with(handle.slot(), &what, Some(&nothing)), plain, "linked to none");
                 }
             }
         }

@@ -8,6 +8,7 @@ use traceweir_c::types::controller::{
     EnableTraceParameters, EnableTraceParametersV1, EventTraceProperties, EventTracePropertiesV2,
     TraceGuidProperties,
 };
+use traceweir_format::spec::info::{InfoClass, MAX_TRACE_SET_INFO_CLASS};
 use traceweir_format::spec::{access, enable, session};
 
 use super::{offset, size, structures_of};
@@ -177,7 +178,9 @@ fn constants(mut out: String) -> String {
     ] {
         check(name, operation.0);
     }
-    check("(ULONG)TraceContextRegisterInfo", 28);
-    check("(ULONG)MaxTraceSetInfoClass", 29);
+    for class in InfoClass::ALL {
+        check(&format!("(ULONG){}", class.name()), class.number());
+    }
+    check("(ULONG)MaxTraceSetInfoClass", MAX_TRACE_SET_INFO_CLASS);
     out
 }

@@ -1,0 +1,91 @@
+//! Names, ids, and who gets how many.
+
+use super::*;
+
+fn entry(name: &str, guid: u128) -> Entry {
+    let asker = Asker { link: 1, request: 1 };
+    let state = State::Starting { asker, ended: None };
+    Entry {
+        name: name.into(),
+        guid: Guid::from_u128(guid),
+        file: None,
+        pool_bytes: 1 << 20,
+        turned_away: 0,
+        changes: 0,
+        tied_to: None,
+        starter: Who(None),
+        owner: Claimant { uid: 0, is_guest: false },
+        state,
+    }
+}
+
+#[test]
+fn guests_cannot_take_the_last_sessions_nor_one_of_them_all() {
+    let mut sessions = Sessions::new(64);
+    let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
+    let mut start_all = |who: Claimant| {
+        let mut started = 0;
+        while sessions.check_room(who).is_ok() {
+            let id = sessions.next_id();
+            sessions.insert(id, Entry { owner: who, pool_bytes: 0, ..entry("s", id.into()) });
+            started += 1;
+        }
+        assert_eq!(sessions.check_room(who).unwrap_err().status.0, 1450);
+        started
+    };
+    assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
+    assert_eq!(Sessions::new(64).pool_left(true) / 3, Sessions::new(64).pool_left(false) / 4);
+}
+
+#[test]
+fn names_are_taken_without_regard_to_case_and_so_are_guids() {
+    let mut sessions = Sessions::new(2);
+    let id = sessions.next_id();
+    sessions.insert(id, entry("Ångström", 1));
+    let status = |name: &str, guid| {
+        sessions.check_name(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
+    };
+    assert_eq!(status("ÅNGSTRÖM", 2), 183);
+    assert_eq!(status("other", 1), 183);
+    assert_eq!(status("other", 2), 0);
+    let (bare, braced) = (Guid::from_u128(1).to_string(), format!("{{{}}}", Guid::from_u128(1)));
+    assert_eq!((status(&bare, 2), status(&braced, 2)), (183, 183), "the GUID of a session is a name of it");
+    let id = sessions.next_id();
+    sessions.insert(id, entry("b", 2));
+    let root = Claimant { uid: 0, is_guest: false };
+    assert_eq!(sessions.check_room(root).unwrap_err().status.0, 1450);
+    assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
+    for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
+        assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
+        assert_eq!(sessions.outcome(&nothing).unwrap_err().status.0, 87);
+    }
+}
+
+#[test]
+fn both_spellings_of_a_guid_name_one_session() {
+    let mut sessions = Sessions::new(4);
+    let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
+    let id = sessions.next_id();
+    sessions.insert(id, entry(&braced, 1));
+    for name in [&bare, &braced, &bare.to_uppercase()] {
+        assert_eq!(sessions.known(&SessionRef::Name(name.clone())), Some(id), "{name}");
+        assert_eq!(sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status.0, 183, "{name}");
+    }
+    assert_eq!(sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status.0, 183);
+}
+
+#[test]
+fn logger_ids_are_used_again_late_and_ids_never() {
+    let mut sessions = Sessions::new(64);
+    let kept = sessions.next_id();
+    sessions.insert(kept, entry("kept", 1));
+    let mut seen = BTreeSet::from([kept]);
+    let mut loggers = BTreeSet::new();
+    for _ in 0..63 {
+        let id = sessions.next_id();
+        assert!(seen.insert(id));
+        assert!(loggers.insert(id & 0xFFFF), "63 others come first");
+        assert!(id & 0xFFFF != 0 && id & 0xFFFF != kept & 0xFFFF);
+    }
+    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then they come round");
+}

@@ -1,0 +1,168 @@
+//! The buffers of what is set: how long each may be, and what it says.
+//!
+//! ```text
+//!   0       head      element  element  …          length 0, where the class allows: clear
+//!   │ fixed │ fields │ least ≤ elements ≤ most │
+//! ```
+//!
+//! One place for each class: which of them can be set is what [`Rules::sets`](crate::spec::info::Rules) says, and that each of those has its form here, and no
+//! other, is looked at when this is compiled.
+
+use alloc::vec::Vec;
+
+use super::set::{REGISTER_TYPES, Set, distinct};
+use super::{
+    ClassicEventId, GroupMask, MAX_CLASSIC_EVENTS, MAX_DISALLOWED, MAX_PMC, ProfileInterval, StackCaching,
+    bad_length, elements, invalid, periodic_from,
+};
+use crate::Result;
+use crate::spec::info::InfoClass;
+use crate::wire::{guid_at, u8_at, u32_at};
+
+/// The length that a buffer must have, and how it is read then.
+pub(super) struct Form {
+    /// In front of the elements.
+    head: usize,
+    /// Bytes of an element; 0: there are none.
+    element: usize,
+    /// Elements at least.
+    least: usize,
+    /// Elements at most.
+    most: usize,
+    /// Length 0 means: clear.
+    clears: bool,
+    /// Too many bytes are told before a remainder.
+    most_first: bool,
+    /// Reads a buffer that was found long enough.
+    pub(super) read: fn(&[u8]) -> Set,
+}
+
+/// Bytes of an event in a list.
+const EVENT: usize = ClassicEventId::SIZE;
+
+impl Form {
+    const fn fixed(head: usize, read: fn(&[u8]) -> Set) -> Self {
+        Self { head, element: 0, least: 0, most: 0, clears: false, most_first: false, read }
+    }
+
+    const fn list(element: usize, most: usize, read: fn(&[u8]) -> Set) -> Self {
+        Self { element, least: 1, most, ..Self::fixed(0, read) }
+    }
+
+    const fn clearing(self) -> Self {
+        Self { clears: true, ..self }
+    }
+
+    /// The form of a class that can be set.
+    pub(super) const fn of(class: InfoClass) -> Option<Self> {
+        use InfoClass as C;
+        Some(match class {
+            C::TraceStackTracingInfo => Self::list(EVENT, MAX_CLASSIC_EVENTS, stack_tracing).clearing(),
+            C::TraceSystemTraceEnableFlagsInfo => Self { most_first: true, ..Self::list(4, 8, enable_flags) },
+            C::TraceSampledProfileIntervalInfo => Self::fixed(8, interval),
+            C::TraceProfileSourceConfigInfo => {
+                Self::list(4, MAX_PMC, |it| Set::ProfileSourceConfig(words(it))).clearing()
+            }
+            C::TracePmcEventListInfo => Self::list(EVENT, MAX_PMC, |it| Set::PmcEventList(events(it))),
+            C::TracePmcCounterListInfo => Self::list(4, MAX_PMC, |it| Set::PmcCounterList(words(it))),
+            C::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, disallow_list).clearing(),
+            // Its own count says how many follow; what is behind them is not looked at.
+            C::TracePeriodicCaptureStateListInfo => Self::fixed(8, periodic).clearing(),
+            C::TraceProviderBinaryTracking => {
+                Self::fixed(1, |it| Set::ProviderBinaryTracking(u8_at(it, 0) != 0))
+            }
+            C::TraceLbrConfigurationInfo => Self::fixed(4, |it| Set::LbrConfiguration(u32_at(it, 0))),
+            C::TraceLbrEventListInfo => Self::list(4, MAX_PMC, |it| Set::LbrEventList(words(it))).clearing(),
+            C::TraceStackCachingInfo => Self::fixed(12, |it| Set::StackCaching(caching(it))),
+            C::TraceUnifiedStackCachingInfo => Self::fixed(12, |it| Set::UnifiedStackCaching(caching(it))),
+            C::TraceContextRegisterInfo => {
+                Self { head: 8, least: 0, ..Self::list(EVENT, MAX_CLASSIC_EVENTS, registers) }.clearing()
+            }
+            // These are asked for, and one is reserved.
+            C::TraceGuidQueryList | C::TraceGuidQueryInfo | C::TraceGuidQueryProcess => return None,
+            C::TraceGroupQueryList | C::TraceGroupQueryInfo | C::TraceDisallowListQuery => return None,
+            C::TraceProfileSourceListInfo | C::TraceVersionInfo | C::TraceInfoReserved15 => return None,
+            C::TracePeriodicCaptureStateInfo | C::TraceMaxLoggersQuery | C::TraceStreamCount => return None,
+            C::TraceMaxPmcCounterQuery | C::TracePmcCounterOwners | C::TracePmcSessionInformation => {
+                return None;
+            }
+        })
+    }
+
+    /// Whether a buffer is long enough, has whole elements and not too many.
+    pub(super) fn check(&self, length: usize) -> Result<()> {
+        if length == 0 && self.clears {
+            return Ok(());
+        }
+        let least = self.head.saturating_add(self.element.saturating_mul(self.least));
+        let Some(rest) = length.checked_sub(self.head).filter(|_| length >= least) else {
+            return bad_length("the buffer is shorter than the class allows");
+        };
+        match (rest.checked_rem(self.element), rest.checked_div(self.element)) {
+            // Of group masks too many are told before a remainder.
+            _ if self.most_first && rest > self.most.saturating_mul(self.element) => {
+                invalid("more elements than the class allows")
+            }
+            (Some(left), _) if left != 0 => bad_length("the buffer does not hold whole elements"),
+            (_, Some(count)) if count > self.most => invalid("more elements than the class allows"),
+            _ => Ok(()),
+        }
+    }
+}
+
+// A class that the table lets be set and that nobody can read, or the other way round, does not compile.
+const _: () = {
+    let mut rest: &[InfoClass] = &InfoClass::ALL;
+    while let [class, others @ ..] = rest {
+        assert!(Form::of(*class).is_some() == class.rules().sets);
+        rest = others;
+    }
+};
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    elements(bytes, 4, |it| u32_at(it, 0))
+}
+
+/// Each once.
+fn events(bytes: &[u8]) -> Vec<ClassicEventId> {
+    distinct(ClassicEventId::list(bytes))
+}
+
+fn stack_tracing(bytes: &[u8]) -> Set {
+    Set::StackTracing(events(bytes))
+}
+
+fn enable_flags(bytes: &[u8]) -> Set {
+    let mut mask = GroupMask::default();
+    for (word, given) in mask.iter_mut().zip(words(bytes)) {
+        *word = given;
+    }
+    Set::SystemTraceEnableFlags(mask)
+}
+
+fn interval(bytes: &[u8]) -> Set {
+    let (source, interval) = (u32_at(bytes, 0), u32_at(bytes, 4));
+    Set::SampledProfileInterval(ProfileInterval { source, interval })
+}
+
+fn disallow_list(bytes: &[u8]) -> Set {
+    Set::DisallowList(distinct(elements(bytes, 16, |it| guid_at(it, 0))))
+}
+
+fn periodic(bytes: &[u8]) -> Set {
+    if bytes.is_empty() {
+        return Set::PeriodicCaptureState(None);
+    }
+    // Which session is meant is judged before both the match of count and length and how many are too many.
+    periodic_from(bytes).map_or(Set::CutPeriodicCaptureState, |it| Set::PeriodicCaptureState(Some(it)))
+}
+
+fn caching(bytes: &[u8]) -> StackCaching {
+    StackCaching { is_enabled: u8_at(bytes, 0) != 0, bytes: u32_at(bytes, 4), buckets: u32_at(bytes, 8) }
+}
+
+fn registers(bytes: &[u8]) -> Set {
+    // Without a buffer there is nothing to judge: it clears.
+    let types = if bytes.is_empty() { REGISTER_TYPES } else { u32_at(bytes, 0) };
+    Set::ContextRegister { types, events: events(bytes.get(8..).unwrap_or(&[])) }
+}
