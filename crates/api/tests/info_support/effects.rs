@@ -10,7 +10,7 @@ use traceweir::controller::info::{
     Answer, ClassicEventId, CounterOwner, NO_SESSION, PeriodicCaptureState, PmcSession, ProfileInterval,
     ProfileSource, Query, Set, StackCaching, enumerate_bytes, query_bytes,
 };
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::{Guid, Provider};
 use traceweir_format::etl;
 use traceweir_format::info::guids_from_bytes;
@@ -253,6 +253,44 @@ fn intervals_outlive_sessions_and_stay_within_what_their_source_allows() {
         controller.stop(&session).unwrap();
         drop(controller);
         assert_eq!(interval(&mut connected(folder)), 50_000.clamp(least, most));
+    });
+}
+
+/// Class 4, and EnableFlags of the properties.
+#[test]
+fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
+    alone("effects::groups_of_kernel_events_and_enable_flags_are_one_mask", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = connected(folder);
+        let system = SessionRef::Id(controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id);
+        let plain = SessionRef::Id(controller.start(&live("plain", 0)).unwrap().id);
+        let seen = |controller: &mut Controller| {
+            let flags = controller.query(&system).unwrap().config.enable_flags;
+            match controller.query_information(&system, Query::SystemTraceEnableFlags).unwrap() {
+                Answer::SystemTraceEnableFlags(mask) => (flags, mask),
+                other => panic!("{other:?}"),
+            }
+        };
+        let update = |flags| Update { enable_flags: Some(flags), ..Update::default() };
+        let told = controller.update(&system, &update(0x11)).unwrap();
+        assert_eq!(told.config.enable_flags, 0x11);
+        assert_eq!(seen(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
+        if may_profile() {
+            let set = Set::SystemTraceEnableFlags([1, 2, 0, 0, 0x40, 0, 0, 0]);
+            controller.set_information(&system, &set).unwrap();
+            assert_eq!(seen(&mut controller), (0x0100_0001, [0x0100_0001, 2, 0, 0, 0x40, 0, 0, 0]));
+            controller.update(&system, &update(2)).unwrap();
+            assert_eq!(seen(&mut controller), (2, [2, 0, 0, 0, 0x40, 0, 0, 0]));
+        }
+        let before = seen(&mut controller);
+        controller.update(&system, &Update { flush_timer: Some(3), ..Update::default() }).unwrap();
+        assert_eq!(seen(&mut controller), before, "who says nothing of them leaves them");
+        assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), 87);
+        assert_eq!(seen(&mut controller), before);
+        controller.update(&system, &update(0)).unwrap();
+        assert_eq!(seen(&mut controller), (0, [0; 8]));
+        assert_eq!(status(controller.update(&plain, &update(1)).map(drop)), 87);
+        controller.update(&plain, &update(0)).unwrap();
     });
 }
 

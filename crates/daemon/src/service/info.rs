@@ -8,6 +8,7 @@
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations that the session has enabled
 //!   18 binary tracking ─▶ TellModules, to those that are enabled and after each enable from now on
 //!   26 cache of stacks ─▶ the session
+//!    4 groups          ─▶ the session, whose EnableFlags are their first word
 //!   others             ─▶ kept, for the kernel's events
 //! ```
 //!
@@ -23,6 +24,7 @@ use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set, StackCach
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
+use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
 use traceweir_session::info::{Machine, Settings, System, local_answer};
 use traceweir_transport::cpu;
@@ -80,8 +82,8 @@ impl Information {
         self.machine.get_or_init(Machine::look)
     }
 
-    fn settings(&self, session: u64, config: &SessionConfig) -> Settings {
-        self.sessions.get(&session).cloned().unwrap_or_else(|| Settings::new(config.enable_flags))
+    fn settings(&self, session: u64) -> Settings {
+        self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
     fn repeat(&mut self, session: u64, wish: Option<&PeriodicCaptureState>) {
@@ -134,7 +136,7 @@ impl Service {
             self.check_profiling(asker.link)?;
         }
         check_kind(rules, &config)?;
-        let mut settings = self.information.settings(id, &config);
+        let mut settings = self.information.settings(id);
         settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(it)) = set {
             it.providers.iter().try_for_each(|provider| self.check_enable(asker.link, *provider))?;
@@ -167,6 +169,11 @@ impl Service {
                 }
             }
             Set::UnifiedStackCaching(_) => self.cache_stacks(session),
+            Set::SystemTraceEnableFlags(mask) => {
+                if let Some(session) = self.sessions.running_session(session) {
+                    session.set_groups(*mask);
+                }
+            }
             _ => {}
         }
     }
@@ -235,9 +242,15 @@ impl Service {
         let (id, config) = self.session_of(asker, session, query.class(), false)?;
         self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
-        let streams = || Answer::StreamCount(stream_count(&config, cpu::possible()).into());
-        let answer = self.information.settings(id, &config).answer(query);
-        Ok(answer.unwrap_or_else(streams))
+        let groups = || self.sessions.running_session(id).map(Session::groups).unwrap_or_default();
+        Ok(match query {
+            Query::SystemTraceEnableFlags => Answer::SystemTraceEnableFlags(groups()),
+            query => self
+                .information
+                .settings(id)
+                .answer(query)
+                .unwrap_or_else(|| Answer::StreamCount(stream_count(&config, cpu::possible()).into())),
+        })
     }
 
     fn answer_of_system(&self, asker: Asker, query: Query) -> Result<Answer, Refusal> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Set ──▶ platform: can this machine do it? (50) ──▶ content (87) ──▶ Settings of a session │ System
 //!
-//!   Settings   stacks, groups, counters, branches, registers of kernel events; disallow list; caches of stacks     die with the session
+//!   Settings   stacks, counters, branches, registers of kernel events; disallow list; caches of stacks             die with the session
 //!   System     intervals of profile sources, counters that raise events                                           until they are changed, or who holds them ends
 //!   Machine    what perf events offer here: sources, counters, branch records                                     read from the system when asked
 //! ```
@@ -21,8 +21,8 @@ pub use system::System;
 
 use traceweir_format::Guid;
 use traceweir_format::info::{
-    Answer, ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession,
-    Query, Set, StackCaching,
+    Answer, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession, Query, Set,
+    StackCaching,
 };
 use traceweir_format::spec::status::Status;
 
@@ -31,23 +31,10 @@ use crate::error::{Error, Result};
 /// The version of trace processing that `TraceVersionInfo` tells.
 pub const PROCESSING_VERSION: u32 = 1;
 
-/// Names of one thing in two words of a group mask: the mask of EnableFlags, the word of the other, its bit.
-const TWINS: [(u32, usize, u32); 8] = [
-    (0x0100_0000, 1, 0x2),    // profile
-    (0x0000_0010, 1, 0x4),    // context switch
-    (0x0080_0000, 1, 0x10),   // drivers
-    (0x0000_0020, 1, 0x80),   // DPC
-    (0x0000_0800, 1, 0x200),  // dispatcher
-    (0x0000_0040, 1, 0x4000), // interrupt
-    (0x0000_4000, 1, 0x8000), // virtual alloc
-    (0x0000_0080, 2, 0x40),   // system call
-];
-
 /// The settings of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     stack_tracing: Vec<ClassicEventId>,
-    groups: GroupMask,
     pmc_events: Option<Vec<ClassicEventId>>,
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
@@ -60,16 +47,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of a session that begins with these groups of kernel events.
-    #[must_use]
-    pub fn new(enable_flags: u32) -> Self {
-        let mut groups = GroupMask::default();
-        if let Some(first) = groups.first_mut() {
-            *first = enable_flags;
-        }
-        Self { groups: with_twins(groups), ..Self::default() }
-    }
-
     /// Sets something of the session: what the machine has, then what the buffer says. Settings of the system and those that others carry out as a whole are
     /// judged, and kept elsewhere.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
@@ -77,7 +54,6 @@ impl Settings {
         set.check()?;
         match set {
             Set::StackTracing(events) => self.stack_tracing.clone_from(events),
-            Set::SystemTraceEnableFlags(mask) => self.groups = with_twins(*mask),
             Set::PmcEventList(events) => once(&mut self.pmc_events, events)?,
             Set::PmcCounterList(ids) => {
                 machine.check_counters(ids)?;
@@ -98,6 +74,8 @@ impl Settings {
             Set::StackCaching(it) => self.kernel_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::UnifiedStackCaching(it) => self.all_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
+            // The session itself has them: its properties tell the first word.
+            Set::SystemTraceEnableFlags(_) => {}
             // Those that are cut have been refused.
             Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
@@ -110,7 +88,6 @@ impl Settings {
     pub fn answer(&self, query: Query) -> Option<Answer> {
         match query {
             Query::StackTracing => Some(Answer::StackTracing(self.stack_tracing.clone())),
-            Query::SystemTraceEnableFlags => Some(Answer::SystemTraceEnableFlags(self.groups)),
             Query::DisallowList => Some(Answer::DisallowList(self.disallowed.clone())),
             _ => None,
         }
@@ -171,19 +148,6 @@ fn once<T: Clone>(place: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
     }
     *place = Some(list.to_vec());
     Ok(())
-}
-
-/// Each thing with two names under both of them.
-fn with_twins(mut mask: GroupMask) -> GroupMask {
-    for (flag, word, bit) in TWINS {
-        let [first, others @ ..] = &mut mask;
-        let Some(other) = word.checked_sub(1).and_then(|word| others.get_mut(word)) else { continue };
-        if *first & flag != 0 || *other & bit != 0 {
-            *first |= flag;
-            *other |= bit;
-        }
-    }
-    mask
 }
 
 fn refuse<T>(status: Status, why: &'static str) -> Result<T> {

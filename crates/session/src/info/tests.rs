@@ -39,7 +39,7 @@ fn status(outcome: Result<()>) -> u32 {
 
 #[test]
 fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
-    let (machine, mut settings) = (plain(), Settings::new(0));
+    let (machine, mut settings) = (plain(), Settings::default());
     let list = |events: &[ClassicEventId]| Set::StackTracing(events.to_vec());
     let other = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
     let alien = ClassicEventId { class: Guid::from_u128(1), opcode: 1 };
@@ -55,20 +55,8 @@ fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
 }
 
 #[test]
-fn things_with_two_names_are_shown_under_both() {
-    let groups = |settings: &Settings| match settings.answer(Query::SystemTraceEnableFlags) {
-        Some(Answer::SystemTraceEnableFlags(mask)) => mask,
-        other => panic!("{other:?}"),
-    };
-    let mut settings = Settings::new(0x0100_0001);
-    assert_eq!(groups(&settings), [0x0100_0001, 2, 0, 0, 0, 0, 0, 0]);
-    settings.set(&Set::SystemTraceEnableFlags([0, 4, 0x40, 0, 0x40, 0, 0, 0]), &plain()).unwrap();
-    assert_eq!(groups(&settings), [0x90, 4, 0x40, 0, 0x40, 0, 0, 0]);
-}
-
-#[test]
 fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
-    let (machine, mut settings, mut system) = (plain(), Settings::new(0), System::default());
+    let (machine, mut settings, mut system) = (plain(), Settings::default(), System::default());
     for set in [
         Set::PmcEventList(vec![SWITCH]),
         Set::PmcCounterList(vec![0]),
@@ -77,7 +65,7 @@ fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
     ] {
         assert_eq!(status(settings.set(&set, &machine)), 50, "{set:?}");
     }
-    assert_eq!(settings, Settings::new(0));
+    assert_eq!(settings, Settings::default());
     assert_eq!(status(settings.set(&Set::LbrEventList(vec![]), &machine)), 0, "what there is not is cleared");
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), 50);
@@ -116,7 +104,7 @@ fn intervals_stay_within_bounds_and_until_they_are_changed() {
 
 #[test]
 fn a_machine_with_counters_lists_reads_and_owns_them() {
-    let (machine, mut settings, mut system) = (rich(), Settings::new(0), System::default());
+    let (machine, mut settings, mut system) = (rich(), Settings::default(), System::default());
     let ids: Vec<u32> = machine.sources().iter().map(|it| it.source).collect();
     assert_eq!(ids, [0, 2, 6, 8, 9, 10, 11, 19, 0x1000, 0x1001]);
     let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
@@ -149,7 +137,7 @@ fn a_machine_with_counters_lists_reads_and_owns_them() {
 
 #[test]
 fn registers_and_caches_are_kept_in_bounds() {
-    let (machine, mut settings) = (plain(), Settings::new(0));
+    let (machine, mut settings) = (plain(), Settings::default());
     settings.set(&Set::ContextRegister { types: 3, events: vec![SWITCH] }, &machine).unwrap();
     assert_eq!(status(settings.set(&Set::ContextRegister { types: 1, events: vec![] }, &machine)), 87);
     assert_eq!(settings.registers, [SWITCH]);
