@@ -26,7 +26,7 @@ use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{Machine, Settings, System, local_answer};
+use traceweir_session::info::{Machine, Settings, System, local_answer, read_set};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
@@ -105,7 +105,7 @@ impl Service {
         data: &[u8],
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        let set = Set::from_bytes(class, Some(data), data.len()).map_err(refusal)?;
+        let set = read_set(class, Some(data), data.len(), || self.information.machine())?;
         match set.class().rules().about {
             About::Session => self.set_of_session(asker, session, &set)?,
             About::System | About::Anything => self.set_of_system(asker, session, &set)?,
@@ -265,7 +265,7 @@ impl Service {
                 });
                 Answer::PmcSessions(all.collect())
             }
-            query => local_answer(query, machine)?.ok_or_else(|| {
+            query => local_answer(query, || machine)?.ok_or_else(|| {
                 Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
             })?,
         })

@@ -4,11 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{
-    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_CLASSIC_EVENTS, MAX_DISALLOWED, MAX_PMC,
-    MIN_CAPTURE_STATE_PERIOD, PeriodicCaptureState, ProfileInterval, StackCaching, bad_length, elements,
-    guids_to_bytes, invalid, periodic_from, put_words, refuse,
+    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_CLASSIC_EVENTS, MAX_COUNTERS, MAX_DISALLOWED,
+    MAX_LBR_EVENTS, MAX_PMC_EVENTS, MIN_CAPTURE_STATE_PERIOD, PeriodicCaptureState, ProfileInterval,
+    StackCaching, bad_length, elements, guids_to_bytes, invalid, periodic_from, put_words, refuse,
 };
 use crate::guid::Guid;
+use crate::spec::event::is_kernel_class;
 use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::{Put, guid_at, u8_at, u32_at};
@@ -86,11 +87,10 @@ impl Form {
                 Self { most_first: true, ..Self::list(4, 8, false) }
             }
             InfoClass::TraceSampledProfileIntervalInfo => Self::fixed(8),
-            InfoClass::TraceProfileSourceConfigInfo | InfoClass::TraceLbrEventListInfo => {
-                Self::list(4, MAX_PMC, true)
-            }
-            InfoClass::TracePmcEventListInfo => Self::list(ClassicEventId::SIZE, MAX_PMC, false),
-            InfoClass::TracePmcCounterListInfo => Self::list(4, MAX_PMC, false),
+            InfoClass::TraceProfileSourceConfigInfo => Self::list(4, MAX_COUNTERS, true),
+            InfoClass::TraceLbrEventListInfo => Self::list(4, MAX_LBR_EVENTS, true),
+            InfoClass::TracePmcEventListInfo => Self::list(ClassicEventId::SIZE, MAX_PMC_EVENTS, false),
+            InfoClass::TracePmcCounterListInfo => Self::list(4, MAX_COUNTERS, false),
             InfoClass::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, true),
             // Its own count says how many follow; what is behind them is not looked at.
             InfoClass::TracePeriodicCaptureStateListInfo => Self { clears: true, ..Self::fixed(8) },
@@ -256,6 +256,24 @@ impl Set {
         out
     }
 
+    /// Whether it is about counters, of which there may be as many as the machine has ([`check_counters`](Self::check_counters)).
+    #[must_use]
+    pub const fn is_of_counters(&self) -> bool {
+        matches!(self, Self::ProfileSourceConfig(_) | Self::PmcCounterList(_))
+    }
+
+    /// Judges how many counters there are: of the published checks the last that is made before it is asked which session is meant.
+    pub fn check_counters(&self, most: u32) -> Result<()> {
+        match self {
+            Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
+                if u32::try_from(ids.len()).map_or(true, |count| count > most) =>
+            {
+                invalid("more counters than can be used at once (TraceMaxPmcCounterQuery)")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Judges the content, as far as it shows by itself: the last of the published checks.
     pub fn check(&self) -> Result<()> {
         match self {
@@ -301,7 +319,7 @@ const LBR_KNOWN: u32 = 0x7FF;
 const REGISTER_TYPES: u32 = 3;
 
 fn check_events(events: &[ClassicEventId]) -> Result<()> {
-    if events.iter().any(|event| event.hook_id().is_none()) {
+    if !events.iter().all(|event| is_kernel_class(&event.class)) {
         return invalid("a GUID is not the class of kernel events");
     }
     Ok(())

@@ -19,6 +19,8 @@ mod system;
 pub use machine::Machine;
 pub use system::System;
 
+use std::borrow::Borrow;
+
 use traceweir_format::Guid;
 use traceweir_format::info::{
     Answer, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession, Query, Set,
@@ -126,17 +128,31 @@ impl Settings {
     }
 }
 
-/// Answers that depend on nobody but this machine and this library; `None`: another has to be asked.
-pub fn local_answer(query: Query, machine: &Machine) -> Result<Option<Answer>> {
+/// A setting from the buffer of a call, judged in the published order as far as the call and this machine show, which is looked at only where that matters.
+pub fn read_set<M: Borrow<Machine>>(
+    class: u32,
+    info: Option<&[u8]>,
+    length: usize,
+    machine: impl FnOnce() -> M,
+) -> Result<Set> {
+    let set = Set::from_bytes(class, info, length)?;
+    if set.is_of_counters() {
+        set.check_counters(machine().borrow().most_counters())?;
+    }
+    Ok(set)
+}
+
+/// Answers that depend on nobody but this machine, which is looked at only where that matters, and this library; `None`: another has to be asked.
+pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> M) -> Result<Option<Answer>> {
     Ok(Some(match query {
-        Query::ProfileSourceList => Answer::ProfileSourceList(machine.sources().to_vec()),
+        Query::ProfileSourceList => Answer::ProfileSourceList(machine().borrow().sources().to_vec()),
         Query::Version => Answer::Version(PROCESSING_VERSION),
         Query::PeriodicCaptureState => Answer::PeriodicCaptureState {
             least_seconds: MIN_CAPTURE_STATE_PERIOD,
             most_providers: MAX_CAPTURE_STATE_PROVIDERS,
         },
-        Query::MaxPmcCounter => Answer::MaxPmcCounter(machine.counters()),
-        Query::PmcCounterOwners(processor) => machine.counter_owners(processor)?,
+        Query::MaxPmcCounter => Answer::MaxPmcCounter(machine().borrow().counters()),
+        Query::PmcCounterOwners(processor) => machine().borrow().counter_owners(processor)?,
         _ => return Ok(None),
     }))
 }

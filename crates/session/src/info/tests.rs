@@ -14,10 +14,14 @@ fn plain() -> Machine {
     fs::create_dir_all(&kernel).unwrap();
     fs::write(kernel.join("perf_event_paranoid"), "2\n").unwrap();
     fs::write(kernel.join("perf_event_max_sample_rate"), "4000\n").unwrap();
-    Machine::at(root.path())
+    Machine::at(root.path(), None)
 }
 
 fn rich() -> Machine {
+    rich_in(None, &[])
+}
+
+fn rich_in(counters: Option<u32>, events: &[String]) -> Machine {
     let root = tempfile::tempdir().unwrap();
     let (kernel, cpu) =
         (root.path().join("proc/sys/kernel"), root.path().join("sys/bus/event_source/devices/cpu"));
@@ -30,7 +34,10 @@ fn rich() -> Machine {
     for file in ["events/mem-loads", "events/bus-cycles", "events/bus-cycles.scale", "caps/branches"] {
         fs::write(cpu.join(file), "").unwrap();
     }
-    Machine::at(root.path())
+    for event in events {
+        fs::write(cpu.join("events").join(event), "").unwrap();
+    }
+    Machine::at(root.path(), counters)
 }
 
 fn status(outcome: Result<()>) -> u32 {
@@ -147,4 +154,35 @@ fn registers_and_caches_are_kept_in_bounds() {
     let off = StackCaching { is_enabled: false, ..on };
     settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
     assert_eq!(settings.stack_cache(), None);
+}
+
+#[test]
+fn there_are_as_many_counters_as_the_processor_says_and_one_call_names_no_more() {
+    for (machine, told, most) in [(rich_in(Some(8), &[]), 8, 8), (rich(), 4, 4), (plain(), 0, 4)] {
+        assert_eq!(
+            local_answer(Query::MaxPmcCounter, || &machine).unwrap(),
+            Some(Answer::MaxPmcCounter(told))
+        );
+        for (class, more) in [(6, 0), (9, 0), (6, 1), (9, 1)] {
+            let bytes = vec![2; 4 * (most + more)];
+            let read = read_set(class, Some(&bytes), bytes.len(), || &machine);
+            assert_eq!(status(read.map(drop)), if more == 0 { 0 } else { 87 }, "{class}, {told}");
+        }
+    }
+}
+
+#[test]
+fn of_too_many_events_those_are_named_that_come_first() {
+    let events: Vec<String> = (0..600).rev().map(|number| format!("e{number:03}")).collect();
+    let machine = rich_in(None, &events);
+    let names: Vec<&str> = machine.sources().iter().skip(8).map(|it| &it.description[..]).collect();
+    assert_eq!((names.len(), names[0], names[1], names[511]), (512, "bus-cycles", "e000", "e510"));
+}
+
+#[test]
+fn what_has_nothing_to_do_with_the_machine_does_not_look_at_it() {
+    let look = || -> Machine { panic!("it is looked at") };
+    assert_eq!(local_answer(Query::Version, look).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
+    assert_eq!(local_answer(Query::MaxLoggers, look).unwrap(), None);
+    assert_eq!(status(read_set(18, Some(&[1]), 1, look).map(drop)), 0);
 }

@@ -15,10 +15,12 @@
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, ClassicEventId, MAX_PMC, Query, Set, guids_from_bytes, guids_to_bytes};
+use traceweir_format::info::{
+    Answer, ClassicEventId, MAX_LBR_EVENTS, Query, Set, guids_from_bytes, guids_to_bytes,
+};
 use traceweir_format::spec::info::{About, InfoClass};
 use traceweir_format::spec::status::Status;
-use traceweir_session::info::{Machine, local_answer};
+use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
 use super::{Controller, answer_of_nobody, check_about, guid_info, own_providers, unknown_provider};
@@ -91,7 +93,7 @@ pub fn set_bytes<'a>(
     info: Option<&[u8]>,
     length: usize,
 ) -> Result<()> {
-    let set = Set::from_bytes(class, info, length)?;
+    let set = read_set(class, info, length, Machine::look)?;
     let session = SessionRef::Id(session);
     check_about(&session, set.class())?;
     match (asked.into(), set.class().rules().about) {
@@ -121,7 +123,7 @@ pub fn configure_last_branch_record_bytes<'a>(
     count: usize,
 ) -> Result<()> {
     let refused = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
-    if count > MAX_PMC {
+    if count > MAX_LBR_EVENTS {
         return refused("at most four kernel events can be followed by branches");
     }
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
@@ -168,7 +170,7 @@ pub fn query_bytes<'a>(
 /// Asks about a session, or about the system ([`NO_SESSION`](super::NO_SESSION)), whoever is there to answer: [`Controller::query_information`] where that is a daemon.
 pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, &Machine::look())? {
+    if let Some(answer) = local_answer(query, Machine::look)? {
         return Ok(answer);
     }
     match (asked.into(), query.class().rules().about) {

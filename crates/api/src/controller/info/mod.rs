@@ -58,8 +58,6 @@ use crate::provider::Handle;
 pub const NO_SESSION: SessionRef = SessionRef::Id(0);
 /// The most sessions, where no daemon says another number.
 const USUAL_SESSIONS: u32 = 64;
-/// Hook ids of one call.
-const MAX_LBR_EVENTS: usize = traceweir_format::info::MAX_PMC;
 /// A configuration that is refused wherever its content is looked at: it leaves all branches out.
 const LBR_OF_NOTHING: u32 = u32::MAX;
 
@@ -82,7 +80,7 @@ impl Controller {
     /// Asks about a session, or about the system ([`NO_SESSION`]).
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
         check_about(session, query.class())?;
-        if let Some(answer) = local_answer(query, &Machine::look())? {
+        if let Some(answer) = local_answer(query, Machine::look)? {
             return Ok(answer);
         }
         let (class, input, session) = (query.class().number(), query.input(), session.clone());
@@ -163,12 +161,11 @@ fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
 /// What an idle system answers.
 pub(super) fn answer_of_nobody(session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    let machine = Machine::look();
-    if let Some(answer) = local_answer(query, &machine)? {
+    if let Some(answer) = local_answer(query, Machine::look)? {
         return Ok(answer);
     }
     match query {
-        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &machine)?),
+        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::look())?),
         Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
         _ => Err(not_running(session)),
