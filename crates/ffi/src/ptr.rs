@@ -45,6 +45,34 @@ pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]>
     Some(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
+/// Brings bytes to an address. They may lie in what is written over: a program may have given the same memory twice.
+///
+/// # Safety
+///
+/// As many bytes can be written there; nothing is asked of what they were.
+pub(crate) unsafe fn put(at: *mut u8, bytes: &[u8]) {
+    // SAFETY: by the contract; copies that overlap are allowed.
+    unsafe { std::ptr::copy(bytes.as_ptr(), at, bytes.len()) };
+}
+
+/// The units of a text up to its terminator, which need not be aligned. `None` at NULL, and where none of the first `most` ends it.
+///
+/// # Safety
+///
+/// `at` is NULL, or as far as a text goes, and no further than `most` units, it can be read.
+pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usize) -> Option<Vec<U>> {
+    let mut units = Vec::new();
+    while units.len() < most {
+        // SAFETY: the text has not ended before, so by the contract.
+        let unit = unsafe { copied(at.wrapping_add(units.len())) }.filter(|_| !at.is_null())?;
+        if unit == U::default() {
+            return Some(units);
+        }
+        units.push(unit);
+    }
+    None
+}
+
 /// The bytes at an address that a structure holds as a number.
 ///
 /// # Safety

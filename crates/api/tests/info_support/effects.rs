@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use traceweir::controller::info::{
     Answer, ClassicEventId, CounterOwner, NO_SESSION, PeriodicCaptureState, PmcSession, ProfileInterval,
-    ProfileSource, Query, Set, StackCaching, enumerate_bytes, query_bytes,
+    ProfileSource, Query, Room, Set, StackCaching, configure_last_branch_record_bytes, enumerate_bytes,
+    query_bytes, set_bytes,
 };
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::{Guid, Provider};
@@ -256,6 +257,23 @@ fn intervals_outlive_sessions_and_stay_within_what_their_source_allows() {
     });
 }
 
+/// WMI_GLOBAL_LOGGER_ID, whatever the id of the session is.
+#[test]
+fn the_id_of_the_global_logger_means_the_session_of_that_name() {
+    alone("effects::the_id_of_the_global_logger_means_the_session_of_that_name", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = connected(folder);
+        let ask =
+            |controller: &mut Controller| status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result);
+        assert_eq!(ask(&mut controller), 4201);
+        assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
+        assert_eq!(ask(&mut controller), 0);
+        assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
+        let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
+        assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
+    });
+}
+
 /// Class 4, and EnableFlags of the properties.
 #[test]
 fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
@@ -302,10 +320,11 @@ fn lists_follow_who_registers_enables_and_leaves() {
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
-            let mut output = vec![0; 4096];
-            let done = enumerate_bytes(Some(controller), class, None, Some(&mut output), 4096);
+            let output = Room { length: 4096, is_null: false };
+            let done = enumerate_bytes(Some(controller), class, None, output);
             done.result.unwrap();
-            let all = guids_from_bytes(&output[..done.return_length.unwrap() as usize]);
+            assert_eq!(done.return_length, Some(done.answer.len() as u32));
+            let all = guids_from_bytes(&done.answer);
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each of them once");
             all.into_iter().collect()
         };
@@ -339,9 +358,9 @@ fn lists_follow_who_registers_enables_and_leaves() {
 fn the_version_is_that_of_the_library_whoever_is_asked() {
     alone("effects::the_version_is_that_of_the_library_whoever_is_asked", |folder| {
         let ask = |controller: Option<&mut Controller>| {
-            let mut bytes = [0xEE; 8];
-            query_bytes(controller, 0, 11, Some(&mut bytes), 8).result.unwrap();
-            bytes
+            let done = query_bytes(controller, 0, 11, Some(&[]), 8);
+            done.result.unwrap();
+            done.answer
         };
         let alone = ask(None);
         let _daemon = InProcess::new(folder);

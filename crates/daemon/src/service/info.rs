@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set, StackCaching};
+use traceweir_format::info::{Answer, Branches, PeriodicCaptureState, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
@@ -130,12 +130,7 @@ impl Service {
             return self.track_private(asker, private, *on);
         }
         let (class, rules) = (set.class(), set.class().rules());
-        let (id, config) = self.session_of(asker, session, class, rules.is_privileged)?;
-        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        if rules.is_privileged {
-            self.check_profiling(asker.link)?;
-        }
-        check_kind(rules, &config)?;
+        let (id, config) = self.session_to_set(asker, session, class)?;
         let mut settings = self.information.settings(id);
         settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(it)) = set {
@@ -143,14 +138,48 @@ impl Service {
         }
         self.information.sessions.insert(id, settings);
         if rules.is_of_system_loggers {
-            told!(
-                "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
-                config.name,
-                class.name()
-            );
+            say_that_it_is_kept(&config, class);
         }
         self.carry_out(id, set);
         Ok(())
+    }
+
+    /// Records the last branches of a session at kernel events: both classes that it takes are set, or none.
+    pub(super) fn configure_branches(
+        &mut self,
+        asker: Asker,
+        session: &SessionRef,
+        configuration: u32,
+        events: &[u8],
+    ) -> Result<(), Refusal> {
+        self.refuse_when_leaving()?;
+        let class = InfoClass::TraceLbrEventListInfo;
+        let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
+        let (id, config) = self.session_to_set(asker, session, class)?;
+        let mut settings = self.information.settings(id);
+        let done = settings.set_branches(&branches, self.information.machine());
+        done.map_err(|e| not_done(class, e.into()))?;
+        self.information.sessions.insert(id, settings);
+        say_that_it_is_kept(&config, class);
+        self.reply(asker, Message::Done);
+        Ok(())
+    }
+
+    /// The session that is meant, where whoever asks may set this of it, and it is of the kind that has it.
+    fn session_to_set(
+        &self,
+        asker: Asker,
+        session: &SessionRef,
+        class: InfoClass,
+    ) -> Result<(u64, SessionConfig), Refusal> {
+        let rules = class.rules();
+        let (id, config) = self.session_of(asker, session, class, rules.is_privileged)?;
+        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        if rules.is_privileged {
+            self.check_profiling(asker.link)?;
+        }
+        check_kind(rules, &config)?;
+        Ok((id, config))
     }
 
     fn carry_out(&mut self, session: u64, set: &Set) {
@@ -332,6 +361,14 @@ pub(super) fn say_what_a_system_logger_gets(config: &SessionConfig) {
             config.name
         );
     }
+}
+
+fn say_that_it_is_kept(config: &SessionConfig, class: InfoClass) {
+    told!(
+        "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
+        config.name,
+        class.name()
+    );
 }
 
 fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {

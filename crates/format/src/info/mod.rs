@@ -19,7 +19,7 @@ mod set;
 
 pub use list::{EnableInfo, GroupInfo, GuidInfo, InstanceInfo, guids_from_bytes, guids_to_bytes};
 pub use query::{Answer, CounterOwner, PmcSession, ProfileSource, Query};
-pub use set::Set;
+pub use set::{Branches, Set};
 
 use alloc::vec::Vec;
 

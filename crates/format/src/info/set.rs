@@ -311,6 +311,48 @@ impl Set {
     }
 }
 
+/// The last branches of kernel events, as TraceConfigureLastBranchRecord sets them: [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branches {
+    /// Which branches.
+    pub configuration: u32,
+    /// At which events.
+    pub events: Vec<ClassicEventId>,
+}
+
+impl Branches {
+    /// From CLASSIC_EVENT_IDs in a row; judges what the call alone shows.
+    pub fn from_bytes(configuration: u32, events: &[u8]) -> Result<Self> {
+        if events.len() > MAX_LBR_EVENTS.saturating_mul(ClassicEventId::SIZE) {
+            return invalid("at most four kernel events can be followed by branches");
+        }
+        if !events.len().is_multiple_of(ClassicEventId::SIZE) {
+            return bad_length("the buffer does not hold whole elements");
+        }
+        Ok(Self { configuration, events: ClassicEventId::list(events) })
+    }
+
+    /// The events in a row.
+    #[must_use]
+    pub fn event_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_events(&self.events, &mut out);
+        out
+    }
+
+    /// Judges the events; the configuration is judged as its class is.
+    pub fn check_events(&self) -> Result<()> {
+        check_events(&self.events)
+    }
+
+    /// Both settings. An event that never happens has no hook id, and takes none of the four.
+    #[must_use]
+    pub fn sets(&self) -> [Set; 2] {
+        let hooks = self.events.iter().filter_map(ClassicEventId::hook_id).map(u32::from).collect();
+        [Set::LbrConfiguration(self.configuration), Set::LbrEventList(hooks)]
+    }
+}
+
 /// Kernel and user branches left out.
 const LBR_NEITHER: u32 = 3;
 /// Bits with a meaning.

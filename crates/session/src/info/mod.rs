@@ -23,8 +23,8 @@ use std::borrow::Borrow;
 
 use traceweir_format::Guid;
 use traceweir_format::info::{
-    Answer, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession, Query, Set,
-    StackCaching,
+    Answer, Branches, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession,
+    Query, Set, StackCaching,
 };
 use traceweir_format::spec::status::Status;
 
@@ -82,6 +82,17 @@ impl Settings {
             Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
+        Ok(())
+    }
+
+    /// Sets which branches are recorded, and at which events: both, or nothing.
+    pub fn set_branches(&mut self, branches: &Branches, machine: &Machine) -> Result<()> {
+        let mut changed = self.clone();
+        for set in branches.sets() {
+            changed.set(&set, machine)?;
+        }
+        branches.check_events()?;
+        *self = changed;
         Ok(())
     }
 

@@ -180,6 +180,28 @@ fn of_too_many_events_those_are_named_that_come_first() {
 }
 
 #[test]
+fn branches_and_their_events_are_set_together_or_not_at_all() {
+    let (machine, mut settings) = (rich(), Settings::default());
+    let alien = ClassicEventId { class: Guid::from_u128(1), opcode: 1 };
+    let branches =
+        |configuration, events: &[ClassicEventId]| Branches { configuration, events: events.to_vec() };
+    settings.set_branches(&branches(1, &[SWITCH]), &machine).unwrap();
+    assert_eq!((settings.lbr, &settings.lbr_events[..]), (Some(1), &[0x0524][..]));
+    let before = settings.clone();
+    let refused = settings.set_branches(&branches(2, &[SWITCH, alien]), &machine).unwrap_err();
+    assert_eq!((refused.status().0, refused.to_string().contains("GUID")), (87, true), "{refused}");
+    assert_eq!(status(settings.set_branches(&branches(3, &[SWITCH]), &machine)), 87);
+    assert_eq!(
+        status(settings.set_branches(&branches(1, &[alien]), &plain())),
+        50,
+        "the machine comes first"
+    );
+    assert_eq!(settings, before);
+    settings.set_branches(&branches(0, &[]), &machine).unwrap();
+    assert_eq!((settings.lbr, settings.lbr_events.len()), (Some(0), 0));
+}
+
+#[test]
 fn what_has_nothing_to_do_with_the_machine_does_not_look_at_it() {
     let look = || -> Machine { panic!("it is looked at") };
     assert_eq!(local_answer(Query::Version, look).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
