@@ -64,7 +64,7 @@ pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usi
     let mut units = Vec::new();
     while units.len() < most {
         // SAFETY: the text has not ended before, so by the contract.
-        let unit = unsafe { copied(at.wrapping_add(units.len())) }.filter(|_| !at.is_null())?;
+        let unit = unsafe { copied(at.wrapping_add(units.len())) }?;
         if unit == U::default() {
             return Some(units);
         }
@@ -89,6 +89,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_text_is_read_up_to_its_end_and_no_further_than_it_may_go() {
+        let crooked = *b"-a\0b\0\0\0";
+        // SAFETY: so much of the array is read.
+        unsafe {
+            assert_eq!(text(crooked.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
+            assert_eq!(text(crooked.as_ptr().add(1).cast::<u16>(), 2), None, "its end is behind");
+            assert_eq!(text(crooked.as_ptr(), 7), Some(b"-a".to_vec()));
+            assert_eq!(text(crooked.as_ptr(), 0), None);
+        }
+    }
+
+    #[test]
+    fn bytes_are_put_where_they_may_lie_themselves() {
+        let mut bytes = *b"abcdef";
+        let at = bytes.as_mut_ptr();
+        // SAFETY: both within the array.
+        unsafe { put(at.add(1), std::slice::from_raw_parts(at, 4)) };
+        assert_eq!(&bytes, b"aabcdf");
+    }
+
+    #[test]
     fn null_and_crooked_addresses_are_nothing() {
         let words = [1u64, 2];
         let crooked = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<u64>();
@@ -104,6 +125,7 @@ mod tests {
             assert_eq!(bytes_at(0, 0), Some(&[][..]));
             assert_eq!(bytes_at(0, 1), None);
             store(std::ptr::null_mut::<u64>(), 1);
+            assert_eq!(text::<u16>(std::ptr::null(), 1), None);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::layout::{
     EventTraceLogfile, OpenTraceOptions, PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP,
     PROCESS_TRACE_MODE_REAL_TIME, TraceLogfileHeader,
 };
-use super::names::{self, Name, Text};
+use super::names::{Name, Text};
 use crate::{boundary, last_error, ptr};
 
 /// The session of the system's own events.
@@ -63,7 +63,7 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
     let (file, logger) = unsafe { (text.read(given.log_file_name)?, text.read(given.logger_name)?) };
     let trace = open_named(file.as_ref(), logger.as_ref(), given.process_trace_mode)?;
     let header = trace.header();
-    let is_kernel = trace.is_of_the_system() || header.session_name == KERNEL_LOGGER;
+    let is_kernel = trace.is_of_the_system() || header.session_name.eq_ignore_ascii_case(KERNEL_LOGGER);
     let filled = EventTraceLogfile {
         logfile_header: TraceLogfileHeader::from(header),
         buffer_size: header.buffer_size,
@@ -107,7 +107,7 @@ fn open_file(name: &Name) -> Result<Trace, Status> {
 }
 
 fn open_live(name: &Name) -> Result<Trace, Status> {
-    let session = SessionRef::Name(names::session(&name.text));
+    let session = SessionRef::Name(name.of_session()?);
     Trace::open_live(None, &session).map_err(|error| error.status())
 }
 

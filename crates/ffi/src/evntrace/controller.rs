@@ -12,7 +12,7 @@ use traceweir::{Error, Guid, Status};
 
 use super::properties::{Block, Use};
 use super::sessions::{self, Meant};
-use super::text::{self, Unit};
+use crate::text::{self, Unit};
 use crate::types::controller::EventTraceProperties;
 use crate::{boundary, ptr};
 

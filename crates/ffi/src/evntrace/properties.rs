@@ -19,8 +19,8 @@ use traceweir::{Guid, Status, classic};
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 
 use super::filters;
-use super::text::{self, Unit};
 use crate::ptr;
+use crate::text::{self, Unit};
 use crate::types::controller::{EventTraceProperties, EventTracePropertiesV2};
 
 /// The structure is an EVENT_TRACE_PROPERTIES_V2.
