@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn what_is_no_text_is_refused_and_not_mended() {
         let refused = |name: Result<Option<Name>, Status>| name.err();
-        let lone = [0x61, 0xD800, 0];
+        let lone = [0x61_u16, 0xD800, 0];
         // SAFETY: texts with a NUL.
         unsafe {
             assert_eq!(refused(Text::Wide.read(lone.as_ptr().cast())), Some(Status::ERROR_INVALID_PARAMETER));
