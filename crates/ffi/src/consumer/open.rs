@@ -63,7 +63,7 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
     let (file, logger) = unsafe { (text.read(given.log_file_name)?, text.read(given.logger_name)?) };
     let trace = open_named(file.as_ref(), logger.as_ref(), given.process_trace_mode)?;
     let header = trace.header();
-    let is_kernel = trace.is_of_the_system() || header.session_name.eq_ignore_ascii_case(KERNEL_LOGGER);
+    let is_kernel = trace.is_of_the_system() || is_kernel_logger(&header.session_name);
     let filled = EventTraceLogfile {
         logfile_header: TraceLogfileHeader::from(header),
         buffer_size: header.buffer_size,
@@ -89,6 +89,11 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
     // SAFETY: by the contract.
     unsafe { ptr::store(at, filled) };
     Ok(handles::insert(trace, consumer, None))
+}
+
+/// Whether a session is the one of the system's own events, by its name, which has no case.
+fn is_kernel_logger(name: &str) -> bool {
+    name.eq_ignore_ascii_case(KERNEL_LOGGER)
 }
 
 /// What the names stand for; the mode decides nothing but has to fit.
@@ -223,4 +228,15 @@ pub unsafe extern "C" fn OpenTraceFromBufferStream(
         let (trace, feeder) = Trace::from_buffers().map_err(|error| error.status())?;
         Ok(handles::insert(trace, consumer, Some((feeder, Completion { function, context }))))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_logger_is_known_in_any_case() {
+        assert!(is_kernel_logger("NT Kernel Logger") && is_kernel_logger("nt kernel logger"));
+        assert!(!is_kernel_logger("NT Kernel Logger 2"));
+    }
 }
