@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use traceweir::controller::info::{
-    Answer, Asked, NO_SESSION, ProfileInterval, Query, Set, configure_last_branch_record_bytes,
+    Answer, Asked, NO_SESSION, ProfileInterval, Query, Room, Set, configure_last_branch_record_bytes,
     enumerate_bytes, query_bytes, set_bytes,
 };
 use traceweir::controller::{Controller, EnableParams, SessionConfig};
@@ -36,8 +36,7 @@ fn set(session: u64, class: u32, bytes: &[u8]) -> u32 {
 }
 
 fn query(session: u64, class: u32, length: usize) -> u32 {
-    let mut bytes = [0; 1 << 16];
-    status(query_bytes(Asked::WhoeverIsThere, session, class, Some(&mut bytes), length).result)
+    status(query_bytes(Asked::WhoeverIsThere, session, class, Some(&[0; 4]), length).result)
 }
 
 #[test]
@@ -52,7 +51,7 @@ fn a_silent_daemon_keeps_nobody_from_what_needs_none() {
         }
         assert_eq!([query(0, 11, 7), query(9, 19, 3), query(0, 23, 3), query(0, 23, 4)], [24, 24, 24, 87]);
         assert_eq!([set(9, 7, &[]), set(9, 18, &[]), set(0, 18, &[1]), set(9, 5, &[0; 8])], [50, 24, 87, 87]);
-        let own = enumerate_bytes(Asked::WhoeverIsThere, 2, None, None, 0);
+        let own = enumerate_bytes(Asked::WhoeverIsThere, 2, None, Room { length: 0, is_null: true });
         assert_eq!((status(own.result), own.return_length), (0, Some(0)));
         let branches =
             |count| configure_last_branch_record_bytes(Asked::WhoeverIsThere, 9, 0, Some(&[0; 120]), count);
@@ -148,8 +147,8 @@ fn a_session_of_this_process_is_told_where_its_providers_live() {
         assert_eq!(status(set_bytes(own(), id, 18, Some(&[0]), 1)), 0);
         assert_eq!(status(set_bytes(own(), id, 10, None, 0)), 50);
         assert_eq!(status(set_bytes(own(), id, 10, Some(&[0; 15]), 15)), 24);
-        assert_eq!(status(query_bytes(own(), id, 23, Some(&mut [0; 4]), 4).result), 50);
-        assert_eq!(status(query_bytes(own(), id, 19, Some(&mut [0; 4]), 4).result), 0);
+        assert_eq!(status(query_bytes(own(), id, 23, Some(&[0; 4]), 4).result), 50);
+        assert_eq!(status(query_bytes(own(), id, 19, Some(&[0; 4]), 4).result), 0);
         assert_eq!(status(configure_last_branch_record_bytes(own(), id, 0, None, 0)), 50);
         let held = std::sync::Arc::new(session);
         held.end().unwrap();

@@ -459,15 +459,15 @@ fn a_provider_is_told_of_registration_by_registration() {
 #[test]
 fn an_idle_system_answers_what_needs_no_daemon() {
     let ask = |class, session| {
-        let done = query_bytes(None, session, class, Some(&mut [0; 64]), 64);
+        let done = query_bytes(None, session, class, Some(&[0; 4]), 64);
         (done.result.err().map_or(0, |e| e.status().0), done.return_length)
     };
     assert_eq!([ask(11, 0), ask(17, 7), ask(19, 7)], [(0, Some(8)), (0, Some(8)), (0, Some(4))]);
     assert_eq!([ask(5, 0), ask(27, 0), ask(22, 0)], [(0, Some(8)), (0, Some(0)), (0, Some(4))]);
     assert_eq!([ask(3, 7), ask(14, 7), ask(3, 0)], [(4201, None), (4201, None), (87, None)]);
     assert_eq!(set_bytes(None, 7, 18, Some(&[1]), 1).unwrap_err().status().0, 4201);
-    let done = enumerate_bytes(None, 0, None, None, 0);
+    let done = enumerate_bytes(None, 0, None, table::NOWHERE);
     assert_eq!((done.result.is_ok(), done.return_length), (true, Some(0)));
-    let done = enumerate_bytes(None, 1, Some(&[0; 16]), None, 0);
+    let done = enumerate_bytes(None, 1, Some(&[0; 16]), table::NOWHERE);
     assert_eq!(done.result.unwrap_err().status().0, 4200);
 }

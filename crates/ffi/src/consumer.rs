@@ -23,6 +23,7 @@
 //!
 //! Callbacks may call any function here, for their own handle too; no lock is held while they run.
 
+mod aligned;
 pub mod classes;
 mod deliver;
 mod handles;

@@ -11,7 +11,6 @@ mod filters;
 pub mod information;
 mod properties;
 mod sessions;
-mod text;
 
 use std::ffi::{c_char, c_void};
 

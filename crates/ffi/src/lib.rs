@@ -50,4 +50,5 @@ mod held;
 pub mod last_error;
 mod ptr;
 pub mod tdh;
+mod text;
 pub mod types;

@@ -45,6 +45,34 @@ pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]>
     Some(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
+/// Brings bytes to an address. They may lie in what is written over: a program may have given the same memory twice.
+///
+/// # Safety
+///
+/// As many bytes can be written there; nothing is asked of what they were.
+pub(crate) unsafe fn put(at: *mut u8, bytes: &[u8]) {
+    // SAFETY: by the contract; copies that overlap are allowed.
+    unsafe { std::ptr::copy(bytes.as_ptr(), at, bytes.len()) };
+}
+
+/// The units of a text up to its terminator, which need not be aligned. `None` at NULL, and where none of the first `most` ends it.
+///
+/// # Safety
+///
+/// `at` is NULL, or as far as a text goes, and no further than `most` units, it can be read.
+pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usize) -> Option<Vec<U>> {
+    let mut units = Vec::new();
+    while units.len() < most {
+        // SAFETY: the text has not ended before, so by the contract.
+        let unit = unsafe { copied(at.wrapping_add(units.len())) }?;
+        if unit == U::default() {
+            return Some(units);
+        }
+        units.push(unit);
+    }
+    None
+}
+
 /// The bytes at an address that a structure holds as a number.
 ///
 /// # Safety
@@ -59,6 +87,27 @@ pub(crate) unsafe fn bytes_at<'a>(address: u64, count: u32) -> Option<&'a [u8]> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_read_up_to_its_end_and_no_further_than_it_may_go() {
+        let crooked = *b"-a\0b\0\0\0";
+        // SAFETY: so much of the array is read.
+        unsafe {
+            assert_eq!(text(crooked.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
+            assert_eq!(text(crooked.as_ptr().add(1).cast::<u16>(), 2), None, "its end is behind");
+            assert_eq!(text(crooked.as_ptr(), 7), Some(b"-a".to_vec()));
+            assert_eq!(text(crooked.as_ptr(), 0), None);
+        }
+    }
+
+    #[test]
+    fn bytes_are_put_where_they_may_lie_themselves() {
+        let mut bytes = *b"abcdef";
+        let at = bytes.as_mut_ptr();
+        // SAFETY: both within the array.
+        unsafe { put(at.add(1), std::slice::from_raw_parts(at, 4)) };
+        assert_eq!(&bytes, b"aabcdf");
+    }
 
     #[test]
     fn null_and_crooked_addresses_are_nothing() {
@@ -76,6 +125,7 @@ mod tests {
             assert_eq!(bytes_at(0, 0), Some(&[][..]));
             assert_eq!(bytes_at(0, 1), None);
             store(std::ptr::null_mut::<u64>(), 1);
+            assert_eq!(text::<u16>(std::ptr::null(), 1), None);
         }
     }
 }

@@ -116,7 +116,7 @@ impl Config {
         if raw.clock > 3 {
             return refuse(Status::ERROR_INVALID_PARAMETER, "the clock is none of 0 to 3");
         }
-        check_enable_flags(is_system(&raw), raw.enable_flags)?;
+        check_enable_flags(&raw, raw.enable_flags)?;
         check_filters(&raw)?;
         mode.check_served()?;
         if is_system(&raw) && (raw.enable_flags != 0 || mode.is_private() || !is_plain_system(&raw)) {
@@ -300,8 +300,8 @@ pub fn stream_count(raw: &SessionConfig, cpus: u16) -> u16 {
 }
 
 /// Groups of kernel events are for system sessions.
-pub(crate) fn check_enable_flags(is_system: bool, flags: u32) -> Result<()> {
-    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system {
+pub(crate) fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
+    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system(raw) {
         let why = "EnableFlags select kernel events, which this session does not receive: they must be 0";
         return refuse(Status::ERROR_INVALID_PARAMETER, why);
     }

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use traceweir_format::info::StackCaching;
+use traceweir_format::info::{GroupMask, StackCaching};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::live::ConsumerEnds;
@@ -238,6 +238,17 @@ impl Session {
     /// Stores equal call stacks once from now on, or no longer.
     pub fn cache_stacks(&self, cache: Option<StackCaching>) {
         self.post(Command::CacheStacks(cache));
+    }
+
+    /// Groups of kernel events that it wants; the first word is EnableFlags of its properties.
+    #[must_use]
+    pub fn groups(&self) -> GroupMask {
+        self.shared().groups()
+    }
+
+    /// Wants other groups of kernel events, from now on.
+    pub fn set_groups(&self, mask: GroupMask) {
+        self.shared().set_groups(mask);
     }
 
     /// Collects everything, finalises the file, ends the threads. `done` gets the final properties.

@@ -33,6 +33,38 @@ pub fn current() -> u32 {
     u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0)
 }
 
+/// Performance counters of each processor that can count any event, as the processor itself tells; `None` where it does not.
+#[must_use]
+pub fn counters() -> Option<u32> {
+    counters_told().filter(|count| *count != 0)
+}
+
+/// CPUID: leaf 0xA, or what processors of AMD have instead.
+#[cfg(target_arch = "x86_64")]
+// Later compilers know the instruction to be safe.
+#[allow(unused_unsafe)]
+fn counters_told() -> Option<u32> {
+    use std::arch::x86_64::{__cpuid, CpuidResult};
+    const MONITORING: u32 = 0xA;
+    const EXTENDED: u32 = 0x8000_0000;
+    const FEATURES: u32 = 0x8000_0001;
+    const MONITORING_V2: u32 = 0x8000_0022;
+    // SAFETY: every x86-64 processor has the instruction.
+    let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
+    let told = |number: u32| (leaf(number & EXTENDED).eax >= number).then(|| leaf(number));
+    let of_leaf_a = told(MONITORING).filter(|it| it.eax & 0xFF != 0).map(|it| it.eax >> 8 & 0xFF);
+    let of_v2 = || told(MONITORING_V2).filter(|it| it.eax & 1 != 0).map(|it| it.ebx & 0xF);
+    // Bit 23: the six counters that there are since family 0x15.
+    let of_features = || told(FEATURES).filter(|it| it.ecx & 1 << 23 != 0).map(|_| 6);
+    of_leaf_a.or_else(of_v2).or_else(of_features)
+}
+
+/// The register that tells (PMCR_EL0 of ARM) is the kernel's alone.
+#[cfg(not(target_arch = "x86_64"))]
+const fn counters_told() -> Option<u32> {
+    None
+}
+
 /// The highest number of a list such as `0-3,8,10-11`.
 fn highest_of(list: &str) -> Option<u32> {
     list.trim()

@@ -344,6 +344,15 @@ pub enum Message {
         /// The buffer of that class.
         data: Vec<u8>,
     },
+    /// Controller: record the last branches of a session at kernel events, all of it or nothing (TraceConfigureLastBranchRecord).
+    ConfigureBranches {
+        /// Of which session.
+        session: SessionRef,
+        /// Which branches, as the class `TraceLbrConfigurationInfo` says it.
+        configuration: u32,
+        /// CLASSIC_EVENT_IDs, one after the other.
+        events: Vec<u8>,
+    },
     /// Controller: query information (TraceQueryInformation). Answered by `Information`.
     QueryInformation {
         /// Of which session; the id 0 where it is about the system.

@@ -184,4 +184,12 @@ impl<'b> Buffer<'b> {
         }
         Ok(())
     }
+
+    /// Looks at its bytes, which are read into `room` only where they are not in memory already.
+    pub fn with_bytes<T>(&self, room: &mut Vec<u8>, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        match &self.bytes {
+            Bytes::Here(bytes) => Ok(look(bytes)),
+            Bytes::InFile(..) => self.copy_to(room).map(|()| look(room)),
+        }
+    }
 }

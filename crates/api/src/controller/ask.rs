@@ -80,6 +80,7 @@ impl Controller {
             }
             Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
             Message::SetInformation { session, .. } if !session.is_nothing() => Err(not_running(session)),
+            Message::ConfigureBranches { session, .. } => Err(not_running(session)),
             Message::QueryInformation { session, class, input } => {
                 let answer = info::answer_of_nobody(session, Query::new(*class, *input)?)?;
                 Ok(Message::Information { data: answer.to_bytes() })

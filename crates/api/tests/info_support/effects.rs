@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use traceweir::controller::info::{
     Answer, ClassicEventId, CounterOwner, NO_SESSION, PeriodicCaptureState, PmcSession, ProfileInterval,
-    ProfileSource, Query, Set, StackCaching, enumerate_bytes, query_bytes,
+    ProfileSource, Query, Room, Set, StackCaching, configure_last_branch_record_bytes, enumerate_bytes,
+    query_bytes, set_bytes,
 };
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::{Guid, Provider};
 use traceweir_format::etl;
 use traceweir_format::info::guids_from_bytes;
@@ -257,6 +258,61 @@ fn intervals_outlive_sessions_and_stay_within_what_their_source_allows() {
     });
 }
 
+/// WMI_GLOBAL_LOGGER_ID, whatever the id of the session is.
+#[test]
+fn the_id_of_the_global_logger_means_the_session_of_that_name() {
+    alone("effects::the_id_of_the_global_logger_means_the_session_of_that_name", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = connected(folder);
+        let ask =
+            |controller: &mut Controller| status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result);
+        assert_eq!(ask(&mut controller), 4201);
+        assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
+        assert_eq!(ask(&mut controller), 0);
+        assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
+        let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
+        assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
+    });
+}
+
+/// Class 4, and EnableFlags of the properties.
+#[test]
+fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
+    alone("effects::groups_of_kernel_events_and_enable_flags_are_one_mask", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = connected(folder);
+        let system = SessionRef::Id(controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id);
+        let plain = SessionRef::Id(controller.start(&live("plain", 0)).unwrap().id);
+        let seen = |controller: &mut Controller| {
+            let flags = controller.query(&system).unwrap().config.enable_flags;
+            match controller.query_information(&system, Query::SystemTraceEnableFlags).unwrap() {
+                Answer::SystemTraceEnableFlags(mask) => (flags, mask),
+                other => panic!("{other:?}"),
+            }
+        };
+        let update = |flags| Update { enable_flags: Some(flags), ..Update::default() };
+        let told = controller.update(&system, &update(0x11)).unwrap();
+        assert_eq!(told.config.enable_flags, 0x11);
+        assert_eq!(seen(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
+        if may_profile() {
+            let set = Set::SystemTraceEnableFlags([1, 2, 0, 0, 0x40, 0, 0, 0]);
+            controller.set_information(&system, &set).unwrap();
+            assert_eq!(seen(&mut controller), (0x0100_0001, [0x0100_0001, 2, 0, 0, 0x40, 0, 0, 0]));
+            controller.update(&system, &update(2)).unwrap();
+            assert_eq!(seen(&mut controller), (2, [2, 0, 0, 0, 0x40, 0, 0, 0]));
+        }
+        let before = seen(&mut controller);
+        controller.update(&system, &Update { flush_timer: Some(3), ..Update::default() }).unwrap();
+        assert_eq!(seen(&mut controller), before, "who says nothing of them leaves them");
+        assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), 87);
+        assert_eq!(seen(&mut controller), before);
+        controller.update(&system, &update(0)).unwrap();
+        assert_eq!(seen(&mut controller), (0, [0; 8]));
+        assert_eq!(status(controller.update(&plain, &update(1)).map(drop)), 87);
+        controller.update(&plain, &update(0)).unwrap();
+    });
+}
+
 /// Classes 0, 2 and 12.
 #[test]
 fn lists_follow_who_registers_enables_and_leaves() {
@@ -265,10 +321,11 @@ fn lists_follow_who_registers_enables_and_leaves() {
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
-            let mut output = vec![0; 4096];
-            let done = enumerate_bytes(Some(controller), class, None, Some(&mut output), 4096);
+            let output = Room { length: 4096, is_null: false };
+            let done = enumerate_bytes(Some(controller), class, None, output);
             done.result.unwrap();
-            let all = guids_from_bytes(&output[..done.return_length.unwrap() as usize]);
+            assert_eq!(done.return_length, Some(done.answer.len() as u32));
+            let all = guids_from_bytes(&done.answer);
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each of them once");
             all.into_iter().collect()
         };
@@ -302,9 +359,9 @@ fn lists_follow_who_registers_enables_and_leaves() {
 fn the_version_is_that_of_the_library_whoever_is_asked() {
     alone("effects::the_version_is_that_of_the_library_whoever_is_asked", |folder| {
         let ask = |controller: Option<&mut Controller>| {
-            let mut bytes = [0xEE; 8];
-            query_bytes(controller, 0, 11, Some(&mut bytes), 8).result.unwrap();
-            bytes
+            let done = query_bytes(controller, 0, 11, Some(&[]), 8);
+            done.result.unwrap();
+            done.answer
         };
         let alone = ask(None);
         let _daemon = InProcess::new(folder);

@@ -37,6 +37,9 @@ impl Service {
             Message::SetInformation { session, class, data } => {
                 self.set_information(asker, &session, class, &data)
             }
+            Message::ConfigureBranches { session, configuration, events } => {
+                self.configure_branches(asker, &session, configuration, &events)
+            }
             Message::QueryInformation { session, class, input } => {
                 self.query_information(asker, &session, class, input)
             }

@@ -8,6 +8,7 @@
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations that the session has enabled
 //!   18 binary tracking ─▶ TellModules, to those that are enabled and after each enable from now on
 //!   26 cache of stacks ─▶ the session
+//!    4 groups          ─▶ the session, whose EnableFlags are their first word
 //!   others             ─▶ kept, for the kernel's events
 //! ```
 //!
@@ -19,12 +20,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set, StackCaching};
+use traceweir_format::info::{Answer, Branches, PeriodicCaptureState, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
+use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{Machine, Settings, System, local_answer};
+use traceweir_session::info::{Machine, Settings, System, local_answer, read_set};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
@@ -80,8 +82,8 @@ impl Information {
         self.machine.get_or_init(Machine::look)
     }
 
-    fn settings(&self, session: u64, config: &SessionConfig) -> Settings {
-        self.sessions.get(&session).cloned().unwrap_or_else(|| Settings::new(config.enable_flags))
+    fn settings(&self, session: u64) -> Settings {
+        self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
     fn repeat(&mut self, session: u64, wish: Option<&PeriodicCaptureState>) {
@@ -103,7 +105,7 @@ impl Service {
         data: &[u8],
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        let set = Set::from_bytes(class, Some(data), data.len()).map_err(refusal)?;
+        let set = read_set(class, Some(data), data.len(), || self.information.machine())?;
         match set.class().rules().about {
             About::Session => self.set_of_session(asker, session, &set)?,
             About::System | About::Anything => self.set_of_system(asker, session, &set)?,
@@ -126,27 +128,56 @@ impl Service {
             return self.track_private(asker, private, *on);
         }
         let (class, rules) = (set.class(), set.class().rules());
-        let (id, config) = self.session_of(asker, session, class, rules.is_privileged)?;
-        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        if rules.is_privileged {
-            self.check_profiling(asker.link)?;
-        }
-        check_kind(rules, &config)?;
-        let mut settings = self.information.settings(id, &config);
+        let (id, config) = self.session_to_set(asker, session, class)?;
+        let mut settings = self.information.settings(id);
         settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(it)) = set {
             it.providers.iter().try_for_each(|provider| self.check_enable(asker.link, *provider))?;
         }
         self.information.sessions.insert(id, settings);
         if rules.is_of_system_loggers {
-            told!(
-                "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
-                config.name,
-                class.name()
-            );
+            say_that_it_is_kept(&config, class);
         }
         self.carry_out(id, set);
         Ok(())
+    }
+
+    /// Records the last branches of a session at kernel events: both classes that it takes are set, or none.
+    pub(super) fn configure_branches(
+        &mut self,
+        asker: Asker,
+        session: &SessionRef,
+        configuration: u32,
+        events: &[u8],
+    ) -> Result<(), Refusal> {
+        self.refuse_when_leaving()?;
+        let class = InfoClass::TraceLbrEventListInfo;
+        let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
+        let (id, config) = self.session_to_set(asker, session, class)?;
+        let mut settings = self.information.settings(id);
+        let done = settings.set_branches(&branches, self.information.machine());
+        done.map_err(|e| not_done(class, e.into()))?;
+        self.information.sessions.insert(id, settings);
+        say_that_it_is_kept(&config, class);
+        self.reply(asker, Message::Done);
+        Ok(())
+    }
+
+    /// The session that is meant, where whoever asks may set this of it, and it is of the kind that has it.
+    fn session_to_set(
+        &self,
+        asker: Asker,
+        session: &SessionRef,
+        class: InfoClass,
+    ) -> Result<(u64, SessionConfig), Refusal> {
+        let rules = class.rules();
+        let (id, config) = self.session_of(asker, session, class, rules.is_privileged)?;
+        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        if rules.is_privileged {
+            self.check_profiling(asker.link)?;
+        }
+        check_kind(rules, &config)?;
+        Ok((id, config))
     }
 
     fn carry_out(&mut self, session: u64, set: &Set) {
@@ -165,10 +196,15 @@ impl Service {
                 }
             }
             Set::UnifiedStackCaching(_) => self.cache_stacks(session),
+            Set::SystemTraceEnableFlags(mask) => {
+                if let Some(session) = self.sessions.running_session(session) {
+                    session.set_groups(*mask);
+                }
+            }
             // Whoever is enabled from now on is not asked to tell, and nobody has to take anything back.
             Set::ProviderBinaryTracking(false) => {}
             // For the kernel's events.
-            Set::StackTracing(_) | Set::SystemTraceEnableFlags(_) | Set::StackCaching(_) => {}
+            Set::StackTracing(_) | Set::StackCaching(_) => {}
             Set::PmcEventList(_) | Set::PmcCounterList(_) | Set::ContextRegister { .. } => {}
             Set::LbrConfiguration(_) | Set::LbrEventList(_) => {}
             // Refused, or of the system: they do not come here.
@@ -240,10 +276,12 @@ impl Service {
         let (id, config) = self.session_of(asker, session, query.class(), false)?;
         self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
-        if query == Query::StreamCount {
-            return Ok(Answer::StreamCount(stream_count(&config, cpu::possible()).into()));
+        let groups = || self.sessions.running_session(id).map(Session::groups).unwrap_or_default();
+        match query {
+            Query::SystemTraceEnableFlags => Ok(Answer::SystemTraceEnableFlags(groups())),
+            Query::StreamCount => Ok(Answer::StreamCount(stream_count(&config, cpu::possible()).into())),
+            query => self.information.settings(id).answer(query).ok_or_else(not_queried),
         }
-        self.information.settings(id, &config).answer(query).ok_or_else(not_queried)
     }
 
     fn answer_of_system(&self, asker: Asker, query: Query) -> Result<Answer, Refusal> {
@@ -258,7 +296,7 @@ impl Service {
                 });
                 Answer::PmcSessions(all.collect())
             }
-            query => local_answer(query, machine)?.ok_or_else(not_queried)?,
+            query => local_answer(query, || machine)?.ok_or_else(not_queried)?,
         })
     }
 
@@ -324,6 +362,14 @@ pub(super) fn say_what_a_system_logger_gets(config: &SessionConfig) {
             config.name
         );
     }
+}
+
+fn say_that_it_is_kept(config: &SessionConfig, class: InfoClass) {
+    told!(
+        "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
+        config.name,
+        class.name()
+    );
 }
 
 fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {

@@ -17,12 +17,12 @@ use traceweir_format::spec::session::BUFFER_FLAGS_OF_LOSS;
 
 use super::handles::Entry;
 use super::layout::{
-    BufferCallback, BufferCallbackInformation, BufferHead, EventCallback, EventRecordCallback, EventTrace,
+    BufferCallback, BufferCallbackInformation, EventCallback, EventRecordCallback, EventTrace,
     EventTraceLogfile, LogfileBufferCallback, TraceLogfileHeader,
 };
 use super::record::Assembler;
 use super::schemas::Delivered;
-use super::{classes, references};
+use super::{aligned::Aligned, classes, references};
 
 /// Types of the events that tell of losses.
 const EVENTS_LOST: u8 = 32;
@@ -63,7 +63,9 @@ pub(super) struct Consumer {
     buffers_read: u32,
     lost: u32,
     last_time: i64,
-    bytes: Vec<u8>,
+    /// The buffer that is given out, and room to read it from a file.
+    given: Aligned,
+    read: Vec<u8>,
 }
 
 // SAFETY: addresses of the program's contexts are numbers to us; those of structures point into the consumer's own or into a buffer that is being
@@ -83,7 +85,8 @@ impl Consumer {
             buffers_read: 0,
             lost: 0,
             last_time: 0,
-            bytes: Vec::new(),
+            given: Aligned::default(),
+            read: Vec::new(),
         }
     }
 
@@ -160,7 +163,8 @@ impl Consumer {
         function: BufferCallback,
         context: *mut c_void,
     ) -> bool {
-        if buffer.copy_to(&mut self.bytes).is_err() {
+        let given = &mut self.given;
+        if buffer.with_bytes(&mut self.read, |bytes| given.fill(bytes)).is_err() {
             // Its events were delivered as far as they could be read; of a file that changes meanwhile nothing more is known.
             return true;
         }
@@ -169,13 +173,13 @@ impl Consumer {
             logfile_header: &raw const self.header,
             buffers_read: self.buffers_read,
         };
-        let at = self.bytes.as_ptr();
-        let size = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        let at = self.given.address();
+        let size = u32::try_from(self.given.length()).unwrap_or(u32::MAX);
         let current = references::Current::new(self.handle, at.addr());
         // SAFETY: the function has this type by the contract of opening; what it is given lives until it returns.
-        let goes_on = unsafe { function(at.cast::<BufferHead>(), size, &information, context) != 0 };
-        // The vector's memory stays where it is when the vector moves.
-        current.end(&mut self.bytes);
+        let goes_on = unsafe { function(at, size, &information, context) != 0 };
+        // Its memory stays where it is when it moves.
+        current.end(&mut self.given);
         goes_on
     }
 }

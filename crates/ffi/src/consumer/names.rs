@@ -1,12 +1,11 @@
 //! Names that a program opens traces by: UTF-16, or bytes, up to a NUL.
 
-use std::ffi::{OsStr, OsString, c_void};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{OsString, c_void};
 
 use traceweir::Status;
 
-/// Characters that no name has: who does not end one before had no name in mind.
-const MOST: usize = 0x8000;
+use crate::ptr;
+use crate::text::{MAX_PATH_UNITS, Unit};
 
 /// How names are written.
 #[derive(Clone, Copy)]
@@ -36,49 +35,40 @@ impl Text {
         }
         let name = match self {
             // SAFETY: by the contract.
-            Self::Wide => wide(unsafe { units(at.cast::<u16>()) }?),
+            Self::Wide => unsafe { named(at.cast::<u16>(), |units| units.to_vec()) }?,
             // SAFETY: by the contract.
-            Self::Narrow => narrow(unsafe { units(at.cast::<u8>()) }?),
+            Self::Narrow => unsafe { named(at.cast::<u8>(), pairs) }?,
         };
         Ok((!name.text.is_empty()).then_some(name))
     }
 }
 
-fn wide(mut units: Vec<u16>) -> Name {
-    let text = OsString::from(String::from_utf16_lossy(&units));
-    units.push(0);
-    Name { text, copy: units.into() }
+/// # Safety
+///
+/// `at` is characters of which one is 0.
+unsafe fn named<U: Unit>(at: *const U, copied: impl FnOnce(&[U]) -> Vec<u16>) -> Result<Name, Status> {
+    // SAFETY: by the contract.
+    let units = unsafe { ptr::text(at, MAX_PATH_UNITS) }.ok_or(Status::ERROR_BAD_PATHNAME)?;
+    let mut copy = copied(&units);
+    copy.push(0);
+    let text = U::decoded(units).ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    Ok(Name { text, copy: copy.into() })
 }
 
-fn narrow(bytes: Vec<u8>) -> Name {
+fn pairs(bytes: &[u8]) -> Vec<u16> {
     let pairs = bytes.chunks(2).map(|pair| match pair {
         [low, high] => u16::from_ne_bytes([*low, *high]),
         [low] => u16::from_ne_bytes([*low, 0]),
         _ => 0,
     });
-    let copy = pairs.chain([0]).collect();
-    Name { text: OsString::from_vec(bytes), copy }
+    pairs.collect()
 }
 
-/// # Safety
-///
-/// `at` is characters of which one is 0.
-unsafe fn units<T: Copy + Default + PartialEq>(at: *const T) -> Result<Vec<T>, Status> {
-    let mut units = Vec::new();
-    while units.len() < MOST {
-        // SAFETY: by the contract; none before was 0.
-        let unit = unsafe { at.wrapping_add(units.len()).read_unaligned() };
-        if unit == T::default() {
-            return Ok(units);
-        }
-        units.push(unit);
+impl Name {
+    /// The name as a session's, which is text.
+    pub(super) fn of_session(&self) -> Result<String, Status> {
+        self.text.to_str().map(str::to_owned).ok_or(Status::ERROR_INVALID_PARAMETER)
     }
-    Err(Status::ERROR_BAD_PATHNAME)
-}
-
-/// The name of a session.
-pub(super) fn session(name: &OsStr) -> String {
-    String::from_utf8_lossy(name.as_bytes()).into_owned()
 }
 
 #[cfg(test)]
@@ -98,8 +88,21 @@ mod tests {
             assert!(Text::Narrow.read(c"".as_ptr().cast()).unwrap().is_none());
             assert!(Text::Wide.read(std::ptr::null()).unwrap().is_none());
         }
-        let endless = vec![b'x'; MOST];
+        let endless = vec![b'x'; MAX_PATH_UNITS];
         // SAFETY: as many bytes as are looked at.
         assert!(unsafe { Text::Narrow.read(endless.as_ptr().cast()) }.is_err());
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_and_not_mended() {
+        let refused = |name: Result<Option<Name>, Status>| name.err();
+        let lone = [0x61_u16, 0xD800, 0];
+        // SAFETY: texts with a NUL.
+        unsafe {
+            assert_eq!(refused(Text::Wide.read(lone.as_ptr().cast())), Some(Status::ERROR_INVALID_PARAMETER));
+            let bytes = Text::Narrow.read(c"\xFF".as_ptr().cast()).unwrap().unwrap();
+            assert_eq!(bytes.text.as_encoded_bytes(), b"\xFF", "a file may have such a name");
+            assert_eq!(bytes.of_session(), Err(Status::ERROR_INVALID_PARAMETER), "a session has none such");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::layout::{
     EventTraceLogfile, OpenTraceOptions, PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP,
     PROCESS_TRACE_MODE_REAL_TIME, TraceLogfileHeader,
 };
-use super::names::{self, Name, Text};
+use super::names::{Name, Text};
 use crate::{boundary, last_error, ptr};
 
 /// Opens a file or a live session; [`Trace::open_file`], [`Trace::open_live`]. What the trace says about itself is put into the structure.
@@ -61,7 +61,7 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
     let (file, logger) = unsafe { (text.read(given.log_file_name)?, text.read(given.logger_name)?) };
     let trace = open_named(file.as_ref(), logger.as_ref(), given.process_trace_mode)?;
     let header = trace.header();
-    let is_kernel = trace.is_of_the_system() || header.session_name == KERNEL_LOGGER_NAME;
+    let is_kernel = trace.is_of_the_system() || is_kernel_logger(&header.session_name);
     let filled = EventTraceLogfile {
         logfile_header: TraceLogfileHeader::from(header),
         buffer_size: header.buffer_size,
@@ -89,6 +89,11 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
     Ok(handles::insert(trace, consumer, None))
 }
 
+/// Whether a session is the one of the system's own events, by its name, which has no case.
+fn is_kernel_logger(name: &str) -> bool {
+    name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
+}
+
 /// What the names stand for; the mode decides nothing but has to fit.
 fn open_named(file: Option<&Name>, logger: Option<&Name>, mode: u32) -> Result<Trace, Status> {
     let is_live = mode & PROCESS_TRACE_MODE_REAL_TIME != 0;
@@ -105,7 +110,7 @@ fn open_file(name: &Name) -> Result<Trace, Status> {
 }
 
 fn open_live(name: &Name) -> Result<Trace, Status> {
-    let session = SessionRef::Name(names::session(&name.text));
+    let session = SessionRef::Name(name.of_session()?);
     Trace::open_live(None, &session).map_err(|error| error.status())
 }
 
@@ -221,4 +226,15 @@ pub unsafe extern "C" fn OpenTraceFromBufferStream(
         let (trace, feeder) = Trace::from_buffers().map_err(|error| error.status())?;
         Ok(handles::insert(trace, consumer, Some((feeder, Completion { function, context }))))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_logger_is_known_in_any_case() {
+        assert!(is_kernel_logger("NT Kernel Logger") && is_kernel_logger("nt kernel logger"));
+        assert!(!is_kernel_logger("NT Kernel Logger 2"));
+    }
 }

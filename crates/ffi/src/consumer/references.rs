@@ -12,13 +12,14 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use traceweir::Status;
 
+use super::aligned::Aligned;
 use super::handles::locked;
 
 struct Reference {
     handle: u64,
     count: u32,
     /// Once the callback has returned; nothing while it runs.
-    kept: Option<Vec<u8>>,
+    kept: Option<Aligned>,
 }
 
 /// By address of the buffer.
@@ -35,7 +36,7 @@ impl Current {
     }
 
     /// The callback has returned: keeps the buffer's memory if the program wants it.
-    pub(super) fn end(self, bytes: &mut Vec<u8>) {
+    pub(super) fn end(self, bytes: &mut Aligned) {
         let mut references = locked(&REFERENCES);
         match references.get_mut(&self.0) {
             Some(reference) if reference.count > 0 => reference.kept = Some(std::mem::take(bytes)),

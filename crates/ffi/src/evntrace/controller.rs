@@ -14,7 +14,7 @@ use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
 use super::properties::{Block, Use};
 use super::sessions::{self, Meant};
-use super::text::{self, Unit};
+use crate::text::{self, Unit};
 use crate::types::controller::EventTraceProperties;
 use crate::{boundary, ptr};
 

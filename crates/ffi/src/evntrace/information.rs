@@ -9,7 +9,7 @@
 
 use std::ffi::c_void;
 
-use traceweir::controller::info::{self, Asked, ClassicEventId};
+use traceweir::controller::info::{self, Asked, ClassicEventId, Query, Room};
 use traceweir::{PrivateSession, Result, Status};
 
 use super::sessions;
@@ -89,12 +89,12 @@ pub unsafe extern "C" fn TraceQueryInformation(
 ) -> u32 {
     boundary::status(|| {
         let length = length as usize;
-        // SAFETY: by the contract.
-        let info = unsafe { room(info, length) };
+        // SAFETY: by the contract; of the buffer no more is read than has to say what is asked.
+        let input = unsafe { bytes(info, length.min(Query::input_size(class))) };
         let own = sessions::own_of(session);
-        let answer = info::query_bytes(asked(own.as_deref()), session, class, info, length);
+        let answer = info::query_bytes(asked(own.as_deref()), session, class, input, length);
         // SAFETY: by the contract.
-        unsafe { tell(answer, return_length) }
+        unsafe { tell(answer, info, return_length) }
     })
 }
 
@@ -116,15 +116,12 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         if return_length.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        let output_length = output_length as usize;
-        // SAFETY: by the contract. Copied, as it may lie where the answer goes; one byte more than a GUID is enough to see that it is too long.
-        let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) }.map(<[u8]>::to_vec);
+        // SAFETY: by the contract. One byte more than a GUID is enough to see that it is too long.
+        let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) };
+        let room = Room { length: output_length as usize, is_null: output.is_null() };
+        let answer = info::enumerate_bytes(Asked::WhoeverIsThere, class, input, room);
         // SAFETY: by the contract.
-        let output = unsafe { room(output, output_length) };
-        let answer =
-            info::enumerate_bytes(Asked::WhoeverIsThere, class, input.as_deref(), output, output_length);
-        // SAFETY: by the contract.
-        unsafe { tell(answer, return_length) }
+        unsafe { tell(answer, output, return_length) }
     })
 }
 
@@ -138,25 +135,19 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
     (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
 }
 
-/// A caller's buffer; `None` for NULL.
-///
-/// # Safety
-///
-/// `at` is NULL, or has `length` bytes, which nobody else reads or writes for `'a`.
-unsafe fn room<'a>(at: *mut c_void, length: usize) -> Option<&'a mut [u8]> {
-    // SAFETY: not NULL, so by the contract; bytes have no alignment, and a length of C no more than 32 bits.
-    (!at.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), length) })
-}
-
 /// Brings an answer to the caller.
 ///
 /// # Safety
 ///
-/// `return_length` is NULL or valid.
-unsafe fn tell(answer: info::Outcome, return_length: *mut u32) -> Status {
-    if let Some(length) = answer.return_length {
+/// `buffer` has the room that was told when the answer was made; `return_length` is NULL or valid.
+unsafe fn tell(told: info::Outcome, buffer: *mut c_void, return_length: *mut u32) -> Status {
+    if !told.answer.is_empty() {
+        // SAFETY: by the contract: there is an answer only where it fits.
+        unsafe { ptr::put(buffer.cast(), &told.answer) };
+    }
+    if let Some(length) = told.return_length {
         // SAFETY: by the contract.
         unsafe { ptr::store(return_length, length) };
     }
-    outcome(answer.result)
+    outcome(told.result)
 }

@@ -20,8 +20,8 @@ use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 use traceweir_format::time::FileTime;
 
 use super::filters;
-use super::text::{self, Unit};
 use crate::ptr;
+use crate::text::{self, Unit};
 use crate::types::controller::{EventTraceProperties, EventTracePropertiesV2};
 
 /// The structure is an EVENT_TRACE_PROPERTIES_V2.

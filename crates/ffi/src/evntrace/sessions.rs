@@ -22,10 +22,6 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
 };
 
-/// The id that stands for the global logger, whatever its own is (WMI_GLOBAL_LOGGER_ID).
-const GLOBAL_LOGGER_ID: u64 = 1;
-/// Its name.
-const GLOBAL_LOGGER: &str = "GlobalLogger";
 /// The modes of a session in the process that starts it.
 const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
@@ -132,11 +128,7 @@ pub(super) fn find(meant: Meant) -> Result<Target> {
         drop(forget(|entry| entry.session.as_ref().is_some_and(|it| Arc::ptr_eq(it, &session))));
         return Err(not_running());
     }
-    Ok(Target::Other(match name {
-        Some(name) => SessionRef::Name(name),
-        None if id == GLOBAL_LOGGER_ID => SessionRef::Name(GLOBAL_LOGGER.to_owned()),
-        None => SessionRef::Id(id),
-    }))
+    Ok(Target::Other(name.map_or_else(|| SessionRef::of_call(id), SessionRef::Name)))
 }
 
 /// The session of an id, if this process runs it.

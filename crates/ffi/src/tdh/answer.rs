@@ -32,14 +32,12 @@ impl Room {
         if needed > self.bytes || self.buffer.is_null() {
             return Status::ERROR_INSUFFICIENT_BUFFER;
         }
-        // SAFETY: the buffer has at least as many bytes, by the contract of `new`, and is none of ours.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
+        // SAFETY: the buffer has at least as many bytes, by the contract of `new`.
+        unsafe { ptr::put(self.buffer, bytes) };
         for (at, part) in over {
             if at.checked_add(part.len()).is_some_and(|end| end <= bytes.len()) {
                 // SAFETY: within what was just written.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.wrapping_add(*at), part.len())
-                };
+                unsafe { ptr::put(self.buffer.wrapping_add(*at), part) };
             }
         }
         Status::ERROR_SUCCESS
@@ -51,19 +49,13 @@ impl Room {
     }
 }
 
-/// A text of at most `most` characters; `None` if it is NULL or longer.
+/// A text of at most `most` characters; `None` if it is NULL, longer, or none.
 ///
 /// # Safety
 ///
 /// `at` is NULL, or characters can be read there up to a NUL.
 pub(super) unsafe fn text(at: *const u16, most: usize) -> Option<String> {
-    let mut units = Vec::new();
-    for index in 0..=most {
-        // SAFETY: by the contract, since no NUL has been met.
-        match unsafe { ptr::copied(at.wrapping_add(index)) }? {
-            0 => return Some(String::from_utf16_lossy(&units)),
-            unit => units.push(unit),
-        }
-    }
-    None
+    // SAFETY: by the contract.
+    let units = unsafe { ptr::text(at, most.saturating_add(1)) }?;
+    String::from_utf16(&units).ok()
 }

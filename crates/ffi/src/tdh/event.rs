@@ -12,8 +12,8 @@ use traceweir_format::spec::event::{
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND, UNIX_EPOCH};
 
 use super::answer::text;
-use super::providers::MAX_PATH;
 use crate::ptr;
+use crate::text::MAX_PATH_UNITS;
 use crate::types::record::EventRecord;
 use crate::types::tdh::TdhContext;
 
@@ -157,7 +157,7 @@ pub(super) fn add_path(messages: &mut Messages, kind: u32, path: &str) -> Answer
 pub(super) unsafe fn text_at(address: u64) -> Option<String> {
     let at = std::ptr::with_exposed_provenance(usize::try_from(address).ok()?);
     // SAFETY: by the contract.
-    unsafe { text(at, MAX_PATH) }
+    unsafe { text(at, MAX_PATH_UNITS) }
 }
 
 /// The bytes of a pointer; there are two kinds.

@@ -15,8 +15,8 @@ use crate::types::tdh::{
 };
 use crate::{boundary, ptr};
 
-/// The most characters of a path.
-pub(super) const MAX_PATH: usize = 260;
+/// The most characters of a manifest's path.
+const MAX_PATH: usize = 260;
 
 /// All providers that are known; [`Library::provider_list`].
 ///

@@ -305,6 +305,18 @@ static void handles(void) {
     ask.ParameterValue = (ULONGLONG)(ULONG_PTR)got;
     IS(ERROR_SUCCESS, TdhGetDecodingParameter(handle, &ask));
     IS(1, same(got, folder));
+    /* A list of folders is longer than the path of a manifest may be; what is no text names none. */
+    WCHAR folders[1200], lone[] = {u'/', 0xD800, 0};
+    for (unsigned i = 0; i < 1199; i++) {
+        folders[i] = folder[i % 9] == 0 ? u';' : folder[i % 9];
+    }
+    folders[1199] = 0;
+    path.ParameterValue = (ULONGLONG)(ULONG_PTR)folders;
+    IS(ERROR_SUCCESS, TdhSetDecodingParameter(handle, &path));
+    path.ParameterValue = (ULONGLONG)(ULONG_PTR)lone;
+    IS(ERROR_INVALID_PARAMETER, TdhSetDecodingParameter(handle, &path));
+    IS(ERROR_INVALID_PARAMETER, TdhLoadManifest(lone));
+    IS(ERROR_INVALID_PARAMETER, TdhLoadManifest(folders));
     IS(ERROR_NOT_FOUND, TdhGetWppMessage(handle, &event, &size, buffer));
     IS(ERROR_INVALID_PARAMETER, TdhGetWppMessage(handle, NULL, &size, buffer));
     IS(ERROR_INVALID_PARAMETER, TdhGetWppProperty(handle, &event, NULL, &size, buffer));

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 
 use super::set::{REGISTER_TYPES, Set, distinct};
 use super::{
-    ClassicEventId, GroupMask, MAX_CLASSIC_EVENTS, MAX_DISALLOWED, MAX_PMC, ProfileInterval, StackCaching,
-    bad_length, elements, invalid, periodic_from,
+    ClassicEventId, GroupMask, MAX_CLASSIC_EVENTS, MAX_COUNTERS, MAX_DISALLOWED, MAX_LBR_EVENTS,
+    MAX_PMC_EVENTS, ProfileInterval, StackCaching, bad_length, elements, invalid, periodic_from,
 };
 use crate::Result;
 use crate::spec::info::InfoClass;
@@ -61,10 +61,10 @@ impl Form {
             C::TraceSystemTraceEnableFlagsInfo => Self { most_first: true, ..Self::list(4, 8, enable_flags) },
             C::TraceSampledProfileIntervalInfo => Self::fixed(8, interval),
             C::TraceProfileSourceConfigInfo => {
-                Self::list(4, MAX_PMC, |it| Set::ProfileSourceConfig(words(it))).clearing()
+                Self::list(4, MAX_COUNTERS, |it| Set::ProfileSourceConfig(words(it))).clearing()
             }
-            C::TracePmcEventListInfo => Self::list(EVENT, MAX_PMC, |it| Set::PmcEventList(events(it))),
-            C::TracePmcCounterListInfo => Self::list(4, MAX_PMC, |it| Set::PmcCounterList(words(it))),
+            C::TracePmcEventListInfo => Self::list(EVENT, MAX_PMC_EVENTS, |it| Set::PmcEventList(events(it))),
+            C::TracePmcCounterListInfo => Self::list(4, MAX_COUNTERS, |it| Set::PmcCounterList(words(it))),
             C::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, disallow_list).clearing(),
             // Its own count says how many follow; what is behind them is not looked at.
             C::TracePeriodicCaptureStateListInfo => Self::fixed(8, periodic).clearing(),
@@ -72,7 +72,9 @@ impl Form {
                 Self::fixed(1, |it| Set::ProviderBinaryTracking(u8_at(it, 0) != 0))
             }
             C::TraceLbrConfigurationInfo => Self::fixed(4, |it| Set::LbrConfiguration(u32_at(it, 0))),
-            C::TraceLbrEventListInfo => Self::list(4, MAX_PMC, |it| Set::LbrEventList(words(it))).clearing(),
+            C::TraceLbrEventListInfo => {
+                Self::list(4, MAX_LBR_EVENTS, |it| Set::LbrEventList(words(it))).clearing()
+            }
             C::TraceStackCachingInfo => Self::fixed(12, |it| Set::StackCaching(caching(it))),
             C::TraceUnifiedStackCachingInfo => Self::fixed(12, |it| Set::UnifiedStackCaching(caching(it))),
             C::TraceContextRegisterInfo => {

@@ -20,20 +20,25 @@ mod set;
 
 pub use list::{EnableInfo, GroupInfo, GuidInfo, InstanceInfo, guids_from_bytes, guids_to_bytes};
 pub use query::{Answer, CounterOwner, PmcSession, ProfileSource, Query};
-pub use set::Set;
+pub use set::{Branches, Set};
 
 use alloc::vec::Vec;
 
 use crate::guid::Guid;
-use crate::spec::event::class;
+use crate::spec::event::hook_of;
 use crate::spec::status::Status;
 use crate::wire::{Put, guid_at, u8_at, u16_at, u32_at};
 use crate::{Error, Result};
 
 /// Events of one list of `TraceStackTracingInfo` or `TraceContextRegisterInfo`.
 pub const MAX_CLASSIC_EVENTS: usize = 256;
-/// Events, counters and hook ids of one list of those that are about counters and branches.
-pub const MAX_PMC: usize = 4;
+/// Events of one `TracePmcEventListInfo`.
+pub const MAX_PMC_EVENTS: usize = 4;
+/// Events of one `TraceLbrEventListInfo` or TraceConfigureLastBranchRecord.
+pub const MAX_LBR_EVENTS: usize = 4;
+/// Counters of one `TraceProfileSourceConfigInfo` or `TracePmcCounterListInfo`, whatever the machine: `TraceMaxPmcCounterQuery` tells how many it has, and
+/// [`Set::check_counters`] judges by that.
+pub const MAX_COUNTERS: usize = 255;
 /// Providers of one `TraceSetDisallowList`.
 pub const MAX_DISALLOWED: usize = 1024;
 /// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
@@ -68,11 +73,10 @@ impl ClassicEventId {
         out.put_guid(&self.class).put_u8(self.opcode).put(&[0; 7]);
     }
 
-    /// The kernel's number of the event: group and type. `None` where the class is none of the kernel's.
+    /// The kernel's number of the event. `None` where there is no such event: one of a class that is not the kernel's, or of a type that never happens.
     #[must_use]
     pub fn hook_id(&self) -> Option<u16> {
-        let group = class::GROUPS.iter().position(|(class, _)| *class == self.class)?;
-        u16::try_from(group).ok().map(|group| group << 8 | u16::from(self.opcode))
+        hook_of(&self.class, self.opcode)
     }
 }
 

@@ -117,7 +117,7 @@ pub enum Answer {
 }
 
 impl Query {
-    /// From a call: its class, its buffer (`None`: a null pointer), which some questions read, and the length that was said.
+    /// From a call: its class, its buffer (`None`: a null pointer), of which no more than [`input_size`](Self::input_size) is read, and the length that was said.
     ///
     /// Judges in the published order what the call alone shows. [`answer_size`](Self::answer_size) says what a caller whose buffer is too short is told.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
@@ -129,8 +129,8 @@ impl Query {
             None => return invalid("a length and no buffer"),
             Some(bytes) => bytes.get(..length).unwrap_or(bytes),
         };
-        if Self::answer_size(class).is_some_and(|size| bytes.len() < size)
-            || class == InfoClass::TracePmcCounterOwners && bytes.len() < OWNERS
+        if Self::answer_size(class).is_some_and(|size| length < size)
+            || class == InfoClass::TracePmcCounterOwners && length < OWNERS
         {
             return bad_length("the buffer is shorter than the answer");
         }
@@ -164,6 +164,15 @@ impl Query {
             }
             C::TraceStackCachingInfo | C::TraceUnifiedStackCachingInfo => return None,
         })
+    }
+
+    /// Bytes of the buffer that say what is asked; the others may be anything until the answer is there.
+    #[must_use]
+    pub const fn input_size(class: u32) -> usize {
+        match InfoClass::from_number(class) {
+            Some(InfoClass::TraceSampledProfileIntervalInfo | InfoClass::TracePmcCounterOwners) => 4,
+            _ => 0,
+        }
     }
 
     /// Bytes of the answer, where they are always as many.

@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 
 use super::form::Form;
 use super::{
-    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PeriodicCaptureState,
-    ProfileInterval, StackCaching, bad_length, guids_to_bytes, invalid, put_words, refuse,
+    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_LBR_EVENTS, MIN_CAPTURE_STATE_PERIOD,
+    PeriodicCaptureState, ProfileInterval, StackCaching, bad_length, guids_to_bytes, invalid, put_words,
+    refuse,
 };
 use crate::Result;
 use crate::guid::Guid;
+use crate::spec::event::is_kernel_class;
 use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::Put;
@@ -131,6 +133,24 @@ impl Set {
         out
     }
 
+    /// Whether it is about counters, of which there may be as many as the machine has ([`check_counters`](Self::check_counters)).
+    #[must_use]
+    pub const fn is_of_counters(&self) -> bool {
+        matches!(self, Self::ProfileSourceConfig(_) | Self::PmcCounterList(_))
+    }
+
+    /// Judges how many counters there are: of the published checks the last that is made before it is asked which session is meant.
+    pub fn check_counters(&self, most: u32) -> Result<()> {
+        match self {
+            Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
+                if u32::try_from(ids.len()).map_or(true, |count| count > most) =>
+            {
+                invalid("more counters than can be used at once (TraceMaxPmcCounterQuery)")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Judges the content, as far as it shows by itself: the last of the published checks.
     pub fn check(&self) -> Result<()> {
         match self {
@@ -163,6 +183,48 @@ impl Set {
     }
 }
 
+/// The last branches of kernel events, as TraceConfigureLastBranchRecord sets them: [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branches {
+    /// Which branches.
+    pub configuration: u32,
+    /// At which events.
+    pub events: Vec<ClassicEventId>,
+}
+
+impl Branches {
+    /// From CLASSIC_EVENT_IDs in a row; judges what the call alone shows.
+    pub fn from_bytes(configuration: u32, events: &[u8]) -> Result<Self> {
+        if events.len() > MAX_LBR_EVENTS.saturating_mul(ClassicEventId::SIZE) {
+            return invalid("at most four kernel events can be followed by branches");
+        }
+        if !events.len().is_multiple_of(ClassicEventId::SIZE) {
+            return bad_length("the buffer does not hold whole elements");
+        }
+        Ok(Self { configuration, events: ClassicEventId::list(events) })
+    }
+
+    /// The events in a row.
+    #[must_use]
+    pub fn event_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_events(&self.events, &mut out);
+        out
+    }
+
+    /// Judges the events; the configuration is judged as its class is.
+    pub fn check_events(&self) -> Result<()> {
+        check_events(&self.events)
+    }
+
+    /// Both settings. An event that never happens has no hook id, and takes none of the four.
+    #[must_use]
+    pub fn sets(&self) -> [Set; 2] {
+        let hooks = self.events.iter().filter_map(ClassicEventId::hook_id).map(u32::from).collect();
+        [Set::LbrConfiguration(self.configuration), Set::LbrEventList(hooks)]
+    }
+}
+
 /// Kernel and user branches left out.
 const LBR_NEITHER: u32 = 3;
 /// Bits with a meaning.
@@ -177,7 +239,7 @@ fn refuse_if(is_wrong: bool, why: &'static str) -> Result<()> {
 
 fn check_events(events: &[ClassicEventId]) -> Result<()> {
     refuse_if(
-        events.iter().any(|event| event.hook_id().is_none()),
+        !events.iter().all(|event| is_kernel_class(&event.class)),
         "a GUID is not the class of kernel events",
     )
 }

@@ -1,6 +1,7 @@
 //! Lengths and layouts of each class.
 
 use super::*;
+use crate::spec::event::class;
 use crate::spec::info::InfoClass;
 use alloc::string::ToString;
 use alloc::vec;
@@ -17,9 +18,9 @@ fn lengths_are_judged_before_anything_that_a_buffer_says() {
         (3, 24, Some(48), Some(6144), true),
         (4, 4, Some(8), Some(32), false),
         (5, 8, None, None, false),
-        (6, 4, Some(8), Some(16), true),
+        (6, 4, Some(8), Some(1020), true),
         (8, 24, Some(48), Some(96), false),
-        (9, 4, Some(8), Some(16), false),
+        (9, 4, Some(8), Some(1020), false),
         (10, 16, Some(32), Some(16_384), true),
         (16, 8, None, None, true),
         (18, 1, None, None, false),
@@ -117,6 +118,16 @@ fn settings_are_read_back_and_doubles_collapse() {
     let short = Set::from_bytes(4, Some(&[1, 0, 0, 0, 2, 0, 0, 0]), 8);
     assert_eq!(short, Ok(Set::SystemTraceEnableFlags([1, 2, 0, 0, 0, 0, 0, 0])));
     assert_eq!((thread.hook_id(), perf.hook_id()), (Some(0x0524), Some(0x0F2E)));
+}
+
+#[test]
+fn counters_are_no_more_than_the_machine_has() {
+    for set in [Set::ProfileSourceConfig(vec![2; 5]), Set::PmcCounterList(vec![2; 5])] {
+        assert_eq!(set.check_counters(5), Ok(()));
+        assert_eq!(set.check_counters(4).unwrap_err().status().0, 87);
+        assert!(set.is_of_counters());
+    }
+    assert_eq!(Set::LbrEventList(vec![2; 4]).check_counters(0), Ok(()));
 }
 
 #[test]

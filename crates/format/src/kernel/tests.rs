@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::vec::Vec;
 
 use super::*;
-use crate::spec::event::{class_of, group_of};
+use crate::spec::event::{class_of, group_of, hook_of};
 
 /// The bytes in front of the first field whose size depends on the payload.
 fn fixed_size(shape: &Shape, pointer_size: usize) -> usize {
@@ -81,6 +81,19 @@ fn an_image_load_is_found_under_the_image_class() {
     assert_eq!(group_of(0x030A), 0x14);
     let (shape, name) = shape_of(&class_of(0x030A), 10, 3).unwrap();
     assert_eq!((shape.version, name), (3, "Load"));
+}
+
+#[test]
+fn hooks_are_found_by_class_and_type_the_way_they_are_shown() {
+    assert_eq!(hook_of(&class::IMAGE, 10), Some(0x030A), "a load stands in the process group");
+    assert_eq!(hook_of(&class::IMAGE, 2), Some(0x1402));
+    assert_eq!(hook_of(&class::PROCESS, 10), None, "its hook is shown as an image load");
+    assert_eq!(hook_of(&Guid::from_u128(7), 1), None);
+    for (group, opcode) in (0..31).flat_map(|group| (0..=255).map(move |opcode| (group, opcode))) {
+        let hook = u16::from_le_bytes([opcode, group]);
+        let found = hook_of(&class_of(hook), opcode).unwrap();
+        assert_eq!((class_of(found), found as u8), (class_of(hook), opcode), "{hook:#06x}");
+    }
 }
 
 #[test]

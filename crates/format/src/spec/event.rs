@@ -271,3 +271,19 @@ pub const fn group_of(hook: u16) -> u8 {
 pub fn class_of(hook: u16) -> Guid {
     class::GROUPS.get(usize::from(group_of(hook))).map_or(Guid::NULL, |g| g.0)
 }
+
+/// The hook id of a kernel event by its class and type: what [`class_of`] and the low byte tell, the other way round. `None` where no hook is shown as that class
+/// and type.
+#[must_use]
+pub fn hook_of(class: &Guid, opcode: u8) -> Option<u16> {
+    let group = class::GROUPS.iter().position(|(known, _)| known == class)?;
+    let plain = u16::from_le_bytes([opcode, u8::try_from(group).ok()?]);
+    let is_it = |hook: &u16| class_of(*hook) == *class && hook.to_le_bytes()[0] == opcode;
+    [HOOK_IMAGE_LOAD, plain].into_iter().find(is_it)
+}
+
+/// Whether a class is one of kernel events.
+#[must_use]
+pub fn is_kernel_class(class: &Guid) -> bool {
+    class::GROUPS.iter().any(|(known, _)| known == class)
+}

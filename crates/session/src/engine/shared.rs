@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use traceweir_format::info::StackCaching;
+use traceweir_format::info::{GroupMask, StackCaching};
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
@@ -17,6 +17,7 @@ use super::{Done, Live, NextFile, SourceId};
 use crate::collect::Source;
 use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
+use crate::groups;
 use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
@@ -53,6 +54,34 @@ impl Command {
     }
 }
 
+/// How a session is set up: all that may change while it runs.
+struct Configured {
+    properties: SessionConfig,
+    /// Groups of kernel events beyond the first word, which is EnableFlags of the properties.
+    further_groups: [u32; 7],
+}
+
+impl Configured {
+    fn new(properties: SessionConfig) -> Self {
+        let mask = groups::with_enable_flags(GroupMask::default(), properties.enable_flags);
+        let mut configured = Self { properties, further_groups: [0; 7] };
+        configured.set_groups(mask);
+        configured
+    }
+
+    fn groups(&self) -> GroupMask {
+        let mut mask = GroupMask::default();
+        let [first, further @ ..] = &mut mask;
+        (*first, *further) = (self.properties.enable_flags, self.further_groups);
+        mask
+    }
+
+    fn set_groups(&mut self, mask: GroupMask) {
+        let [first, further @ ..] = mask;
+        (self.properties.enable_flags, self.further_groups) = (first, further);
+    }
+}
+
 /// The common part of a session.
 pub(crate) struct Shared {
     pub(crate) id: u64,
@@ -67,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) sequence: Sequence,
     pub(crate) stats: Stats,
     pub(crate) pool: Pool,
-    config: Mutex<SessionConfig>,
+    config: Mutex<Configured>,
     /// `None` once the session takes no more.
     commands: Mutex<Option<VecDeque<Command>>>,
     /// Everything that may wake the collector; edge-triggered, so that nothing need ever be read from a descriptor that a
@@ -115,7 +144,7 @@ impl Shared {
             sequence: Sequence::of_mode(properties.log_file_mode),
             stats: Stats::default(),
             pool,
-            config: Mutex::new(properties),
+            config: Mutex::new(Configured::new(properties)),
             commands: Mutex::new(Some(VecDeque::new())),
             waiting,
             bell: new_event()?,
@@ -234,12 +263,29 @@ impl Shared {
 
     /// The configuration as it is now.
     pub(crate) fn config(&self) -> SessionConfig {
-        locked(&self.config).clone()
+        locked(&self.config).properties.clone()
     }
 
     /// Changes the configuration.
     pub(crate) fn change(&self, change: impl FnOnce(&mut SessionConfig)) {
-        change(&mut locked(&self.config));
+        change(&mut locked(&self.config).properties);
+    }
+
+    /// Groups of kernel events that the session wants.
+    pub(crate) fn groups(&self) -> GroupMask {
+        locked(&self.config).groups()
+    }
+
+    /// Wants other groups of kernel events.
+    pub(crate) fn set_groups(&self, mask: GroupMask) {
+        locked(&self.config).set_groups(groups::with_twins(mask));
+    }
+
+    /// The same by their first word.
+    pub(crate) fn set_enable_flags(&self, flags: u32) {
+        let mut config = locked(&self.config);
+        let mask = groups::with_enable_flags(config.groups(), flags);
+        config.set_groups(mask);
     }
 
     /// A file of the session, written with the rights to room that the session has.
@@ -253,7 +299,7 @@ impl Shared {
 
     /// Changes the number of buffers, within the same bounds as at the start.
     pub(crate) fn set_maximum_buffers(&self, wanted: u32) {
-        let mut config = locked(&self.config);
+        let config = &mut locked(&self.config).properties;
         // The memory of a flight recorder is its minimum.
         if Mode(config.log_file_mode).is_buffering() {
             return;
@@ -264,7 +310,7 @@ impl Shared {
     }
 
     pub(crate) fn maximum_buffers(&self) -> usize {
-        locked(&self.config).maximum_buffers as usize
+        locked(&self.config).properties.maximum_buffers as usize
     }
 
     /// Whether the front of the log is the only place for what is kept of modules: there is a log that has one, and nobody who listens live.

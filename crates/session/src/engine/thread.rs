@@ -319,6 +319,9 @@ impl Keeper {
         if let Some(seconds) = update.flush_timer.filter(|&s| s > 0) {
             self.shared.change(|config| config.flush_timer = seconds);
         }
+        if let Some(flags) = update.enable_flags {
+            self.shared.set_enable_flags(flags);
+        }
         if let Some(maximum) = update.maximum_buffers.filter(|&n| n > 0) {
             self.shared.set_maximum_buffers(maximum);
         }
@@ -336,7 +339,7 @@ impl Keeper {
         let bad_path = |why| Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
         let config = self.shared.config();
         let mode = self.mode;
-        config::check_enable_flags(false, update.enable_flags.unwrap_or(0))?;
+        config::check_enable_flags(&config, update.enable_flags.unwrap_or(0))?;
         let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
         if switches && (mode.is_buffering() || mode.is_private() || mode.appends()) {
             return refuse("this kind of session does not deliver events live");

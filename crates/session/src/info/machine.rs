@@ -8,7 +8,8 @@
 //!                                     /caps/branches   it records branches
 //! ```
 //!
-//! How many counters can be used at once the system does not say; [`ASSUMED_COUNTERS`] is what every processor with counters has.
+//! How many counters can be used at once the system does not say, but some processors do; where neither does, [`ASSUMED_COUNTERS`] is what every processor with
+//! counters has.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,11 +17,12 @@ use std::path::{Path, PathBuf};
 
 use traceweir_format::info::{Answer, CounterOwner, ProfileSource, Set};
 use traceweir_format::spec::status::Status;
+use traceweir_transport::cpu;
 
 use super::{invalid, refuse};
 use crate::error::Result;
 
-/// Counters at a time where the processor has any.
+/// Counters at a time where the processor has any and does not say how many.
 const ASSUMED_COUNTERS: u32 = 4;
 /// The id of the timer.
 pub(super) const TIMER: u32 = 0;
@@ -51,6 +53,7 @@ const TICKS: u32 = 10_000_000;
 pub struct Machine {
     has_perf: bool,
     has_counters: bool,
+    most_counters: u32,
     has_branches: bool,
     watchdog: bool,
     processors: u32,
@@ -61,20 +64,21 @@ impl Machine {
     /// This machine as it is now.
     #[must_use]
     pub fn look() -> Self {
-        Self::at(Path::new("/"))
+        Self::at(Path::new("/"), cpu::counters())
     }
 
-    /// The machine whose files begin there.
-    pub(super) fn at(root: &Path) -> Self {
+    /// The machine whose files begin there, and whose processors say that they have so many counters.
+    pub(super) fn at(root: &Path, counters: Option<u32>) -> Self {
         let kernel = root.join("proc/sys/kernel");
         let number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
         let devices = processors_in(&root.join("sys/bus/event_source/devices"));
         let mut machine = Self {
             has_perf: kernel.join("perf_event_paranoid").exists(),
             has_counters: !devices.is_empty(),
+            most_counters: counters.filter(|_| !devices.is_empty()).unwrap_or(ASSUMED_COUNTERS),
             has_branches: devices.iter().any(|it| it.join("caps/branches").exists()),
             watchdog: number("nmi_watchdog") == Some(1),
-            processors: u32::from(traceweir_transport::cpu::possible()),
+            processors: u32::from(cpu::possible()),
             sources: Vec::new(),
         };
         machine.sources = machine.all_sources(number("perf_event_max_sample_rate"), &devices);
@@ -91,10 +95,10 @@ impl Machine {
             description: "Timer".to_owned(),
         }];
         if self.has_counters {
-            let named: BTreeSet<String> =
-                devices.iter().flat_map(|it| events_in(&it.join("events"))).collect();
+            let mut named = BTreeSet::new();
+            devices.iter().for_each(|it| add_events(&it.join("events"), &mut named));
             let fixed = FIXED.iter().map(|(source, name)| (*source, (*name).to_owned()));
-            let named = (FIRST_NAMED..).zip(named.into_iter().take(MAX_NAMED));
+            let named = (FIRST_NAMED..).zip(named);
             all.extend(fixed.chain(named).map(|(source, description)| ProfileSource {
                 source,
                 min_interval: COUNTER_INTERVALS.0,
@@ -114,7 +118,12 @@ impl Machine {
     /// Counters that can be used at once.
     #[must_use]
     pub const fn counters(&self) -> u32 {
-        if self.has_counters { ASSUMED_COUNTERS } else { 0 }
+        if self.has_counters { self.most_counters } else { 0 }
+    }
+
+    /// Counters that one call may name. Where there are none it is the usual number: that there are none is said later, and otherwise.
+    pub(super) const fn most_counters(&self) -> u32 {
+        self.most_counters
     }
 
     /// Who uses the counters of a processor. What others use cannot be told by name; the watchdog of the kernel takes one.
@@ -190,9 +199,14 @@ fn processors_in(devices: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names of events; what describes their scale and unit is no event.
-fn events_in(folder: &Path) -> Vec<String> {
+/// Names of events; what describes their scale and unit is no event. Of too many those are kept that come first by name, in whatever order the folder tells them.
+fn add_events(folder: &Path, names: &mut BTreeSet<String>) {
     let all = fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = all.filter_map(|it| it.file_name().into_string().ok());
-    names.filter(|name| !name.contains('.') && name.len() <= MAX_NAME).take(MAX_NAMED).collect()
+    let all = all.filter_map(|it| it.file_name().into_string().ok());
+    for name in all.filter(|name| !name.contains('.') && name.len() <= MAX_NAME) {
+        names.insert(name);
+        if names.len() > MAX_NAMED {
+            names.pop_last();
+        }
+    }
 }

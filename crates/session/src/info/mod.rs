@@ -3,7 +3,7 @@
 //! ```text
 //!   Set ──▶ platform: can this machine do it? (50) ──▶ content (87) ──▶ Settings of a session │ System
 //!
-//!   Settings   stacks, groups, counters, branches, registers of kernel events; disallow list; caches of stacks     die with the session
+//!   Settings   stacks, counters, branches, registers of kernel events; disallow list; caches of stacks             die with the session
 //!   System     intervals of profile sources, counters that raise events                                           until they are changed, or who holds them ends
 //!   Machine    what perf events offer here: sources, counters, branch records                                     read from the system when asked
 //! ```
@@ -19,9 +19,11 @@ mod system;
 pub use machine::Machine;
 pub use system::System;
 
+use std::borrow::Borrow;
+
 use traceweir_format::Guid;
 use traceweir_format::info::{
-    Answer, ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession,
+    Answer, Branches, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession,
     Query, Set, StackCaching,
 };
 use traceweir_format::spec::status::Status;
@@ -31,23 +33,10 @@ use crate::error::{Error, Result};
 /// The version of trace processing that `TraceVersionInfo` tells.
 pub const PROCESSING_VERSION: u32 = 1;
 
-/// Names of one thing in two words of a group mask: the mask of EnableFlags, the word of the other, its bit.
-const TWINS: [(u32, usize, u32); 8] = [
-    (0x0100_0000, 1, 0x2),    // profile
-    (0x0000_0010, 1, 0x4),    // context switch
-    (0x0080_0000, 1, 0x10),   // drivers
-    (0x0000_0020, 1, 0x80),   // DPC
-    (0x0000_0800, 1, 0x200),  // dispatcher
-    (0x0000_0040, 1, 0x4000), // interrupt
-    (0x0000_4000, 1, 0x8000), // virtual alloc
-    (0x0000_0080, 2, 0x40),   // system call
-];
-
 /// The settings of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     stack_tracing: Vec<ClassicEventId>,
-    groups: GroupMask,
     pmc_events: Option<Vec<ClassicEventId>>,
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
@@ -61,16 +50,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of a session that begins with these groups of kernel events.
-    #[must_use]
-    pub fn new(enable_flags: u32) -> Self {
-        let mut groups = GroupMask::default();
-        if let Some(first) = groups.first_mut() {
-            *first = enable_flags;
-        }
-        Self { groups: with_twins(groups), ..Self::default() }
-    }
-
     /// Sets something of the session: what the machine has, then what the buffer says. Settings of the system and those that others carry out as a whole are
     /// judged, and kept elsewhere.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
@@ -78,7 +57,6 @@ impl Settings {
         set.check()?;
         match set {
             Set::StackTracing(events) => self.stack_tracing.clone_from(events),
-            Set::SystemTraceEnableFlags(mask) => self.groups = with_twins(*mask),
             Set::PmcEventList(events) => once(&mut self.pmc_events, events)?,
             Set::PmcCounterList(ids) => {
                 machine.check_counters(ids)?;
@@ -99,10 +77,23 @@ impl Settings {
             Set::StackCaching(it) => self.kernel_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::UnifiedStackCaching(it) => self.all_stacks = it.is_enabled.then(|| it.adjusted()),
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
+            // The session itself has them: its properties tell the first word.
+            Set::SystemTraceEnableFlags(_) => {}
             // Those that are cut have been refused.
             Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
+        Ok(())
+    }
+
+    /// Sets which branches are recorded, and at which events: both, or nothing.
+    pub fn set_branches(&mut self, branches: &Branches, machine: &Machine) -> Result<()> {
+        let mut changed = self.clone();
+        for set in branches.sets() {
+            changed.set(&set, machine)?;
+        }
+        branches.check_events()?;
+        *self = changed;
         Ok(())
     }
 
@@ -111,10 +102,9 @@ impl Settings {
     pub fn answer(&self, query: Query) -> Option<Answer> {
         match query {
             Query::StackTracing => Some(Answer::StackTracing(self.stack_tracing.clone())),
-            Query::SystemTraceEnableFlags => Some(Answer::SystemTraceEnableFlags(self.groups)),
             Query::DisallowList => Some(Answer::DisallowList(self.disallowed.clone())),
             // Of the session as it runs.
-            Query::StreamCount => None,
+            Query::StreamCount | Query::SystemTraceEnableFlags => None,
             // Of the system.
             Query::SampledProfileInterval(_) | Query::ProfileSourceList | Query::Version => None,
             Query::PeriodicCaptureState | Query::MaxLoggers | Query::MaxPmcCounter => None,
@@ -149,17 +139,31 @@ impl Settings {
     }
 }
 
-/// Answers that depend on nobody but this machine and this library; `None`: another has to be asked.
-pub fn local_answer(query: Query, machine: &Machine) -> Result<Option<Answer>> {
+/// A setting from the buffer of a call, judged in the published order as far as the call and this machine show, which is looked at only where that matters.
+pub fn read_set<M: Borrow<Machine>>(
+    class: u32,
+    info: Option<&[u8]>,
+    length: usize,
+    machine: impl FnOnce() -> M,
+) -> Result<Set> {
+    let set = Set::from_bytes(class, info, length)?;
+    if set.is_of_counters() {
+        set.check_counters(machine().borrow().most_counters())?;
+    }
+    Ok(set)
+}
+
+/// Answers that depend on nobody but this machine, which is looked at only where that matters, and this library; `None`: another has to be asked.
+pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> M) -> Result<Option<Answer>> {
     Ok(Some(match query {
-        Query::ProfileSourceList => Answer::ProfileSourceList(machine.sources().to_vec()),
+        Query::ProfileSourceList => Answer::ProfileSourceList(machine().borrow().sources().to_vec()),
         Query::Version => Answer::Version(PROCESSING_VERSION),
         Query::PeriodicCaptureState => Answer::PeriodicCaptureState {
             least_seconds: MIN_CAPTURE_STATE_PERIOD,
             most_providers: MAX_CAPTURE_STATE_PROVIDERS,
         },
-        Query::MaxPmcCounter => Answer::MaxPmcCounter(machine.counters()),
-        Query::PmcCounterOwners(processor) => machine.counter_owners(processor)?,
+        Query::MaxPmcCounter => Answer::MaxPmcCounter(machine().borrow().counters()),
+        Query::PmcCounterOwners(processor) => machine().borrow().counter_owners(processor)?,
         // Of a session.
         Query::StackTracing | Query::SystemTraceEnableFlags => return Ok(None),
         Query::DisallowList | Query::StreamCount => return Ok(None),
@@ -175,19 +179,6 @@ fn once<T: Clone>(place: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
     }
     *place = Some(list.to_vec());
     Ok(())
-}
-
-/// Each thing with two names under both of them.
-fn with_twins(mut mask: GroupMask) -> GroupMask {
-    for (flag, word, bit) in TWINS {
-        let [first, others @ ..] = &mut mask;
-        let Some(other) = word.checked_sub(1).and_then(|word| others.get_mut(word)) else { continue };
-        if *first & flag != 0 || *other & bit != 0 {
-            *first |= flag;
-            *other |= bit;
-        }
-    }
-    mask
 }
 
 fn refuse<T>(status: Status, why: &'static str) -> Result<T> {

@@ -14,10 +14,14 @@ fn plain() -> Machine {
     fs::create_dir_all(&kernel).unwrap();
     fs::write(kernel.join("perf_event_paranoid"), "2\n").unwrap();
     fs::write(kernel.join("perf_event_max_sample_rate"), "4000\n").unwrap();
-    Machine::at(root.path())
+    Machine::at(root.path(), None)
 }
 
 fn rich() -> Machine {
+    rich_in(None, &[])
+}
+
+fn rich_in(counters: Option<u32>, events: &[String]) -> Machine {
     let root = tempfile::tempdir().unwrap();
     let (kernel, cpu) =
         (root.path().join("proc/sys/kernel"), root.path().join("sys/bus/event_source/devices/cpu"));
@@ -30,7 +34,10 @@ fn rich() -> Machine {
     for file in ["events/mem-loads", "events/bus-cycles", "events/bus-cycles.scale", "caps/branches"] {
         fs::write(cpu.join(file), "").unwrap();
     }
-    Machine::at(root.path())
+    for event in events {
+        fs::write(cpu.join("events").join(event), "").unwrap();
+    }
+    Machine::at(root.path(), counters)
 }
 
 fn status(outcome: Result<()>) -> u32 {
@@ -39,7 +46,7 @@ fn status(outcome: Result<()>) -> u32 {
 
 #[test]
 fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
-    let (machine, mut settings) = (plain(), Settings::new(0));
+    let (machine, mut settings) = (plain(), Settings::default());
     let list = |events: &[ClassicEventId]| Set::StackTracing(events.to_vec());
     let other = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
     let alien = ClassicEventId { class: Guid::from_u128(1), opcode: 1 };
@@ -55,20 +62,8 @@ fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
 }
 
 #[test]
-fn things_with_two_names_are_shown_under_both() {
-    let groups = |settings: &Settings| match settings.answer(Query::SystemTraceEnableFlags) {
-        Some(Answer::SystemTraceEnableFlags(mask)) => mask,
-        other => panic!("{other:?}"),
-    };
-    let mut settings = Settings::new(0x0100_0001);
-    assert_eq!(groups(&settings), [0x0100_0001, 2, 0, 0, 0, 0, 0, 0]);
-    settings.set(&Set::SystemTraceEnableFlags([0, 4, 0x40, 0, 0x40, 0, 0, 0]), &plain()).unwrap();
-    assert_eq!(groups(&settings), [0x90, 4, 0x40, 0, 0x40, 0, 0, 0]);
-}
-
-#[test]
 fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
-    let (machine, mut settings, mut system) = (plain(), Settings::new(0), System::default());
+    let (machine, mut settings, mut system) = (plain(), Settings::default(), System::default());
     for set in [
         Set::PmcEventList(vec![SWITCH]),
         Set::PmcCounterList(vec![0]),
@@ -77,7 +72,7 @@ fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
     ] {
         assert_eq!(status(settings.set(&set, &machine)), 50, "{set:?}");
     }
-    assert_eq!(settings, Settings::new(0));
+    assert_eq!(settings, Settings::default());
     assert_eq!(status(settings.set(&Set::LbrEventList(vec![]), &machine)), 0, "what there is not is cleared");
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), 50);
@@ -116,7 +111,7 @@ fn intervals_stay_within_bounds_and_until_they_are_changed() {
 
 #[test]
 fn a_machine_with_counters_lists_reads_and_owns_them() {
-    let (machine, mut settings, mut system) = (rich(), Settings::new(0), System::default());
+    let (machine, mut settings, mut system) = (rich(), Settings::default(), System::default());
     let ids: Vec<u32> = machine.sources().iter().map(|it| it.source).collect();
     assert_eq!(ids, [0, 2, 6, 8, 9, 10, 11, 19, 0x1000, 0x1001]);
     let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
@@ -149,7 +144,7 @@ fn a_machine_with_counters_lists_reads_and_owns_them() {
 
 #[test]
 fn registers_and_caches_are_kept_in_bounds() {
-    let (machine, mut settings) = (plain(), Settings::new(0));
+    let (machine, mut settings) = (plain(), Settings::default());
     settings.set(&Set::ContextRegister { types: 3, events: vec![SWITCH] }, &machine).unwrap();
     assert_eq!(status(settings.set(&Set::ContextRegister { types: 1, events: vec![] }, &machine)), 87);
     assert_eq!(settings.registers, [SWITCH]);
@@ -159,4 +154,57 @@ fn registers_and_caches_are_kept_in_bounds() {
     let off = StackCaching { is_enabled: false, ..on };
     settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
     assert_eq!(settings.stack_cache(), None);
+}
+
+#[test]
+fn there_are_as_many_counters_as_the_processor_says_and_one_call_names_no_more() {
+    for (machine, told, most) in [(rich_in(Some(8), &[]), 8, 8), (rich(), 4, 4), (plain(), 0, 4)] {
+        assert_eq!(
+            local_answer(Query::MaxPmcCounter, || &machine).unwrap(),
+            Some(Answer::MaxPmcCounter(told))
+        );
+        for (class, more) in [(6, 0), (9, 0), (6, 1), (9, 1)] {
+            let bytes = vec![2; 4 * (most + more)];
+            let read = read_set(class, Some(&bytes), bytes.len(), || &machine);
+            assert_eq!(status(read.map(drop)), if more == 0 { 0 } else { 87 }, "{class}, {told}");
+        }
+    }
+}
+
+#[test]
+fn of_too_many_events_those_are_named_that_come_first() {
+    let events: Vec<String> = (0..600).rev().map(|number| format!("e{number:03}")).collect();
+    let machine = rich_in(None, &events);
+    let names: Vec<&str> = machine.sources().iter().skip(8).map(|it| &it.description[..]).collect();
+    assert_eq!((names.len(), names[0], names[1], names[511]), (512, "bus-cycles", "e000", "e510"));
+}
+
+#[test]
+fn branches_and_their_events_are_set_together_or_not_at_all() {
+    let (machine, mut settings) = (rich(), Settings::default());
+    let alien = ClassicEventId { class: Guid::from_u128(1), opcode: 1 };
+    let branches =
+        |configuration, events: &[ClassicEventId]| Branches { configuration, events: events.to_vec() };
+    settings.set_branches(&branches(1, &[SWITCH]), &machine).unwrap();
+    assert_eq!((settings.lbr, &settings.lbr_events[..]), (Some(1), &[0x0524][..]));
+    let before = settings.clone();
+    let refused = settings.set_branches(&branches(2, &[SWITCH, alien]), &machine).unwrap_err();
+    assert_eq!((refused.status().0, refused.to_string().contains("GUID")), (87, true), "{refused}");
+    assert_eq!(status(settings.set_branches(&branches(3, &[SWITCH]), &machine)), 87);
+    assert_eq!(
+        status(settings.set_branches(&branches(1, &[alien]), &plain())),
+        50,
+        "the machine comes first"
+    );
+    assert_eq!(settings, before);
+    settings.set_branches(&branches(0, &[]), &machine).unwrap();
+    assert_eq!((settings.lbr, settings.lbr_events.len()), (Some(0), 0));
+}
+
+#[test]
+fn what_has_nothing_to_do_with_the_machine_does_not_look_at_it() {
+    let look = || -> Machine { panic!("it is looked at") };
+    assert_eq!(local_answer(Query::Version, look).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
+    assert_eq!(local_answer(Query::MaxLoggers, look).unwrap(), None);
+    assert_eq!(status(read_set(18, Some(&[1]), 1, look).map(drop)), 0);
 }

@@ -153,6 +153,7 @@ messages! {
     0x42 Information { data },
     0x43 QueryRegistrations { provider, from },
     0x44 Registrations { total, registrations },
+    0x45 ConfigureBranches { session, configuration, events },
 }
 
 codes! {

@@ -15,7 +15,18 @@ pub enum SessionRef {
     Name(String),
 }
 
+/// The id that stands for the global logger, whatever its own is (WMI_GLOBAL_LOGGER_ID).
+const GLOBAL_LOGGER_ID: u64 = 1;
+/// Its name.
+const GLOBAL_LOGGER: &str = "GlobalLogger";
+
 impl SessionRef {
+    /// The session of an id as published calls give it: one of them is no id, and means the global logger.
+    #[must_use]
+    pub fn of_call(id: u64) -> Self {
+        if id == GLOBAL_LOGGER_ID { Self::Name(GLOBAL_LOGGER.to_owned()) } else { Self::Id(id) }
+    }
+
     /// Whether it names no session at all: no session has the id 0, or no name.
     #[must_use]
     pub fn is_nothing(&self) -> bool {

@@ -15,10 +15,12 @@
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, ClassicEventId, MAX_PMC, Query, Set, guids_from_bytes, guids_to_bytes};
+use traceweir_format::info::{
+    Answer, ClassicEventId, MAX_LBR_EVENTS, Query, Set, guids_from_bytes, guids_to_bytes,
+};
 use traceweir_format::spec::info::{About, InfoClass};
 use traceweir_format::spec::status::Status;
-use traceweir_session::info::{Machine, local_answer};
+use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
 use super::{Controller, answer_of_nobody, check_about, guid_info, own_providers, unknown_provider};
@@ -60,26 +62,36 @@ pub struct Outcome {
     pub result: Result<()>,
     /// What goes to ReturnLength; `None`: it is left alone.
     pub return_length: Option<u32>,
+    /// What goes to the caller's buffer, in which it has room: the answer, or nothing.
+    pub answer: Vec<u8>,
+}
+
+/// The buffer of a caller, into which nothing is written here: it may have been given in any state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The length that was said.
+    pub length: usize,
+    /// A null pointer: there is no such buffer.
+    pub is_null: bool,
 }
 
 impl Outcome {
     fn failed(error: Error) -> Self {
-        Self { result: Err(error), return_length: None }
+        Self { result: Err(error), return_length: None, answer: Vec::new() }
     }
 
     fn too_short(status: Status, needed: usize) -> Self {
         let why = format!("the answer takes {needed} bytes");
-        Self { result: Err(Error::refused(status, why)), return_length: u32::try_from(needed).ok() }
+        let return_length = u32::try_from(needed).ok();
+        Self { return_length, ..Self::failed(Error::refused(status, why)) }
     }
 
-    /// Writes the answer where it fits as a whole.
-    fn written(answer: &[u8], buffer: Option<&mut [u8]>, too_short: Status) -> Self {
-        match (answer, buffer.and_then(|buffer| buffer.get_mut(..answer.len()))) {
-            (&[], _) => {}
-            (answer, Some(place)) => place.copy_from_slice(answer),
-            (answer, None) => return Self::too_short(too_short, answer.len()),
+    /// Gives the answer where it fits as a whole.
+    fn answered(answer: Vec<u8>, room: Room, too_short: Status) -> Self {
+        if !answer.is_empty() && (room.is_null || room.length < answer.len()) {
+            return Self::too_short(too_short, answer.len());
         }
-        Self { result: Ok(()), return_length: u32::try_from(answer.len()).ok() }
+        Self { result: Ok(()), return_length: u32::try_from(answer.len()).ok(), answer }
     }
 }
 
@@ -91,8 +103,8 @@ pub fn set_bytes<'a>(
     info: Option<&[u8]>,
     length: usize,
 ) -> Result<()> {
-    let set = Set::from_bytes(class, info, length)?;
-    let session = SessionRef::Id(session);
+    let set = read_set(class, info, length, Machine::look)?;
+    let session = SessionRef::of_call(session);
     check_about(&session, set.class())?;
     match (asked.into(), set.class().rules().about) {
         (Asked::Private(own), About::Session) => own.set_information(&set),
@@ -121,13 +133,13 @@ pub fn configure_last_branch_record_bytes<'a>(
     count: usize,
 ) -> Result<()> {
     let refused = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
-    if count > MAX_PMC {
+    if count > MAX_LBR_EVENTS {
         return refused("at most four kernel events can be followed by branches");
     }
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
         return refused("a number of events, and no buffer that holds them");
     };
-    let (session, events) = (SessionRef::Id(session), ClassicEventId::list(events));
+    let (session, events) = (SessionRef::of_call(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
     match asked.into() {
         Asked::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
@@ -138,15 +150,15 @@ pub fn configure_last_branch_record_bytes<'a>(
     }
 }
 
-/// TraceQueryInformation. `info` is read and written: some questions say in it what they are about.
+/// TraceQueryInformation. `info` is what the buffer begins with: some questions say there what they are about ([`Query::input_size`]).
 pub fn query_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     session: u64,
     class: u32,
-    info: Option<&mut [u8]>,
+    info: Option<&[u8]>,
     length: usize,
 ) -> Outcome {
-    let query = match Query::from_bytes(class, info.as_deref(), length) {
+    let query = match Query::from_bytes(class, info, length) {
         Ok(Query::PmcCounterOwners(_)) if length < least(class) => {
             return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
         }
@@ -156,10 +168,10 @@ pub fn query_bytes<'a>(
         }
         Err(e) => return Outcome::failed(e.into()),
     };
-    match ask(asked, &SessionRef::Id(session), query) {
+    match ask(asked, &SessionRef::of_call(session), query) {
         Ok(answer) => {
-            let buffer = info.and_then(|info| info.get_mut(..length));
-            Outcome::written(&answer.to_bytes(), buffer, Status::ERROR_BAD_LENGTH)
+            let room = Room { length, is_null: info.is_none() };
+            Outcome::answered(answer.to_bytes(), room, Status::ERROR_BAD_LENGTH)
         }
         Err(e) => Outcome::failed(e),
     }
@@ -168,7 +180,7 @@ pub fn query_bytes<'a>(
 /// Asks about a session, or about the system ([`NO_SESSION`](super::NO_SESSION)), whoever is there to answer: [`Controller::query_information`] where that is a daemon.
 pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, &Machine::look())? {
+    if let Some(answer) = local_answer(query, Machine::look)? {
         return Ok(answer);
     }
     match (asked.into(), query.class().rules().about) {
@@ -194,13 +206,10 @@ pub fn enumerate_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     class: u32,
     input: Option<&[u8]>,
-    output: Option<&mut [u8]>,
-    output_length: usize,
+    output: Room,
 ) -> Outcome {
-    let answer = enumerated(asked.into(), class, input, output.is_none() && output_length != 0);
-    let buffer = output.and_then(|output| output.get_mut(..output_length));
-    match answer {
-        Ok(answer) => Outcome::written(&answer, buffer, Status::ERROR_INSUFFICIENT_BUFFER),
+    match enumerated(asked.into(), class, input, output.is_null && output.length != 0) {
+        Ok(answer) => Outcome::answered(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
         Err(e) => Outcome::failed(e),
     }
 }

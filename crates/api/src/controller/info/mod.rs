@@ -34,7 +34,7 @@
 mod bytes;
 
 pub use bytes::{
-    Asked, Outcome, ask, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
+    Asked, Outcome, Room, ask, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
 };
 pub use traceweir_format::info::{
     Answer, ClassicEventId, CounterOwner, EnableInfo, GroupInfo, GroupMask, GuidInfo, InstanceInfo,
@@ -45,6 +45,7 @@ pub use traceweir_format::spec::info::InfoClass;
 use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
+use traceweir_format::info::Branches;
 use traceweir_format::spec::info::About;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::USUAL_SESSIONS;
@@ -57,11 +58,6 @@ use crate::provider::Handle;
 
 /// For what is about the system and no session.
 pub const NO_SESSION: SessionRef = SessionRef::Id(0);
-/// Hook ids of one call.
-const MAX_LBR_EVENTS: usize = traceweir_format::info::MAX_PMC;
-/// A configuration that is refused wherever its content is looked at: it leaves all branches out.
-const LBR_OF_NOTHING: u32 = u32::MAX;
-
 impl Controller {
     /// Sets something of a session, or of the system ([`NO_SESSION`]). What fails changes nothing.
     ///
@@ -81,7 +77,7 @@ impl Controller {
     /// Asks about a session, or about the system ([`NO_SESSION`]).
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
         check_about(session, query.class())?;
-        if let Some(answer) = local_answer(query, &Machine::look())? {
+        if let Some(answer) = local_answer(query, Machine::look)? {
             return Ok(answer);
         }
         let (class, input, session) = (query.class().number(), query.input(), session.clone());
@@ -92,29 +88,21 @@ impl Controller {
     }
 
     /// Records the last branches of a session at these kernel events (TraceConfigureLastBranchRecord): [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one
-    /// call.
+    /// call, of which neither is set where the other is refused.
     pub fn configure_last_branch_record(
         &mut self,
         session: &SessionRef,
         configuration: u32,
         events: &[ClassicEventId],
     ) -> Result<()> {
-        let invalid = |why| Error::refused(Status::ERROR_INVALID_PARAMETER, why);
-        if events.len() > MAX_LBR_EVENTS {
-            return Err(invalid("at most four kernel events can be followed by branches"));
+        let events = Branches { configuration, events: events.to_vec() }.event_bytes();
+        // Too many are not to be sent.
+        Branches::from_bytes(configuration, &events)?;
+        let session = session.clone();
+        match self.ask(&Message::ConfigureBranches { session, configuration, events }, &[], PATIENCE)? {
+            Message::Done => Ok(()),
+            other => Err(unexpected(&self.link, &other)),
         }
-        let hooks = events.iter().map(|event| event.hook_id().map(u32::from)).collect::<Option<Vec<u32>>>();
-        let Some(hooks) = hooks else {
-            // The content is judged last: the daemon says what is wrong before it, and takes no such configuration.
-            return match self.set_information(session, &Set::LbrConfiguration(LBR_OF_NOTHING)) {
-                Err(e) if e.status() != Status::ERROR_INVALID_PARAMETER => Err(e),
-                _ => Err(invalid(
-                    "the session is no system logger, or a GUID is not the class of kernel events",
-                )),
-            };
-        };
-        self.set_information(session, &Set::LbrConfiguration(configuration))?;
-        self.set_information(session, &Set::LbrEventList(hooks))
     }
 
     /// The registrations of a provider, with what each session wants of them. `ERROR_WMI_GUID_NOT_FOUND` where nobody has registered or enabled it.
@@ -162,12 +150,11 @@ fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
 /// What an idle system answers.
 pub(super) fn answer_of_nobody(session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    let machine = Machine::look();
-    if let Some(answer) = local_answer(query, &machine)? {
+    if let Some(answer) = local_answer(query, Machine::look)? {
         return Ok(answer);
     }
     match query {
-        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &machine)?),
+        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::look())?),
         Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
         Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running(session)),

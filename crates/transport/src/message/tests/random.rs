@@ -239,6 +239,9 @@ fn of_information() -> impl Strategy<Value = Message> {
             class,
             input
         }),
+        (session(), any::<u32>(), vec(any::<u8>(), 0..100)).prop_map(|(session, configuration, events)| {
+            Message::ConfigureBranches { session, configuration, events }
+        }),
         vec(any::<u8>(), 0..300).prop_map(|data| Message::Information { data }),
         (guid(), any::<u32>()).prop_map(|(provider, from)| Message::QueryRegistrations { provider, from }),
         (any::<u32>(), vec(registration, 0..5))

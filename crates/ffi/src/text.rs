@@ -1,17 +1,23 @@
 //! Text of callers and for them: UTF-16 in functions that end with W, UTF-8 in those that end with A.
 //!
-//! Nothing is read past the room that there is, nor past what the longest name takes: a text without a terminator is a name that is too long.
+//! Nothing is read past the room that there is, nor past what the longest name takes: a text without a terminator is a name that is too long. What is no text, as
+//! a lone surrogate is none, is refused and never mended: the mended name would be that of another session or file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use traceweir::Status;
 
+use crate::ptr;
+
 /// Units of the longest name with its terminator, in UTF-16; the rules of names are the session's.
 const MAX_UNITS: usize = 1024;
 
+/// Units of the longest path, or list of paths, that is opened, with its terminator: who does not end one before had no path in mind.
+pub(crate) const MAX_PATH_UNITS: usize = 0x8000;
+
 /// One unit of a text: WCHAR or CHAR.
-pub(super) trait Unit: Copy + Default + PartialEq {
+pub(crate) trait Unit: Copy + Default + PartialEq {
     /// Units of the longest name with its terminator.
     const MOST: usize;
 
@@ -52,17 +58,10 @@ impl Unit for u8 {
 /// # Safety
 ///
 /// As far as a text goes, and no further than `room` units, it can be read; it need not be aligned.
-pub(super) unsafe fn read<U: Unit>(at: *const U, room: usize) -> Result<OsString, Status> {
-    let mut units = Vec::new();
-    for index in 0..room.min(U::MOST) {
-        // SAFETY: the text has not ended before, so by the contract.
-        let unit = unsafe { at.wrapping_add(index).read_unaligned() };
-        if unit == U::default() {
-            return U::decoded(units).ok_or(Status::ERROR_INVALID_PARAMETER);
-        }
-        units.push(unit);
-    }
-    Err(Status::ERROR_INVALID_PARAMETER)
+pub(crate) unsafe fn read<U: Unit>(at: *const U, room: usize) -> Result<OsString, Status> {
+    // SAFETY: by the contract.
+    let units = unsafe { ptr::text(at, room.min(U::MOST)) };
+    units.and_then(U::decoded).ok_or(Status::ERROR_INVALID_PARAMETER)
 }
 
 /// The name at an address; `None` for NULL.
@@ -70,7 +69,7 @@ pub(super) unsafe fn read<U: Unit>(at: *const U, room: usize) -> Result<OsString
 /// # Safety
 ///
 /// `at` is NULL, or a text that ends.
-pub(super) unsafe fn name<U: Unit>(at: *const U) -> Result<Option<String>, Status> {
+pub(crate) unsafe fn name<U: Unit>(at: *const U) -> Result<Option<String>, Status> {
     if at.is_null() {
         return Ok(None);
     }
@@ -84,7 +83,7 @@ pub(super) unsafe fn name<U: Unit>(at: *const U) -> Result<Option<String>, Statu
 /// # Safety
 ///
 /// So many units can be written there; they need not be aligned.
-pub(super) unsafe fn write<U: Unit>(at: *mut U, room: usize, text: &OsStr) -> bool {
+pub(crate) unsafe fn write<U: Unit>(at: *mut U, room: usize, text: &OsStr) -> bool {
     let mut units = U::encoded(text);
     units.push(U::default());
     let fits = units.len() <= room;
