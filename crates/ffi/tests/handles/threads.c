@@ -105,7 +105,7 @@ static void *asker(void *unused) {
         TdhEnumerateProviders((PPROVIDER_ENUMERATION_INFO)(void *)buffer, &length);
         SetLastError(round);
         IS(round, GetLastError());
-        IS(18, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM, NULL, ERROR_ACCESS_DENIED, 0, text, 100, NULL));
+        IS(20, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM, NULL, ERROR_ACCESS_DENIED, 0, text, 100, NULL));
         SetTraceCallback(&CLASS, NULL);
         RemoveTraceCallback(&CLASS);
     }
