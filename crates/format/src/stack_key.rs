@@ -30,6 +30,11 @@ const CREATE: u8 = 0x22;
 /// The others that do: a key is given up, or listed at the end.
 const DELETE: u8 = 0x23;
 const RUNDOWN: u8 = 0x24;
+/// Those that name a key in the place of an event's stack, of the kernel and of the program.
+const KERNEL_KEY: u8 = 0x25;
+const USER_KEY: u8 = 0x26;
+/// What stands in front of the key there: time stamp, process, thread (`kernel/stack.rs`).
+const BEFORE_KEY: usize = 16;
 /// Group of the class StackWalk.
 const GROUP: u8 = 0x18;
 /// The version of the event.
@@ -87,8 +92,8 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
 /// Moves a key of a record, be it that of an event or that of a definition, by so much; `bytes` are those of the record, or begin like them. Traces that become one keep
 /// their keys apart by it.
 pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
-    if Definitions::is_informative(record) {
-        let at = record.bytes().len().saturating_sub(record.payload().len());
+    if let Some(before) = before_key(record) {
+        let at = record.bytes().len().saturating_sub(record.payload().len()).saturating_add(before);
         return add_at(bytes, at, record.pointer_size(), by);
     }
     let begin = record.bytes().as_ptr().addr();
@@ -106,7 +111,17 @@ pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
 /// Whether there is something to [move](move_key) in a record.
 #[must_use]
 pub fn has_key(record: &Record<'_>) -> bool {
-    Definitions::is_informative(record) || StackKey::of(record).is_some()
+    before_key(record).is_some() || StackKey::of(record).is_some()
+}
+
+/// Bytes of the payload in front of the key of a stack-walk event: one that defines a key, or names one.
+fn before_key(record: &Record<'_>) -> Option<usize> {
+    let [opcode, group] = record.hook()?.to_le_bytes();
+    match opcode {
+        CREATE | DELETE | RUNDOWN if group == GROUP => Some(0),
+        KERNEL_KEY | USER_KEY if group == GROUP => Some(BEFORE_KEY),
+        _ => None,
+    }
 }
 
 /// Adds to the number of 4 or 8 bytes at an offset.
@@ -220,6 +235,39 @@ mod tests {
     use crate::header::event::EventHeader;
     use crate::spec::event::{EventDescriptor, class};
     use alloc::vec;
+
+    #[test]
+    fn keys_are_moved_wherever_they_stand() {
+        let walk = |opcode: u8, width: usize| {
+            let mut payload = Vec::new();
+            if opcode >= KERNEL_KEY {
+                payload.put_u64(9).put_u32(1).put_u32(2);
+            }
+            payload.put(&5_u64.to_le_bytes()[..width]).put_u64(0x1000);
+            let hook = u16::from_le_bytes([opcode, GROUP]);
+            let header =
+                PerfInfoHeader { pointer_size: width as u8, version: VERSION, hook, time: 1, counters: &[] };
+            let mut out = Vec::new();
+            header.encode(&payload, &mut out).unwrap();
+            (out, payload)
+        };
+        for (opcode, width) in
+            [(CREATE, 8), (DELETE, 4), (RUNDOWN, 8), (KERNEL_KEY, 8), (USER_KEY, 8), (USER_KEY, 4)]
+        {
+            let (mut bytes, payload) = walk(opcode, width);
+            let before = bytes.clone();
+            let record = Record::parse(&before, 0).unwrap();
+            assert!(has_key(&record), "{opcode:#x}");
+            move_key(&record, &mut bytes, 1 << 26);
+            let moved = Record::parse(&bytes, 0).unwrap();
+            let at = if opcode >= KERNEL_KEY { BEFORE_KEY } else { 0 };
+            let mut wanted = payload.clone();
+            wanted[at..at + width].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..width]);
+            assert_eq!(moved.payload(), wanted, "{opcode:#x}");
+        }
+        let (other, _) = walk(0x20, 8);
+        assert!(!has_key(&Record::parse(&other, 0).unwrap()));
+    }
 
     fn event(key: u64, time: i64) -> Vec<u8> {
         let mut data = Vec::new();

@@ -12,7 +12,7 @@
 //!   identities of images   ImageID
 //! ```
 //!
-//! A hook is what no process writes: so none gets an event past a filter by a class of the kernel.
+//! A hook is what no process writes: so none gets an event past a filter by a class of the kernel. What stands below the line a process can write, and it is kept: such an event adds a description, not a fact.
 
 use traceweir_format::binary_path;
 use traceweir_format::header::{Family, Record};

@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 /// Kinds of kernel events whose stamps in payloads are remembered.
 const MAX_KINDS: usize = 4096;
 
-/// Keys of stacks that each input has for itself: sessions count them, and a file that defines as many has gigabytes. They fit the short ones too.
+/// Keys of stacks that each input has for itself: sessions count them, and a file that defines as many has gigabytes. They fit the short ones too, of 64 inputs.
 const KEYS: u64 = 1 << 26;
 
 /// What was written.

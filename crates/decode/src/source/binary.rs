@@ -20,13 +20,11 @@
 //! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the section's
 //! layout is defined here.
 
-use std::io::{Read, Seek};
-
 use object::read::elf::{ElfFile32, ElfFile64};
 use object::read::pe::{
     ImageNtHeaders, PeFile, PeFile32, PeFile64, ResourceDirectory, ResourceDirectoryTable, ResourceNameOrId,
 };
-use object::{Endianness, LittleEndian as LE, Object, ObjectSection, ReadCache, ReadRef};
+use object::{Endianness, LittleEndian as LE, Object, ObjectSection};
 
 use super::messages::MessageTable;
 use super::provider::ProviderSchemas;
@@ -89,42 +87,7 @@ pub fn load(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
     }
 }
 
-/// The largest section with manifests that is read from a file which a trace names.
-const MAX_SECTION: u64 = 64 << 20;
-
-/// The providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal digits.
-///
-/// Only headers, the note and the section are read, however large the file is.
-pub fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
-    let cache = ReadCache::new(file);
-    let head = (&cache).read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))?;
-    match head {
-        [0x7F, b'E', b'L', b'F', object::elf::ELFCLASS32, ..] => {
-            identified(&ElfFile32::<Endianness, _>::parse(&cache).map_err(unreadable)?, build_id)
-        }
-        [0x7F, b'E', b'L', b'F', ..] => {
-            identified(&ElfFile64::<Endianness, _>::parse(&cache).map_err(unreadable)?, build_id)
-        }
-        _ => Err(Error::Binary("no ELF file".into())),
-    }
-}
-
-fn identified<'data>(file: &impl Object<'data>, build_id: &str) -> Result<Vec<ProviderSchemas>> {
-    let section = file.section_by_name(ELF_SECTION);
-    let section =
-        section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
-    let own = file.build_id().map_err(unreadable)?.unwrap_or_default();
-    let digits: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
-    if own.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
-        return Err(Error::Binary("it is not the file that was traced: its build id is another".into()));
-    }
-    if section.size() > MAX_SECTION {
-        return Err(Error::Binary(format!("section {ELF_SECTION} is larger than 64 MiB")));
-    }
-    section_providers(section.data().map_err(unreadable)?)
-}
-
-fn unreadable(error: object::Error) -> Error {
+pub(super) fn unreadable(error: object::Error) -> Error {
     Error::Binary(error.to_string())
 }
 

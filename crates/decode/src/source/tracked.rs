@@ -18,7 +18,7 @@ use traceweir_format::Guid;
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::Record;
 
-use super::{Decoder, Rank, binary};
+use super::{Decoder, Rank, identified};
 use crate::{Error, Result};
 
 /// The most files that a trace may name.
@@ -49,7 +49,12 @@ impl Tracked {
             return;
         }
         known.extend_from_slice(&told.guids);
-        self.waiting.push(told);
+        // A file that waits is looked into once for all that it has.
+        let is_it = |it: &&mut BinaryPath| it.path == told.path && it.build_id == told.build_id;
+        match self.waiting.iter_mut().find(is_it) {
+            Some(it) => it.guids.append(&mut told.guids),
+            None => self.waiting.push(told),
+        }
     }
 }
 
@@ -78,7 +83,7 @@ impl Decoder {
     /// An error where it is not the file that was meant, or says nothing about them.
     pub fn add_tracked<R: Read + Seek>(&mut self, told: &BinaryPath, file: R) -> Result<usize> {
         let mut events = 0_usize;
-        for provider in binary::load_identified(file, &told.build_id)? {
+        for provider in identified::load_identified(file, &told.build_id)? {
             if !told.guids.contains(&provider.id) {
                 continue;
             }
@@ -98,7 +103,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::source::binary::tests::elf_sections;
+    use crate::source::binary::{self, tests::elf_sections};
     use crate::source::wevt::build::{PROVIDER, compiled, hostile};
     use traceweir_format::wire::Put;
 

@@ -195,8 +195,13 @@ impl Target {
             }
             Self::Other(session) => {
                 let mut daemon = daemon()?;
+                // Whoever may control a session and not look at it has no name to give.
+                let may_record = |now: Result<Properties>| match now {
+                    Err(error) if error.status() == Status::ERROR_ACCESS_DENIED => Ok(false),
+                    now => now.map(records),
+                };
                 let file = match file {
-                    Some(read) if records(daemon.query(session)?) => read()?,
+                    Some(read) if may_record(daemon.query(session))? => read()?,
                     _ => None,
                 };
                 daemon.flush(session, file)

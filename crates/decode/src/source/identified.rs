@@ -1,0 +1,198 @@
+//! The compiled manifest of a program that a trace names: an ELF file of whoever wrote the trace.
+//!
+//! ```text
+//!   ELF header ─▶ section headers ─▶ notes: the build id ─▶ the one that was told? ─▶ section .etw_manifest ─▶ providers
+//!   └──────────────── at most MAX_HEADERS bytes, whatever they claim ────────────┘   └── at most MAX_SECTION ──┘
+//! ```
+//!
+//! A stranger says what is read, how much of it and how often, and a file may have holes: each byte that is read is paid for before there is memory for it. Symbols and whatever else
+//! a file has are not looked at, so that a large program is as cheap as a small one.
+
+use std::cell::Cell;
+use std::io::{Read, Seek};
+use std::ops::Range;
+
+use object::elf::{ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, SHT_NOTE};
+use object::read::elf::{FileHeader, SectionHeader, SectionTable};
+use object::{Endianness, ReadCache, ReadRef};
+
+use super::binary::{ELF_SECTION, section_providers, unreadable};
+use super::provider::ProviderSchemas;
+use crate::{Error, Result};
+
+/// The largest section with manifests that is read.
+const MAX_SECTION: u64 = 64 << 20;
+/// Bytes that may be read of a file besides.
+const MAX_HEADERS: u64 = 16 << 20;
+/// The most sections of a file; linkers make some dozens.
+const MAX_SECTIONS: usize = 2048;
+/// The largest section of notes that is looked at; those with a build id have 36 bytes.
+const MAX_NOTES: u64 = 64 << 10;
+/// What a name may take, and is paid for.
+const NAME: u64 = 4096;
+
+/// The providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal digits.
+///
+/// Only headers, notes and the section are read, however large the file is and says to be.
+pub(super) fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
+    let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
+    let file = Sparingly { file: &cache, left: &left };
+    match file.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
+        [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
+            identified::<FileHeader32<Endianness>, _>(file, build_id, &left)
+        }
+        [0x7F, b'E', b'L', b'F', ..] => identified::<FileHeader64<Endianness>, _>(file, build_id, &left),
+        _ => Err(Error::Binary("no ELF file".into())),
+    }
+}
+
+fn identified<'data, Elf, R>(file: R, build_id: &str, left: &Cell<u64>) -> Result<Vec<ProviderSchemas>>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = Elf::parse(file).map_err(unreadable)?;
+    let endian = header.endian().map_err(unreadable)?;
+    let sections = header.sections(endian, file).map_err(unreadable)?;
+    if sections.len() > MAX_SECTIONS {
+        return Err(Error::Binary("more sections than a program has".into()));
+    }
+    let section = sections.section_by_name(endian, ELF_SECTION.as_bytes());
+    let (_, section) =
+        section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
+    let own = own_build_id(&sections, endian, file)?;
+    let digits: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
+    if own.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
+        return Err(Error::Binary("it is not the file that was traced: its build id is another".into()));
+    }
+    let size: u64 = section.sh_size(endian).into();
+    if size > MAX_SECTION {
+        return Err(Error::Binary(format!("section {ELF_SECTION} is larger than 64 MiB")));
+    }
+    left.set(left.get().saturating_add(size));
+    section_providers(section.data(endian, file).map_err(unreadable)?)
+}
+
+/// The build id of a file; empty if it has none.
+fn own_build_id<'data, Elf, R>(
+    sections: &SectionTable<'data, Elf, R>,
+    endian: Endianness,
+    file: R,
+) -> Result<&'data [u8]>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let of_notes = |it: &&Elf::SectionHeader| {
+        it.sh_type(endian) == SHT_NOTE && Into::<u64>::into(it.sh_size(endian)) <= MAX_NOTES
+    };
+    for section in sections.iter().filter(of_notes) {
+        let Some(mut notes) = section.notes(endian, file).map_err(unreadable)? else { continue };
+        while let Some(note) = notes.next().map_err(unreadable)? {
+            if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
+                return Ok(note.desc());
+            }
+        }
+    }
+    Ok(&[])
+}
+
+/// A file of which only so much is read.
+struct Sparingly<'a, R: Read + Seek> {
+    file: &'a ReadCache<R>,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read + Seek> Clone for Sparingly<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Read + Seek> Copy for Sparingly<'_, R> {}
+
+impl<R: Read + Seek> Sparingly<'_, R> {
+    fn pay(&self, bytes: u64) -> std::result::Result<(), ()> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(())?);
+        Ok(())
+    }
+}
+
+impl<'a, R: Read + Seek> ReadRef<'a> for Sparingly<'a, R> {
+    fn len(self) -> std::result::Result<u64, ()> {
+        self.file.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> std::result::Result<&'a [u8], ()> {
+        self.pay(size)?;
+        self.file.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> std::result::Result<&'a [u8], ()> {
+        self.pay(NAME)?;
+        self.file.read_bytes_at_until(range, delimiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, SeekFrom};
+
+    use super::*;
+    use crate::source::binary::tests::elf_sections;
+    use crate::source::wevt::build::compiled;
+
+    /// A file that goes on with zeros for a gibibyte, as one with a hole does, and counts what is read.
+    struct WithHole<'a> {
+        bytes: Cursor<Vec<u8>>,
+        at: u64,
+        read: &'a Cell<u64>,
+    }
+
+    impl Read for WithHole<'_> {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            to.fill(0);
+            self.bytes.set_position(self.at);
+            let _ = self.bytes.read(to)?;
+            self.at += to.len() as u64;
+            self.read.set(self.read.get() + to.len() as u64);
+            Ok(to.len())
+        }
+    }
+
+    impl Seek for WithHole<'_> {
+        fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+            self.at = match to {
+                SeekFrom::Start(at) => at,
+                SeekFrom::End(_) => 1 << 30,
+                SeekFrom::Current(_) => self.at,
+            };
+            Ok(self.at)
+        }
+    }
+
+    #[test]
+    fn what_a_file_claims_is_not_what_is_read() {
+        let manifest = compiled(true);
+        for (kind, many) in [(7, 64), (2, 64), (11, 64), (7, 1)] {
+            let names: Vec<String> = (0..many).map(|n| format!(".huge{n}")).collect();
+            let mut all: Vec<(&str, u32, &[u8])> =
+                names.iter().map(|name| (&name[..], kind, &[0; 24][..])).collect();
+            all.push((ELF_SECTION, 1, &manifest));
+            let mut bytes = elf_sections(true, &all);
+            // Each of them claims the whole file.
+            let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
+            let count = u16::from_le_bytes(bytes[0x3C..0x3E].try_into().unwrap());
+            for index in 0..usize::from(count) {
+                let at = table + 64 * index;
+                if u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) == kind {
+                    bytes[at + 0x20..at + 0x28].copy_from_slice(&((1_u64 << 30) - (1 << 20)).to_le_bytes());
+                }
+            }
+            let read = Cell::new(0);
+            let file = WithHole { bytes: Cursor::new(bytes), at: 0, read: &read };
+            assert!(load_identified(file, "00").is_err());
+            assert!(read.get() < 1 << 20, "{} bytes for {many} of kind {kind}", read.get());
+        }
+    }
+}
