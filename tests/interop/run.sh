@@ -44,6 +44,6 @@ TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
     "$built/weir" record -p Example-Ticker -o "$work/recorded.etl" -- "$built/examples/ticker" "${1:-20000}" 3
 "$python" "$here/recorded.py" "$work/recorded.etl" "${1:-20000}" 3
 
-# And what was recorded, relogged.
-"$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force
+# And what was recorded, relogged. On a busy machine the session may have lost events, which is counted, and told by this status.
+"$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force || [ $? -eq 4 ]
 "$python" "$here/recorded.py" "$work/recorded-again.etl" "${1:-20000}" 3
