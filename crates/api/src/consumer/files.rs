@@ -91,11 +91,20 @@ impl Turns {
     }
 
     /// The file whose next event is the earliest; the first of several.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, streams: &mut [Stream<'_>]) -> Option<usize> {
-        let Self::Several { together, last } = self else {
-            return streams.first().filter(|only| !only.done).map(|_| 0);
-        };
+        match self {
+            Self::Alone => streams.first().filter(|only| !only.done).map(|_| 0),
+            Self::Several { together, last } => Self::earliest(together, last, streams),
+        }
+    }
+
+    #[inline(never)]
+    fn earliest(
+        together: &mut Together,
+        last: &mut Option<usize>,
+        streams: &mut [Stream<'_>],
+    ) -> Option<usize> {
         if let Some((index, stream)) = last.and_then(|index| Some((index, streams.get_mut(index)?))) {
             settle(together, index, stream);
             while let Some(stream) = together.excess().and_then(|index| streams.get_mut(index)) {

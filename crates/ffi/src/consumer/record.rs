@@ -166,15 +166,16 @@ impl Assembler {
     /// Their links are those of the record: it has been found to end with an item that is linked to none, and to have no more than there is room for.
     #[inline(always)]
     fn take_items(&mut self, record: &Record<'_>) -> Items {
-        let mut items = Items { count: 0, has_control: false, has_schema: false };
+        // A bit for each of the types that count here; all beyond 62 share one.
+        let (mut count, mut kinds) = (0_u16, 0_u64);
         for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
             *to = item_of(head, data);
-            items.has_control |= to.ext_type == ExtType::CONTROL_GUID.0;
-            items.has_schema |= to.ext_type == ExtType::EVENT_SCHEMA_TL.0;
-            items.count = items.count.wrapping_add(1);
+            kinds |= 1_u64 << (head >> 16 & 0xFFFF).min(63);
+            count = count.wrapping_add(1);
         }
-        self.set_items(items.count);
-        items
+        self.set_items(count);
+        let has = |kind: ExtType| kinds & (1 << kind.0) != 0;
+        Items { count, has_control: has(ExtType::CONTROL_GUID), has_schema: has(ExtType::EVENT_SCHEMA_TL) }
     }
 
     /// Kernel events, classic ones and messages.

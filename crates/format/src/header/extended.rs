@@ -111,12 +111,20 @@ impl<'b> ExtendedItems<'b> {
         Some((head, data))
     }
 
-    /// Each item as the first eight bytes of the published structure, and its data: type, linkage and size stand there where they stand in a file.
+    /// Each item as the first eight bytes of the published structure, and the bytes from its data on: type, linkage and size stand there where they stand
+    /// in a file.
     #[inline(always)]
-    pub fn published(mut self) -> impl Iterator<Item = (u64, &'b [u8])> {
+    pub fn published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
         /// The size of the item is reserved there; of the linkage there is one bit.
         const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
-        core::iter::from_fn(move || self.take_next().map(|(head, data)| (head & PUBLISHED, data)))
+        let mut rest = self.rest;
+        core::iter::from_fn(move || {
+            let (head, behind) = rest.split_first_chunk::<ITEM_HEAD>()?;
+            let head = u64::from_le_bytes(*head);
+            let [size, _, _, _] = words(head);
+            rest = rest.get(usize::from(size)..)?;
+            Some((head & PUBLISHED, behind))
+        })
     }
 }
 
