@@ -1,0 +1,306 @@
+//! The rings of all processors, read in time order and handed to the families.
+//!
+//! ```text
+//!   ring 0  10 ── 14 ── 30 ┐
+//!                          ├─▶ 10 11 14 …  ──▶ handler of the event's row ──▶ queue 0, queue 1 ──▶ session
+//!   ring 1  11 ── 33 ──────┘        (what is younger than the look waits for the next)
+//! ```
+//!
+//! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use perf_event_open_sys::bindings as sys;
+use rustix::event::epoll;
+
+use crate::Clock;
+use crate::control::{Control, Opened, Route, Wanted, watermark};
+use crate::error::{Error, Result};
+use crate::family::{self, Rundown};
+use crate::now_ns;
+use crate::out::{Hooks, Out, Queue};
+use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
+use crate::record::{self, Other, Parts};
+use crate::spec;
+use crate::state::State;
+
+/// Bytes read from a ring before they are given back to the kernel, at the latest.
+const RELEASE_AFTER: usize = 64 << 10;
+
+/// The next record of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Its bytes, without padding.
+    pub length: usize,
+    /// When it happened, by the raw counter.
+    pub raw: u64,
+    /// It is the stack of the record before it, whose time it repeats in the first eight bytes of its payload.
+    pub is_stack: bool,
+}
+
+/// Kernel events of one session.
+#[derive(Debug)]
+pub struct Capture {
+    rings: Vec<Ring>,
+    queues: Vec<Queue>,
+    state: State,
+    control: Control,
+    /// Readable when a ring has filled up to its mark.
+    waiting: OwnedFd,
+    /// By processor.
+    lost: Vec<u64>,
+    too_large: u64,
+    scratch: Vec<u8>,
+    is_begun: bool,
+}
+
+impl Capture {
+    /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
+    pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
+        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let mut rings = Vec::new();
+        for cpu in 0..cpus {
+            match open_ring(wanted, cpu) {
+                Ok(ring) => {
+                    let data = epoll::EventData::new_u64(u64::from(cpu));
+                    epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN)
+                        .map_err(failed)?;
+                    rings.push(ring);
+                }
+                // A processor that is switched off, or not there.
+                Err(Error::NotSupported { .. }) if cpu > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
+        let control = Control::new(wanted, events);
+        control.set(wanted)?;
+        let state = State { groups: wanted.groups, ..State::default() };
+        let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
+        let lost = vec![0; rings.len()];
+        for ring in &rings {
+            ring.event().enable().map_err(|e| Error::system("a ring", e))?;
+        }
+        let capture = Self {
+            rings,
+            queues,
+            state,
+            control: control.clone(),
+            waiting,
+            lost,
+            too_large: 0,
+            scratch: Vec::new(),
+            is_begun: false,
+        };
+        Ok((capture, control))
+    }
+
+    /// Becomes readable when there is much to look at, or something that will not wait.
+    #[must_use]
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.waiting.as_fd()
+    }
+
+    /// Takes in what the kernel has written up to now; `all`: however young.
+    pub fn look(&mut self, clock: &dyn Clock, all: bool) {
+        family::beside(&mut self.state);
+        let until = if all { u64::MAX } else { now_ns() };
+        let shared = Arc::clone(&self.control.shared);
+        let opened = shared.opened();
+        self.state.groups = opened.wanted.groups;
+        let mut out = Out {
+            queues: &mut self.queues,
+            clock,
+            stacks: &opened.stacks,
+            too_large: &mut self.too_large,
+            scratch: std::mem::take(&mut self.scratch),
+            cpu: 0,
+            time: now_ns(),
+            sample: None,
+        };
+        let is_due = shared.is_rundown_due.swap(false, Relaxed);
+        if !std::mem::replace(&mut self.is_begun, true) || is_due {
+            family::run_down(&mut self.state, Rundown::Start, &mut out);
+        }
+        let mut reader = Reader {
+            rings: &mut self.rings,
+            opened: &opened,
+            state: &mut self.state,
+            lost: &mut self.lost,
+            unreleased: 0,
+        };
+        reader.read(until, &mut out);
+        self.scratch = out.scratch;
+    }
+
+    /// Tells what is to be told at the end: call once, behind the last look.
+    pub fn end(&mut self, clock: &dyn Clock) {
+        self.look(clock, true);
+        let stacks = Hooks::default();
+        let mut out = Out {
+            queues: &mut self.queues,
+            clock,
+            stacks: &stacks,
+            too_large: &mut self.too_large,
+            scratch: std::mem::take(&mut self.scratch),
+            cpu: 0,
+            time: now_ns(),
+            sample: None,
+        };
+        family::run_down(&mut self.state, Rundown::End, &mut out);
+    }
+
+    /// The next record of a stream.
+    #[must_use]
+    pub fn peek(&self, stream: u16) -> Option<Captured> {
+        self.queues.get(usize::from(stream))?.peek()
+    }
+
+    /// Takes it.
+    pub fn take(&mut self, stream: u16, out: &mut [u8]) {
+        if let Some(queue) = self.queues.get_mut(usize::from(stream)) {
+            queue.take(out);
+        }
+    }
+
+    /// Records that the kernel had no room for, by processor.
+    #[must_use]
+    pub fn lost_by_cpu(&self) -> &[u64] {
+        &self.lost
+    }
+
+    /// All records that are lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.iter().fold(self.too_large, |sum, lost| sum.saturating_add(*lost))
+    }
+}
+
+/// The ring of a processor, with the event that tells of tasks and mappings.
+fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
+    let mut attr = Attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
+        sample_type: Parts::ALWAYS.0,
+        clockid: libc::CLOCK_MONOTONIC_RAW,
+        ..Attr::default()
+    };
+    attr.set_disabled(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    let failed = |e| Error::system("capturing kernel events", e);
+    let event = Event::open(&attr, -1, i32::from(cpu)).map_err(failed)?;
+    Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
+}
+
+/// Reads the rings in time order.
+struct Reader<'a> {
+    rings: &'a mut [Ring],
+    opened: &'a Opened,
+    state: &'a mut State,
+    lost: &'a mut [u64],
+    unreleased: usize,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, until: u64, out: &mut Out<'_>) {
+        let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
+        for cpu in 0..self.rings.len() {
+            if self.rings.get_mut(cpu).is_some_and(Ring::look)
+                && let Some(time) = self.next_time(cpu)
+            {
+                turns.push(Reverse((time, cpu)));
+            }
+        }
+        while let Some(Reverse((time, cpu))) = turns.pop() {
+            if time > until {
+                break;
+            }
+            let limit = turns.peek().map_or(until, |Reverse((next, _))| until.min(*next));
+            let mut time = time;
+            loop {
+                self.handle(cpu, time, out);
+                match self.next_time(cpu) {
+                    Some(next) if next <= limit => time = next,
+                    Some(next) => {
+                        turns.push(Reverse((next, cpu)));
+                        break;
+                    }
+                    None => break,
+                }
+            }
+        }
+        self.rings.iter().for_each(Ring::release);
+    }
+
+    /// The time of the next record of a ring.
+    fn next_time(&mut self, cpu: usize) -> Option<u64> {
+        let opened = self.opened;
+        let record = self.rings.get_mut(cpu)?.peek()?;
+        if !record::is_sample(record) {
+            return Some(record::time_of_other(record));
+        }
+        let parts = opened.routes.get(&record::id_of(record)).map_or(Parts::ALWAYS, |route| route.parts);
+        Some(record::time_of_sample(record, parts))
+    }
+
+    fn handle(&mut self, cpu: usize, time: u64, out: &mut Out<'_>) {
+        let Some(ring) = self.rings.get_mut(cpu) else { return };
+        let number = u16::try_from(cpu).unwrap_or(u16::MAX);
+        let Some(record) = ring.peek() else { return };
+        let length = record.len();
+        (out.cpu, out.time, out.sample) = (number, time, None);
+        if record::is_sample(record) {
+            if let Some(route) = self.opened.routes.get(&record::id_of(record)) {
+                dispatch(route, record, number, self.state, out);
+            }
+        } else {
+            match record::other(record, number) {
+                Some((_, Other::Lost(lost))) => {
+                    if let Some(sum) = self.lost.get_mut(cpu) {
+                        *sum = sum.saturating_add(lost);
+                    }
+                }
+                Some((context, other)) => family::on_other(self.state, &context, &other, out),
+                None => {}
+            }
+        }
+        ring.skip(length.max(RECORD_HEAD));
+        self.unreleased = self.unreleased.saturating_add(length);
+        if self.unreleased > RELEASE_AFTER {
+            self.unreleased = 0;
+            ring.release();
+        }
+    }
+}
+
+/// Gives a sample to the handler of its row.
+fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
+    let Some(sample) = record::sample(record, route.parts, cpu, (0, 0)) else { return };
+    let event = spec::Event { sample, fields: &route.fields };
+    let mut with_sample = Out {
+        queues: &mut *out.queues,
+        clock: out.clock,
+        stacks: out.stacks,
+        too_large: &mut *out.too_large,
+        scratch: std::mem::take(&mut out.scratch),
+        cpu,
+        time: sample.time,
+        sample: Some(sample),
+    };
+    (route.spec.on)(state, &event, &mut with_sample);
+    out.scratch = with_sample.scratch;
+}

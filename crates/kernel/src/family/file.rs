@@ -1,0 +1,14 @@
+//! File names and operations.
+
+use super::Rundown;
+use crate::out::Out;
+use crate::spec::Spec;
+use crate::state::State as All;
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub(crate) struct State;
+
+pub(crate) static SPECS: &[Spec] = &[];
+
+pub(crate) fn run_down(_state: &mut All, _when: Rundown, _out: &mut Out<'_>) {}

@@ -1,0 +1,78 @@
+//! Families of kernel events: which perf events they are made of, and how.
+//!
+//! | module | kernel events | of |
+//! |---|---|---|
+//! | [`process`] | processes and threads: start, end, rundown | fork, exit and comm records, /proc |
+//! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
+//! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
+//! | [`profile`] | samples, and the interval they are taken at | cpu-clock |
+//! | [`interrupt`] | interrupts and deferred calls | `irq:*` |
+//! | [`syscall`] | system calls | `raw_syscalls:*` |
+//! | [`memory`] | page faults, virtual memory | `exceptions:*`, faults |
+//! | [`disk`] | disk requests | `block:*` |
+//! | [`file`] | file names and operations | `syscalls:*` |
+//! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*` |
+//! | [`config`] | what the machine is | /proc, /sys |
+
+pub(crate) mod config;
+pub(crate) mod disk;
+pub(crate) mod file;
+pub(crate) mod image;
+pub(crate) mod interrupt;
+pub(crate) mod memory;
+pub(crate) mod network;
+pub(crate) mod process;
+pub(crate) mod profile;
+pub(crate) mod schedule;
+pub(crate) mod syscall;
+
+use crate::out::Out;
+use crate::record::{Context, Other};
+use crate::spec::Spec;
+use crate::state::State;
+
+/// The rows of all families.
+pub(crate) static SPECS: [&[Spec]; 9] = [
+    process::SPECS,
+    schedule::SPECS,
+    profile::SPECS,
+    interrupt::SPECS,
+    syscall::SPECS,
+    memory::SPECS,
+    disk::SPECS,
+    file::SPECS,
+    network::SPECS,
+];
+
+/// All rows; their number in this order is what they are known by.
+pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
+    SPECS.iter().flat_map(|family| family.iter())
+}
+
+/// Handles a record that is no sample.
+pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
+    process::on_other(state, context, other, out);
+    image::on_other(state, context, other, out);
+    schedule::on_other(state, context, other, out);
+}
+
+/// Whether the state of what is there already is told at the start, at the end or in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rundown {
+    Start,
+    End,
+}
+
+/// Tells of everything that is there: processes, threads, images, files, intervals, the machine.
+pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
+    config::run_down(state, when, out);
+    process::run_down(state, when, out);
+    image::run_down(state, when, out);
+    file::run_down(state, when, out);
+    profile::run_down(state, when, out);
+}
+
+/// Between looks: what is not in the rings, and what has to be looked at before it is gone.
+pub(crate) fn beside(state: &mut State) {
+    process::beside(state);
+}

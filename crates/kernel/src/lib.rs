@@ -1,0 +1,57 @@
+//! The Linux kernel as the system provider: what perf events tell becomes kernel events with the published layouts.
+//!
+//! ```text
+//!   groups, stacks, intervals (Wanted) ──▶ Control ──opens──▶ perf events of each processor
+//!                                                                 │ rings
+//!   /proc, connector ──▶ State: processes, threads, files …       ▼
+//!                              ▲            └──────────────▶ Capture::look: all rings in time order ──▶ family/…: one handler a tracepoint
+//!                              └─────────────────────────────────┘                                            │ Out
+//!                                                          queues of finished records, one a processor ◀──────┘  + stacks behind their events
+//! ```
+//!
+//! 1. A capture serves one session. It knows no sessions: whoever drives it asks it to look, and takes the records of each processor in order.
+//! 2. Records are finished but for their time, which the session writes when it has put them in order; times inside payloads are converted by the [`Clock`] that comes
+//!    with each look.
+//! 3. Perf records are handled in the order of their time across all processors, so that state is what it was at that moment. What comes late is handled late.
+//! 4. What the kernel could not write into a ring is counted for its processor.
+//! 5. Nothing is invented: what Linux does not tell is left out (`docs/spec/kernel-events.md`).
+//!
+//! `unsafe` is in `perf_ring` only: the system call, the mapping, the ring's two words.
+#![deny(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(clippy::arithmetic_side_effects)]
+
+mod capture;
+mod control;
+pub mod error;
+mod family;
+mod groups;
+mod out;
+mod perf_ring;
+mod record;
+mod spec;
+mod state;
+mod tracefs;
+
+pub use capture::{Capture, Captured};
+pub use control::{Control, Scope, Wanted};
+pub use error::{Error, Result};
+pub use groups::{Group, Groups};
+
+/// From `CLOCK_MONOTONIC_RAW` in nanoseconds, which perf events are stamped with, to the clocks of a session.
+pub trait Clock {
+    /// The raw counter that puts records in order.
+    fn raw(&self, ns: u64) -> u64;
+    /// The session's own clock, for times inside payloads.
+    fn stamp(&self, ns: u64) -> i64;
+    /// A span of time in ticks of the performance counter.
+    fn ticks(&self, ns: u64) -> u64;
+}
+
+/// `CLOCK_MONOTONIC_RAW`, nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,205 @@
+//! Finished records on their way to the session: a queue for each processor.
+//!
+//! ```text
+//!   handler ──payload──▶ Out: header │ payload ──▶ queue of the processor ──peek, take──▶ session (writes the time)
+//!                             └ hook wants stacks ─▶ stack-walk records, kernel part and user part, right behind
+//! ```
+//!
+//! O1 The time in a header is 0: the session writes it. O2 A stack-walk record says so ([`Captured::is_stack`]), because the time of its event, which it repeats, is the
+//! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost.
+
+use traceweir_format::Guid;
+use traceweir_format::header::classic::{self, ClassicHeader};
+use traceweir_format::header::perfinfo::{self, PerfInfoHeader};
+use traceweir_format::header::system::{self, SystemHeader};
+use traceweir_format::wire::{Put, u64_at};
+
+use crate::Clock;
+use crate::capture::Captured;
+use crate::record::Sample;
+
+/// Hook and version of a stack-walk event.
+const STACK_WALK: (u16, u8) = (0x1820, 2);
+/// Values from here on are markers between the parts of a call chain.
+const FIRST_MARKER: u64 = -4095_i64 as u64;
+/// Behind it come frames of the kernel.
+const MARKER_KERNEL: u64 = -128_i64 as u64;
+/// Behind it come those of the program.
+const MARKER_USER: u64 = -512_i64 as u64;
+
+/// Records of one processor.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    next: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: usize,
+    length: usize,
+    raw: u64,
+    is_stack: bool,
+}
+
+impl Queue {
+    pub(crate) fn peek(&self) -> Option<Captured> {
+        let Entry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
+        Some(Captured { length, raw, is_stack })
+    }
+
+    /// Copies the next record, as much of it as `out` takes, and goes on.
+    pub(crate) fn take(&mut self, out: &mut [u8]) {
+        let Some(entry) = self.entries.get(self.next) else { return };
+        let end = entry.start.saturating_add(entry.length.min(out.len()));
+        if let (Some(from), Some(to)) =
+            (self.bytes.get(entry.start..end), out.get_mut(..entry.length.min(out.len())))
+        {
+            to.copy_from_slice(from);
+        }
+        self.next = self.next.saturating_add(1);
+        if self.next == self.entries.len() {
+            self.next = 0;
+            self.entries.clear();
+            self.bytes.clear();
+        }
+    }
+}
+
+/// Hooks of kernel events, as a set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hooks(Vec<u16>);
+
+impl Hooks {
+    pub(crate) fn new(hooks: &[u16]) -> Self {
+        let mut hooks = hooks.to_vec();
+        hooks.sort_unstable();
+        hooks.dedup();
+        Self(hooks)
+    }
+
+    pub(crate) fn has(&self, hook: u16) -> bool {
+        self.0.binary_search(&hook).is_ok()
+    }
+
+    pub(crate) fn has_any(&self, hooks: &[u16]) -> bool {
+        hooks.iter().any(|hook| self.has(*hook))
+    }
+}
+
+/// Takes what handlers make.
+pub(crate) struct Out<'a> {
+    pub(crate) queues: &'a mut [Queue],
+    pub(crate) clock: &'a dyn Clock,
+    /// Events whose stacks are wanted.
+    pub(crate) stacks: &'a Hooks,
+    /// Records that were too large.
+    pub(crate) too_large: &'a mut u64,
+    /// Used again and again by [`payload`](Self::payload).
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) cpu: u16,
+    /// When what is written now happened, in nanoseconds.
+    pub(crate) time: u64,
+    /// The sample that is being handled, for its stack.
+    pub(crate) sample: Option<Sample<'a>>,
+}
+
+impl Out<'_> {
+    /// An empty payload to be filled and handed over.
+    pub(crate) fn payload(&mut self) -> Vec<u8> {
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.clear();
+        payload
+    }
+
+    /// A moment on the session's clock.
+    pub(crate) fn stamp(&self, ns: u64) -> i64 {
+        self.clock.stamp(ns)
+    }
+
+    /// An event that names process and thread in its header.
+    pub(crate) fn system(
+        &mut self,
+        hook: u16,
+        version: u8,
+        (process_id, thread_id): (u32, u32),
+        payload: Vec<u8>,
+    ) {
+        let cpu_times = Some((0, 0));
+        let header =
+            SystemHeader { pointer_size: 8, version, hook, thread_id, process_id, time: 0, cpu_times };
+        self.put(system::SIZE, &payload, false, |out| header.encode(&payload, out));
+        self.scratch = payload;
+        self.stack_of(hook);
+    }
+
+    /// An event with nothing but a time in its header.
+    pub(crate) fn perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
+        let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
+        self.put(perfinfo::SIZE, &payload, false, |out| header.encode(&payload, out));
+        self.scratch = payload;
+        self.stack_of(hook);
+    }
+
+    /// An event of a class that has no hook.
+    pub(crate) fn classic(
+        &mut self,
+        class: Guid,
+        opcode: u8,
+        version: u16,
+        process_id: u32,
+        payload: Vec<u8>,
+    ) {
+        let header = ClassicHeader { class, opcode, version, process_id, ..ClassicHeader::default() };
+        self.put(classic::SIZE, &payload, false, |out| header.encode(&payload, out));
+        self.scratch = payload;
+    }
+
+    /// What the stack of the event with this hook is, where it is wanted and known.
+    fn stack_of(&mut self, hook: u16) {
+        let Some(sample) = self.sample.filter(|it| !it.callchain.is_empty() && self.stacks.has(hook)) else {
+            return;
+        };
+        for part in [MARKER_KERNEL, MARKER_USER] {
+            let mut payload = self.payload();
+            payload.put_i64(0).put_u32(sample.pid).put_u32(sample.tid);
+            let empty = payload.len();
+            let mut within = 0;
+            for frame in sample.callchain.chunks_exact(8).map(|frame| u64_at(frame, 0)) {
+                if frame >= FIRST_MARKER {
+                    within = frame;
+                } else if within == part && frame != 0 {
+                    payload.put_u64(frame);
+                }
+            }
+            if payload.len() > empty {
+                let (hook, version) = STACK_WALK;
+                let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
+                self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
+            }
+            self.scratch = payload;
+        }
+    }
+
+    fn put(
+        &mut self,
+        header: usize,
+        payload: &[u8],
+        is_stack: bool,
+        encode: impl FnOnce(&mut Vec<u8>) -> traceweir_format::Result<()>,
+    ) {
+        let raw = self.clock.raw(self.time);
+        // One stream: everything is in the first queue.
+        let last = self.queues.len().saturating_sub(1);
+        let Some(queue) = self.queues.get_mut(usize::from(self.cpu).min(last)) else { return };
+        let start = queue.bytes.len();
+        if encode(&mut queue.bytes).is_err() {
+            queue.bytes.truncate(start);
+            *self.too_large = self.too_large.saturating_add(1);
+            return;
+        }
+        let length = header.saturating_add(payload.len());
+        queue.entries.push(Entry { start, length, raw, is_stack });
+    }
+}

@@ -1,0 +1,226 @@
+//! Perf events: the system call, and the ring in which a processor's records arrive.
+//!
+//! ```text
+//!   page 0   control page: data_head (the kernel writes), data_tail (we write)
+//!   page 1…  2ⁿ pages of data; a record may go round the end
+//!            ────tail▓▓▓▓▓▓▓▓▓▓▓▓head────
+//! ```
+//!
+//! R1 What lies between tail and head is the kernel's finished work: it is read after an acquiring load of head, and given back by a releasing store of tail.
+//! R2 The kernel never writes there in between, so a slice of it is a slice. R3 All events of a processor write into the ring of one of them. R4 A record that goes round
+//! the end is copied together before it is shown. R5 Records are at most 64 KiB: their size is 16 bits.
+//!
+//! The one module of the crate with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_mmap_page};
+use perf_event_open_sys::{ioctls, perf_event_open};
+
+/// Bytes of a record's head: type, misc, size.
+pub(crate) const RECORD_HEAD: usize = 8;
+
+/// What is asked of an event; the fields are those of the published structure.
+pub(crate) type Attr = perf_event_attr;
+
+/// An open perf event. Closing it ends it.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    /// Opens an event for a process and a processor, either of which may be −1: all.
+    pub(crate) fn open(attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
+        let mut attr = *attr;
+        attr.size = size_of::<Attr>() as u32;
+        let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
+        // SAFETY: the structure is whole, says its size, and outlives the call.
+        let fd = unsafe { perf_event_open(&raw mut attr, process, cpu, -1, flags as libc::c_ulong) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call returned a descriptor that is nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    fn checked(result: libc::c_int) -> io::Result<()> {
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The number that its records carry.
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        let mut id = 0;
+        // SAFETY: the request writes 64 bits.
+        Self::checked(unsafe { ioctls::ID(self.0.as_raw_fd(), &raw mut id) })?;
+        Ok(id)
+    }
+
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        // SAFETY: the request has no argument that is a pointer.
+        Self::checked(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) })
+    }
+
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        // SAFETY: the request has no argument that is a pointer.
+        Self::checked(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
+    }
+
+    /// Its records go into the ring of another event from now on.
+    pub(crate) fn write_to(&self, other: &Self) -> io::Result<()> {
+        let fd = other.0.as_raw_fd();
+        // SAFETY: the request takes a descriptor.
+        Self::checked(unsafe { ioctls::SET_OUTPUT(self.0.as_raw_fd(), fd) })
+    }
+
+    /// Lets only those of a tracepoint's events pass that the kernel's filter language describes.
+    pub(crate) fn filter(&self, filter: &CStr) -> io::Result<()> {
+        // SAFETY: the request reads a text with its terminator.
+        Self::checked(unsafe { ioctls::SET_FILTER(self.0.as_raw_fd(), filter.as_ptr().cast_mut()) })
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The ring of a processor.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    event: Arc<Event>,
+    control: NonNull<perf_event_mmap_page>,
+    data: NonNull<u8>,
+    /// A power of two.
+    size: usize,
+    mapped: usize,
+    /// How far we have read.
+    tail: u64,
+    /// How far the kernel had written when we looked.
+    head: u64,
+    /// A record that goes round the end.
+    whole: Vec<u8>,
+}
+
+// SAFETY: the mapping is this structure's own and may be read from any thread, one at a time as `&mut` has it.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps a ring of so many bytes, rounded up to 2ⁿ pages, for an event.
+    pub(crate) fn new(event: Event, bytes: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let size = bytes.max(page).next_power_of_two();
+        let mapped = size.checked_add(page).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.0.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let control = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the mapping is longer than a page.
+        let data = unsafe { control.cast::<u8>().add(page) };
+        let event = Arc::new(event);
+        Ok(Self { event, control, data, size, mapped, tail: 0, head: 0, whole: Vec::new() })
+    }
+
+    /// The event that the ring belongs to.
+    pub(crate) fn event(&self) -> &Arc<Event> {
+        &self.event
+    }
+
+    fn word(&self, field: impl FnOnce(*mut perf_event_mmap_page) -> *mut u64) -> &AtomicU64 {
+        // SAFETY: the field is an aligned 64-bit word of the control page, which is mapped as long as `self` lives; the kernel and we only touch it atomically.
+        unsafe { AtomicU64::from_ptr(field(self.control.as_ptr())) }
+    }
+
+    /// Sees what has been written up to now. Whether there is anything to read.
+    pub(crate) fn look(&mut self) -> bool {
+        // SAFETY: an address inside the mapping is computed, nothing is read.
+        let head = self.word(|page| unsafe { &raw mut (*page).data_head });
+        // Acquire: pairs with the kernel's barrier in front of its store (R1).
+        self.head = head.load(Ordering::Acquire);
+        self.head != self.tail
+    }
+
+    /// Bytes that were seen and not read.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    fn at(&self, position: u64, length: usize) -> (&[u8], &[u8]) {
+        let offset = (position as usize) & self.size.wrapping_sub(1);
+        let first = length.min(self.size.saturating_sub(offset));
+        let rest = length.saturating_sub(first).min(offset);
+        // SAFETY: both lie inside the data pages; between tail and head the kernel does not write (R2), and callers ask for nothing else.
+        unsafe {
+            (
+                std::slice::from_raw_parts(self.data.as_ptr().add(offset), first),
+                std::slice::from_raw_parts(self.data.as_ptr(), rest),
+            )
+        }
+    }
+
+    /// The next record with its head; `None` where all that was seen is read. Stays the next until [`skip`](Self::skip).
+    pub(crate) fn peek(&mut self) -> Option<&[u8]> {
+        let waiting = usize::try_from(self.waiting()).unwrap_or(0).min(self.size);
+        if waiting < RECORD_HEAD {
+            return None;
+        }
+        let mut head = [0; RECORD_HEAD];
+        let (first, rest) = self.at(self.tail, RECORD_HEAD);
+        for (to, from) in head.iter_mut().zip(first.iter().chain(rest)) {
+            *to = *from;
+        }
+        let [.., low, high] = head;
+        let length = usize::from(u16::from_le_bytes([low, high]));
+        if length < RECORD_HEAD || length > waiting {
+            // Not what the kernel writes: the rest cannot be understood.
+            self.tail = self.head;
+            return None;
+        }
+        if self.at(self.tail, length).1.is_empty() {
+            return Some(self.at(self.tail, length).0);
+        }
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.clear();
+        let (first, rest) = self.at(self.tail, length);
+        whole.extend_from_slice(first);
+        whole.extend_from_slice(rest);
+        self.whole = whole;
+        Some(&self.whole)
+    }
+
+    /// Goes on behind a record of this length.
+    pub(crate) fn skip(&mut self, length: usize) {
+        self.tail = self.tail.wrapping_add(length as u64);
+    }
+
+    /// Gives what was read back to the kernel.
+    pub(crate) fn release(&self) {
+        // SAFETY: an address inside the mapping is computed, nothing is read.
+        let tail = self.word(|page| unsafe { &raw mut (*page).data_tail });
+        // Release: what was read is read before the kernel may write there (R1).
+        tail.store(self.tail, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, which nothing borrows any more.
+        unsafe { libc::munmap(self.control.as_ptr().cast(), self.mapped) };
+    }
+}

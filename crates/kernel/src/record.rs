@@ -1,0 +1,295 @@
+//! Records of a perf ring as bytes ↔ what they say.
+//!
+//! ```text
+//!   sample   head │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr] │ [callchain: u64 n, n × u64] │ [raw: u32 n, n bytes, padded]
+//!                 │ [user registers] │ [user stack] │ [registers]
+//!   others   head │ their own fields │ u32 pid, tid │ u64 time │ u64 id
+//! ```
+//!
+//! Which of the bracketed parts there are is what the event was opened with ([`Parts`]); the id, first in a sample and last in the others, tells which event it was.
+
+use traceweir_format::wire::{u16_at, u32_at, u64_at};
+
+use crate::perf_ring::RECORD_HEAD;
+use perf_event_open_sys::bindings as sys;
+
+/// Bytes behind records that are not samples: pid, tid, time, id.
+const TRAILER: usize = 24;
+
+/// What a sample of an event has beside id, process, thread and time: the bits of `sample_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts(pub(crate) u64);
+
+impl Parts {
+    pub(crate) const IP: Self = Self(sys::PERF_SAMPLE_IP as u64);
+    pub(crate) const ADDR: Self = Self(sys::PERF_SAMPLE_ADDR as u64);
+    pub(crate) const CALLCHAIN: Self = Self(sys::PERF_SAMPLE_CALLCHAIN as u64);
+    pub(crate) const RAW: Self = Self(sys::PERF_SAMPLE_RAW as u64);
+    pub(crate) const REGS_USER: Self = Self(sys::PERF_SAMPLE_REGS_USER as u64);
+    pub(crate) const STACK_USER: Self = Self(sys::PERF_SAMPLE_STACK_USER as u64);
+    pub(crate) const REGS_INTR: Self = Self(sys::PERF_SAMPLE_REGS_INTR as u64);
+    /// Those that all events have.
+    pub(crate) const ALWAYS: Self =
+        Self(sys::PERF_SAMPLE_IDENTIFIER as u64 | sys::PERF_SAMPLE_TID as u64 | sys::PERF_SAMPLE_TIME as u64);
+
+    pub(crate) const fn with(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    pub(crate) const fn has(self, part: Self) -> bool {
+        self.0 & part.0 != 0
+    }
+}
+
+/// What happened where and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample<'a> {
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
+    pub(crate) time: u64,
+    pub(crate) cpu: u16,
+    /// Process and thread that were running; 0 is idle.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// Whether the processor was in the kernel.
+    pub(crate) is_kernel: bool,
+    pub(crate) ip: u64,
+    pub(crate) addr: u64,
+    /// Addresses, innermost first, 8 bytes each, with markers of context between them.
+    pub(crate) callchain: &'a [u8],
+    /// The tracepoint's own data.
+    pub(crate) raw: &'a [u8],
+    /// Registers of the program: `sample_regs_user` of them, 8 bytes each.
+    pub(crate) user_regs: &'a [u8],
+    /// Bytes of its stack, from the stack pointer on.
+    pub(crate) user_stack: &'a [u8],
+    /// Registers where the event happened.
+    pub(crate) regs: &'a [u8],
+}
+
+/// A record that is no sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Other<'a> {
+    Mmap(Mmap<'a>),
+    /// A thread has another name; `is_exec`: its process runs another program.
+    Comm {
+        pid: u32,
+        tid: u32,
+        name: &'a [u8],
+        is_exec: bool,
+    },
+    /// A thread `tid` of process `pid` was made by thread `ptid` of `ppid`.
+    Fork {
+        pid: u32,
+        ppid: u32,
+        tid: u32,
+        ptid: u32,
+    },
+    /// A thread ended.
+    Exit {
+        pid: u32,
+        ppid: u32,
+        tid: u32,
+        ptid: u32,
+    },
+    /// So many records found no room in the ring.
+    Lost(u64),
+    /// The running thread was switched to or away from.
+    Switch {
+        is_out: bool,
+        is_preempted: bool,
+    },
+}
+
+/// Something was mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mmap<'a> {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+    pub(crate) protection: u32,
+    /// Device and inode of the file, or its build id.
+    pub(crate) identity: Identity<'a>,
+    pub(crate) name: &'a [u8],
+}
+
+/// Which file it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Identity<'a> {
+    Inode { major: u32, minor: u32, inode: u64 },
+    BuildId(&'a [u8]),
+}
+
+/// When and where a record that is no sample was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    pub(crate) time: u64,
+    pub(crate) cpu: u16,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+}
+
+fn kind_of(record: &[u8]) -> u32 {
+    u32_at(record, 0)
+}
+
+fn misc_of(record: &[u8]) -> u32 {
+    u32::from(u16_at(record, 4))
+}
+
+pub(crate) fn is_sample(record: &[u8]) -> bool {
+    kind_of(record) == sys::PERF_RECORD_SAMPLE
+}
+
+/// The id of the event that a record is of.
+pub(crate) fn id_of(record: &[u8]) -> u64 {
+    if is_sample(record) {
+        u64_at(record, RECORD_HEAD)
+    } else {
+        u64_at(record, record.len().saturating_sub(8))
+    }
+}
+
+/// The time of a record that is no sample.
+pub(crate) fn time_of_other(record: &[u8]) -> u64 {
+    u64_at(record, record.len().saturating_sub(16))
+}
+
+/// The time of a sample with these parts.
+pub(crate) fn time_of_sample(record: &[u8], parts: Parts) -> u64 {
+    let before = if parts.has(Parts::IP) { 32 } else { 24 };
+    u64_at(record, before)
+}
+
+/// Reads one part after the other.
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    fn u64(&mut self) -> Option<u64> {
+        let (word, rest) = self.rest.split_first_chunk::<8>()?;
+        self.rest = rest;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    fn words(&mut self, count: u64) -> Option<&'a [u8]> {
+        self.bytes(usize::try_from(count.checked_mul(8)?).ok()?)
+    }
+}
+
+/// Reads a sample. `regs`: how many registers of the program and of the place the event was opened with. `None` where it is not what it was asked to be.
+pub(crate) fn sample<'a>(
+    record: &'a [u8],
+    parts: Parts,
+    cpu: u16,
+    (user_regs, regs): (u32, u32),
+) -> Option<Sample<'a>> {
+    let mut at = Cursor { rest: record.get(RECORD_HEAD..)? };
+    let mode = misc_of(record) & sys::PERF_RECORD_MISC_CPUMODE_MASK;
+    let mut sample = Sample { cpu, is_kernel: mode == sys::PERF_RECORD_MISC_KERNEL, ..Sample::default() };
+    at.u64()?;
+    if parts.has(Parts::IP) {
+        sample.ip = at.u64()?;
+    }
+    let who = at.u64()?;
+    (sample.pid, sample.tid) = ((who & 0xFFFF_FFFF) as u32, (who >> 32) as u32);
+    sample.time = at.u64()?;
+    if parts.has(Parts::ADDR) {
+        sample.addr = at.u64()?;
+    }
+    if parts.has(Parts::CALLCHAIN) {
+        let count = at.u64()?;
+        sample.callchain = at.words(count)?;
+    }
+    if parts.has(Parts::RAW) {
+        let size = usize::try_from(u32_at(at.rest, 0)).ok()?;
+        // The size counts the padding that brings size and data to a multiple of eight.
+        at.bytes(4)?;
+        sample.raw = at.bytes(size)?;
+    }
+    if parts.has(Parts::REGS_USER) {
+        let abi = at.u64()?;
+        sample.user_regs = if abi == 0 { &[] } else { at.words(u64::from(user_regs))? };
+    }
+    if parts.has(Parts::STACK_USER) {
+        let size = usize::try_from(at.u64()?).ok()?;
+        let stack = at.bytes(size)?;
+        let filled = if size == 0 { 0 } else { usize::try_from(at.u64()?).ok()? };
+        sample.user_stack = stack.get(..filled.min(size))?;
+    }
+    if parts.has(Parts::REGS_INTR) {
+        let abi = at.u64()?;
+        sample.regs = if abi == 0 { &[] } else { at.words(u64::from(regs))? };
+    }
+    Some(sample)
+}
+
+/// A text up to its terminator.
+pub(crate) fn text(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Reads a record that is no sample; `None`: one that nobody asked for.
+pub(crate) fn other(record: &[u8], cpu: u16) -> Option<(Context, Other<'_>)> {
+    let end = record.len().checked_sub(TRAILER)?;
+    let body = record.get(RECORD_HEAD..end)?;
+    let (pid, tid) = (u32_at(record, end), u32_at(record, end.saturating_add(4)));
+    let context = Context { time: time_of_other(record), cpu, pid, tid };
+    let misc = misc_of(record);
+    let task = || (u32_at(body, 0), u32_at(body, 4), u32_at(body, 8), u32_at(body, 12));
+    let other = match kind_of(record) {
+        sys::PERF_RECORD_MMAP2 => Other::Mmap(mmap(body, misc)?),
+        sys::PERF_RECORD_COMM => Other::Comm {
+            pid: u32_at(body, 0),
+            tid: u32_at(body, 4),
+            name: text(body.get(8..)?),
+            is_exec: misc & sys::PERF_RECORD_MISC_COMM_EXEC != 0,
+        },
+        sys::PERF_RECORD_FORK => {
+            let (pid, ppid, tid, ptid) = task();
+            Other::Fork { pid, ppid, tid, ptid }
+        }
+        sys::PERF_RECORD_EXIT => {
+            let (pid, ppid, tid, ptid) = task();
+            Other::Exit { pid, ppid, tid, ptid }
+        }
+        sys::PERF_RECORD_LOST => Other::Lost(u64_at(body, 8)),
+        sys::PERF_RECORD_LOST_SAMPLES => Other::Lost(u64_at(body, 0)),
+        sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => Other::Switch {
+            is_out: misc & sys::PERF_RECORD_MISC_SWITCH_OUT != 0,
+            is_preempted: misc & sys::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0,
+        },
+        _ => return None,
+    };
+    Some((context, other))
+}
+
+fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
+    /// With a build id in the place of device and inode.
+    const WITH_BUILD_ID: u32 = 1 << 14;
+    let place = body.get(32..56)?;
+    let identity = if misc & WITH_BUILD_ID != 0 {
+        let size = usize::from(*place.first()?).min(20);
+        Identity::BuildId(place.get(4..)?.get(..size)?)
+    } else {
+        Identity::Inode { major: u32_at(place, 0), minor: u32_at(place, 4), inode: u64_at(place, 8) }
+    };
+    Some(Mmap {
+        pid: u32_at(body, 0),
+        tid: u32_at(body, 4),
+        start: u64_at(body, 8),
+        length: u64_at(body, 16),
+        offset: u64_at(body, 24),
+        protection: u32_at(body, 56),
+        identity,
+        name: text(body.get(64..)?),
+    })
+}
