@@ -27,6 +27,23 @@ use crate::{Error, Result};
 pub const HOOK: u16 = 0x0000;
 /// Hook id of the event of the header buffer that names the system which wrote the file: 8-bit text, ended by a NUL.
 pub const BUILD_HOOK: u16 = 0x0042;
+/// Hook id of the event of the header buffer that tells which groups of kernel events were wanted; [`END_GROUP_MASKS_HOOK`] tells it at the end.
+pub const GROUP_MASKS_HOOK: u16 = 0x0005;
+/// Hook id of the event that tells the groups at the end of a session.
+pub const END_GROUP_MASKS_HOOK: u16 = 0x0020;
+/// Version of the kernel's events: that of Windows 10, version 2004, whose layouts are written.
+const KERNEL_EVENT_VERSION: u32 = 80;
+
+/// The payload of either: eight words, and the version of the kernel's events.
+#[must_use]
+pub fn group_masks(groups: &crate::info::GroupMask) -> [u8; 36] {
+    let mut payload = [0; 36];
+    let words = groups.iter().chain(core::iter::once(&KERNEL_EVENT_VERSION));
+    for (to, word) in payload.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    payload
+}
 
 const TIME_ZONE_SIZE: usize = 172;
 

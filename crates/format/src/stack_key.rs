@@ -34,9 +34,11 @@ const RUNDOWN: u8 = 0x24;
 const KERNEL_KEY: u8 = 0x25;
 const USER_KEY: u8 = 0x26;
 /// What stands in front of the key there: time stamp, process, thread (`kernel/stack.rs`).
-const BEFORE_KEY: usize = 16;
+pub const BEFORE_KEY: usize = 16;
 /// Group of the class StackWalk.
 const GROUP: u8 = 0x18;
+/// Group and type of a stack-walk event.
+pub const STACK_WALK_HOOK: u16 = 0x1820;
 /// The version of the event.
 const VERSION: u8 = 2;
 
@@ -87,6 +89,22 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
         counters: &[],
     };
     header.encode(&payload, out)
+}
+
+/// Appends the event that stands in the place of a stack-walk event: which event it is the stack of (time, process and thread, as the stack-walk event has them), and
+/// the key. `is_kernel`: of the part in the kernel.
+pub fn put_reference(
+    of: &[u8; BEFORE_KEY],
+    key: u64,
+    is_kernel: bool,
+    time: i64,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut payload = Vec::with_capacity(BEFORE_KEY.saturating_add(8));
+    payload.put(of).put_u64(key);
+    let kind = if is_kernel { KERNEL_KEY } else { USER_KEY };
+    let hook = u16::from_le_bytes([kind, GROUP]);
+    PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
 }
 
 /// Moves a key of a record, be it that of an event or that of a definition, by so much; `bytes` are those of the record, or begin like them. Traces that become one keep

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perf_event_open_sys::bindings as sys;
 use rustix::event::epoll;
+use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
 use crate::Clock;
 use crate::control::{Control, Opened, Route, Wanted, watermark};
@@ -31,6 +32,8 @@ use crate::state::State;
 
 /// Bytes read from a ring before they are given back to the kernel, at the latest.
 const RELEASE_AFTER: usize = 64 << 10;
+/// Hook of the event that ends the rundown at the start; it has no payload.
+const RUNDOWN_COMPLETE: u16 = 0x0008;
 
 /// The next record of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,8 @@ impl Capture {
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.is_begun, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
+            let payload = out.payload();
+            out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
         }
         let mut reader = Reader {
             rings: &mut self.rings,
@@ -154,6 +159,9 @@ impl Capture {
             sample: None,
         };
         family::run_down(&mut self.state, Rundown::End, &mut out);
+        let mut payload = out.payload();
+        payload.extend_from_slice(&group_masks(&self.state.groups.0));
+        out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
     }
 
     /// The next record of a stream.

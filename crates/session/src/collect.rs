@@ -34,7 +34,7 @@ use crate::output::Job;
 use crate::pool::Buffer;
 use crate::record::Writer;
 use crate::region::Cost;
-use crate::stacks::Stacks;
+use crate::stacks::{Stacks, StacksOf};
 
 /// Bytes that a stream takes before it is the turn of the next, and turns of a drain; in the last, each takes all there is.
 const SLICE: usize = 256 << 10;
@@ -174,8 +174,8 @@ impl Collector {
     }
 
     /// Stores equal stacks once from now on, or no longer.
-    pub(crate) fn cache_stacks(&mut self, cache: Option<StackCaching>) {
-        self.stacks = cache.map(Stacks::new);
+    pub(crate) fn cache_stacks(&mut self, cache: Option<StackCaching>, of: StacksOf) {
+        self.stacks = cache.map(|cache| Stacks::new(cache, of));
         self.define_stacks_anew();
     }
 

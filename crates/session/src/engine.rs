@@ -42,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::record::{Threads, Writer};
 use crate::region::Cost;
+use crate::stacks::StacksOf;
 
 /// Names one process that writes to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -242,8 +243,8 @@ impl Session {
     }
 
     /// Stores equal call stacks once from now on, or no longer.
-    pub fn cache_stacks(&self, cache: Option<StackCaching>) {
-        self.post(Command::CacheStacks(cache));
+    pub fn cache_stacks(&self, cache: Option<StackCaching>, of: StacksOf) {
+        self.post(Command::CacheStacks(cache, of));
     }
 
     /// Groups of kernel events that it wants; the first word is EnableFlags of its properties.

@@ -53,3 +53,4 @@ pub use error::{Error, Result};
 pub use identity::Identity;
 pub use open::{LOG_FILE_RIGHTS, enter, open_log_file};
 pub use record::Threads;
+pub use stacks::StacksOf;

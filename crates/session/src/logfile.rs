@@ -25,7 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use traceweir_format::etl::{InPlace, Options, Summary, WriteAt, Writer};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
-use traceweir_format::logfile::BUILD_HOOK;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::info::GroupMask;
+use traceweir_format::logfile::{BUILD_HOOK, GROUP_MASKS_HOOK, group_masks};
 use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::FileTime;
@@ -91,6 +93,8 @@ pub(crate) struct Facts {
     pub(crate) clock: SessionClock,
     /// Records of modules, for the front of each file.
     pub(crate) modules: Vec<Vec<u8>>,
+    /// Groups of kernel events, where it is a system logger.
+    pub(crate) groups: Option<GroupMask>,
 }
 
 impl Facts {
@@ -123,11 +127,32 @@ impl Facts {
 
     /// The records behind the log-file header.
     fn front(&self, time: i64) -> Vec<u8> {
-        let mut records = system_record(time);
+        let mut records = self.groups.map(|groups| self.group_masks(&groups, time)).unwrap_or_default();
+        records.extend(system_record(time));
         for module in &self.modules {
             records.extend_from_slice(&modules::stamped(module, time));
         }
         records
+    }
+}
+
+impl Facts {
+    /// The record of the groups that were wanted when the file began, behind the log-file header as readers of kernel events expect it.
+    fn group_masks(&self, groups: &GroupMask, time: i64) -> Vec<u8> {
+        let (process_id, thread_id) = self.starter;
+        let header = SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: GROUP_MASKS_HOOK,
+            thread_id,
+            process_id,
+            time,
+            cpu_times: Some((0, 0)),
+        };
+        let mut record = Vec::new();
+        // Of this size it always fits.
+        let encoded = header.encode(&group_masks(groups), &mut record);
+        if encoded.is_ok() { record } else { Vec::new() }
     }
 }
 

@@ -9,24 +9,39 @@
 //! buffers may be gone before newer ones are read, each buffer defines the keys that it uses. S3 Where the definition finds no room in the buffer, the event stays as
 //! it is. S4 What processes send can fill the cache, and no more than that.
 //!
+//! The stacks of kernel events are events of their own, which become two: the definition, and one that names the key. They are stored once where either class asks for it
+//! (TraceStackCachingInfo for them alone).
+//!
 //! Stacks of 32-bit processes stay as they are: their items have room for 32 bits of a key.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::header::extended::ITEM_HEAD;
-use traceweir_format::header::{Record, event};
+use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
-use traceweir_format::stack_key::{KEY_ITEM, MIN_FRAMES, put_definition};
-use traceweir_format::wire::{u8_at, u16_at};
+use traceweir_format::stack_key::{
+    BEFORE_KEY, KEY_ITEM, MIN_FRAMES, STACK_WALK_HOOK, put_definition, put_reference,
+};
+use traceweir_format::wire::{u8_at, u16_at, u64_at};
 
 /// Bytes that an entry takes beside its frames.
 const OVERHEAD: usize = 64;
 
+/// Whose stacks are stored once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StacksOf {
+    /// Those of kernel events.
+    Kernel,
+    /// Those of all events.
+    All,
+}
+
 /// The stacks of a session.
 #[derive(Debug)]
 pub(crate) struct Stacks {
+    of: StacksOf,
     keys: HashMap<Box<[u8]>, u64>,
     last: u64,
     bytes: usize,
@@ -35,23 +50,28 @@ pub(crate) struct Stacks {
     defined: Option<HashSet<u64>>,
 }
 
-/// A stack in a record.
-struct Found {
-    /// Where its item begins, and ends.
-    item: (usize, usize),
-    /// Its frames.
-    frames: (usize, usize),
+/// A stack in a record: where its frames begin and end.
+enum Found {
+    /// It is an item, which begins and ends there.
+    Item { item: (usize, usize), frames: (usize, usize) },
+    /// It is the record.
+    Walk { frames: (usize, usize) },
 }
 
 impl Stacks {
     /// An empty cache; each buffer defines what it uses until [`define_anew`](Self::define_anew) says otherwise.
-    pub(crate) fn new(cache: StackCaching) -> Self {
+    pub(crate) fn new(cache: StackCaching, of: StacksOf) -> Self {
         let most = cache.bytes as usize;
         let capacity = (cache.buckets as usize).min(most / OVERHEAD);
         // Keys of other sessions in the same file, and of caches before this one, are others.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let last = u64::try_from(since.as_nanos()).unwrap_or(0);
-        Self { keys: HashMap::with_capacity(capacity), last, bytes: 0, most, defined: None }
+        Self { of, keys: HashMap::with_capacity(capacity), last, bytes: 0, most, defined: None }
+    }
+
+    /// Whether stacks of events that programs write are stored once.
+    pub(crate) fn are_of_programs(&self) -> bool {
+        self.of == StacksOf::All
     }
 
     /// Nothing is defined where the next records go. `is_lossy`: there, older buffers may be gone before newer ones are read.
@@ -80,7 +100,9 @@ impl Stacks {
     ) -> Option<(usize, u32)> {
         let record = bytes.get(start..end)?;
         let found = find(record)?;
-        let frames: Box<[u8]> = record.get(found.frames.0..found.frames.1)?.into();
+        let frames: Box<[u8]> = match &found {
+            Found::Item { frames, .. } | Found::Walk { frames } => record.get(frames.0..frames.1)?.into(),
+        };
         let key = self.key_of(&frames);
         let mut out = Vec::new();
         let defined = self.defined.as_mut().unwrap_or(here);
@@ -88,7 +110,10 @@ impl Stacks {
         if is_new {
             put_definition(key, &frames, time, &mut out).ok()?;
         }
-        put_with_key(record, &found, key, &mut out)?;
+        match found {
+            Found::Item { item, .. } => put_with_key(record, item, key, &mut out)?,
+            Found::Walk { .. } => put_walk_with_key(record, &frames, key, time, &mut out)?,
+        }
         let filled = start.checked_add(out.len())?;
         bytes.get_mut(start..filled)?.copy_from_slice(&out);
         defined.insert(key);
@@ -112,8 +137,14 @@ impl Stacks {
     }
 }
 
-/// The stack of an EVENT that is worth a key.
+/// The stack that is worth a key: of an EVENT, or a stack-walk event.
 fn find(record: &[u8]) -> Option<Found> {
+    if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
+        let is_walk = u16_at(record, 6) == STACK_WALK_HOOK;
+        let (begin, end) = (perfinfo::SIZE.checked_add(BEFORE_KEY)?, usize::from(u16_at(record, 4)));
+        let is_long = end.checked_sub(begin)? >= MIN_FRAMES.saturating_mul(8);
+        return (is_walk && is_long).then_some(Found::Walk { frames: (begin, end) });
+    }
     let is_event = HeaderType(u8_at(record, 2)) == HeaderType::EVENT_HEADER64;
     if !is_event || u16_at(record, 4) & EVENT_HEADER_FLAG_EXTENDED_INFO == 0 {
         return None;
@@ -126,7 +157,7 @@ fn find(record: &[u8]) -> Option<Found> {
             let data = at.checked_add(ITEM_HEAD)?;
             let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
             let is_long = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
-            return is_long.then_some(Found { item: (at, next), frames });
+            return is_long.then_some(Found::Item { item: (at, next), frames });
         }
         at = next;
     }
@@ -134,12 +165,12 @@ fn find(record: &[u8]) -> Option<Found> {
 }
 
 /// Appends the record with a key instead of its stack, padded.
-fn put_with_key(record: &[u8], found: &Found, key: u64, out: &mut Vec<u8>) -> Option<()> {
+fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<u8>) -> Option<()> {
     let begin = out.len();
     let length = usize::from(u16_at(record, 0));
-    let (item, rest) = (record.get(found.item.0..)?, record.get(found.item.1..length)?);
+    let (item, rest) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
     let linkage = u16_at(item, 4);
-    out.extend_from_slice(record.get(..found.item.0)?);
+    out.extend_from_slice(record.get(..item_at.0)?);
     for word in [KEY_ITEM as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM - ITEM_HEAD) as u16] {
         out.extend_from_slice(&word.to_le_bytes());
     }
@@ -150,6 +181,14 @@ fn put_with_key(record: &[u8], found: &Found, key: u64, out: &mut Vec<u8>) -> Op
     out.get_mut(begin..)?.first_chunk_mut::<2>()?.copy_from_slice(&size.to_le_bytes());
     out.resize(begin.checked_add(usize::from(size).next_multiple_of(8))?, 0);
     Some(())
+}
+
+/// Appends the event that names the key of a stack-walk event's stack.
+fn put_walk_with_key(record: &[u8], frames: &[u8], key: u64, time: i64, out: &mut Vec<u8>) -> Option<()> {
+    let of = record.get(perfinfo::SIZE..)?.first_chunk::<BEFORE_KEY>()?;
+    // Kernels live in the upper half of the addresses.
+    let is_kernel = u64_at(frames, 0) >> 63 != 0;
+    put_reference(of, key, is_kernel, time, out).ok()
 }
 
 #[cfg(test)]

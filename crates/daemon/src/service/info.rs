@@ -24,9 +24,9 @@ use traceweir_format::info::{Answer, Branches, PeriodicCaptureState, Query, Set,
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
-use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
 use traceweir_session::info::{Machine, Settings, System, local_answer, read_set};
+use traceweir_session::{Session, StacksOf};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
@@ -218,7 +218,8 @@ impl Service {
         let cache = self.information.sessions.get(&id).and_then(Settings::stack_cache);
         let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
         if let Some(session) = self.sessions.running_session(id) {
-            session.cache_stacks(cache.map(|it| StackCaching { bytes: it.bytes.min(most), ..it }));
+            let cache = cache.map(|it| StackCaching { bytes: it.bytes.min(most), ..it });
+            session.cache_stacks(cache, StacksOf::All);
         }
     }
 

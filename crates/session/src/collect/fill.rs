@@ -244,7 +244,7 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         if ring.is_captured() {
             return self.put_captured(ring, head, stamp);
         }
-        if self.stacks.is_some() {
+        if self.stacks.as_ref().is_some_and(|stacks| stacks.are_of_programs()) {
             return self.put_keyed(source, ring, head, stamp);
         }
         if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {

@@ -23,6 +23,7 @@ use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
 use crate::sequence::Sequence;
+use crate::stacks::StacksOf;
 use crate::stats::Stats;
 use crate::storage::LogStorage;
 
@@ -35,7 +36,7 @@ pub(crate) enum Command {
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
     Increment(Done<Properties>),
     Convert(Done<Properties>),
-    CacheStacks(Option<StackCaching>),
+    CacheStacks(Option<StackCaching>, StacksOf),
     Stop(Option<Done<Properties>>),
     Open(Done<Live>),
     Close(u64),
@@ -54,7 +55,7 @@ impl Command {
             Self::Attach(_)
             | Self::Capture(_)
             | Self::Detach(_)
-            | Self::CacheStacks(_)
+            | Self::CacheStacks(..)
             | Self::Close(_)
             | Self::Stop(None) => {}
         }

@@ -52,6 +52,7 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
         starter: place.starter,
         clock: clock.clone(),
         modules: Vec::new(),
+        groups: config::is_system_logger(config.properties()).then(|| shared.groups()),
     };
     let live = config.mode().is_real_time();
     let room = shared.maximum_buffers();
@@ -220,7 +221,7 @@ impl Keeper {
                 Command::Update(update, file, next, done) => self.update(&update, file, next, done),
                 Command::Increment(done) => self.increment(done),
                 Command::Convert(done) => self.convert(done),
-                Command::CacheStacks(cache) => self.collector.cache_stacks(cache),
+                Command::CacheStacks(cache, of) => self.collector.cache_stacks(cache, of),
                 Command::Open(done) => {
                     self.collector.reopen();
                     self.send(Job::Open(done));

@@ -57,7 +57,7 @@ fn facts(mode: u32, maximum_kib: u32) -> Facts {
         ..Default::default()
     };
     let clock = SessionClock::start(1, Counter::best());
-    Facts { config, logger_id: 3, processors: 2, starter: (10, 11), clock, modules: Vec::new() }
+    Facts { config, logger_id: 3, processors: 2, starter: (10, 11), clock, modules: Vec::new(), groups: None }
 }
 
 /// A buffer with events of which the thread ids are these numbers.

@@ -4,6 +4,7 @@ use super::*;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::stack_key::{Definitions, StackKey};
 
 const ACTIVITY: [u8; 16] = [5; 16];
@@ -67,7 +68,7 @@ impl Place {
 }
 
 fn stacks(bytes: u32, is_lossy: bool) -> Stacks {
-    let mut stacks = Stacks::new(StackCaching { is_enabled: true, bytes, buckets: 16 });
+    let mut stacks = Stacks::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, StacksOf::All);
     stacks.define_anew(is_lossy);
     stacks
 }
@@ -130,6 +131,49 @@ fn a_full_cache_forgets_and_gives_new_keys() {
             assert!(stacks.bytes <= 64 << 10);
         }
     }
+}
+
+/// A stack-walk event of the event of time 77 in process 5, thread 6.
+fn walk(frames: &[u64]) -> Vec<u8> {
+    let mut payload = 77_i64.to_le_bytes().to_vec();
+    payload.extend([5, 0, 0, 0, 6, 0, 0, 0]);
+    payload.extend(frames.iter().flat_map(|frame| frame.to_le_bytes()));
+    let mut record = Vec::new();
+    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x1820, time: 99, counters: &[] };
+    header.encode(&payload, &mut record).unwrap();
+    record
+}
+
+#[test]
+fn the_stack_of_a_kernel_event_becomes_a_key_of_its_part() {
+    let mut stacks = stacks(1 << 20, false);
+    let kernel = [0xFFFF_FFFF_8100_0000, 2, 3, 4];
+    let program = [0x5555_0000, 2, 3, 4];
+    let mut bytes = vec![0; 4096];
+    let mut filled = HEADER_SIZE;
+    for frames in [&kernel[..], &program, &kernel, &[0x5555_0000, 2]] {
+        let record = walk(frames);
+        let end = filled + record.len();
+        bytes[filled..end].copy_from_slice(&record);
+        filled = stacks.replace(&mut bytes, (filled, end), 99, &mut HashSet::new()).0;
+    }
+    let mut seen = Vec::new();
+    let mut at = HEADER_SIZE;
+    while at < filled {
+        let record = Record::parse(&bytes[at..filled], 0).unwrap();
+        assert_eq!(record.time(), 99);
+        let words = record.payload().chunks_exact(8).map(|word| u64_at(word, 0)).collect::<Vec<_>>();
+        seen.push((record.hook().unwrap(), words));
+        at += record.bytes().len().next_multiple_of(8);
+    }
+    let hooks: Vec<u16> = seen.iter().map(|it| it.0).collect();
+    assert_eq!(hooks, [0x1822, 0x1825, 0x1822, 0x1826, 0x1825, 0x1820]);
+    let (of_event, thread) = (77, 6 << 32 | 5);
+    let key = seen[0].1[0];
+    assert_eq!(seen[0].1[1..], kernel);
+    assert_eq!(seen[1].1, [of_event, thread, key]);
+    assert_eq!(seen[4].1, [of_event, thread, key]);
+    assert_ne!(seen[2].1[0], key);
 }
 
 #[test]
