@@ -13,6 +13,7 @@ use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
 
+mod captured;
 mod exact;
 mod files;
 mod live;

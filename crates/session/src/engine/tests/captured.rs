@@ -1,0 +1,115 @@
+//! Records that are captured beside those of processes: one order, one clock, nothing signed but the time.
+
+use super::*;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_transport::clock::Anchor;
+
+use crate::capture::{Capture, CaptureClock, Captured};
+
+/// What there is to be captured: nanoseconds, hook, payload.
+type Told = (u64, u16, Vec<u8>);
+
+/// Tells what the test puts into it, all of it on the first processor.
+struct Plain {
+    told: Arc<Mutex<VecDeque<Told>>>,
+    queue: VecDeque<(u64, bool, Vec<u8>)>,
+    wake: OwnedFd,
+    lost: Arc<Mutex<u64>>,
+    ends_with: Option<u16>,
+}
+
+impl Plain {
+    fn take_in(&mut self, clock: &dyn CaptureClock) {
+        for (ns, hook, payload) in self.told.lock().unwrap().drain(..) {
+            let mut record = Vec::new();
+            let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
+            header.encode(&payload, &mut record).unwrap();
+            record.truncate(0x10 + payload.len());
+            self.queue.push_back((clock.raw(ns), hook == 0x1820, record));
+        }
+    }
+}
+
+impl Capture for Plain {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+        self.take_in(clock);
+    }
+
+    fn peek(&self, stream: u16) -> Option<Captured> {
+        let (raw, is_stack, record) = self.queue.front().filter(|_| stream == 0)?;
+        Some(Captured { length: record.len(), raw: *raw, is_stack: *is_stack })
+    }
+
+    fn take(&mut self, _: u16, out: &mut [u8]) {
+        let (_, _, record) = self.queue.pop_front().unwrap();
+        out.copy_from_slice(&record[..out.len()]);
+    }
+
+    fn lost(&self) -> u64 {
+        *self.lost.lock().unwrap()
+    }
+
+    fn end(&mut self, clock: &dyn CaptureClock) {
+        let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
+        if let Some(hook) = self.ends_with.take() {
+            self.told.lock().unwrap().push_back((now, hook, vec![]));
+        }
+        self.take_in(clock);
+    }
+}
+
+#[test]
+fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_behind_them() {
+    let stage = Stage::with_file(properties(0));
+    let (told, lost) = (Arc::new(Mutex::new(VecDeque::new())), Arc::new(Mutex::new(0)));
+    let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let source = Plain {
+        told: Arc::clone(&told),
+        queue: VecDeque::new(),
+        wake,
+        lost: Arc::clone(&lost),
+        ends_with: Some(0x0020),
+    };
+    stage.session.capture(Box::new(source));
+    let pen = stage.pen(4711);
+    let now = || Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
+    // Each number is told by one and by the other, in turns.
+    for number in 0..50_u64 {
+        let stack: Vec<u8> = [0_u64, 9, 8, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let event = (now(), 0x0524, number.to_le_bytes().to_vec());
+        let time = event.0;
+        told.lock().unwrap().extend([event, (time, 0x1820, stack)]);
+        std::thread::sleep(Duration::from_micros(200));
+        pen.write(number, 0).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    *lost.lock().unwrap() = 3;
+    let properties = stage.stop();
+    assert_eq!(properties.events_lost, 3);
+    let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+    let (mut events, mut seen, mut last) = (trace.events(), Vec::new(), 0);
+    while let Some(event) = events.next().unwrap() {
+        match event.hook() {
+            Some(0x0524) => {
+                last = event.time();
+                seen.push(("captured", u64::from_le_bytes(*event.payload().first_chunk().unwrap())));
+            }
+            Some(0x1820) => assert_eq!(i64::from_le_bytes(*event.payload().first_chunk().unwrap()), last),
+            Some(0x0020) => seen.push(("end", 0)),
+            Some(_) => {}
+            None => seen.push(("written", u64::from_le_bytes(*event.payload().first_chunk().unwrap()))),
+        }
+    }
+    let expected = (0..50).flat_map(|number| [("captured", number), ("written", number)]);
+    let expected: Vec<_> = expected.chain([("end", 0)]).collect();
+    assert_eq!(seen, expected);
+}
