@@ -20,7 +20,7 @@ use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
 use crate::Clock;
-use crate::control::{Control, Opened, Route, Wanted, watermark};
+use crate::control::{Control, Opened, Route, Wanted, max_frames, watermark};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
@@ -28,6 +28,8 @@ use crate::out::{Hooks, Out, Queue};
 use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other, Parts};
 use crate::spec;
+use crate::stack::register_count;
+use crate::stack::unwind::Unwinder;
 use crate::state::State;
 
 /// Bytes read from a ring before they are given back to the kernel, at the latest.
@@ -59,6 +61,8 @@ pub struct Capture {
     lost: Vec<u64>,
     too_large: u64,
     scratch: Vec<u8>,
+    max_frames: usize,
+    unwinder: Option<Unwinder>,
     is_begun: bool,
 }
 
@@ -99,6 +103,8 @@ impl Capture {
             lost,
             too_large: 0,
             scratch: Vec::new(),
+            max_frames: usize::from(max_frames()),
+            unwinder: None,
             is_begun: false,
         };
         Ok((capture, control))
@@ -117,10 +123,16 @@ impl Capture {
         let shared = Arc::clone(&self.control.shared);
         let opened = shared.opened();
         self.state.groups = opened.wanted.groups;
+        if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
+            self.unwinder = Unwinder::new();
+        }
         let mut out = Out {
             queues: &mut self.queues,
             clock,
             stacks: &opened.stacks,
+            registers: &opened.registers,
+            max_frames: self.max_frames,
+            unwinder: self.unwinder.as_mut(),
             too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
             cpu: 0,
@@ -152,6 +164,9 @@ impl Capture {
             queues: &mut self.queues,
             clock,
             stacks: &stacks,
+            registers: &stacks,
+            max_frames: self.max_frames,
+            unwinder: None,
             too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
             cpu: 0,
@@ -282,7 +297,12 @@ impl Reader<'_> {
                         *sum = sum.saturating_add(lost);
                     }
                 }
-                Some((context, other)) => family::on_other(self.state, &context, &other, out),
+                Some((context, other)) => {
+                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
+                        follow(unwinder, &other);
+                    }
+                    family::on_other(self.state, &context, &other, out);
+                }
                 None => {}
             }
         }
@@ -297,12 +317,16 @@ impl Reader<'_> {
 
 /// Gives a sample to the handler of its row.
 fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
-    let Some(sample) = record::sample(record, route.parts, cpu, (0, 0)) else { return };
+    let registers = register_count();
+    let Some(sample) = record::sample(record, route.parts, cpu, (registers, registers)) else { return };
     let event = spec::Event { sample, fields: &route.fields };
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
         stacks: out.stacks,
+        registers: out.registers,
+        max_frames: out.max_frames,
+        unwinder: out.unwinder.as_deref_mut(),
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,
@@ -311,4 +335,14 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
     };
     (route.spec.on)(state, &event, &mut with_sample);
     out.scratch = with_sample.scratch;
+}
+
+/// Keeps the modules of processes up to date, for their stacks.
+fn follow(unwinder: &mut Unwinder, other: &Other<'_>) {
+    match other {
+        Other::Mmap(mmap) => unwinder.mapped(mmap),
+        Other::Comm { pid, is_exec: true, .. } => unwinder.gone(*pid),
+        Other::Exit { pid, tid, .. } if pid == tid => unwinder.gone(*pid),
+        _ => {}
+    }
 }

@@ -25,10 +25,13 @@ use crate::out::Hooks;
 use crate::perf_ring::{Attr, Event};
 use crate::record::Parts;
 use crate::spec::{Source, Spec};
+use crate::stack;
 use crate::tracefs::{self, Field, Format};
 
 /// The most frames that a stack has, whatever the kernel allows.
 const MAX_FRAMES: u16 = 192;
+/// The most bytes of a program's stack that can come with an event.
+const MAX_STACK_BYTES: u32 = 0xFFF0;
 /// How often the timer samples from the start, in 100 ns.
 const USUAL_INTERVAL: u32 = 10_000;
 
@@ -125,6 +128,8 @@ pub(crate) struct Opened {
     pub(crate) routes: HashMap<u64, Route, BuildHasherDefault<ById>>,
     /// Hooks of `wanted.stacks`, to be asked quickly.
     pub(crate) stacks: Hooks,
+    /// The same of `wanted.registers`.
+    pub(crate) registers: Hooks,
     missing: Vec<String>,
     folder: Option<PathBuf>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
@@ -154,6 +159,7 @@ impl Control {
             rows: HashMap::new(),
             routes: HashMap::default(),
             stacks: Hooks::default(),
+            registers: Hooks::default(),
             missing: Vec::new(),
             folder: tracefs::folder(),
             formats: HashMap::new(),
@@ -188,14 +194,14 @@ impl Shared {
 
 impl Opened {
     fn change(&mut self, wanted: &Wanted, rings: &[Arc<Event>]) -> Result<()> {
-        let stacks = Hooks::new(&wanted.stacks);
+        let (stacks, registers) = (Hooks::new(&wanted.stacks), Hooks::new(&wanted.registers));
         let mut missing = Vec::new();
         let mut rows = HashMap::new();
         for (index, spec) in family::specs().enumerate() {
             if !wanted.groups.has_any(spec.groups) {
                 continue;
             }
-            let key = key_of(spec, wanted, &stacks);
+            let key = key_of(spec, wanted, (&stacks, &registers));
             if self.rows.get(&index).is_some_and(|row| row.key == key) {
                 continue;
             }
@@ -228,7 +234,8 @@ impl Opened {
                 self.close(old);
             }
         }
-        (self.stacks, self.missing, self.wanted) = (stacks, missing, wanted.clone());
+        (self.stacks, self.registers) = (stacks, registers);
+        (self.missing, self.wanted) = (missing, wanted.clone());
         self.changes = self.changes.wrapping_add(1);
         Ok(())
     }
@@ -260,6 +267,14 @@ impl Opened {
         }
         if key.parts.has(Parts::CALLCHAIN) {
             attr.sample_max_stack = max_frames();
+        }
+        if key.parts.has(Parts::STACK_USER) {
+            // The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
+            attr.sample_stack_user = key.stack_bytes.min(MAX_STACK_BYTES).next_multiple_of(8);
+            attr.sample_regs_user = stack::register_mask();
+        }
+        if key.parts.has(Parts::REGS_INTR) {
+            attr.sample_regs_intr = stack::register_mask();
         }
         let mut fields = Vec::new();
         match spec.source {
@@ -308,7 +323,7 @@ pub(crate) fn watermark(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
 }
 
-fn key_of(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> Key {
+fn key_of(spec: &Spec, wanted: &Wanted, (stacks, registers): (&Hooks, &Hooks)) -> Key {
     let mut parts = Parts::ALWAYS.with(spec.parts);
     if matches!(spec.source, Source::Tracepoint(..)) {
         parts = parts.with(Parts::RAW);
@@ -316,8 +331,15 @@ fn key_of(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> Key {
     if stacks.has_any(spec.hooks) {
         parts = parts.with(Parts::CALLCHAIN);
     }
+    if parts.has(Parts::CALLCHAIN) && wanted.stack_bytes > 0 {
+        parts = parts.with(Parts::REGS_USER).with(Parts::STACK_USER);
+    }
+    if registers.has_any(spec.hooks) {
+        parts = parts.with(Parts::REGS_INTR);
+    }
     let interval = if spec.source == Source::Profile { wanted.interval } else { 0 };
-    Key { parts, interval, stack_bytes: 0 }
+    let stack_bytes = if parts.has(Parts::STACK_USER) { wanted.stack_bytes } else { 0 };
+    Key { parts, interval, stack_bytes }
 }
 
 fn name_of(spec: &Spec) -> String {

@@ -30,6 +30,7 @@ mod out;
 mod perf_ring;
 mod record;
 mod spec;
+mod stack;
 mod state;
 mod tracefs;
 

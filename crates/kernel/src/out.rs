@@ -12,20 +12,13 @@ use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::perfinfo::{self, PerfInfoHeader};
 use traceweir_format::header::system::{self, SystemHeader};
-use traceweir_format::wire::{Put, u64_at};
+use traceweir_format::wire::Put;
 
 use crate::Clock;
 use crate::capture::Captured;
 use crate::record::Sample;
-
-/// Hook and version of a stack-walk event.
-const STACK_WALK: (u16, u8) = (0x1820, 2);
-/// Values from here on are markers between the parts of a call chain.
-const FIRST_MARKER: u64 = -4095_i64 as u64;
-/// Behind it come frames of the kernel.
-const MARKER_KERNEL: u64 = -128_i64 as u64;
-/// Behind it come those of the program.
-const MARKER_USER: u64 = -512_i64 as u64;
+use crate::stack::unwind::Unwinder;
+use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
 
 /// Records of one processor.
 #[derive(Debug, Default)]
@@ -94,6 +87,12 @@ pub(crate) struct Out<'a> {
     pub(crate) clock: &'a dyn Clock,
     /// Events whose stacks are wanted.
     pub(crate) stacks: &'a Hooks,
+    /// Events whose registers are wanted.
+    pub(crate) registers: &'a Hooks,
+    /// Frames of a stack at most.
+    pub(crate) max_frames: usize,
+    /// Unwinds stacks of programs, where their bytes come along.
+    pub(crate) unwinder: Option<&'a mut Unwinder>,
     /// Records that were too large.
     pub(crate) too_large: &'a mut u64,
     /// Used again and again by [`payload`](Self::payload).
@@ -156,30 +155,43 @@ impl Out<'_> {
         self.scratch = payload;
     }
 
-    /// What the stack of the event with this hook is, where it is wanted and known.
+    /// What the stack of the event with this hook is, and its registers, where they are wanted and known.
     fn stack_of(&mut self, hook: u16) {
-        let Some(sample) = self.sample.filter(|it| !it.callchain.is_empty() && self.stacks.has(hook)) else {
-            return;
-        };
-        for part in [MARKER_KERNEL, MARKER_USER] {
+        let Some(sample) = self.sample else { return };
+        if self.stacks.has(hook) {
+            self.put_stack(&sample, KERNEL);
+            self.put_stack(&sample, USER);
+        }
+        if !sample.regs.is_empty() && self.registers.has(hook) {
             let mut payload = self.payload();
-            payload.put_i64(0).put_u32(sample.pid).put_u32(sample.tid);
-            let empty = payload.len();
-            let mut within = 0;
-            for frame in sample.callchain.chunks_exact(8).map(|frame| u64_at(frame, 0)) {
-                if frame >= FIRST_MARKER {
-                    within = frame;
-                } else if within == part && frame != 0 {
-                    payload.put_u64(frame);
-                }
-            }
-            if payload.len() > empty {
-                let (hook, version) = STACK_WALK;
-                let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
-                self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
-            }
+            stack::put_registers(sample.pid, sample.tid, sample.regs, &mut payload);
+            self.beside(REGISTERS, payload);
+        }
+    }
+
+    fn put_stack(&mut self, sample: &Sample<'_>, part: u64) {
+        let mut payload = self.payload();
+        payload.put_i64(0).put_u32(sample.pid).put_u32(sample.tid);
+        let empty = payload.len();
+        let by_tables = part == USER && !sample.user_stack.is_empty();
+        let is_unwound = by_tables
+            && self.unwinder.as_mut().is_some_and(|it| it.put_frames(sample, self.max_frames, &mut payload));
+        if !is_unwound {
+            payload.truncate(empty);
+            stack::put_part(sample.callchain, part, &mut payload);
+        }
+        if payload.len() > empty {
+            self.beside(STACK_WALK, payload);
+        } else {
             self.scratch = payload;
         }
+    }
+
+    /// A record that says something more of the one before.
+    fn beside(&mut self, (hook, version): (u16, u8), payload: Vec<u8>) {
+        let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
+        self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
+        self.scratch = payload;
     }
 
     fn put(

@@ -4,6 +4,7 @@
 //!   stack        0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
 //!   reference    0 event time │ 8 process │ C thread │ 10 key
 //!   definition   0 key │ frames, innermost first, to the end
+//!   registers    0 event time │ 8 process │ C thread │ 10 kinds │ 14 count │ 18 registers (ours: `docs/spec/kernel-events.md`)
 //!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } to the end
 //! ```
 //!
@@ -12,8 +13,8 @@
 //!
 //! Source: Documented ("StackWalk_Event class"); Observed but for the branches.
 
-use super::Ty::{Pid, Ptr, RawTime, Tid};
-use super::{FieldShape, Shape, f, shape, to_end};
+use super::Ty::{Hex32, Hex64, Pid, Ptr, RawTime, Tid, U32};
+use super::{FieldShape, Shape, by, f, shape, to_end};
 use crate::spec::event::class;
 
 const fn stack(types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
@@ -32,6 +33,18 @@ pub(super) static SHAPES: &[Shape] = &[
     stack(
         &[(0x25, "StackKeyKernel"), (0x26, "StackKeyUser")],
         &[f("EventTimeStamp", RawTime), f("ProcessId", Pid), f("ThreadId", Tid), f("StackKey", Ptr)],
+    ),
+    stack(
+        &[(0x30, "ContextRegisters")],
+        &[
+            f("EventTimeStamp", RawTime),
+            f("ProcessId", Pid),
+            f("ThreadId", Tid),
+            // 1 control, 2 integer.
+            f("RegisterTypes", Hex32),
+            f("RegisterCount", U32),
+            by("Registers", Hex64, "RegisterCount"),
+        ],
     ),
     shape(
         class::LBR,

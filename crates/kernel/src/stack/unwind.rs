@@ -1,0 +1,262 @@
+//! Stacks of programs without frame pointers, from the bytes of their stacks and the tables of their programs.
+//!
+//! ```text
+//!   sample: registers, stack bytes ──▶ modules of the process ──▶ framehop ──▶ return addresses
+//!                                          ▲ answers
+//!   a program that was not seen ──▶ thread that reads files (it may hang; nothing waits for it longer than a moment)
+//! ```
+//!
+//! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, then followed by its mmap records. U2 The same file is read once. U3 All
+//! tables together, and all processes, are bounded; what does not fit is unwound by frame pointers.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative, Unwinder as _,
+    UnwinderNative,
+};
+
+use super::program::{self, Tables};
+use super::register;
+use crate::record::{Identity, Mmap, Sample};
+
+/// Requests that may wait for the thread that reads.
+const MAX_REQUESTS: usize = 64;
+/// How long a first stack waits for the tables of its program.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Bytes of all tables together.
+const MAX_BYTES: usize = 512 << 20;
+/// Processes whose modules are known.
+const MAX_PROCESSES: usize = 4096;
+/// Modules of one process.
+const MAX_MODULES: usize = 1024;
+/// Bytes of a process's list of mappings.
+const MAX_MAPS: u64 = 4 << 20;
+
+/// Which file, wherever it is mapped.
+type FileKey = (u32, u32, u64);
+type Process = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
+
+/// A part of a file that a process has mapped to run.
+#[derive(Clone, Debug)]
+struct Mapping {
+    range: Range<u64>,
+    offset: u64,
+    file: FileKey,
+    path: String,
+}
+
+/// Unwinds the stacks of all processes.
+pub(crate) struct Unwinder {
+    processes: HashMap<u32, (Process, HashSet<FileKey>)>,
+    cache: CacheNative<MayAllocateDuringUnwind>,
+    known: HashMap<FileKey, Option<Arc<Tables>>>,
+    bytes: usize,
+    ask: SyncSender<(u32, Mapping)>,
+    told: Receiver<(FileKey, Option<Arc<Tables>>)>,
+}
+
+impl std::fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwinder").field("processes", &self.processes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Unwinder {
+    /// Knows nothing yet. `None` where the thread that reads cannot be had.
+    pub(crate) fn new() -> Option<Self> {
+        let (ask, asked) = sync_channel::<(u32, Mapping)>(MAX_REQUESTS);
+        let (tell, told) = sync_channel(MAX_REQUESTS);
+        let read = move || {
+            for (process, mapping) in asked {
+                let file = program::open(process, &mapping.range, &mapping.path);
+                let tables = file.and_then(|mut file| program::read(&mut file)).ok().map(Arc::new);
+                if tell.send((mapping.file, tables)).is_err() {
+                    break;
+                }
+            }
+        };
+        std::thread::Builder::new().name("weir-unwind".into()).spawn(read).ok()?;
+        let (processes, known) = (HashMap::new(), HashMap::new());
+        Some(Self { processes, cache: CacheNative::new(), known, bytes: 0, ask, told })
+    }
+
+    /// A process has mapped something to run.
+    pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>) {
+        // Before its first stack nothing is known of a process, and then all of it is read.
+        if !self.processes.contains_key(&mmap.pid) {
+            return;
+        }
+        let Identity::Inode { major, minor, inode } = mmap.identity else { return };
+        let mapping = Mapping {
+            range: mmap.start..mmap.start.saturating_add(mmap.length),
+            offset: mmap.offset,
+            file: (major, minor, inode),
+            path: String::from_utf8_lossy(mmap.name).into_owned(),
+        };
+        self.add(mmap.pid, &mapping);
+    }
+
+    /// A process runs another program, or has ended.
+    pub(crate) fn gone(&mut self, process: u32) {
+        self.processes.remove(&process);
+    }
+
+    /// Appends the frames of a sample's program, innermost first. Whether there were any.
+    pub(crate) fn put_frames(&mut self, sample: &Sample<'_>, most: usize, out: &mut Vec<u8>) -> bool {
+        let Some((pc, stack_pointer, regs)) = registers(sample.user_regs) else { return false };
+        self.learn(sample.pid);
+        let Some((process, _)) = self.processes.get(&sample.pid) else { return false };
+        let mut read = |address: u64| {
+            let at = address.checked_sub(stack_pointer).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
+            let word = sample.user_stack.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(())?;
+            Ok(u64::from_le_bytes(*word))
+        };
+        let mut frames = process.iter_frames(pc, regs, &mut self.cache, &mut read);
+        let mut count = 0_usize;
+        while let Ok(Some(frame)) = frames.next() {
+            if count == most {
+                break;
+            }
+            out.extend_from_slice(&frame.address().to_le_bytes());
+            count = count.saturating_add(1);
+        }
+        count > 0
+    }
+
+    /// Knows the modules of a process from now on.
+    fn learn(&mut self, process: u32) {
+        self.take_answers(None);
+        if !self.processes.contains_key(&process) {
+            if self.processes.len() >= MAX_PROCESSES {
+                self.processes.clear();
+            }
+            self.processes.insert(process, (Process::new(), HashSet::new()));
+        }
+        let has_none = self.processes.get(&process).is_some_and(|(_, modules)| modules.is_empty());
+        if has_none {
+            for mapping in mappings(process) {
+                self.add(process, &mapping);
+            }
+        }
+    }
+
+    fn add(&mut self, process: u32, mapping: &Mapping) {
+        let Some(tables) = self.tables(process, mapping) else { return };
+        let Some((modules, files)) = self.processes.get_mut(&process) else { return };
+        if files.len() >= MAX_MODULES || !files.insert(mapping.file) {
+            return;
+        }
+        // Where the file's first byte is, or would be.
+        let start = mapping.range.start.saturating_sub(mapping.offset);
+        let (eh_frame_svma, eh_frame) = tables.eh_frame.clone().unzip();
+        let (eh_frame_hdr_svma, eh_frame_hdr) = tables.eh_frame_hdr.clone().unzip();
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: tables.base,
+            text_svma: tables.text.clone(),
+            got_svma: tables.got.clone(),
+            eh_frame_svma,
+            eh_frame,
+            eh_frame_hdr_svma,
+            eh_frame_hdr,
+            ..ExplicitModuleSectionInfo::default()
+        };
+        modules.add_module(Module::new(mapping.path.clone(), mapping.range.clone(), start, sections));
+    }
+
+    /// The tables of a file, as far as they are known within a moment.
+    fn tables(&mut self, process: u32, mapping: &Mapping) -> Option<Arc<Tables>> {
+        if let Some(known) = self.known.get(&mapping.file) {
+            return known.clone();
+        }
+        match self.ask.try_send((process, mapping.clone())) {
+            Ok(()) => {}
+            // It is behind, or hangs: asked again with a later stack.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return None,
+        }
+        self.take_answers(Some(mapping.file));
+        self.known.get(&mapping.file).cloned().flatten()
+    }
+
+    /// Takes in what was read; waits a moment for the answer about one file.
+    fn take_answers(&mut self, wanted: Option<FileKey>) {
+        loop {
+            let answer = match wanted {
+                Some(file) if !self.known.contains_key(&file) => self.told.recv_timeout(PATIENCE).ok(),
+                _ => self.told.try_recv().ok(),
+            };
+            let Some((file, tables)) = answer else { return };
+            let size = tables.as_ref().map_or(0, |it| it.size());
+            let fits = self.bytes.saturating_add(size) <= MAX_BYTES;
+            if fits {
+                self.bytes = self.bytes.saturating_add(size);
+            }
+            self.known.insert(file, tables.filter(|_| fits));
+        }
+    }
+}
+
+/// Where unwinding begins: instruction, stack pointer, and what else there is of them.
+#[cfg(target_arch = "x86_64")]
+fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
+    let (rbp, rsp, rip) = (register(regs, 6)?, register(regs, 7)?, register(regs, 8)?);
+    Some((rip, rsp, UnwindRegsNative::new(rip, rsp, rbp)))
+}
+
+/// Where unwinding begins: instruction, stack pointer, and what else there is of them.
+#[cfg(target_arch = "aarch64")]
+fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
+    let (fp, lr, sp, pc) =
+        (register(regs, 29)?, register(regs, 30)?, register(regs, 31)?, register(regs, 32)?);
+    Some((pc, sp, UnwindRegsNative::new(lr, sp, fp)))
+}
+
+/// What a process has mapped to run, as /proc tells.
+fn mappings(process: u32) -> Vec<Mapping> {
+    let mut text = String::new();
+    let Ok(file) = std::fs::File::open(format!("/proc/{process}/maps")) else { return Vec::new() };
+    let _ = file.take(MAX_MAPS).read_to_string(&mut text);
+    text.lines().filter_map(mapping).take(MAX_MODULES).collect()
+}
+
+/// `start-end perms offset major:minor inode   path`
+fn mapping(line: &str) -> Option<Mapping> {
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mut parts = line.splitn(6, ' ');
+    let (start, end) = parts.next()?.split_once('-')?;
+    let is_run = parts.next()?.contains('x');
+    let offset = hex(parts.next()?)?;
+    let (major, minor) = parts.next()?.split_once(':')?;
+    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    let inode: u64 = parts.next()?.parse().ok()?;
+    let path = parts.next()?.trim_start();
+    (is_run && inode != 0).then(|| ())?;
+    Some(Mapping {
+        range: hex(start)?..hex(end)?,
+        offset,
+        file: (device.0, device.1, inode),
+        path: path.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_that_are_run_are_found() {
+        let line = "55d0-55f0 r-xp 00001000 fd:01 1234       /usr/bin/a program";
+        let found = mapping(line).expect("a mapping");
+        assert_eq!((found.range, found.offset), (0x55d0..0x55f0, 0x1000));
+        assert_eq!((found.file, found.path.as_str()), ((0xfd, 1, 1234), "/usr/bin/a program"));
+        assert!(mapping("55d0-55f0 rw-p 00001000 fd:01 1234 /x").is_none());
+        assert!(mapping("55d0-55f0 r-xp 00000000 00:00 0 [vdso]").is_none());
+        assert!(mapping("nonsense").is_none());
+        assert!(!mappings(std::process::id()).is_empty());
+    }
+}
