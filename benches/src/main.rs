@@ -5,13 +5,14 @@
 //!   cargo run --release -p traceweir-bench -- read [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
+//!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, beside perf)
 //! ```
 //!
 //! Absolute figures do not travel from machine to machine; ratios of one run do. So every figure is a ratio: ours and the
 //! peer take turns on the same core, and a round in which either side did not see every event counts for nothing, as losing
 //! an event is cheaper than handling it. Nothing is installed: a peer that is not there is named, and its figures are left out.
 //!
-//! What is measured, and how fair it is, is told in [`read`], [`mod@write`] and [`presence`]; how a figure is made of rounds, in [`figure`].
+//! What is measured, and how fair it is, is told in [`read`], [`mod@write`], [`presence`] and [`kernel`]; how a figure is made of rounds, in [`figure`].
 #![deny(unsafe_code)]
 
 mod consume;
@@ -21,6 +22,7 @@ mod error;
 mod etl;
 mod figure;
 mod in_c;
+mod kernel;
 mod machine;
 mod memory;
 mod peer;
@@ -55,6 +57,8 @@ enum Command {
     Write(write::Arguments),
     /// What being there costs: memory and wake-ups of quiet providers.
     Presence(presence::Arguments),
+    /// What capturing kernel events costs the workload, beside perf.
+    Kernel(kernel::Arguments),
     /// Writes the traces of `read` into a folder and keeps them, for a profiler.
     Make {
         /// The folder, which is made.
@@ -99,6 +103,15 @@ enum Command {
         /// How often.
         passes: u64,
     },
+    /// Passes a byte to and fro between two processes. What `kernel` times.
+    #[command(hide = true)]
+    PingPong {
+        /// How often.
+        passes: u32,
+    },
+    /// The other side of `ping-pong`.
+    #[command(hide = true)]
+    Echo,
     /// Starts a session and keeps it until its input ends. What `presence` enables providers with.
     #[command(hide = true)]
     Hold {
@@ -121,6 +134,9 @@ fn main() -> ExitCode {
         Command::Read(arguments) => read::run(&arguments),
         Command::Write(arguments) => write::run(&arguments),
         Command::Presence(arguments) => presence::run(&arguments),
+        Command::Kernel(arguments) => kernel::run(&arguments),
+        Command::PingPong { passes } => kernel::ping_pong(passes),
+        Command::Echo => kernel::echo(),
         Command::Make { folder, events } => read::make(&folder, events).map(drop),
         Command::Decode { file } => consume::decode_and_report(&file),
         Command::Count { file } => consumer::count(&file),

@@ -133,6 +133,12 @@ impl Daemon {
         Ok(this)
     }
 
+    /// Speaks to this daemon.
+    pub(crate) fn controller(&self) -> Result<Controller> {
+        let none = || Error::Unfit("no daemon answers".to_owned());
+        Controller::find_at(&self.runtime)?.ok_or_else(none)
+    }
+
     /// This program in another role, under this daemon.
     pub(crate) fn command(&self, role: &str) -> Result<Command> {
         let mut command = Command::new(this_program()?);
