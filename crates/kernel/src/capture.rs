@@ -81,7 +81,7 @@ impl Capture {
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(wanted, events);
         control.set(wanted)?;
-        let state = State { groups: wanted.groups, ..State::default() };
+        let state = State::default();
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.len()];
         for ring in &rings {
@@ -113,20 +113,24 @@ impl Capture {
         let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
         let opened = shared.opened();
-        self.state.groups = opened.wanted.groups;
         let mut out = Out {
             queues: &mut self.queues,
             clock,
             stacks: &opened.stacks,
+            counted: &opened.counted,
             too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
             cpu: 0,
             time: now_ns(),
             sample: None,
         };
+        let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.is_begun, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
+        }
+        if is_changed {
+            family::on_change(&mut self.state, &mut out);
         }
         let mut reader = Reader {
             rings: &mut self.rings,
@@ -142,11 +146,12 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
-        let stacks = Hooks::default();
+        let none = Hooks::default();
         let mut out = Out {
             queues: &mut self.queues,
             clock,
-            stacks: &stacks,
+            stacks: &none,
+            counted: &none,
             too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
             cpu: 0,
@@ -290,11 +295,12 @@ impl Reader<'_> {
 /// Gives a sample to the handler of its row.
 fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
     let Some(sample) = record::sample(record, route.parts, cpu, (0, 0)) else { return };
-    let event = spec::Event { sample, fields: &route.fields };
+    let event = spec::Event { sample, fields: &route.fields, tag: route.tag };
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
         stacks: out.stacks,
+        counted: out.counted,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,

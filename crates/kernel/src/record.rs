@@ -1,8 +1,8 @@
 //! Records of a perf ring as bytes ↔ what they say.
 //!
 //! ```text
-//!   sample   head │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr] │ [callchain: u64 n, n × u64] │ [raw: u32 n, n bytes, padded]
-//!                 │ [user registers] │ [user stack] │ [registers]
+//!   sample   head │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr] │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
+//!                 │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack] │ [registers]
 //!   others   head │ their own fields │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!
@@ -23,6 +23,8 @@ pub(crate) struct Parts(pub(crate) u64);
 impl Parts {
     pub(crate) const IP: Self = Self(sys::PERF_SAMPLE_IP as u64);
     pub(crate) const ADDR: Self = Self(sys::PERF_SAMPLE_ADDR as u64);
+    /// Counts of the event and of the counters in its group, as `PERF_FORMAT_GROUP` alone lays them.
+    pub(crate) const READ: Self = Self(sys::PERF_SAMPLE_READ as u64);
     pub(crate) const CALLCHAIN: Self = Self(sys::PERF_SAMPLE_CALLCHAIN as u64);
     pub(crate) const RAW: Self = Self(sys::PERF_SAMPLE_RAW as u64);
     pub(crate) const REGS_USER: Self = Self(sys::PERF_SAMPLE_REGS_USER as u64);
@@ -54,6 +56,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) is_kernel: bool,
     pub(crate) ip: u64,
     pub(crate) addr: u64,
+    /// Counters that were read with it, 8 bytes each, in the order they were asked for.
+    pub(crate) counters: &'a [u8],
     /// Addresses, innermost first, 8 bytes each, with markers of context between them.
     pub(crate) callchain: &'a [u8],
     /// The tracepoint's own data.
@@ -204,6 +208,11 @@ pub(crate) fn sample<'a>(
     sample.time = at.u64()?;
     if parts.has(Parts::ADDR) {
         sample.addr = at.u64()?;
+    }
+    if parts.has(Parts::READ) {
+        let count = at.u64()?;
+        // The first is that of the event itself.
+        sample.counters = at.words(count)?.get(8..).unwrap_or_default();
     }
     if parts.has(Parts::CALLCHAIN) {
         let count = at.u64()?;

@@ -72,6 +72,13 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
+/// Something else is wanted than at the look before.
+pub(crate) fn on_change(state: &mut State, out: &mut Out<'_>) {
+    interrupt::on_change(state);
+    syscall::on_change(state);
+    profile::on_change(state, out);
+}
+
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);
