@@ -224,7 +224,8 @@ impl Opened {
                 continue;
             }
             let Some((attr, fields)) = self.attr_of(spec, wanted, &key)? else {
-                missing.push(name_of(spec));
+                let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
+                missing.push(source.unwrap_or_else(|| name_of(spec)));
                 continue;
             };
             rows.insert(index, (open(spec, &attr, &key.members, rings)?, key, spec, fields));
@@ -415,7 +416,10 @@ fn open(spec: &Spec, attr: &Attr, members: &[Code], rings: &[Arc<Event>]) -> Res
             event.filter(&filter).map_err(failed)?;
         }
         for code in members {
-            let attr = Attr { type_: code.kind, config: code.config, ..Attr::default() };
+            let mut attr = Attr { type_: code.kind, config: code.config, ..Attr::default() };
+            // A group has one clock.
+            attr.set_use_clockid(1);
+            attr.clockid = libc::CLOCK_MONOTONIC_RAW;
             let unable = |e| Error::system("a counter beside an event", e);
             counters.push(event.open_beside(&attr, -1, number).map_err(unable)?);
         }
