@@ -112,7 +112,7 @@ impl Capture {
         family::beside(&mut self.state);
         let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
-        let opened = shared.opened();
+        let mut opened = shared.opened();
         let mut out = Out {
             queues: &mut self.queues,
             clock,
@@ -141,6 +141,9 @@ impl Capture {
         };
         reader.read(until, &mut out);
         self.scratch = out.scratch;
+        if is_changed {
+            opened.forget_closed();
+        }
     }
 
     /// Tells what is to be told at the end: call once, behind the last look.

@@ -9,7 +9,7 @@
 //! 2. A row whose tracepoint this kernel does not have is left out and named in [`Control::missing`]; only what is not permitted refuses a change.
 //! 3. Whoever changes and whoever reads share the table under a lock that is never held across anything slow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
@@ -187,6 +187,7 @@ impl Control {
 
     /// Wants something else from now on. Scope and rings stay as they were at the start.
     pub fn set(&self, wanted: &Wanted) -> Result<()> {
+        family::prepare(wanted.groups);
         self.shared.opened().change(wanted, &self.shared.rings)
     }
 
@@ -259,7 +260,14 @@ impl Opened {
         Ok(())
     }
 
-    /// Ends the events of a row. What they wrote and nobody has read keeps its route: numbers are never used again.
+    /// Forgets where samples of events go that are closed: call when all that was written before the change is read.
+    pub(crate) fn forget_closed(&mut self) {
+        let open: HashSet<u64> =
+            self.rows.values().flat_map(|row| row.events.iter().map(|it| it.0)).collect();
+        self.routes.retain(|id, _| open.contains(id));
+    }
+
+    /// Ends the events of a row. What they wrote and nobody has read keeps its route until then: numbers are never used again.
     fn close(&mut self, row: Row) {
         for (_, event) in &row.events {
             let _ = event.disable();

@@ -18,14 +18,18 @@ const PATH: &str = "/proc/kallsyms";
 /// Tables are some megabytes.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// The address of a function; 0 where it is not known.
-pub(crate) fn address(name: &str) -> u64 {
+/// Reads the table if nobody has: it takes a tenth of a second.
+pub(crate) fn read_once() -> &'static HashMap<Box<str>, u64> {
     static TABLE: OnceLock<HashMap<Box<str>, u64>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| match File::open(PATH) {
+    TABLE.get_or_init(|| match File::open(PATH) {
         Ok(file) => read(BufReader::with_capacity(64 << 10, file.take(MAX_BYTES))),
         Err(_) => HashMap::new(),
-    });
-    table.get(name).copied().unwrap_or(0)
+    })
+}
+
+/// The address of a function; 0 where it is not known.
+pub(crate) fn address(name: &str) -> u64 {
+    read_once().get(name).copied().unwrap_or(0)
 }
 
 /// Keeps what is wanted of a table. A line that cannot be read ends it.

@@ -302,3 +302,37 @@ fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
         name: text(body.get(64..)?),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample of a record's head and these words.
+    fn record(words: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![9, 0, 0, 0, 1, 0, 0, 0];
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn counters_are_those_behind_the_events_own_count() {
+        let parts = Parts::ALWAYS.with(Parts::ADDR).with(Parts::READ).with(Parts::CALLCHAIN);
+        let bytes = record(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
+        let sample = sample(&bytes, parts, 4, (0, 0)).expect("a sample");
+        assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
+        let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
+        assert_eq!(counters, [11, 12]);
+        assert_eq!((sample.callchain, sample.is_kernel), (&0xCA_u64.to_le_bytes()[..], true));
+    }
+
+    #[test]
+    fn counts_that_lie_beyond_a_sample_are_no_sample() {
+        let parts = Parts::ALWAYS.with(Parts::READ);
+        for count in [3, u64::MAX, u64::MAX / 8, 1 << 61] {
+            let bytes = record(&[7, 1, 99, count, 5]);
+            assert!(sample(&bytes, parts, 0, (0, 0)).is_none(), "{count}");
+        }
+        let none = record(&[7, 1, 99, 0]);
+        assert_eq!(sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
+    }
+}

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use traceweir_kernel::{Group, Wanted};
+use traceweir_kernel::Group;
 
 mod support;
-use support::{Seen, capture_changing, cpus, groups, of};
+use support::{Seen, capture_changing, cpus, of, wanting};
 
 const INTERRUPT: u16 = 0x0F43;
 const DPC: u16 = 0x0F44;
@@ -31,7 +31,7 @@ fn is_timer(head: &str) -> bool {
 
 /// Captures while something happens: events, and how many there were by the kernel's own counts, at least and at most.
 fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<Seen>, u64, u64)> {
-    let wanted = Wanted { groups: groups(&[group]), ..Wanted::default() };
+    let wanted = wanting(&[group]);
     let (before, mut within) = (count(), 0);
     let work = |_: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
         let first = count();

@@ -3,20 +3,16 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use traceweir_kernel::{Group, Wanted};
+use traceweir_kernel::Group;
 
 mod support;
-use support::{Fresh, PAGE, Seen, capture, groups, of, skip, this_thread};
+use support::{Fresh, PAGE, Seen, capture, of, skip, this_thread, wanting};
 
 const DEMAND_ZERO: u16 = 0x020B;
 const COPY_ON_WRITE: u16 = 0x020C;
 const HARD_FAULT: u16 = 0x0220;
 const ALLOC: u16 = 0x0262;
 const FREE: u16 = 0x0263;
-
-fn wanted(wanted: &[Group]) -> Wanted {
-    Wanted { groups: groups(wanted), ..Wanted::default() }
-}
 
 /// Addresses of faults of a kind in some memory, in time order.
 fn faults_in(seen: &[Seen], hook: u16, memory: &Fresh) -> Vec<u64> {
@@ -39,7 +35,7 @@ fn fresh_pages_fault_once_each_and_once_more_when_they_are_written_to() {
         read.read();
         read.write();
     };
-    let Some((seen, capture)) = capture(&wanted(&[Group::PAGE_FAULTS]), work) else { return };
+    let Some((seen, capture)) = capture(&wanting(&[Group::PAGE_FAULTS]), work) else { return };
     assert_eq!(capture.lost(), 0);
     let pages = |memory: &Fresh| -> Vec<u64> {
         (0..PAGES as u64).map(|page| memory.start + page * PAGE as u64).collect()
@@ -82,7 +78,7 @@ fn pages_that_a_disk_has_to_serve_are_hard_faults() {
         mapped.read();
         hard = hard_faults() - before;
     };
-    let Some((seen, capture)) = capture(&wanted(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work) else {
+    let Some((seen, capture)) = capture(&wanting(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work) else {
         return;
     };
     assert_eq!(capture.lost(), 0);
@@ -110,7 +106,7 @@ fn what_is_mapped_and_unmapped_is_allocated_and_released() {
         let fresh = Fresh::pages(PAGES);
         range = (fresh.start, fresh.length as u64);
     };
-    let Some((seen, _)) = capture(&wanted(&[Group::VIRTUAL_ALLOC]), work) else { return };
+    let Some((seen, _)) = capture(&wanting(&[Group::VIRTUAL_ALLOC]), work) else { return };
     let pid = u64::from(std::process::id());
     let told = |hook| -> Vec<(u64, u64, u64)> {
         let all = of(&seen, &[hook]);

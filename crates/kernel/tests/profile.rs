@@ -6,7 +6,7 @@ use std::time::Duration;
 use traceweir_kernel::{Counter, Group, Wanted};
 
 mod support;
-use support::{Fresh, Seen, capture, capture_changing, cpus, groups, of, pin, this_thread};
+use support::{Fresh, Seen, capture, capture_changing, cpus, groups, of, pin, this_thread, wanting};
 
 const SAMPLE: u16 = 0x0F2E;
 const COUNTER_SAMPLE: u16 = 0x0F2F;
@@ -62,7 +62,7 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
             });
         });
     };
-    let wanted = Wanted { groups: groups(&[Group::PROFILE, Group::CSWITCH]), ..Wanted::default() };
+    let wanted = wanting(&[Group::PROFILE, Group::CSWITCH]);
     let Some((seen, capture)) = capture(&wanted, work) else { return };
     assert_eq!(capture.lost(), 0);
     let expected = f64::from(u32::try_from(ran.into_inner()).unwrap()) / 1000.0;
@@ -88,7 +88,7 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
 
 #[test]
 fn an_interval_that_changes_is_told_and_heeded() {
-    let mut before = Wanted { groups: groups(&[Group::PROFILE]), ..Wanted::default() };
+    let mut before = wanting(&[Group::PROFILE]);
     before.interval = 20_000;
     let after = Wanted { interval: 5_000, ..before.clone() };
     let none = Wanted { groups: groups(&[]), ..after.clone() };
@@ -127,9 +127,8 @@ fn counter(id: u32, name: &str, interval: u32) -> Counter {
 fn a_counter_samples_each_time_it_has_counted() {
     const PAGES: usize = 500;
     let wanted = Wanted {
-        groups: groups(&[Group::PMC_PROFILE]),
         profile_sources: vec![counter(PAGE_FAULTS, "PageFaults", 1)],
-        ..Wanted::default()
+        ..wanting(&[Group::PMC_PROFILE])
     };
     let thread = u64::from(this_thread());
     let fresh = Fresh::pages(PAGES);
@@ -149,14 +148,13 @@ fn a_counter_samples_each_time_it_has_counted() {
 #[test]
 fn counters_are_read_with_the_events_that_are_to_carry_them() {
     let wanted = Wanted {
-        groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
         counters: vec![
             counter(CONTEXT_SWITCHES, "ContextSwitches", 0),
             counter(PAGE_FAULTS, "PageFaults", 0),
         ],
         counted: vec![0x0524],
         stacks: vec![0x0524],
-        ..Wanted::default()
+        ..wanting(&[Group::CSWITCH, Group::DISPATCHER])
     };
     let work = || {
         pin(0);
@@ -200,17 +198,15 @@ fn pin_to_all() {
 #[test]
 fn a_counter_that_this_machine_does_not_have_is_missing_or_refused() {
     let wanted = Wanted {
-        groups: groups(&[Group::PMC_PROFILE]),
         profile_sources: vec![counter(0x1FFF, "no-such-event", 1)],
-        ..Wanted::default()
+        ..wanting(&[Group::PMC_PROFILE])
     };
     let missing = |control: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
         assert_eq!(control.missing(), ["profile source no-such-event"]);
         let with = Wanted {
-            groups: groups(&[Group::CSWITCH]),
             counters: vec![counter(0x1FFF, "no-such-event", 1)],
             counted: vec![0x0524],
-            ..Wanted::default()
+            ..wanting(&[Group::CSWITCH])
         };
         let refused = control.set(&with).expect_err("no such counter");
         assert_eq!(refused.to_string(), "this kernel has no counter no-such-event");

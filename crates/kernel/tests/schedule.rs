@@ -4,20 +4,16 @@ use std::io::{Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use traceweir_kernel::{Group, Wanted};
+use traceweir_kernel::Group;
 
 mod support;
-use support::{Seen, capture, groups, of, pin, skip, this_thread};
+use support::{Seen, capture, of, pin, skip, this_thread, wanting};
 
 const SWITCH: u16 = 0x0524;
 const READY: u16 = 0x0532;
 const SET_PRIORITY: u16 = 0x0530;
 const WAITING: u64 = 5;
 const TERMINATED: u64 = 4;
-
-fn wanted(wanted: &[Group]) -> Wanted {
-    Wanted { groups: groups(wanted), ..Wanted::default() }
-}
 
 /// Switches to a thread and away from it, and when it was made ready, in time order.
 fn life(seen: &[Seen], thread: u32) -> Vec<&Seen> {
@@ -48,7 +44,7 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
         // Until the end of the thread is the end of its last time slice.
         std::thread::sleep(Duration::from_millis(50));
     };
-    let Some((seen, capture)) = capture(&wanted(&[Group::CSWITCH, Group::DISPATCHER]), work) else { return };
+    let Some((seen, capture)) = capture(&wanting(&[Group::CSWITCH, Group::DISPATCHER]), work) else { return };
     assert_eq!(capture.lost(), 0);
     let thread = thread.into_inner();
     let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
@@ -111,7 +107,7 @@ fn two_threads_on_one_processor_are_switched_to_in_turn() {
             });
         });
     };
-    let Some((seen, capture)) = capture(&wanted(&[Group::CSWITCH]), work) else { return };
+    let Some((seen, capture)) = capture(&wanting(&[Group::CSWITCH]), work) else { return };
     assert_eq!(capture.lost(), 0);
     let [first, second] = threads.map(|it| u64::from(it.into_inner()));
     let mut switches = 0;
@@ -190,7 +186,7 @@ fn a_priority_that_is_lent_is_told_when_it_comes_and_when_it_goes() {
             });
         });
     };
-    let Some((seen, _)) = capture(&wanted(&[Group::PRIORITY]), work) else { return };
+    let Some((seen, _)) = capture(&wanting(&[Group::PRIORITY]), work) else { return };
     if !skip::can(may.into_inner() == 1, "root", "real-time priorities need CAP_SYS_NICE") {
         return;
     }

@@ -223,3 +223,89 @@ pub(crate) fn on_change(state: &mut All) {
         state.interrupts.routines = Some(routines);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use traceweir_format::header::Record;
+    use traceweir_format::wire::{u16_at, u64_at};
+
+    use super::*;
+    use crate::Clock;
+    use crate::out::{Hooks, Queue};
+    use crate::record::Sample;
+    use crate::spec::Source;
+    use crate::tracefs::Field;
+
+    struct Plain;
+
+    impl Clock for Plain {
+        fn raw(&self, ns: u64) -> u64 {
+            ns
+        }
+        fn stamp(&self, ns: u64) -> i64 {
+            ns as i64
+        }
+        fn ticks(&self, ns: u64) -> u64 {
+            ns
+        }
+    }
+
+    /// Hands what rows make of their tracepoints, at times 1, 2 …, to [`Record`]s: hook, beginning, vector.
+    fn told(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
+        let (mut state, mut queues) = (All::default(), vec![Queue::default()]);
+        let field = |offset| Some(Field { offset, size: 4, is_signed: false, is_data_loc: false });
+        let (none, mut too_large) = (Hooks::default(), 0);
+        for (time, (name, cpu, number)) in (1..).zip(steps) {
+            let spec = SPECS.iter().find(|it| matches!(it.source, Source::Tracepoint(_, it) if it == *name));
+            let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+            let sample = Sample { time, cpu: *cpu, raw: &raw, ..Sample::default() };
+            let event = Event { sample, fields: &[field(0), field(4)], tag: 0 };
+            let mut out = Out {
+                queues: &mut queues,
+                clock: &Plain,
+                stacks: &none,
+                counted: &none,
+                too_large: &mut too_large,
+                scratch: Vec::new(),
+                cpu: *cpu,
+                time,
+                sample: None,
+            };
+            (spec.expect("a row").on)(&mut state, &event, &mut out);
+        }
+        let mut all = Vec::new();
+        while let Some(next) = queues[0].peek() {
+            let mut bytes = vec![0; next.length];
+            queues[0].take(&mut bytes);
+            let record = Record::parse(&bytes, 0).expect("a record");
+            let (hook, payload) = (record.hook().expect("a hook"), record.payload());
+            let vector = if hook == INTERRUPT { u16_at(payload, 17) } else { 0 };
+            all.push((hook, u64_at(payload, 0), vector));
+        }
+        all
+    }
+
+    #[test]
+    fn an_interrupt_within_a_deferred_call_leaves_it_open() {
+        let steps = [
+            ("softirq_entry", 0, 3),
+            ("irq_handler_entry", 0, 36),
+            ("softirq_entry", 1, 1),
+            ("irq_handler_exit", 0, 36),
+            ("softirq_exit", 0, 3),
+            ("softirq_exit", 1, 1),
+        ];
+        assert_eq!(told(&steps), [(INTERRUPT, 2, 36), (DPC, 1, 0), (TIMER_DPC, 3, 0)]);
+    }
+
+    #[test]
+    fn an_end_without_its_beginning_is_not_told() {
+        assert_eq!(told(&[("irq_handler_exit", 0, 36), ("softirq_exit", 0, 1)]), []);
+        let lost = [("irq_handler_entry", 0, 36), ("irq_handler_exit", 0, 37), ("irq_handler_exit", 0, 36)];
+        assert_eq!(told(&lost), []);
+        let kinds = [("local_timer_entry", 0, 236), ("reschedule_exit", 0, 236)];
+        assert_eq!(told(&kinds), []);
+        let again = [("softirq_entry", 0, 1), ("softirq_entry", 0, 3), ("softirq_exit", 0, 3)];
+        assert_eq!(told(&again), [(DPC, 2, 0)], "the first lost its end");
+    }
+}

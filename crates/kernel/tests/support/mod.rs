@@ -170,6 +170,11 @@ pub(crate) fn groups(wanted: &[Group]) -> Groups {
     Groups(mask)
 }
 
+/// Wants some groups, with rings that hold what a busy machine does while a test works.
+pub(crate) fn wanting(wanted: &[Group]) -> Wanted {
+    Wanted { groups: groups(wanted), ring_bytes: 16 << 20, ..Wanted::default() }
+}
+
 pub(crate) fn cpus() -> u16 {
     // SAFETY: asks for a number.
     let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
@@ -267,8 +272,10 @@ impl Fresh {
 
     /// Reads a byte of each page.
     pub(crate) fn read(&self) {
-        // SAFETY: inside the mapping, which lives as long as this.
-        self.each(|byte| drop(std::hint::black_box(unsafe { byte.read_volatile() })));
+        self.each(|byte| {
+            // SAFETY: inside the mapping, which lives as long as this.
+            std::hint::black_box(unsafe { byte.read_volatile() });
+        });
     }
 
     /// Writes a byte of each page.
