@@ -88,7 +88,7 @@ impl Capture {
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(wanted, events);
         control.set(wanted)?;
-        let state = State { groups: wanted.groups, ..State::default() };
+        let state = State::default();
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.len()];
         for ring in &rings {
@@ -121,8 +121,7 @@ impl Capture {
         family::beside(&mut self.state);
         let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
-        let opened = shared.opened();
-        self.state.groups = opened.wanted.groups;
+        let mut opened = shared.opened();
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
@@ -133,17 +132,22 @@ impl Capture {
             registers: &opened.registers,
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
+            counted: &opened.counted,
             too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
             cpu: 0,
             time: now_ns(),
             sample: None,
         };
+        let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.is_begun, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
             out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
+        }
+        if is_changed {
+            family::on_change(&mut self.state, &mut out);
         }
         let mut reader = Reader {
             rings: &mut self.rings,
@@ -154,17 +158,21 @@ impl Capture {
         };
         reader.read(until, &mut out);
         self.scratch = out.scratch;
+        if is_changed {
+            opened.forget_closed();
+        }
     }
 
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
-        let stacks = Hooks::default();
+        let none = Hooks::default();
         let mut out = Out {
             queues: &mut self.queues,
             clock,
-            stacks: &stacks,
-            registers: &stacks,
+            stacks: &none,
+            counted: &none,
+            registers: &none,
             max_frames: self.max_frames,
             unwinder: None,
             too_large: &mut self.too_large,
@@ -319,7 +327,7 @@ impl Reader<'_> {
 fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
     let registers = register_count();
     let Some(sample) = record::sample(record, route.parts, cpu, (registers, registers)) else { return };
-    let event = spec::Event { sample, fields: &route.fields };
+    let event = spec::Event { sample, fields: &route.fields, tag: route.tag };
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
@@ -327,6 +335,7 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
         registers: out.registers,
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
+        counted: out.counted,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,

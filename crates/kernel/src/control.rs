@@ -9,7 +9,7 @@
 //! 2. A row whose tracepoint this kernel does not have is left out and named in [`Control::missing`]; only what is not permitted refuses a change.
 //! 3. Whoever changes and whoever reads share the table under a lock that is never held across anything slow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perf_event_open_sys::bindings as sys;
 
+use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
 use crate::family;
 use crate::groups::Groups;
@@ -56,6 +57,12 @@ pub struct Wanted {
     pub registers: Vec<u16>,
     /// How often the timer samples, in 100 ns.
     pub interval: u32,
+    /// Sources that sample beside the timer, while `Group::PMC_PROFILE` is wanted: the first [`MAX_COUNTERS`].
+    pub profile_sources: Vec<Counter>,
+    /// Counters that are read with the events in `counted`: the first [`MAX_COUNTERS`].
+    pub counters: Vec<Counter>,
+    /// Events whose headers carry `counters`, by their hooks.
+    pub counted: Vec<u16>,
     /// Bytes of the program's stack that come with each stack, to be unwound by its tables; 0: frame pointers alone.
     pub stack_bytes: u32,
     /// Whose events.
@@ -71,6 +78,9 @@ impl Default for Wanted {
             stacks: Vec::new(),
             registers: Vec::new(),
             interval: USUAL_INTERVAL,
+            profile_sources: Vec::new(),
+            counters: Vec::new(),
+            counted: Vec::new(),
             stack_bytes: 0,
             scope: Scope::Everything,
             ring_bytes: 2 << 20,
@@ -117,6 +127,8 @@ pub(crate) struct Route {
     pub(crate) spec: &'static Spec,
     pub(crate) parts: Parts,
     pub(crate) fields: Arc<[Option<Field>]>,
+    /// The id of the profile source, for those that have one.
+    pub(crate) tag: u32,
 }
 
 /// Events that are open.
@@ -130,6 +142,8 @@ pub(crate) struct Opened {
     pub(crate) stacks: Hooks,
     /// The same of `wanted.registers`.
     pub(crate) registers: Hooks,
+    /// Hooks of `wanted.counted`.
+    pub(crate) counted: Hooks,
     missing: Vec<String>,
     folder: Option<PathBuf>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
@@ -142,13 +156,20 @@ pub(crate) struct Opened {
 struct Row {
     key: Key,
     events: Vec<(u64, Event)>,
+    /// Counters that are read with them, open as long as they are.
+    _members: Vec<Event>,
 }
 
 /// What makes one opening of a row different from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     parts: Parts,
-    interval: u32,
+    /// Counts from sample to sample where that can be set.
+    period: u64,
+    /// The profile source that it is opened for.
+    source: Option<Counter>,
+    /// Counters that are read with it.
+    members: Vec<Code>,
     stack_bytes: u32,
 }
 
@@ -160,6 +181,7 @@ impl Control {
             routes: HashMap::default(),
             stacks: Hooks::default(),
             registers: Hooks::default(),
+            counted: Hooks::default(),
             missing: Vec::new(),
             folder: tracefs::folder(),
             formats: HashMap::new(),
@@ -171,6 +193,7 @@ impl Control {
 
     /// Wants something else from now on. Scope and rings stay as they were at the start.
     pub fn set(&self, wanted: &Wanted) -> Result<()> {
+        family::prepare(wanted.groups);
         self.shared.opened().change(wanted, &self.shared.rings)
     }
 
@@ -195,35 +218,39 @@ impl Shared {
 impl Opened {
     fn change(&mut self, wanted: &Wanted, rings: &[Arc<Event>]) -> Result<()> {
         let (stacks, registers) = (Hooks::new(&wanted.stacks), Hooks::new(&wanted.registers));
+        let counted = Hooks::new(&wanted.counted);
+        let members = members_of(wanted)?;
         let mut missing = Vec::new();
         let mut rows = HashMap::new();
         for (index, spec) in family::specs().enumerate() {
-            if !wanted.groups.has_any(spec.groups) {
+            if !is_wanted(spec, wanted) {
                 continue;
             }
-            let key = key_of(spec, wanted, (&stacks, &registers));
+            let members = if counted.has_any(spec.hooks) { &members[..] } else { &[] };
+            let key = key_of(spec, wanted, (&stacks, &registers), members);
             if self.rows.get(&index).is_some_and(|row| row.key == key) {
                 continue;
             }
-            let Some((attr, fields)) = self.attr_of(spec, wanted, key)? else {
-                missing.push(name_of(spec));
+            let Some((attr, fields)) = self.attr_of(spec, wanted, &key)? else {
+                let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
+                missing.push(source.unwrap_or_else(|| name_of(spec)));
                 continue;
             };
-            rows.insert(index, (open(spec, &attr, rings)?, key, spec, fields));
+            rows.insert(index, (open(spec, &attr, &key.members, rings)?, key, spec, fields));
         }
         // Nothing can fail any more.
-        let stays = |index: &usize| {
-            family::specs().nth(*index).is_some_and(|spec| wanted.groups.has_any(spec.groups))
-        };
+        let stays = |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted));
         let gone: Vec<usize> =
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
-        for (index, (events, key, spec, fields)) in rows {
+        for (index, ((events, _members), key, spec, fields)) in rows {
+            let tag = key.source.as_ref().map_or(0, |it| it.id);
             for (id, event) in &events {
-                self.routes.insert(*id, Route { spec, parts: key.parts, fields: Arc::clone(&fields) });
+                let route = Route { spec, parts: key.parts, fields: Arc::clone(&fields), tag };
+                self.routes.insert(*id, route);
                 // An event that cannot be switched on was just opened by the same rights.
                 let _ = event.enable();
             }
-            if let Some(old) = self.rows.insert(index, Row { key, events }) {
+            if let Some(old) = self.rows.insert(index, Row { key, events, _members }) {
                 self.close(old);
             }
         }
@@ -234,13 +261,20 @@ impl Opened {
                 self.close(old);
             }
         }
-        (self.stacks, self.registers) = (stacks, registers);
+        (self.stacks, self.registers, self.counted) = (stacks, registers, counted);
         (self.missing, self.wanted) = (missing, wanted.clone());
         self.changes = self.changes.wrapping_add(1);
         Ok(())
     }
 
-    /// Ends the events of a row. What they wrote and nobody has read keeps its route: numbers are never used again.
+    /// Forgets where samples of events go that are closed: call when all that was written before the change is read.
+    pub(crate) fn forget_closed(&mut self) {
+        let open: HashSet<u64> =
+            self.rows.values().flat_map(|row| row.events.iter().map(|it| it.0)).collect();
+        self.routes.retain(|id, _| open.contains(id));
+    }
+
+    /// Ends the events of a row. What they wrote and nobody has read keeps its route until then: numbers are never used again.
     fn close(&mut self, row: Row) {
         for (_, event) in &row.events {
             let _ = event.disable();
@@ -252,7 +286,7 @@ impl Opened {
         &mut self,
         spec: &Spec,
         wanted: &Wanted,
-        key: Key,
+        key: &Key,
     ) -> Result<Option<(Attr, Arc<[Option<Field>]>)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
         attr.set_disabled(1);
@@ -276,6 +310,9 @@ impl Opened {
         if key.parts.has(Parts::REGS_INTR) {
             attr.sample_regs_intr = stack::register_mask();
         }
+        if key.parts.has(Parts::READ) {
+            attr.read_format = u64::from(sys::PERF_FORMAT_GROUP);
+        }
         let mut fields = Vec::new();
         match spec.source {
             Source::Tracepoint(system, name) => {
@@ -291,7 +328,12 @@ impl Opened {
             Source::Profile => {
                 (attr.type_, attr.config) =
                     (sys::PERF_TYPE_SOFTWARE, u64::from(sys::PERF_COUNT_SW_CPU_CLOCK));
-                attr.__bindgen_anon_1.sample_period = u64::from(key.interval).saturating_mul(100);
+                attr.__bindgen_anon_1.sample_period = key.period;
+            }
+            Source::Counter(_) => {
+                let Some(code) = key.source.as_ref().and_then(Counter::code) else { return Ok(None) };
+                (attr.type_, attr.config) = (code.kind, code.config);
+                attr.__bindgen_anon_1.sample_period = key.period;
             }
         }
         Ok(Some((attr, fields.into())))
@@ -323,7 +365,23 @@ pub(crate) fn watermark(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
 }
 
-fn key_of(spec: &Spec, wanted: &Wanted, (stacks, registers): (&Hooks, &Hooks)) -> Key {
+/// Whether a row serves what is wanted.
+fn is_wanted(spec: &Spec, wanted: &Wanted) -> bool {
+    let is_there = match spec.source {
+        Source::Counter(place) => wanted.profile_sources.get(place).is_some(),
+        _ => true,
+    };
+    is_there && wanted.groups.has_any(spec.groups)
+}
+
+/// Counters that are read with events.
+fn members_of(wanted: &Wanted) -> Result<Vec<Code>> {
+    let missing = |it: &Counter| Error::NotSupported { what: format!("counter {}", it.name) };
+    let counters = wanted.counters.iter().take(MAX_COUNTERS);
+    counters.map(|it| it.code().ok_or_else(|| missing(it))).collect()
+}
+
+fn key_of(spec: &Spec, wanted: &Wanted, (stacks, registers): (&Hooks, &Hooks), members: &[Code]) -> Key {
     let mut parts = Parts::ALWAYS.with(spec.parts);
     if matches!(spec.source, Source::Tracepoint(..)) {
         parts = parts.with(Parts::RAW);
@@ -337,9 +395,20 @@ fn key_of(spec: &Spec, wanted: &Wanted, (stacks, registers): (&Hooks, &Hooks)) -
     if registers.has_any(spec.hooks) {
         parts = parts.with(Parts::REGS_INTR);
     }
-    let interval = if spec.source == Source::Profile { wanted.interval } else { 0 };
+    if !members.is_empty() {
+        parts = parts.with(Parts::READ);
+    }
+    let (source, period) = match spec.source {
+        Source::Profile => (None, u64::from(wanted.interval.max(1)).saturating_mul(100)),
+        Source::Counter(place) => {
+            let source = wanted.profile_sources.get(place).cloned();
+            let period = source.as_ref().map_or(0, Counter::period);
+            (source, period)
+        }
+        _ => (None, 0),
+    };
     let stack_bytes = if parts.has(Parts::STACK_USER) { wanted.stack_bytes } else { 0 };
-    Key { parts, interval, stack_bytes }
+    Key { parts, period, source, members: members.to_vec(), stack_bytes }
 }
 
 fn name_of(spec: &Spec) -> String {
@@ -347,6 +416,7 @@ fn name_of(spec: &Spec) -> String {
         Source::Tracepoint(system, name) => format!("{system}:{name}"),
         Source::Software { counter, .. } => format!("software event {counter}"),
         Source::Profile => "cpu-clock".to_owned(),
+        Source::Counter(place) => format!("profile source {place}"),
     }
 }
 
@@ -361,18 +431,31 @@ fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
     spec.fields.iter().map(find).collect()
 }
 
-fn open(spec: &Spec, attr: &Attr, rings: &[Arc<Event>]) -> Result<Vec<(u64, Event)>> {
+/// Events of a row with their numbers, and the counters that are read with them.
+type Open = (Vec<(u64, Event)>, Vec<Event>);
+
+/// Opens a row on each processor, with its counters behind it: they have no samples of their own, and so no number.
+fn open(spec: &Spec, attr: &Attr, members: &[Code], rings: &[Arc<Event>]) -> Result<Open> {
     let failed = |e| Error::system(name_of(spec), e);
-    let mut events = Vec::with_capacity(rings.len());
+    let (mut events, mut counters) = (Vec::with_capacity(rings.len()), Vec::new());
     for (cpu, ring) in rings.iter().enumerate() {
-        let event = Event::open(attr, -1, i32::try_from(cpu).unwrap_or(-1)).map_err(failed)?;
+        let number = i32::try_from(cpu).unwrap_or(-1);
+        let event = Event::open(attr, -1, number).map_err(failed)?;
         event.write_to(ring).map_err(failed)?;
         if let Some(filter) = spec.filter.and_then(|filter| CString::new(filter).ok()) {
             event.filter(&filter).map_err(failed)?;
         }
+        for code in members {
+            let mut attr = Attr { type_: code.kind, config: code.config, ..Attr::default() };
+            // A group has one clock.
+            attr.set_use_clockid(1);
+            attr.clockid = libc::CLOCK_MONOTONIC_RAW;
+            let unable = |e| Error::system("a counter beside an event", e);
+            counters.push(event.open_beside(&attr, -1, number).map_err(unable)?);
+        }
         events.push((event.id().map_err(failed)?, event));
     }
-    Ok(events)
+    Ok((events, counters))
 }
 
 /// Frames of a stack at most: what the kernel allows, and what the published limit is.

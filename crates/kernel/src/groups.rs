@@ -39,6 +39,8 @@ impl Group {
     pub const PMC_PROFILE: Self = Self(0x2000_0400);
     pub const AFFINITY: Self = Self(0x2000_1000);
     pub const PRIORITY: Self = Self(0x2000_2000);
+    pub const CLOCK_INTERRUPT: Self = Self(0x4004_0000);
+    pub const IPI: Self = Self(0x4040_0000);
 
     const fn word(self) -> usize {
         (self.0 >> 29) as usize

@@ -23,10 +23,13 @@
 
 mod capture;
 mod control;
+mod counter;
 pub mod error;
 mod family;
 mod groups;
+mod kallsyms;
 mod out;
+mod per_thread;
 mod perf_ring;
 mod record;
 mod spec;
@@ -36,6 +39,7 @@ mod tracefs;
 
 pub use capture::{Capture, Captured};
 pub use control::{Control, Scope, Wanted};
+pub use counter::{Counter, MAX_COUNTERS};
 pub use error::{Error, Result};
 pub use groups::{Group, Groups};
 

@@ -12,10 +12,11 @@ use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::perfinfo::{self, PerfInfoHeader};
 use traceweir_format::header::system::{self, SystemHeader};
-use traceweir_format::wire::Put;
+use traceweir_format::wire::{Put, u64_at};
 
 use crate::Clock;
 use crate::capture::Captured;
+use crate::counter::MAX_COUNTERS;
 use crate::record::Sample;
 use crate::stack::unwind::Unwinder;
 use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
@@ -93,6 +94,8 @@ pub(crate) struct Out<'a> {
     pub(crate) max_frames: usize,
     /// Unwinds stacks of programs, where their bytes come along.
     pub(crate) unwinder: Option<&'a mut Unwinder>,
+    /// Events whose headers carry counters.
+    pub(crate) counted: &'a Hooks,
     /// Records that were too large.
     pub(crate) too_large: &'a mut u64,
     /// Used again and again by [`payload`](Self::payload).
@@ -135,10 +138,27 @@ impl Out<'_> {
 
     /// An event with nothing but a time in its header.
     pub(crate) fn perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
-        let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
-        self.put(perfinfo::SIZE, &payload, false, |out| header.encode(&payload, out));
+        let mut values = [0; MAX_COUNTERS];
+        let counters = self.counters_of(hook, &mut values);
+        let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
+        let size = perfinfo::SIZE.saturating_add(size_of_val(counters));
+        self.put(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
         self.stack_of(hook);
+    }
+
+    /// The counters that were read with the event with this hook, where they are wanted.
+    fn counters_of<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
+        let read = self.sample.map_or(&[][..], |it| it.counters);
+        if read.is_empty() || !self.counted.has(hook) {
+            return &[];
+        }
+        let mut count = 0_usize;
+        for (value, word) in values.iter_mut().zip(read.chunks_exact(8)) {
+            *value = u64_at(word, 0);
+            count = count.saturating_add(1);
+        }
+        values.get(..count).unwrap_or_default()
     }
 
     /// An event of a class that has no hook.

@@ -36,11 +36,20 @@ pub(crate) struct Event(OwnedFd);
 impl Event {
     /// Opens an event for a process and a processor, either of which may be −1: all.
     pub(crate) fn open(attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
+        Self::open_in(attr, process, cpu, -1)
+    }
+
+    /// Opens a counter that is read together with this event.
+    pub(crate) fn open_beside(&self, attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
+        Self::open_in(attr, process, cpu, self.0.as_raw_fd())
+    }
+
+    fn open_in(attr: &Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
         let mut attr = *attr;
         attr.size = size_of::<Attr>() as u32;
         let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
         // SAFETY: the structure is whole, says its size, and outlives the call.
-        let fd = unsafe { perf_event_open(&raw mut attr, process, cpu, -1, flags as libc::c_ulong) };
+        let fd = unsafe { perf_event_open(&raw mut attr, process, cpu, group, flags as libc::c_ulong) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }

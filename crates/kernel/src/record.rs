@@ -1,8 +1,8 @@
 //! Records of a perf ring as bytes ↔ what they say.
 //!
 //! ```text
-//!   sample   head │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr] │ [callchain: u64 n, n × u64] │ [raw: u32 n, n bytes, padded]
-//!                 │ [user registers] │ [user stack] │ [registers]
+//!   sample   head │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr] │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
+//!                 │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack] │ [registers]
 //!   others   head │ their own fields │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!
@@ -23,6 +23,8 @@ pub(crate) struct Parts(pub(crate) u64);
 impl Parts {
     pub(crate) const IP: Self = Self(sys::PERF_SAMPLE_IP as u64);
     pub(crate) const ADDR: Self = Self(sys::PERF_SAMPLE_ADDR as u64);
+    /// Counts of the event and of the counters in its group, as `PERF_FORMAT_GROUP` alone lays them.
+    pub(crate) const READ: Self = Self(sys::PERF_SAMPLE_READ as u64);
     pub(crate) const CALLCHAIN: Self = Self(sys::PERF_SAMPLE_CALLCHAIN as u64);
     pub(crate) const RAW: Self = Self(sys::PERF_SAMPLE_RAW as u64);
     pub(crate) const REGS_USER: Self = Self(sys::PERF_SAMPLE_REGS_USER as u64);
@@ -54,6 +56,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) is_kernel: bool,
     pub(crate) ip: u64,
     pub(crate) addr: u64,
+    /// Counters that were read with it, 8 bytes each, in the order they were asked for.
+    pub(crate) counters: &'a [u8],
     /// Addresses, innermost first, 8 bytes each, with markers of context between them.
     pub(crate) callchain: &'a [u8],
     /// The tracepoint's own data.
@@ -205,6 +209,11 @@ pub(crate) fn sample<'a>(
     if parts.has(Parts::ADDR) {
         sample.addr = at.u64()?;
     }
+    if parts.has(Parts::READ) {
+        let count = at.u64()?;
+        // The first is that of the event itself.
+        sample.counters = at.words(count)?.get(8..).unwrap_or_default();
+    }
     if parts.has(Parts::CALLCHAIN) {
         let count = at.u64()?;
         sample.callchain = at.words(count)?;
@@ -292,4 +301,38 @@ fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
         identity,
         name: text(body.get(64..)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample of a record's head and these words.
+    fn record(words: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![9, 0, 0, 0, 1, 0, 0, 0];
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn counters_are_those_behind_the_events_own_count() {
+        let parts = Parts::ALWAYS.with(Parts::ADDR).with(Parts::READ).with(Parts::CALLCHAIN);
+        let bytes = record(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
+        let sample = sample(&bytes, parts, 4, (0, 0)).expect("a sample");
+        assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
+        let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
+        assert_eq!(counters, [11, 12]);
+        assert_eq!((sample.callchain, sample.is_kernel), (&0xCA_u64.to_le_bytes()[..], true));
+    }
+
+    #[test]
+    fn counts_that_lie_beyond_a_sample_are_no_sample() {
+        let parts = Parts::ALWAYS.with(Parts::READ);
+        for count in [3, u64::MAX, u64::MAX / 8, 1 << 61] {
+            let bytes = record(&[7, 1, 99, count, 5]);
+            assert!(sample(&bytes, parts, 0, (0, 0)).is_none(), "{count}");
+        }
+        let none = record(&[7, 1, 99, 0]);
+        assert_eq!(sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
+    }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Source {
     Software { counter: u64, period: u64 },
     /// A processor's clock, at the interval that is set for the profile source (0: the timer).
     Profile,
+    /// The profile source at this place of those that are wanted, at its interval.
+    Counter(usize),
 }
 
 /// Called for each sample.
@@ -66,6 +68,8 @@ impl Spec {
 pub(crate) struct Event<'a> {
     pub(crate) sample: Sample<'a>,
     pub(crate) fields: &'a [Option<Field>],
+    /// The id of the profile source that the event was opened for.
+    pub(crate) tag: u32,
 }
 
 impl<'a> Event<'a> {

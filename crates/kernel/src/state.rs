@@ -1,5 +1,7 @@
 //! What handlers remember between records: one part for each family.
 
+use crate::control::Wanted;
+use crate::counter::Counter;
 use crate::family::{
     config, disk, file, image, interrupt, memory, network, process, profile, schedule, syscall,
 };
@@ -10,6 +12,14 @@ use crate::groups::Groups;
 pub(crate) struct State {
     /// What is wanted now.
     pub(crate) groups: Groups,
+    /// How often the timer samples, in 100 ns.
+    pub(crate) interval: u32,
+    /// Sources that sample beside the timer.
+    pub(crate) profile_sources: Vec<Counter>,
+    /// Counters that are read with events.
+    pub(crate) counters: Vec<Counter>,
+    /// The last change that was seen.
+    changes: u64,
     /// Processes and threads that are alive: everybody may look things up here.
     pub(crate) tasks: process::Tasks,
     pub(crate) images: image::State,
@@ -22,4 +32,18 @@ pub(crate) struct State {
     pub(crate) files: file::State,
     pub(crate) network: network::State,
     pub(crate) config: config::State,
+}
+
+impl State {
+    /// Sees what is wanted after so many changes. Whether there is anything new.
+    pub(crate) fn see(&mut self, wanted: &Wanted, changes: u64) -> bool {
+        if self.changes == changes {
+            return false;
+        }
+        self.changes = changes;
+        (self.groups, self.interval) = (wanted.groups, wanted.interval);
+        self.profile_sources.clone_from(&wanted.profile_sources);
+        self.counters.clone_from(&wanted.counters);
+        true
+    }
 }

@@ -4,74 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use traceweir_format::header::Record;
-use traceweir_kernel::{Capture, Clock, Group, Groups, Wanted};
+use traceweir_kernel::{Group, Wanted};
 
-#[path = "../../../tests/support/skip.rs"]
-mod skip;
-
-/// Everything in nanoseconds.
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
-
-/// One captured record.
-#[derive(Clone, Debug)]
-struct Seen {
-    cpu: u16,
-    raw: u64,
-    hook: u16,
-    is_stack: bool,
-    payload: Vec<u8>,
-}
-
-fn groups(wanted: &[Group]) -> Groups {
-    let mut mask = [0_u32; 8];
-    for Group(group) in wanted {
-        mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
-    }
-    Groups(mask)
-}
-
-fn cpus() -> u16 {
-    u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1)
-}
-
-/// Takes everything that is captured while `work` runs.
-fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<(Vec<Seen>, Capture)> {
-    let (mut capture, _control) = match Capture::start(wanted, cpus(), cpus()) {
-        Ok(started) => started,
-        Err(error) => {
-            skip::skip("kernel events", &error.to_string());
-            return None;
-        }
-    };
-    let mut seen = Vec::new();
-    capture.look(&Plain, false);
-    work();
-    capture.end(&Plain);
-    for cpu in 0..cpus() {
-        while let Some(next) = capture.peek(cpu) {
-            let mut bytes = vec![0; next.length];
-            capture.take(cpu, &mut bytes);
-            let record = Record::parse(&bytes, cpu).expect("a record");
-            let payload = record.payload().to_vec();
-            let hook = record.hook().unwrap_or(0);
-            seen.push(Seen { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload });
-        }
-    }
-    Some((seen, capture))
-}
+mod support;
+use support::{capture, groups};
 
 #[test]
 fn switches_of_two_threads_that_play_ping_pong_are_seen() {

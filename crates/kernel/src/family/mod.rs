@@ -26,6 +26,8 @@ pub(crate) mod profile;
 pub(crate) mod schedule;
 pub(crate) mod syscall;
 
+use crate::groups::{Group, Groups};
+use crate::kallsyms;
 use crate::out::Out;
 use crate::record::{Context, Other};
 use crate::spec::Spec;
@@ -70,6 +72,20 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     image::run_down(state, when, out);
     file::run_down(state, when, out);
     profile::run_down(state, when, out);
+}
+
+/// Does what is slow before the first event of these groups is opened, so that no ring fills up meanwhile.
+pub(crate) fn prepare(groups: Groups) {
+    if groups.has_any(&[Group::SYSTEMCALL, Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI]) {
+        kallsyms::read_once();
+    }
+}
+
+/// Something else is wanted than at the look before.
+pub(crate) fn on_change(state: &mut State, out: &mut Out<'_>) {
+    interrupt::on_change(state);
+    syscall::on_change(state);
+    profile::on_change(state, out);
 }
 
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.

@@ -1,0 +1,297 @@
+//! Real captures, and payloads read by their published shapes.
+//!
+//! What is captured is of the whole machine: a test looks for its own threads, files and addresses, and counts only those.
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::collections::BTreeMap;
+
+use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::{FieldShape, Repeat, Ty, shape_of};
+use traceweir_format::wire::{u16_at, u32_at, u64_at};
+use traceweir_kernel::{Capture, Clock, Control, Group, Groups, Wanted};
+
+#[path = "../../../../tests/support/skip.rs"]
+pub(crate) mod skip;
+
+/// Everything in nanoseconds.
+pub(crate) struct Plain;
+
+impl Clock for Plain {
+    fn raw(&self, ns: u64) -> u64 {
+        ns
+    }
+    fn stamp(&self, ns: u64) -> i64 {
+        i64::try_from(ns).unwrap_or(i64::MAX)
+    }
+    fn ticks(&self, ns: u64) -> u64 {
+        ns
+    }
+}
+
+/// One captured record.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) cpu: u16,
+    /// When it happened, in nanoseconds.
+    pub(crate) raw: u64,
+    /// 0 where it has none.
+    pub(crate) hook: u16,
+    /// The record as it is, for what is not here.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) is_stack: bool,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Seen {
+    pub(crate) fn record(&self) -> Record<'_> {
+        Record::parse(&self.bytes, self.cpu).expect("a record")
+    }
+
+    /// Its fields by their published names. Fails where the payload is not the shape to the last byte.
+    pub(crate) fn fields(&self) -> Fields {
+        let record = self.record();
+        let descriptor = record.descriptor();
+        let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
+            .unwrap_or_else(|| panic!("no shape for {:#06x} version {}", self.hook, descriptor.version));
+        let mut fields = Fields::default();
+        let mut rest = &self.payload[..];
+        for field in shape.fields {
+            rest = fields.read(field, rest).unwrap_or_else(|| {
+                panic!("{:#06x} ends within {}: {:02x?}", self.hook, field.name, self.payload)
+            });
+        }
+        assert!(rest.is_empty(), "{:#06x} has {} bytes too many", self.hook, rest.len());
+        fields
+    }
+
+    /// Counters in its header.
+    pub(crate) fn counters(&self) -> Vec<u64> {
+        self.record().pmc_counters().chunks_exact(8).map(|word| u64_at(word, 0)).collect()
+    }
+
+    /// Whether the header names process and thread.
+    pub(crate) fn is_system(&self) -> bool {
+        self.record().family() == Family::System
+    }
+}
+
+/// Values of a payload: numbers, and bytes of what is none (texts as UTF-8).
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    numbers: BTreeMap<&'static str, Vec<u64>>,
+    others: BTreeMap<&'static str, Vec<Vec<u8>>>,
+}
+
+impl Fields {
+    /// A number, the first of several.
+    #[track_caller]
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        self.numbers.get(name).and_then(|all| all.first().copied()).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    /// A text.
+    #[track_caller]
+    pub(crate) fn text(&self, name: &str) -> String {
+        let all = self.others.get(name).and_then(|all| all.first()).unwrap_or_else(|| panic!("no {name}"));
+        String::from_utf8_lossy(all).into_owned()
+    }
+
+    /// All texts of a field.
+    pub(crate) fn texts(&self, name: &str) -> Vec<String> {
+        let all = self.others.get(name).map_or(&[][..], |all| all);
+        all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    }
+
+    fn read<'p>(&mut self, field: &FieldShape, mut rest: &'p [u8]) -> Option<&'p [u8]> {
+        let count = match field.repeat {
+            Repeat::One => 1,
+            Repeat::Times(count) => u64::from(count),
+            Repeat::By(name) => self.number(name),
+            Repeat::ToEnd => u64::MAX,
+        };
+        for _ in 0..count {
+            // What newer systems append may be missing as a whole.
+            if rest.is_empty() && (field.repeat == Repeat::ToEnd || field.ty == Ty::Rest) {
+                break;
+            }
+            rest = self.read_one(field, rest)?;
+        }
+        Some(rest)
+    }
+
+    fn read_one<'p>(&mut self, field: &FieldShape, bytes: &'p [u8]) -> Option<&'p [u8]> {
+        let size = size_of_value(field.ty, bytes)?;
+        let (value, rest) = bytes.split_at_checked(size)?;
+        match (field.ty, size) {
+            (Ty::Wz | Ty::W(_), _) => {
+                let units = value.chunks_exact(2).map(|unit| u16_at(unit, 0)).take_while(|unit| *unit != 0);
+                let text: String = char::decode_utf16(units).map(|it| it.unwrap_or('\u{fffd}')).collect();
+                self.others.entry(field.name).or_default().push(text.into_bytes());
+            }
+            (Ty::Az | Ty::Utf8z, _) => {
+                let text = value.split_last().map_or(&[][..], |(_, text)| text).to_vec();
+                self.others.entry(field.name).or_default().push(text);
+            }
+            (Ty::Port, _) => {
+                let port = u64::from(u16_at(value, 0).swap_bytes());
+                self.numbers.entry(field.name).or_default().push(port);
+            }
+            (Ty::Pad(_), _) => assert!(value.iter().all(|byte| *byte == 0), "{} is padding", field.name),
+            (Ty::Bytes(_) | Ty::Guid | Ty::Ip4 | Ty::Ip6 | Ty::SidBlock | Ty::Rest | Ty::Lznt1Text, _) => {
+                self.others.entry(field.name).or_default().push(value.to_vec())
+            }
+            (_, size) => {
+                let mut word = [0; 8];
+                word[..size].copy_from_slice(value);
+                self.numbers.entry(field.name).or_default().push(u64::from_le_bytes(word));
+            }
+        }
+        Some(rest)
+    }
+}
+
+/// The bytes of the next value.
+fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
+    ty.size(8).or_else(|| match ty {
+        Ty::Az | Ty::Utf8z => Some(bytes.iter().position(|byte| *byte == 0)? + 1),
+        Ty::Wz => Some(2 * (bytes.chunks_exact(2).position(|unit| unit == [0, 0])? + 1)),
+        // Four zero bytes, or two pointers and a SID of 8 bytes and 4 for each part.
+        Ty::SidBlock if u32_at(bytes, 0) == 0 => Some(4),
+        Ty::SidBlock => Some(16 + 8 + 4 * usize::from(*bytes.get(17)?)),
+        _ => Some(bytes.len()),
+    })
+}
+
+pub(crate) fn groups(wanted: &[Group]) -> Groups {
+    let mut mask = [0_u32; 8];
+    for Group(group) in wanted {
+        mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
+    }
+    Groups(mask)
+}
+
+/// Wants some groups, with rings that hold what a busy machine does while a test works.
+pub(crate) fn wanting(wanted: &[Group]) -> Wanted {
+    Wanted { groups: groups(wanted), ring_bytes: 16 << 20, ..Wanted::default() }
+}
+
+pub(crate) fn cpus() -> u16 {
+    // SAFETY: asks for a number.
+    let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u16::try_from(all).unwrap_or(1)
+}
+
+/// Takes everything that is captured while `work` runs.
+pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<(Vec<Seen>, Capture)> {
+    capture_changing(wanted, |_, _| work())
+}
+
+/// The same, for work that changes what is wanted and looks in between.
+pub(crate) fn capture_changing(
+    wanted: &Wanted,
+    work: impl FnOnce(&Control, &mut dyn FnMut()),
+) -> Option<(Vec<Seen>, Capture)> {
+    let (mut capture, control) = match Capture::start(wanted, cpus(), cpus()) {
+        Ok(started) => started,
+        Err(error) => {
+            skip::skip("kernel events", &error.to_string());
+            return None;
+        }
+    };
+    capture.look(&Plain, false);
+    work(&control, &mut || capture.look(&Plain, false));
+    capture.end(&Plain);
+    let mut seen = Vec::new();
+    for cpu in 0..cpus() {
+        while let Some(next) = capture.peek(cpu) {
+            let mut bytes = vec![0; next.length];
+            capture.take(cpu, &mut bytes);
+            let record = Record::parse(&bytes, cpu).expect("a record");
+            let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
+            seen.push(Seen { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
+        }
+    }
+    Some((seen, capture))
+}
+
+/// Those of some hooks in time order.
+pub(crate) fn of<'s>(seen: &'s [Seen], hooks: &[u16]) -> Vec<&'s Seen> {
+    let mut found: Vec<&Seen> = seen.iter().filter(|it| hooks.contains(&it.hook)).collect();
+    found.sort_by_key(|it| it.raw);
+    found
+}
+
+/// The events with this hook whose stack was taken in that thread.
+pub(crate) fn of_thread(seen: &[Seen], hook: u16, thread: u32) -> Vec<&Seen> {
+    let pairs = seen.windows(2).filter(|pair| pair[0].hook == hook && pair[1].is_stack);
+    pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
+}
+
+/// The number of this thread.
+pub(crate) fn this_thread() -> u32 {
+    // SAFETY: asks for a number.
+    u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("a thread")
+}
+
+/// Lets this thread run on one processor alone.
+pub(crate) fn pin(cpu: usize) {
+    // SAFETY: a set of processors is plain bits, of which zeros are none, and the call reads as much of it as it is told.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0, "processor {cpu}");
+    }
+}
+
+/// Memory of this process's own that nobody has touched, in small pages.
+pub(crate) struct Fresh {
+    pub(crate) start: u64,
+    pub(crate) length: usize,
+}
+
+pub(crate) const PAGE: usize = 4096;
+
+impl Fresh {
+    pub(crate) fn pages(count: usize) -> Self {
+        let length = count * PAGE;
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping where the kernel likes it; advice about it changes nothing of what it holds.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: the mapping just made.
+        unsafe { libc::madvise(start, length, libc::MADV_NOHUGEPAGE) };
+        Self { start: start as u64, length }
+    }
+
+    fn each(&self, mut touch: impl FnMut(*mut u8)) {
+        for offset in (0..self.length).step_by(PAGE) {
+            touch((self.start as usize + offset) as *mut u8);
+        }
+    }
+
+    /// Reads a byte of each page.
+    pub(crate) fn read(&self) {
+        self.each(|byte| {
+            // SAFETY: inside the mapping, which lives as long as this.
+            std::hint::black_box(unsafe { byte.read_volatile() });
+        });
+    }
+
+    /// Writes a byte of each page.
+    pub(crate) fn write(&self) {
+        // SAFETY: inside the mapping, which is this one's own.
+        self.each(|byte| unsafe { byte.write_volatile(1) });
+    }
+
+    pub(crate) fn has(&self, address: u64) -> bool {
+        (self.start..self.start + self.length as u64).contains(&address)
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that was made, which nothing borrows.
+        unsafe { libc::munmap(self.start as *mut libc::c_void, self.length) };
+    }
+}

@@ -1,0 +1,61 @@
+//! System calls of a thread that makes a known number of them: an extra, which needs the right to open tracepoints.
+
+use std::fs;
+
+use traceweir_kernel::{Group, Wanted};
+
+mod support;
+use support::{capture, of, of_thread, this_thread, wanting};
+
+const ENTER: u16 = 0x0F33;
+const EXIT: u16 = 0x0F34;
+const CALLS: usize = 1000;
+
+/// The address of a function of the kernel; 0 where it is hidden.
+fn address(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let mut lines = text.lines().filter(|line| line.split_ascii_whitespace().nth(2) == Some(name));
+    lines.next().map_or(0, |line| u64::from_str_radix(&line[..16], 16).unwrap_or(0))
+}
+
+#[test]
+fn calls_of_a_thread_are_counted_exactly_and_name_their_function() {
+    let wanted = Wanted { stacks: vec![ENTER, EXIT], ..wanting(&[Group::SYSTEMCALL]) };
+    let work = || {
+        for _ in 0..CALLS {
+            // SAFETY: both ask for a number; there is no process of the number −1.
+            let (parent, group) =
+                unsafe { (libc::syscall(libc::SYS_getppid), libc::syscall(libc::SYS_getpgid, -1)) };
+            assert!(parent > 0 && group == -1);
+        }
+    };
+    let Some((seen, capture)) = capture(&wanted, work) else { return };
+    assert_eq!(capture.lost(), 0);
+    let thread = this_thread();
+    let enters = of_thread(&seen, ENTER, thread);
+    for name in ["__x64_sys_getppid", "__x64_sys_getpgid"] {
+        let address = address(name);
+        if address == 0 {
+            support::skip::skip("kernel events", "addresses of the kernel are hidden");
+            continue;
+        }
+        let count = enters.iter().filter(|it| it.fields().number("SysCallAddress") == address).count();
+        assert_eq!(count, CALLS, "{name}");
+    }
+    let exits = of_thread(&seen, EXIT, thread);
+    let returned = |value: i32| {
+        let value = u64::from(value.cast_unsigned());
+        exits.iter().filter(|it| it.fields().number("SysCallNtStatus") == value).count()
+    };
+    let parent = i32::try_from(std::os::unix::process::parent_id()).expect("a process");
+    assert_eq!((returned(parent), returned(-libc::ESRCH)), (CALLS, CALLS));
+    assert!(
+        enters.len().abs_diff(exits.len()) <= 2 * 8,
+        "what begins and ends the capture itself: {} and {}",
+        enters.len(),
+        exits.len()
+    );
+    for event in of(&seen, &[ENTER, EXIT]) {
+        let _ = event.fields();
+    }
+}
