@@ -192,7 +192,7 @@ impl Opened {
         let mut missing = Vec::new();
         let mut rows = HashMap::new();
         for (index, spec) in family::specs().enumerate() {
-            if !wanted.groups.has_any(spec.groups) {
+            if !spec.is_wanted(&wanted.groups, &stacks) {
                 continue;
             }
             let key = key_of(spec, wanted, &stacks);
@@ -207,7 +207,7 @@ impl Opened {
         }
         // Nothing can fail any more.
         let stays = |index: &usize| {
-            family::specs().nth(*index).is_some_and(|spec| wanted.groups.has_any(spec.groups))
+            family::specs().nth(*index).is_some_and(|spec| spec.is_wanted(&wanted.groups, &stacks))
         };
         let gone: Vec<usize> =
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();

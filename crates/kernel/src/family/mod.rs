@@ -72,6 +72,11 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
+/// At the end of a look: what had to wait until the rings were read.
+pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
+    process::settle(state, out);
+}
+
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);

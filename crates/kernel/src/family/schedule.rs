@@ -59,7 +59,7 @@ fn woken(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
 }
 
 /// A priority of Linux (0 is the highest, 139 the lowest) on Windows' scale.
-fn priority(linux: i64) -> u8 {
+pub(crate) fn priority(linux: i64) -> u8 {
     match linux {
         // Real time: 1 to 99 become 31 to 16.
         ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
