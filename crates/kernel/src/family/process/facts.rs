@@ -284,6 +284,13 @@ pub(super) fn descriptors(pid: u32) -> u32 {
     if told > 0 { u32::try_from(told).unwrap_or(u32::MAX) } else { u32::try_from(count()).unwrap_or(0) }
 }
 
+/// The first 64 processors that a thread may run on; 0 where it is not known.
+pub(super) fn affinity(tid: u32) -> u64 {
+    let id = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
+    let Some(Ok(set)) = id.map(|id| rustix::thread::sched_getaffinity(Some(id))) else { return 0 };
+    (0..64).filter(|cpu| set.is_set(*cpu)).fold(0, |mask, cpu| mask | 1 << cpu)
+}
+
 /// The numbers among the names of a folder: processes in `/proc`, threads in `/proc/PID/task`.
 pub(super) fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir(folder).ok().into_iter().flatten().flatten();

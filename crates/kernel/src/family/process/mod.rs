@@ -98,8 +98,10 @@ fn forked(state: &mut All, creator: (u32, u32), (pid, tid): (u32, u32), out: &mu
         tasks.insert(pid, process);
     } else if tasks.get(pid).is_none() {
         // The record of its start was lost.
-        let process = tasks.unknown(pid, 0);
+        let early = Some(tasks.looks);
+        let process = tasks::Process { early, ..tasks.unknown(pid, 0) };
         tasks.insert(pid, process);
+        tasks.has_early = true;
     }
     tasks.insert_thread(pid, tid, thread);
     if out.stacks.has_any(STARTS) {
@@ -173,11 +175,11 @@ fn ended(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>
 /// Tells of a thread whose start has not been told so far: it was there before the rings, or its record was lost.
 fn meet(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>) {
     if state.tasks.get(pid).is_none() {
-        let process = tasks::Process { is_early: true, ..state.tasks.unknown(pid, parent) };
+        let process = tasks::Process { early: Some(state.tasks.looks), ..state.tasks.unknown(pid, parent) };
         state.tasks.insert(pid, process);
     }
     if state.tasks.thread(tid).is_none() {
-        let thread = Thread { is_early: true, ..state.tasks.thread_of(tid, tid) };
+        let thread = Thread { early: Some(state.tasks.looks), ..state.tasks.thread_of(tid, tid) };
         state.tasks.insert_thread(pid, tid, thread);
     }
     let late = state.tasks.awaited.iter().find(|(_, it)| it.thread == tid).map(|(creator, _)| *creator);
@@ -227,7 +229,7 @@ fn execed(state: &mut All, pid: u32, name: &[u8], out: &mut Out<'_>) {
     let by = (pid, pid);
     let Some(process) = state.tasks.get(pid) else { return };
     // One that was not the first has become it by now; the others have ended.
-    let priority = process.threads.values().map(|thread| thread.priority).next_back().unwrap_or(0);
+    let last = process.threads.values().next_back().copied().unwrap_or_default();
     if has_thread {
         for (tid, thread) in &process.threads {
             write::thread(write::THREAD_END, by, (pid, *tid), thread, out);
@@ -241,7 +243,9 @@ fn execed(state: &mut All, pid: u32, name: &[u8], out: &mut Out<'_>) {
         state.tasks.remove_thread(tid);
     }
     state.tasks.renew(pid, name);
-    let thread = Thread { name: Name::new(name), priority, ..Thread::default() };
+    let affinity = facts::affinity(pid);
+    let affinity = if affinity == 0 { last.affinity } else { affinity };
+    let thread = Thread { name: Name::new(name), affinity, seen: 0, ..last };
     state.tasks.insert_thread(pid, pid, thread);
     tell_start(state, by, by, out);
 }

@@ -15,7 +15,6 @@ use super::facts::{self, Name, Stat};
 use super::tasks::{Process, Tasks, Thread};
 use super::{exit_of, write};
 use crate::family::Rundown;
-use crate::family::schedule::priority;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::state::State as All;
@@ -23,17 +22,17 @@ use crate::state::State as All;
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     let defunct = scan(&mut state.tasks, when);
     if when == Rundown::End {
-        settle_early(state, out);
+        settle_early(state, None, out);
     }
     idle(state, when, out);
     let scan = state.tasks.scans;
     for (pid, process) in state.tasks.all() {
-        let is_due = |seen: u32, is_early: bool| when == Rundown::End || seen == scan && !is_early;
-        if is_due(process.seen, process.is_early) {
+        let is_due = |seen: u32, early: Option<u32>| when == Rundown::End || seen == scan && early.is_none();
+        if is_due(process.seen, process.early) {
             tell_process(state, pid, process, when, out);
         }
         for (tid, thread) in &process.threads {
-            if is_due(thread.seen, thread.is_early) {
+            if is_due(thread.seen, thread.early) {
                 tell_thread(state, (pid, *tid), thread, when, out);
             }
         }
@@ -44,28 +43,35 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
             write::process_rundown(write::PROCESS_DEFUNCT, *pid, process, status, out);
         }
     }
-    state.tasks.is_just_scanned = true;
 }
 
-/// At the end of a look: what turned out to have no record of its start is told, and so are starts whose stack does not come.
+/// At the end of a look: what turned out to have no record of its start is told, and so are starts whose stack does not come. What this look found waits for the next,
+/// which reads everything that was written until it was found.
 pub(crate) fn settle(state: &mut All, out: &mut Out<'_>) {
-    if std::mem::take(&mut state.tasks.is_just_scanned) {
-        return;
-    }
-    settle_early(state, out);
     let look = state.tasks.looks;
+    settle_early(state, Some(look), out);
     while let Some((creator, _)) = state.tasks.awaited.iter().find(|(_, it)| it.look != look) {
         let creator = *creator;
         super::tell_awaited(state, creator, out);
     }
 }
 
-fn settle_early(state: &mut All, out: &mut Out<'_>) {
+fn settle_early(state: &mut All, but: Option<u32>, out: &mut Out<'_>) {
     if !std::mem::take(&mut state.tasks.has_early) {
         return;
     }
-    let early: Vec<u32> = state.tasks.processes().collect();
-    for pid in early {
+    let is_due = |early: Option<u32>| early.is_some() && early != but;
+    let (mut due, mut are_left) = (Vec::new(), false);
+    for (pid, process) in state.tasks.all() {
+        let threads = || process.threads.values().map(|thread| thread.early);
+        if is_due(process.early) || threads().any(is_due) {
+            due.push(pid);
+        } else if process.early.is_some() || threads().any(|early| early.is_some()) {
+            are_left = true;
+        }
+    }
+    state.tasks.has_early = are_left;
+    for pid in due {
         tell_early(state, pid, out);
     }
 }
@@ -73,12 +79,9 @@ fn settle_early(state: &mut All, out: &mut Out<'_>) {
 /// Tells of a process and those of its threads that were found before it was certain that they are older than the rings.
 pub(super) fn tell_early(state: &mut All, pid: u32, out: &mut Out<'_>) {
     let Some(process) = state.tasks.get_mut(pid) else { return };
-    let is_early = std::mem::take(&mut process.is_early);
-    let threads: Vec<(u32, Thread)> = process
-        .threads
-        .iter_mut()
-        .filter_map(|(tid, thread)| std::mem::take(&mut thread.is_early).then_some((*tid, *thread)))
-        .collect();
+    let is_early = process.early.take().is_some();
+    let early = process.threads.iter_mut().filter_map(|(tid, it)| it.early.take().map(|_| (*tid, *it)));
+    let threads: Vec<(u32, Thread)> = early.collect();
     if is_early && let Some(process) = state.tasks.get(pid) {
         tell_process(state, pid, process, Rundown::Start, out);
     }
@@ -125,11 +128,11 @@ fn scan(tasks: &mut Tasks, when: Rundown) -> Vec<(u32, Process, Stat)> {
     let mut defunct = Vec::new();
     for pid in facts::numbers("/proc") {
         let Some(stat) = facts::stat(&pid.to_string()) else { continue };
-        let is_early = tasks.is_early(stat.start_ticks);
+        let early = tasks.early(stat.start_ticks);
         match tasks.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
             Some(true) => refresh(tasks, pid),
             // Both the end of the one and the start of the other are in a ring.
-            Some(false) if is_early => continue,
+            Some(false) if early.is_some() => continue,
             _ if stat.is_zombie() && facts::numbers(&format!("/proc/{pid}/task")).count() <= 1 => {
                 if when == Rundown::End {
                     defunct.push((pid, tasks.found(pid, &stat), stat));
@@ -137,9 +140,9 @@ fn scan(tasks: &mut Tasks, when: Rundown) -> Vec<(u32, Process, Stat)> {
                 continue;
             }
             _ => {
-                let process = Process { is_early, ..tasks.found(pid, &stat) };
+                let process = Process { early, ..tasks.found(pid, &stat) };
                 tasks.insert(pid, process);
-                tasks.has_early |= is_early;
+                tasks.has_early |= early.is_some();
             }
         }
         scan_threads(tasks, pid);
@@ -173,13 +176,13 @@ fn scan_threads(tasks: &mut Tasks, pid: u32) {
             continue;
         }
         if let Some(known) = tasks.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-            (known.seen, known.priority) = (scan, priority(stat.priority));
+            let now = Thread::found(tid, &stat);
+            (known.seen, known.priority, known.affinity) = (scan, now.priority, now.affinity);
             continue;
         }
-        let is_early = tasks.is_early(stat.start_ticks);
-        let thread = Thread { name: stat.name, priority: priority(stat.priority), seen: scan, is_early };
-        tasks.insert_thread(pid, tid, thread);
-        tasks.has_early |= is_early;
+        let early = tasks.early(stat.start_ticks);
+        tasks.insert_thread(pid, tid, Thread { seen: scan, early, ..Thread::found(tid, &stat) });
+        tasks.has_early |= early.is_some();
     }
 }
 

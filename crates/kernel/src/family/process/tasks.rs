@@ -44,7 +44,6 @@ pub(crate) struct Tasks {
     looked: u64,
     pub(super) looks: u32,
     pub(super) scans: u32,
-    pub(super) is_just_scanned: bool,
     pub(super) has_early: bool,
     patience: Duration,
 }
@@ -64,7 +63,8 @@ pub(crate) struct Process {
     pub(super) threads: BTreeMap<u32, Thread>,
     /// The scan that saw it last.
     pub(super) seen: u32,
-    pub(super) is_early: bool,
+    /// The look that found it early.
+    pub(super) early: Option<u32>,
 }
 
 /// A thread that is alive.
@@ -73,8 +73,18 @@ pub(super) struct Thread {
     pub(super) name: Name,
     /// On Windows' scale.
     pub(super) priority: u8,
+    /// The first 64 processors that it may run on; 0: not known.
+    pub(super) affinity: u64,
     pub(super) seen: u32,
-    pub(super) is_early: bool,
+    pub(super) early: Option<u32>,
+}
+
+impl Thread {
+    /// A thread as `/proc` has it.
+    pub(super) fn found(tid: u32, stat: &Stat) -> Self {
+        let (name, priority) = (stat.name, priority(stat.priority));
+        Self { name, priority, affinity: facts::affinity(tid), ..Self::default() }
+    }
 }
 
 /// A start whose stack is still to come.
@@ -127,7 +137,6 @@ impl Default for Tasks {
             looked: now,
             looks: 0,
             scans: 0,
-            is_just_scanned: false,
             has_early: false,
             patience: PATIENCE,
         }
@@ -179,9 +188,10 @@ impl Tasks {
         self.connector.get_or_insert_with(Connector::open).look();
     }
 
-    /// Whether the record of a start at these ticks may not have been read yet.
-    pub(super) fn is_early(&self, start_ticks: u64) -> bool {
-        start_ticks >= self.clock.ticks(self.since.saturating_sub(SLACK_NS))
+    /// This look, where the record of a start at these ticks may not have been read yet.
+    pub(super) fn early(&self, start_ticks: u64) -> Option<u32> {
+        let is_early = start_ticks >= self.clock.ticks(self.since.saturating_sub(SLACK_NS));
+        is_early.then_some(self.looks)
     }
 
     /// Puts a process into the table, in the place of one whose end nobody told.
@@ -238,7 +248,7 @@ impl Tasks {
                 place: Arc::clone(&by.place),
                 threads: BTreeMap::new(),
                 seen: 0,
-                is_early: false,
+                early: None,
             },
             None => {
                 let stat = Stat { start_ticks, parent, ..facts::stat(&pid.to_string()).unwrap_or_default() };
@@ -261,7 +271,7 @@ impl Tasks {
             place: facts::place(pid, status.inner.is_some()),
             threads: BTreeMap::new(),
             seen: 0,
-            is_early: false,
+            early: None,
         }
     }
 
@@ -279,7 +289,7 @@ impl Tasks {
             place: Arc::default(),
             threads: BTreeMap::new(),
             seen: 0,
-            is_early: false,
+            early: None,
         }
     }
 
@@ -297,14 +307,10 @@ impl Tasks {
 
     /// A thread as another one makes it.
     pub(super) fn thread_of(&self, creator: u32, tid: u32) -> Thread {
-        let (name, priority) = match self.thread(creator) {
-            Some(by) => (by.name, by.priority),
-            None => {
-                let stat = facts::stat(&tid.to_string()).unwrap_or_default();
-                (stat.name, priority(stat.priority))
-            }
-        };
-        Thread { name, priority, ..Thread::default() }
+        match self.thread(creator) {
+            Some(by) => Thread { seen: 0, early: None, ..*by },
+            None => facts::stat(&tid.to_string()).map(|stat| Thread::found(tid, &stat)).unwrap_or_default(),
+        }
     }
 
     /// What a process is behind an exec: another program, and whatever it became on the way there.

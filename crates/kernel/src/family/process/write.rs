@@ -86,19 +86,11 @@ pub(super) fn thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread
     payload.put_u32(pid).put_u32(tid);
     // Stacks of the kernel and of the program.
     payload.put_u64(0).put_u64(0).put_u64(0).put_u64(0);
-    let affinity = if hook == THREAD_END { 0 } else { affinity(tid) };
     // Start address and thread environment are the C library's business; there are no tags.
-    payload.put_u64(affinity).put_u64(0).put_u64(0).put_u32(0);
+    payload.put_u64(thread.affinity).put_u64(0).put_u64(0).put_u32(0);
     payload.put_u8(thread.priority).put_u8(0).put_u8(0).put_u8(0);
     payload.put_wide_z(&String::from_utf8_lossy(thread.name.as_bytes()));
     out.system(hook, 3, by, payload);
-}
-
-/// The first 64 processors that a thread may run on; 0 where it is not known.
-fn affinity(tid: u32) -> u64 {
-    let id = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
-    let Some(Ok(set)) = id.map(|id| rustix::thread::sched_getaffinity(Some(id))) else { return 0 };
-    (0..64).filter(|cpu| set.is_set(*cpu)).fold(0, |mask, cpu| mask | 1 << cpu)
 }
 
 /// A thread has another name.
