@@ -443,3 +443,118 @@ fn stacks_of_starts_and_ends_follow_them() {
     let ends = seen.iter().filter(|it| it.hook == 0x0302 && children.contains(&it.pid()));
     assert!(ends.map(Seen::status).all(|status| status == 5));
 }
+
+/// Threads that a shell cannot make: one that outlives the first, one that runs another program, one that crashes.
+const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *run(void *how) {
+    usleep(30000);
+    if (!strcmp(how, "outlive")) exit(6);
+    if (!strcmp(how, "exec")) execl("/bin/sh", "sh", "-c", "exit 8", (char *)0);
+    if (!strcmp(how, "crash")) *(volatile int *)8 = 1;
+    return 0;
+}
+int main(int argc, char **argv) {
+    pthread_t thread;
+    if (argc < 2 || pthread_create(&thread, 0, run, argv[1])) return 1;
+    if (!strcmp(argv[1], "outlive")) pthread_exit(0);
+    pthread_join(thread, 0);
+    return 0;
+}
+"#;
+
+/// Runs the program, and gives what was told of its process behind its exec: hook, and the exit status or whether it is the first thread.
+fn lives(how: &str) -> Option<Vec<(u16, i32)>> {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("tasks.c"), folder.path().join("tasks"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let built = Command::new("cc").arg("-pthread").arg(&source).arg("-o").arg(&program).status();
+    if !skip::can(built.is_ok_and(|built| built.success()), "cc", "no C compiler") {
+        return None;
+    }
+    let work = |_: &Control| {
+        let mut child = Command::new(&program).arg(how).spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    };
+    let (seen, pid) = capture(&wanted(), work)?;
+    let own = of(&seen, pid);
+    let brief = own.iter().map(|it| match it.hook {
+        0x0301 | 0x0302 => (it.hook, it.status()),
+        _ => (it.hook, i32::from(it.tid() == pid)),
+    });
+    Some(brief.skip(6).collect())
+}
+
+#[test]
+fn a_process_ends_with_the_last_of_its_threads() {
+    let Some(told) = lives("outlive") else { return };
+    assert_eq!(told, [(0x0501, 0), (0x0502, 1), (0x0502, 0), (0x0302, 6)]);
+}
+
+#[test]
+fn a_thread_that_runs_another_program_becomes_the_first() {
+    let Some(told) = lives("exec") else { return };
+    // The first thread ends; then the program, the other thread with it; the new program has one thread, the first.
+    let exec = [(0x0502, 0), (0x0302, 0), (0x0301, 259), (0x0501, 1)];
+    let whole = [&[(0x0501, 0), (0x0502, 1)][..], &exec, &[(0x0502, 1), (0x0302, 8)]].concat();
+    assert_eq!(told, whole);
+}
+
+#[test]
+fn a_crash_is_told_by_its_signal() {
+    let Some(told) = lives("crash") else { return };
+    assert_eq!((told.len(), told.first(), told.last()), (4, Some(&(0x0501, 0)), Some(&(0x0302, -11))));
+}
+
+#[test]
+fn a_process_in_another_namespace_says_who_it_is_there() {
+    let can = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
+    if !skip::can(can.is_ok_and(|can| can.success()), "root", "namespaces are not allowed here") {
+        return;
+    }
+    let work = |_: &Control| {
+        let mut child = Command::new("unshare")
+            .args(["--pid", "--fork", "sh", "-c", "readlink /proc/self/ns/pid; (sleep 0.1); sleep 0.05"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut link = String::new();
+        std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut link).unwrap();
+        child.wait().unwrap();
+        link
+    };
+    let Some((seen, link)) = capture(&wanted(), work) else { return };
+    let told = |command: &str| -> Vec<String> {
+        let starts =
+            seen.iter().filter(|it| it.hook == 0x0301 && it.text("CommandLine").starts_with(command));
+        starts.map(|it| it.text("ApplicationId").to_owned()).collect()
+    };
+    let first = format!("{}:1", link.trim());
+    let shells = told("sh -c \"readlink");
+    // The shell is the first process there; those that it forks have numbers of their own before they run anything.
+    assert_eq!(shells[0], first);
+    assert!(shells[1..].iter().all(|it| it.starts_with(link.trim()) && *it != first), "{shells:?}");
+    for sleep in [told("sleep 0.1"), told("sleep 0.05")] {
+        assert!(sleep.len() == 1 && sleep[0].starts_with(link.trim()) && sleep[0] != first, "{sleep:?}");
+    }
+}
+
+#[test]
+fn command_lines_of_short_programs_are_read_in_time() {
+    const RUNS: usize = 200;
+    let script = format!("i=0; while [ $i -lt {RUNS} ]; do /bin/true $i; i=$((i+1)); done");
+    let Some((seen, (pid, _))) = capture(&wanted(), |_| shell(&script)) else { return };
+    let of_shell = |it: &&Seen| it.number("ParentId") == i64::from(pid);
+    let starts: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x0301).filter(of_shell).collect();
+    assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
+    let whole: BTreeSet<&str> =
+        starts.iter().map(|it| it.text("CommandLine")).filter(|it| it.starts_with("/bin/true ")).collect();
+    println!("{} of {RUNS} command lines", whole.len());
+    assert!(starts.iter().all(|it| !it.text("ImageFileName").is_empty()));
+    // A busy machine may look too late.
+    assert!(whole.len() >= RUNS / 2, "{}", whole.len());
+}

@@ -275,6 +275,15 @@ pub(super) fn session(pid: u32) -> u32 {
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
+/// Whether we have `CAP_SYS_PTRACE`.
+pub(super) fn may_trace() -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let status = read("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.is_some_and(|set| u64::from_str_radix(set.trim(), 16).unwrap_or(0) & CAP_SYS_PTRACE != 0)
+}
+
 /// How many descriptors are open.
 pub(super) fn descriptors(pid: u32) -> u32 {
     let folder = format!("/proc/{pid}/fd");

@@ -70,11 +70,8 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
         Other::Fork { pid, ppid, tid, ptid } if is_id(pid) && is_id(tid) => {
             forked(state, (ppid, ptid), (pid, tid), out);
         }
-        Other::Exit { pid, ppid, tid, .. } if is_id(tid) => {
-            if !state.tasks.ended.remove(&tid) {
-                ended(state, (pid, tid), ppid, out);
-            }
-        }
+        Other::Exit { tid, .. } if state.tasks.ended.remove(&tid) => {}
+        Other::Exit { pid, ppid, tid, .. } if is_id(tid) => ended(state, (pid, tid), ppid, out),
         Other::Comm { pid, name, is_exec: true, .. } if is_id(pid) => execed(state, pid, name, out),
         Other::Comm { pid, tid, name, is_exec: false } if is_id(tid) => {
             renamed(state, (context.pid, context.tid), (pid, tid), name, out);
@@ -192,7 +189,7 @@ fn meet(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>)
 /// How a process ended whose last thread this was.
 fn status_of(state: &mut All, pid: u32, tid: u32) -> i32 {
     let Some(process) = state.tasks.get(pid) else { return write::NOT_KNOWN };
-    let (started, user) = (process.start_ticks, process.user);
+    let (started, may_know) = (process.start_ticks, state.tasks.may_know(process));
     let connector = state.tasks.connector.get_or_insert_with(connector::Connector::open);
     for attempt in 0..WAITS {
         if let Some(told) = connector.take(tid) {
@@ -201,7 +198,7 @@ fn status_of(state: &mut All, pid: u32, tid: u32) -> i32 {
         // While it is there its code is in `/proc`; when it is not, the message is on its way.
         let left = facts::stat(&pid.to_string()).filter(|it| it.start_ticks.abs_diff(started) <= 1);
         if let Some(left) = left {
-            return exit_of(left.exit_code, user);
+            return exit_of(left.exit_code, may_know);
         }
         if !connector.is_open() {
             break;
@@ -215,9 +212,7 @@ fn status_of(state: &mut All, pid: u32, tid: u32) -> i32 {
 }
 
 /// The status of a process by its `/proc/PID/stat`, where 0 is also what those are told who may not know.
-fn exit_of(code: u32, user: Option<u32>) -> i32 {
-    let own = rustix::process::geteuid();
-    let may_know = own.is_root() || user == Some(own.as_raw());
+fn exit_of(code: u32, may_know: bool) -> i32 {
     if code == 0 && !may_know { write::NOT_KNOWN } else { connector::exit_status(code) }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     }
     if state.groups.has(Group::PROCESS) {
         for (pid, process, stat) in &defunct {
-            let status = exit_of(stat.exit_code, process.user);
+            let status = exit_of(stat.exit_code, state.tasks.may_know(process));
             write::process_rundown(write::PROCESS_DEFUNCT, *pid, process, status, out);
         }
     }

@@ -38,6 +38,8 @@ pub(crate) struct Tasks {
     pub(super) connector: Option<Connector>,
     clock: BootClock,
     boot: u16,
+    /// Whether the kernel tells us everything about everybody.
+    may_trace: bool,
     /// Records up to here have been read.
     since: u64,
     /// When this look began.
@@ -133,6 +135,7 @@ impl Default for Tasks {
             connector: None,
             clock: BootClock::now(),
             boot: boot_key(&boot),
+            may_trace: facts::may_trace(),
             since: now,
             looked: now,
             looks: 0,
@@ -165,6 +168,11 @@ impl Tasks {
 
     pub(super) fn get_mut(&mut self, process: u32) -> Option<&mut Process> {
         self.processes.get_mut(&process)
+    }
+
+    /// Whether `/proc` tells us how a process ended.
+    pub(super) fn may_know(&self, process: &Process) -> bool {
+        self.may_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, &Process)> {

@@ -4,7 +4,19 @@ use super::*;
 
 #[test]
 fn a_stat_is_read_whatever_the_name() {
-    let rest = "S 7 1 1 0 -1 4194560 10 20 30 40 1 2 3 4 20 0 1 0 4711 1000 50 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 768";
+    // Fields by their numbers in the documentation, from the state (3) to the exit code (52).
+    let told = |number: u32| match number {
+        3 => "S".to_owned(),
+        4 => "7".to_owned(),
+        10 => "10".to_owned(),
+        12 => "30".to_owned(),
+        18 => "20".to_owned(),
+        22 => "4711".to_owned(),
+        25 => u64::MAX.to_string(),
+        52 => "768".to_owned(),
+        _ => "-1".to_owned(),
+    };
+    let rest = (3..=52).map(told).collect::<Vec<_>>().join(" ");
     let stat = parse_stat(format!("12 (a) b (c) {rest}\n").as_bytes()).unwrap();
     assert_eq!(stat.name.as_bytes(), b"a) b (c");
     assert_eq!((stat.state, stat.parent, stat.faults), (b'S', 7, 40));
@@ -26,6 +38,19 @@ fn this_process_is_what_it_is() {
     assert!(program.path.ends_with(&program.image) && !program.image.contains(&b'/'));
     assert!(descriptors(pid) > 2);
     assert!(numbers("/proc").any(|number| number == pid));
+}
+
+#[test]
+fn what_has_ended_says_how() {
+    let mut child = std::process::Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+    let ended = (0..1000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        stat(&child.id().to_string()).filter(Stat::is_zombie)
+    });
+    assert_eq!(ended.unwrap().exit_code, 0x700);
+    assert_eq!(status(child.id()).unwrap().sizes, None);
+    child.wait().unwrap();
+    assert_eq!(stat(&child.id().to_string()), None);
 }
 
 #[test]
