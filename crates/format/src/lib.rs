@@ -33,6 +33,7 @@ pub mod guid;
 pub mod header;
 pub mod info;
 pub mod kernel;
+pub mod linux;
 pub mod logfile;
 pub mod lznt1;
 pub mod security;

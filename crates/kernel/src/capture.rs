@@ -157,6 +157,8 @@ impl Capture {
             unreleased: 0,
         };
         reader.read(until, &mut out);
+        (out.cpu, out.time, out.sample) = (0, now_ns(), None);
+        family::settle(&mut self.state, &mut out);
         self.scratch = out.scratch;
         if is_changed {
             opened.forget_closed();

@@ -223,7 +223,7 @@ impl Opened {
         let mut missing = Vec::new();
         let mut rows = HashMap::new();
         for (index, spec) in family::specs().enumerate() {
-            if !is_wanted(spec, wanted) {
+            if !is_wanted(spec, wanted, &stacks) {
                 continue;
             }
             let members = if counted.has_any(spec.hooks) { &members[..] } else { &[] };
@@ -239,7 +239,8 @@ impl Opened {
             rows.insert(index, (open(spec, &attr, &key.members, rings)?, key, spec, fields));
         }
         // Nothing can fail any more.
-        let stays = |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted));
+        let stays =
+            |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted, &stacks));
         let gone: Vec<usize> =
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
         for (index, ((events, _members), key, spec, fields)) in rows {
@@ -366,12 +367,12 @@ pub(crate) fn watermark(ring_bytes: usize) -> u32 {
 }
 
 /// Whether a row serves what is wanted.
-fn is_wanted(spec: &Spec, wanted: &Wanted) -> bool {
+fn is_wanted(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> bool {
     let is_there = match spec.source {
         Source::Counter(place) => wanted.profile_sources.get(place).is_some(),
         _ => true,
     };
-    is_there && wanted.groups.has_any(spec.groups)
+    is_there && spec.is_wanted(&wanted.groups, stacks)
 }
 
 /// Counters that are read with events.

@@ -8,8 +8,8 @@
 
 use traceweir_format::wire::{u8_at, u16_at, u32_at, u64_at};
 
-use crate::groups::Group;
-use crate::out::Out;
+use crate::groups::{Group, Groups};
+use crate::out::{Hooks, Out};
 use crate::record::{self, Parts, Sample};
 use crate::state::State;
 use crate::tracefs::Field;
@@ -34,7 +34,7 @@ pub(crate) type Handler = fn(&mut State, &Event<'_>, &mut Out<'_>);
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) source: Source,
-    /// It is open while one of these is wanted.
+    /// It is open while one of these is wanted; a row without groups while the stack of one of its hooks is.
     pub(crate) groups: &'static [Group],
     /// Kernel events that are made of it: where the stack of one is wanted, it is opened with call chains.
     pub(crate) hooks: &'static [u16],
@@ -60,6 +60,11 @@ impl Spec {
     ) -> Self {
         let source = Source::Tracepoint(system, name);
         Self { source, groups, hooks, fields, parts: Parts(0), wakes: false, filter: None, on }
+    }
+
+    /// Whether it has to be open.
+    pub(crate) fn is_wanted(&self, groups: &Groups, stacks: &Hooks) -> bool {
+        if self.groups.is_empty() { stacks.has_any(self.hooks) } else { groups.has_any(self.groups) }
     }
 }
 

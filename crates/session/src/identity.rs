@@ -15,6 +15,8 @@
 
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::{ITEM_HEAD, Item};
+use traceweir_format::linux::boot_key;
+pub use traceweir_format::linux::{start_key, ticks_in};
 use traceweir_format::security::Sid;
 use traceweir_format::spec::event::ExtType;
 use traceweir_transport::abi;
@@ -121,33 +123,15 @@ fn utf16(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
-/// The start key of a process.
-#[must_use]
-pub const fn start_key(boot: u16, start_ticks: u64, pid: u32) -> u64 {
-    (boot as u64) << 48 | (start_ticks & 0xFFFF_FFFF) << 16 | (pid as u64 & 0xFFFF)
-}
-
 /// When a process was started, in ticks since the machine was; `None` where there is none.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
     ticks_in(read(&format!("/proc/{pid}/stat"))?.as_bytes())
 }
 
-/// The start time in the text of `/proc/PID/stat`. Allocates nothing.
-#[must_use]
-pub fn ticks_in(stat: &[u8]) -> Option<u64> {
-    // The second field is the program's name in parentheses and may hold anything; the start time is the 22nd.
-    let behind = stat.iter().rposition(|byte| *byte == b')')?.checked_add(1)?;
-    let mut fields = stat.get(behind..)?.split(|byte| byte.is_ascii_whitespace()).filter(|f| !f.is_empty());
-    std::str::from_utf8(fields.nth(19)?).ok()?.parse().ok()
-}
-
 /// This start of the machine in 16 bits.
 fn boot() -> u16 {
-    let id = read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits = id.chars().filter_map(|digit| digit.to_digit(16));
-    let folded = digits.enumerate().fold(0, |sum, (at, digit)| sum ^ digit << (at % 4 * 4));
-    u16::try_from(folded).unwrap_or(0)
+    boot_key(&read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -88,6 +88,11 @@ pub(crate) fn on_change(state: &mut State, out: &mut Out<'_>) {
     profile::on_change(state, out);
 }
 
+/// At the end of a look: what had to wait until the rings were read.
+pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
+    process::settle(state, out);
+}
+
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);

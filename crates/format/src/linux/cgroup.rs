@@ -1,0 +1,247 @@
+//! What the control groups of a process tell about it: the package, the application and the container that it belongs to.
+//!
+//! ```text
+//!   /proc/PID/cgroup                                                         package             application
+//!     0::/system.slice/nginx.service                                         nginx.service       nginx
+//!     0::/system.slice/system-getty.slice/getty@tty1.service                 getty@tty1.service  getty
+//!     0::/user.slice/…/app-gnome-org.gnome.Maps-4711.scope                   (the scope's name)  org.gnome.Maps
+//!     0::/user.slice/…/app.slice/app-flatpak-org.example.App-4711.scope      org.example.App     org.example.App
+//!     0::/user.slice/…/snap.hello.world-6f1c….scope                          snap.hello.world    world
+//!
+//!     12:memory:/docker/4f1d…   0::/kubepods.slice/…/cri-containerd-4f1d….scope                  container 4f1d…
+//!     0::/machine.slice/machine-web.scope     0::/lxc.payload.web/init.scope                     container web
+//! ```
+//!
+//! One reader for what is shown and for what is asked: the package is item 9 of an event (PSM_KEY) and what filters of type PACKAGE_ID are compared with,
+//! the container is item 16 and what filters of type CONTAINER are compared with. The application is the part of the package that a person calls it by;
+//! filters of type PACKAGE_APP_ID are compared with it, and no item carries it.
+//!
+//! Version 2 has the one line `0::`; version 1 has one for each hierarchy, of which systemd's own knows the units. The innermost name counts.
+//! Administrators name groups and users name their own ones below: a name tells, it proves nothing.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+
+/// Bytes of a name at most.
+const LONGEST: usize = 255;
+/// Bytes of a UUID as text.
+const UUID: usize = 36;
+
+/// The package: the id of a flatpak or snap, or the name of the systemd unit.
+#[must_use]
+pub fn package(groups: &str) -> Option<String> {
+    unit(groups).map(|unit| bounded(package_of(unit)))
+}
+
+/// The application: the part of the package without who started it, its kind and its instance.
+#[must_use]
+pub fn application(groups: &str) -> Option<String> {
+    unit(groups).map(|unit| bounded(application_of(unit)))
+}
+
+/// The container: its id where there is one, or its name.
+#[must_use]
+pub fn container(groups: &str) -> Option<String> {
+    paths(groups).find_map(container_of).map(bounded)
+}
+
+/// Whether a container's name is an id of hexadecimal digits, of which tools show the first ones only.
+#[must_use]
+pub fn is_container_id(name: &str) -> bool {
+    matches!(name.len(), 32 | 64) && name.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// The paths of a process, the most telling first.
+fn paths(groups: &str) -> impl Iterator<Item = &str> {
+    let rank = |line: &str| match line {
+        _ if line.starts_with("0::") => 0,
+        _ if line.contains(":name=systemd:") => 1,
+        _ => 2,
+    };
+    let of_rank = move |wanted| groups.lines().filter(move |line| rank(line) == wanted);
+    [0, 1, 2].into_iter().flat_map(of_rank).filter_map(|line| line.splitn(3, ':').nth(2))
+}
+
+/// The innermost group that systemd made for a unit.
+fn unit(groups: &str) -> Option<&str> {
+    let is_unit = |name: &&str| {
+        let kind = name.rsplit_once('.').map(|(_, kind)| kind);
+        kind.is_some_and(|kind| matches!(kind, "service" | "scope" | "socket" | "mount" | "swap"))
+    };
+    paths(groups).find_map(|path| path.rsplit('/').find(is_unit))
+}
+
+/// The name of a unit in front of its kind, and whether it is a scope: those carry a number of their own.
+fn stem(unit: &str) -> (&str, bool) {
+    unit.rsplit_once('.').map_or((unit, false), |(stem, kind)| (stem, kind == "scope"))
+}
+
+fn package_of(unit: &str) -> String {
+    let (stem, is_scope) = stem(unit);
+    if let Some(flatpak) = stem.strip_prefix("app-flatpak-") {
+        return unescaped(flatpak.rsplit_once('-').map_or(flatpak, |(id, _instance)| id));
+    }
+    match stem.starts_with("snap.") {
+        true => unescaped(if is_scope { without_number(stem) } else { stem }),
+        false => unescaped(unit),
+    }
+}
+
+fn application_of(unit: &str) -> String {
+    let (stem, is_scope) = stem(unit);
+    if stem.starts_with("app-flatpak-") {
+        return package_of(unit);
+    }
+    if let Some(snap) = stem.strip_prefix("snap.") {
+        let snap = if is_scope { without_number(snap) } else { snap };
+        return unescaped(snap.split_once('.').map_or(snap, |(_, application)| application));
+    }
+    let stem = stem.split_once('@').map_or(stem, |(template, _)| template);
+    let Some(started) = stem.strip_prefix("app-") else { return unescaped(stem) };
+    // Who started it, the application, a number: the first and the last may be missing. A dash within a part is escaped.
+    let is_number = |last: &str| last.chars().all(|c| c.is_ascii_hexdigit());
+    let named = started.rsplit_once('-').filter(|(_, last)| is_scope && is_number(last));
+    let named = named.map_or(started, |(named, _)| named);
+    unescaped(named.split_once('-').map_or(named, |(_, application)| application))
+}
+
+/// The name of a snap's scope without the number behind it: a UUID, set off by a dash or a dot, or the id of a process.
+fn without_number(stem: &str) -> &str {
+    let is_uuid = |tail: &str| tail.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
+    let at = stem.len().checked_sub(UUID).filter(|at| stem.get(*at..).is_some_and(is_uuid));
+    let front = at.and_then(|at| stem.get(..at)).and_then(|front| front.strip_suffix(['-', '.']));
+    let is_id = |tail: &str| !tail.is_empty() && tail.chars().all(|c| c.is_ascii_digit());
+    let numbered = || stem.rsplit_once('-').filter(|(_, tail)| is_id(tail)).map(|(front, _)| front);
+    front.or_else(numbered).unwrap_or(stem)
+}
+
+fn container_of(path: &str) -> Option<String> {
+    let mut parts = path.rsplit('/').peekable();
+    while let Some(part) = parts.next() {
+        let stem = part.strip_suffix(".scope").unwrap_or(part);
+        // Beside a container, not in it.
+        if stem.starts_with("libpod-conmon-") {
+            return None;
+        }
+        let id = stem.rsplit_once(['-', ':']).map_or(stem, |(_, id)| id);
+        if is_container_id(id) {
+            return Some(id.to_owned());
+        }
+        let named = stem.strip_prefix("lxc.payload.").or_else(|| {
+            let machine = stem.strip_prefix("machine-").filter(|_| part.ends_with(".scope"));
+            machine.or_else(|| (parts.peek() == Some(&"lxc")).then_some(stem))
+        });
+        if let Some(name) = named.filter(|name| !name.is_empty()) {
+            return Some(unescaped(name));
+        }
+    }
+    None
+}
+
+/// A name as systemd meant it: `\x2d` is a dash. A semicolon stays escaped: it separates the names of a filter, and what is shown can be asked for.
+fn unescaped(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((before, behind)) = rest.split_once("\\x") {
+        out.push_str(before);
+        let code = behind.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code.filter(|code| code.is_ascii_graphic() && *code != b';') {
+            Some(code) => {
+                out.push(char::from(code));
+                rest = behind.get(2..).unwrap_or_default();
+            }
+            None => {
+                out.push_str("\\x");
+                rest = behind;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn bounded(name: String) -> String {
+    if name.len() <= LONGEST { name } else { name.chars().take(LONGEST / 4).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    const ID: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
+
+    #[test]
+    fn packages_are_units_flatpaks_and_snaps_and_applications_their_part() {
+        let uuid = "0c11e3d2-6f1c-4c5a-9d2e-5f6a7b8c9d0e";
+        for (path, wanted, its_application) in [
+            ("/system.slice/nginx.service", "nginx.service", "nginx"),
+            ("/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service", "getty"),
+            ("/system.slice/ssh.socket", "ssh.socket", "ssh"),
+            ("/user.slice/user-0.slice/session-3.scope", "session-3.scope", "session-3"),
+            ("/a.slice/user@1.service/app.slice/app-flatpak-org.x.Y-4711.scope", "org.x.Y", "org.x.Y"),
+            (r"/a.slice/app-flatpak-org.x\x2dz.Y-12.scope", "org.x-z.Y", "org.x-z.Y"),
+            ("/a/app-gnome-org.x.Y-4711.scope", "app-gnome-org.x.Y-4711.scope", "org.x.Y"),
+            ("/a/app-org.x.Y-0c11e3d26f1c.scope", "app-org.x.Y-0c11e3d26f1c.scope", "org.x.Y"),
+            ("/a/app-gnome-org.x.Y@autostart.service", "app-gnome-org.x.Y@autostart.service", "org.x.Y"),
+            (r"/a/app-org.x\x2dy.scope", "app-org.x-y.scope", "org.x-y"),
+            (&format!("/u/snap.hello.world-{uuid}.scope"), "snap.hello.world", "world"),
+            (&format!("/u/snap.hello.world-cafe.{uuid}.scope"), "snap.hello.world-cafe", "world-cafe"),
+            ("/u/snap.hello.world-4711.scope", "snap.hello.world", "world"),
+            ("/system.slice/snap.lxd.daemon.service", "snap.lxd.daemon", "daemon"),
+            ("/system.slice/snap.a-tool.cmd-12345678.service", "snap.a-tool.cmd-12345678", "cmd-12345678"),
+            (r"/system.slice/odd\xzz.service", r"odd\xzz.service", r"odd\xzz"),
+            (r"/system.slice/one\x3btwo.service", r"one\x3btwo.service", r"one\x3btwo"),
+        ] {
+            let groups = format!("0::{path}\n");
+            let found = (package(&groups), application(&groups));
+            assert_eq!(found, (Some(wanted.into()), Some(its_application.into())), "{path}");
+        }
+        for path in ["/user.slice", "/docker", "/", ""] {
+            assert_eq!(package(&format!("0::{path}\n")), None, "{path}");
+            assert_eq!(application(&format!("0::{path}\n")), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn containers_are_known_by_all_common_managers() {
+        for (path, wanted) in [
+            (format!("/docker/{ID}"), Some(ID)),
+            (format!("/system.slice/docker-{ID}.scope/init.scope"), Some(ID)),
+            (format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"), Some(ID)),
+            (format!("/kubepods/besteffort/pod1/{ID}"), Some(ID)),
+            (format!("/machine.slice/libpod-{ID}.scope/container"), Some(ID)),
+            (format!("/kubelet/kubepods/cri-containerd:{ID}"), Some(ID)),
+            (format!("/machine.slice/libpod-conmon-{ID}.scope"), None),
+            ("/machine.slice/machine-web\\x2d1.scope/payload".into(), Some("web-1")),
+            ("/lxc.payload.web/system.slice/a.service".into(), Some("web")),
+            ("/lxc/web".into(), Some("web")),
+            ("/system.slice/nginx.service".into(), None),
+            ("/".into(), None),
+        ] {
+            assert_eq!(container(&format!("0::{path}\n")).as_deref(), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn hierarchies_of_version_1_are_read_behind_the_one_of_version_2() {
+        let groups =
+            format!("9:name=systemd:/system.slice/ssh.service\n4:memory:/docker/{ID}\n1:cpu:/\n0::/\n");
+        assert_eq!(package(&groups).as_deref(), Some("ssh.service"));
+        assert_eq!(container(&groups).as_deref(), Some(ID));
+    }
+
+    #[test]
+    fn nonsense_is_nothing() {
+        for groups in ["", "\n\n", "0", "0:", "nonsense", "::::", "0::\n0::", "1:a:/..\n", "0:://///"] {
+            assert_eq!(
+                (package(groups), application(groups), container(groups)),
+                (None, None, None),
+                "{groups:?}"
+            );
+        }
+        let long = format!("0::/{}.service", "ü".repeat(4000));
+        assert!(package(&long).unwrap().len() <= LONGEST);
+        assert!(application(&long).unwrap().len() <= LONGEST);
+    }
+}

@@ -1,0 +1,60 @@
+//! What Linux tells about processes, as text: the same facts for events of programs and for those of the kernel.
+//!
+//! ```text
+//!   /proc/PID/stat     pid (name, which may hold anything) state ppid … start time (22nd) …
+//!   boot id            8 groups of four digits, folded into 16 bits
+//!
+//!   start key          boot (16 bits) │ start in ticks (32 bits) │ process id (16 bits)
+//! ```
+//!
+//! Texts come as arguments: nothing here reads a file.
+
+pub mod cgroup;
+
+/// The fields of `/proc/PID/stat` behind the name: the first is the state, which is the 3rd of the documentation. Allocates nothing.
+pub fn stat_fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // The second field is the program's name in parentheses and may hold anything.
+    let behind = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
+    let rest = behind.and_then(|behind| stat.get(behind..)).unwrap_or_default();
+    rest.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
+}
+
+/// The start time in the text of `/proc/PID/stat`. Allocates nothing.
+#[must_use]
+pub fn ticks_in(stat: &[u8]) -> Option<u64> {
+    core::str::from_utf8(stat_fields(stat).nth(19)?).ok()?.parse().ok()
+}
+
+/// The start key of a process, unique for as long as the machine runs.
+#[must_use]
+pub const fn start_key(boot: u16, start_ticks: u64, pid: u32) -> u64 {
+    (boot as u64) << 48 | (start_ticks & 0xFFFF_FFFF) << 16 | (pid as u64 & 0xFFFF)
+}
+
+/// A start of the machine in 16 bits, of the text of `/proc/sys/kernel/random/boot_id`.
+#[must_use]
+#[allow(clippy::arithmetic_side_effects)] // Remainders of 4, times 4: the shift is 12 at most.
+pub fn boot_key(id: &str) -> u16 {
+    let digits = id.chars().filter_map(|digit| digit.to_digit(16));
+    let folded = digits.enumerate().fold(0, |sum, (at, digit)| sum ^ digit << (at % 4 * 4));
+    u16::try_from(folded).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_behind_whatever_name() {
+        let stat = b"12 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
+        assert_eq!(stat_fields(stat).next(), Some(b"S".as_slice()));
+        assert_eq!(ticks_in(stat), Some(4711));
+        assert_eq!((ticks_in(b"12 (a"), stat_fields(b"").count()), (None, 0));
+    }
+
+    #[test]
+    fn keys_have_their_parts_in_place() {
+        assert_eq!(boot_key("00010000-0000-0000-0000-000000000002\n"), 0x3000);
+        assert_eq!(start_key(0x1234, 0x5_0000_0006, 0x1_0007), 0x1234_0000_0006_0007);
+    }
+}

@@ -1,0 +1,103 @@
+//! Texts of `/proc`, also those that nobody would write.
+
+use super::*;
+
+#[test]
+fn a_stat_is_read_whatever_the_name() {
+    // Fields by their numbers in the documentation, from the state (3) to the exit code (52).
+    let told = |number: u32| match number {
+        3 => "S".to_owned(),
+        4 => "7".to_owned(),
+        10 => "10".to_owned(),
+        12 => "30".to_owned(),
+        18 => "20".to_owned(),
+        22 => "4711".to_owned(),
+        25 => u64::MAX.to_string(),
+        52 => "768".to_owned(),
+        _ => "-1".to_owned(),
+    };
+    let rest = (3..=52).map(told).collect::<Vec<_>>().join(" ");
+    let stat = parse_stat(format!("12 (a) b (c) {rest}\n").as_bytes()).unwrap();
+    assert_eq!(stat.name.as_bytes(), b"a) b (c");
+    assert_eq!((stat.state, stat.parent, stat.faults), (b'S', 7, 40));
+    assert_eq!((stat.priority, stat.start_ticks, stat.exit_code), (120, 4711, 768));
+    for text in ["", "12", "12 (", "12 )(", "12 (a)", "12 (a) ", "12 (a) S 1 x", ") S 1"] {
+        assert_eq!(parse_stat(text.as_bytes()), None, "{text}");
+    }
+}
+
+#[test]
+fn this_process_is_what_it_is() {
+    let pid = std::process::id();
+    let own = stat(&pid.to_string()).unwrap();
+    assert_eq!(own.parent, std::os::unix::process::parent_id());
+    assert_eq!(status(pid).unwrap().user, Some(rustix::process::geteuid().as_raw()));
+    assert!(status(pid).unwrap().sizes.unwrap().virtual_size > 0);
+    let program = program(pid, b"none", false);
+    assert_eq!(program.path, std::env::current_exe().unwrap().into_os_string().into_vec());
+    assert!(program.path.ends_with(&program.image) && !program.image.contains(&b'/'));
+    assert!(descriptors(pid) > 2);
+    assert!(numbers("/proc").any(|number| number == pid));
+}
+
+#[test]
+fn what_has_ended_says_how() {
+    let mut child = std::process::Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+    let ended = (0..1000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        stat(&child.id().to_string()).filter(Stat::is_zombie)
+    });
+    assert_eq!(ended.unwrap().exit_code, 0x700);
+    assert_eq!(status(child.id()).unwrap().sizes, None);
+    child.wait().unwrap();
+    assert_eq!(stat(&child.id().to_string()), None);
+}
+
+#[test]
+fn users_and_inner_ids_are_found_in_a_status() {
+    let text = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t12\t1\nVmPeak:\t  20 kB\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\nVmSwap:\t 2 kB\n";
+    let status = parse_status(text);
+    assert_eq!((status.user, status.inner), (Some(1001), Some(1)));
+    let sizes = status.sizes.unwrap();
+    assert_eq!((sizes.peak_virtual, sizes.virtual_size, sizes.private), (20 << 10, 10 << 10, 5 << 10));
+    assert_eq!(parse_status("NSpid:\t4711\nUid:\t1\nnonsense\nVmPeak: -1"), Status::default());
+}
+
+#[test]
+fn arguments_are_quoted_so_that_they_can_be_told_apart() {
+    for (arguments, wanted) in [
+        (&b"ls\0-l\0"[..], "ls -l"),
+        (b"a\0\0b c\0", "a \"\" \"b c\""),
+        (b"say \"x\"\0a\\\0b\\ \\\0", r#""say \"x\"" a\ "b\ \\""#),
+        (br#"x\"y"#, r#""x\\\"y""#),
+        (b"\0", "\"\""),
+        (b"", ""),
+        (b"\xFF\0", "\u{FFFD}"),
+    ] {
+        assert_eq!(command_line(arguments, true), wanted, "{arguments:?}");
+    }
+    assert_eq!(command_line(b"title: x\0\0\0\0", false), "\"title: x\"");
+    assert_eq!(command_line(b"a\0\0", true), "a \"\"");
+}
+
+#[test]
+fn a_long_command_line_is_cut_where_one_sees_it() {
+    let whole = vec![b'x'; MAX_COMMAND_LINE];
+    assert_eq!(command_line(&whole, true).len(), MAX_COMMAND_LINE);
+    let longer = vec![b'x'; MAX_COMMAND_LINE + 1];
+    let cut = command_line(&longer, true);
+    assert!(cut.ends_with("x…") && cut.chars().count() == MAX_COMMAND_LINE + 1);
+}
+
+#[test]
+fn an_inner_process_says_who_it_is_there() {
+    let mut text = String::new();
+    let mut place = Place { application: "nginx".into(), ..Place::default() };
+    place.application_of(Some(7), &mut text);
+    assert_eq!(text, "nginx");
+    place.namespace = Some(4_026_532_281);
+    place.application_of(Some(7), &mut text);
+    assert_eq!(text, "pid:[4026532281]:7");
+    place.application_of(None, &mut text);
+    assert_eq!(text, "pid:[4026532281]");
+}

@@ -1,0 +1,116 @@
+//! Payloads of processes and threads, in the published layouts (`traceweir_format::kernel`, `process.rs` and `thread.rs`).
+
+use traceweir_format::security::Sid;
+use traceweir_format::wire::Put;
+
+use super::facts;
+use super::tasks::{Process, Thread};
+use crate::out::Out;
+
+pub(super) const PROCESS_START: u16 = 0x0301;
+pub(super) const PROCESS_END: u16 = 0x0302;
+pub(super) const PROCESS_RUNDOWN_START: u16 = 0x0303;
+pub(super) const PROCESS_RUNDOWN_END: u16 = 0x0304;
+pub(super) const PROCESS_DEFUNCT: u16 = 0x0327;
+pub(super) const COUNTERS_END: u16 = 0x0320;
+pub(super) const COUNTERS_RUNDOWN: u16 = 0x0321;
+pub(super) const THREAD_START: u16 = 0x0501;
+pub(super) const THREAD_END: u16 = 0x0502;
+pub(super) const THREAD_RUNDOWN_START: u16 = 0x0503;
+pub(super) const THREAD_RUNDOWN_END: u16 = 0x0504;
+const THREAD_NAME: u16 = 0x0548;
+
+/// The exit status of a process that runs.
+pub(super) const STILL_ACTIVE: i32 = 259;
+/// The exit status of a process that nobody could tell: no exit code and no signal is this.
+pub(super) const NOT_KNOWN: i32 = i32::MIN;
+
+/// Flags of a process: it has an application id, it is packaged.
+const HAS_APPLICATION: u32 = 1;
+const IS_PACKAGED: u32 = 8;
+/// A TOKEN_USER on 64 bits: where the SID is, and its attributes. Readers skip it; what is not 0 says that a SID follows.
+const TOKEN_USER: [u64; 2] = [16, 0];
+
+/// Start or end of a process; the header names who did it.
+pub(super) fn process(
+    hook: u16,
+    by: (u32, u32),
+    pid: u32,
+    process: &Process,
+    status: i32,
+    out: &mut Out<'_>,
+) {
+    let mut payload = out.payload();
+    put_process(pid, process, status, &mut payload);
+    out.system(hook, 4, by, payload);
+}
+
+/// A process in a rundown.
+pub(super) fn process_rundown(hook: u16, pid: u32, process: &Process, status: i32, out: &mut Out<'_>) {
+    let mut payload = out.payload();
+    put_process(pid, process, status, &mut payload);
+    out.perfinfo(hook, 4, payload);
+}
+
+fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) {
+    let mut application = String::new();
+    process.place.application_of(process.inner, &mut application);
+    let package = process.place.package.as_str();
+    let mut flags = 0;
+    if !application.is_empty() {
+        flags |= HAS_APPLICATION;
+    }
+    if !package.is_empty() {
+        flags |= IS_PACKAGED;
+    }
+    payload.put_u64(process.key).put_u32(pid).put_u32(process.parent).put_u32(process.session);
+    // Where the tables of pages are is the kernel's secret.
+    payload.put_i32(status).put_u64(0).put_u32(flags);
+    match process.user {
+        Some(user) => {
+            let [sid, attributes] = TOKEN_USER;
+            payload.put_u64(sid).put_u64(attributes).put(&Sid::user(user).to_bytes());
+        }
+        None => {
+            payload.put_u32(0);
+        }
+    }
+    payload.put(&process.program.image).put_u8(0);
+    payload.put_wide_z(&process.program.command_line).put_wide_z(package).put_wide_z(&application);
+}
+
+/// Any event of a thread's life.
+pub(super) fn thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread, out: &mut Out<'_>) {
+    let (pid, tid) = ids;
+    let mut payload = out.payload();
+    payload.put_u32(pid).put_u32(tid);
+    // Stacks of the kernel and of the program.
+    payload.put_u64(0).put_u64(0).put_u64(0).put_u64(0);
+    // Start address and thread environment are the C library's business; there are no tags.
+    payload.put_u64(thread.affinity).put_u64(0).put_u64(0).put_u32(0);
+    payload.put_u8(thread.priority).put_u8(0).put_u8(0).put_u8(0);
+    payload.put_wide_z(&String::from_utf8_lossy(thread.name.as_bytes()));
+    out.system(hook, 3, by, payload);
+}
+
+/// A thread has another name.
+pub(super) fn thread_name(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
+    let mut payload = out.payload();
+    payload.put_u32(pid).put_u32(tid).put_wide_z(&String::from_utf8_lossy(name));
+    out.system(THREAD_NAME, 2, by, payload);
+}
+
+/// What a process has used, where it still has memory.
+pub(super) fn counters(hook: u16, pid: u32, out: &mut Out<'_>) {
+    let (Some(status), Some(stat)) = (facts::status(pid), facts::stat(&pid.to_string())) else { return };
+    let Some(sizes) = status.sizes else { return };
+    let mut payload = out.payload();
+    payload.put_u32(pid).put_u32(u32::try_from(stat.faults).unwrap_or(u32::MAX));
+    payload.put_u32(facts::descriptors(pid)).put_u32(0);
+    payload.put_u64(sizes.peak_virtual).put_u64(sizes.peak_resident);
+    // No peak of private memory is kept, and there are no quotas of pools.
+    payload.put_u64(0).put_u64(0).put_u64(0);
+    payload.put_u64(sizes.virtual_size).put_u64(sizes.resident).put_u64(sizes.private);
+    payload.put_u64(0).put_u64(0).put_u64(sizes.private);
+    out.perfinfo(hook, 2, payload);
+}
