@@ -69,7 +69,7 @@ pub(crate) fn cpus() -> u16 {
     u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1)
 }
 
-/// Takes all events of classes that count here, while `work` runs; in the order of each processor.
+/// Takes all events of classes that count here, while `work` runs, in the order of time.
 pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<Told>> {
     let (mut capture, _control) = match Capture::start(wanted, cpus(), cpus()) {
         Ok(started) => started,
@@ -90,6 +90,8 @@ pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<Told>>
         }
     }
     assert_eq!(capture.lost(), 0);
+    // What one processor told stays in its order.
+    told.sort_by_key(|it: &Told| it.raw);
     Some(told)
 }
 
@@ -107,7 +109,7 @@ fn read(record: &Record<'_>, cpu: u16, raw: u64) -> Option<Told> {
         class,
         opcode: descriptor.opcode,
         hook: record.hook(),
-        header: (record.process_id().unwrap_or(0), record.thread_id().unwrap_or(0)),
+        header: (record.process_id(), record.thread_id()),
         numbers: HashMap::new(),
         texts: HashMap::new(),
         lists: HashMap::new(),

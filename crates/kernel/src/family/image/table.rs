@@ -1,7 +1,7 @@
 //! Which images processes have, for unloads that Linux does not tell one by one, and for addresses.
 //!
 //! ```text
-//!   process ──▶ threads that run in it, since when it is known, images by their base
+//!   process ──▶ threads that run in it, since when it is known, images by where their code lies
 //! ```
 //!
 //! 1. A mapping of a file that has an image there already tells nothing new; one that lies where the code of another image was has replaced it.
@@ -49,12 +49,10 @@ impl Image {
 
     /// Whether a mapping, seen as an image, is part of this one.
     fn has(&self, other: &Self) -> bool {
-        let is_other = self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
-        if self.name != other.name || is_other {
-            return false;
-        }
         // Code that is made at run time grows, and is mapped again and again with other rights.
-        if &*self.name == ANONYMOUS { self.is_touched_by(other) } else { self.base == other.base }
+        let is_place = if &*self.name == ANONYMOUS { self.is_touched_by(other) } else { self.base == other.base };
+        let is_other = self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
+        is_place && !is_other && self.name == other.name
     }
 
     fn grow(&mut self, other: &Self) {
@@ -66,16 +64,21 @@ impl Image {
     }
 }
 
-/// Adds a mapping to images that are sorted by their base. Whether that makes one which was not there; `gone`: those that it replaced.
+/// Adds a mapping to images that are sorted by where their code begins. Whether that makes one which was not there; `gone`: those that it replaced.
 pub(crate) fn merge(images: &mut Vec<Image>, image: &Image, gone: &mut Vec<Image>) -> bool {
-    if let Some(known) = images.iter_mut().find(|it| it.has(image)) {
+    let end = images.partition_point(|it| it.code.0 < image.code.1);
+    let before = images.get(..end).unwrap_or_default();
+    let touched = before.iter().rev().take_while(|it| it.is_touched_by(image)).count();
+    let start = end.saturating_sub(touched);
+    // Other mappings of its file are what it touches, or right beside.
+    let beside = start.saturating_sub(1)..end.saturating_add(1).min(images.len());
+    if let Some(known) = images.get_mut(beside).and_then(|them| them.iter_mut().find(|it| it.has(image))) {
         known.grow(image);
         return false;
     }
-    gone.extend(images.extract_if(.., |it| it.is_touched_by(image)));
+    gone.extend(images.drain(start..end));
     if images.len() < MAX_MAPPINGS {
-        let at = images.partition_point(|it| it.base <= image.base);
-        images.insert(at, image.clone());
+        images.insert(start, image.clone());
     }
     true
 }
@@ -159,8 +162,9 @@ impl Table {
     /// The image of a process at an address.
     pub(crate) fn at(&self, pid: u32, address: u64) -> Option<&Image> {
         let images = self.images(pid);
-        let behind = images.partition_point(|it| it.base <= address);
-        images.get(..behind)?.iter().rev().find(|it| address < it.end())
+        let behind = images.partition_point(|it| it.code.0 <= address);
+        let mut around = images.get(behind.saturating_sub(1)..)?.iter().take(2);
+        around.find(|it| it.base <= address && address < it.end())
     }
 }
 
