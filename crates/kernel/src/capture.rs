@@ -234,8 +234,15 @@ fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
     attr.set_task(1);
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    attr.set_build_id(1);
     let failed = |e| Error::system("capturing kernel events", e);
-    let event = Event::open(&attr, -1, i32::from(cpu)).map_err(failed)?;
+    let mut event = Event::open(&attr, -1, i32::from(cpu));
+    if event.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
+        // Before Linux 5.12 mappings tell device and inode, not the build id of their file.
+        attr.set_build_id(0);
+        event = Event::open(&attr, -1, i32::from(cpu));
+    }
+    let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
 }
 

@@ -53,6 +53,12 @@ pub trait Clock {
     fn ticks(&self, ns: u64) -> u64;
 }
 
+/// Who writes events that nobody in particular caused: this process and thread.
+pub(crate) fn writer() -> (u32, u32) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    (std::process::id(), u32::try_from(thread).unwrap_or(0))
+}
+
 /// `CLOCK_MONOTONIC_RAW`, nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {

@@ -167,10 +167,11 @@ impl Out<'_> {
         class: Guid,
         opcode: u8,
         version: u16,
-        process_id: u32,
+        (process_id, thread_id): (u32, u32),
         payload: Vec<u8>,
     ) {
-        let header = ClassicHeader { class, opcode, version, process_id, ..ClassicHeader::default() };
+        let header =
+            ClassicHeader { class, opcode, version, process_id, thread_id, ..ClassicHeader::default() };
         self.put(classic::SIZE, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
     }

@@ -53,6 +53,8 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
 
 /// Handles a record that is no sample.
 pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
+    // Images leave before their process does, and come after it.
+    image::on_end(state, context, other, out);
     process::on_other(state, context, other, out);
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);

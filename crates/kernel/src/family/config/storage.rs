@@ -1,0 +1,122 @@
+//! Disks and what is mounted from them.
+//!
+//! ```text
+//!   /sys/block/NAME ──▶ 0x0B0B PhyDisk        /proc/self/mountinfo + /sys/dev/block/MAJOR:MINOR ──▶ 0x0B0C LogDisk
+//! ```
+//!
+//! 1. The number of a disk is that of its device, as block events have it: major << 20 | minor.
+//! 2. No disk tells of cylinders any more: each has one track of one sector, so that their product is the size.
+//! 3. A mount point is a drive letter where it is short enough to stand there whole.
+
+use std::collections::HashSet;
+
+use traceweir_format::wire::Put;
+
+use super::source::Source;
+use super::{Fact, put_wide};
+
+/// What /sys counts sizes in, whatever a disk's own sectors are.
+const SECTOR: u64 = 512;
+/// Bytes of a logical disk's structure.
+const LOG_DISK: u32 = 112;
+const PARTITION: u32 = 1;
+const VOLUME: u32 = 2;
+
+/// A device's number as block events have it.
+fn number_of(device: &str) -> Option<u32> {
+    let (major, minor) = device.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+}
+
+pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
+    let mounts = source.text("/proc/self/mountinfo");
+    let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
+    let root = mounts.iter().find(|it| it.point == "/").and_then(|it| disk_of(source, it.device));
+    for name in source.names("/sys/block") {
+        facts.extend(physical(source, &name, root.as_deref()));
+    }
+    let mut seen = HashSet::new();
+    // Those that are mounted in several places are told once.
+    facts.extend(mounts.iter().filter(|it| seen.insert(it.device)).filter_map(|it| logical(source, it)));
+}
+
+/// The disk that a device is, or is a part of.
+fn disk_of(source: &Source, device: &str) -> Option<String> {
+    let folder = format!("/sys/dev/block/{device}");
+    let device = match source.has(&format!("{folder}/partition")) {
+        true => source.text(&format!("{folder}/../dev")),
+        false => source.text(&format!("{folder}/dev")),
+    };
+    (!device.is_empty()).then_some(device)
+}
+
+fn physical(source: &Source, name: &str, root: Option<&str>) -> Option<Fact> {
+    let at = |file: &str| format!("/sys/block/{name}/{file}");
+    let device = source.text(&at("dev"));
+    let bytes = source.number(&at("size")).saturating_mul(SECTOR);
+    let sector = source.number(&at("queue/logical_block_size")).max(1);
+    let number = number_of(&device).filter(|_| bytes > 0)?;
+    let scsi = source.link(&at("device")).unwrap_or_default();
+    let scsi: Vec<u32> = scsi.split(':').map_while(|it| it.parse().ok()).collect();
+    let scsi = if let [port, path, target, unit] = scsi[..] { [port, path, target, unit] } else { [0; 4] };
+    let label = |file| Some(source.text(&at(file))).filter(|it| !it.is_empty() && !it.starts_with("0x"));
+    let labels: Vec<String> = ["device/vendor", "device/model"].into_iter().filter_map(label).collect();
+    let label = if labels.is_empty() { name.to_owned() } else { labels.join(" ") };
+    let partitions = source.names(&at("")).iter().filter(|it| source.has(&at(&format!("{it}/partition")))).count();
+    let mut out = Vec::new();
+    out.put_u32(number).put_u32(u32::try_from(sector).unwrap_or(0)).put_u32(1).put_u32(1);
+    out.put_u64(bytes.checked_div(sector).unwrap_or(0));
+    for part in scsi {
+        out.put_u32(part);
+    }
+    put_wide(&mut out, &label, 256);
+    out.put_u32(u32::try_from(partitions).unwrap_or(0));
+    out.put_u8((source.text(&at("queue/write_cache")) == "write back").into()).put_u8(0);
+    put_wide(&mut out, if root == Some(&*device) { "/" } else { "" }, 3);
+    out.put_u32(0);
+    Some(Fact::new(0x0B0B, 2, out))
+}
+
+/// A line of mountinfo: `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/sda1 rw`.
+struct Mount<'a> {
+    device: &'a str,
+    point: String,
+    kind: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (before, behind) = line.split_once(" - ")?;
+        let mut words = before.split(' ').skip(2);
+        let (device, _root, point) = (words.next()?, words.next()?, words.next()?);
+        // Blanks in names are written in octal.
+        let point = point.replace("\\040", " ");
+        Some(Self { device, point, kind: behind.split(' ').next()? })
+    }
+}
+
+fn logical(source: &Source, mount: &Mount<'_>) -> Option<Fact> {
+    let folder = format!("/sys/dev/block/{}", mount.device);
+    let number = |file: &str| source.number(&format!("{folder}/{file}"));
+    let partition = u32::try_from(number("partition")).unwrap_or(0);
+    let size = number("size").saturating_mul(SECTOR);
+    let disk = disk_of(source, mount.device).and_then(|it| number_of(&it))?;
+    let queue = if partition > 0 { "../queue/logical_block_size" } else { "queue/logical_block_size" };
+    let sector = number(queue).max(1);
+    // One that a program serves may never answer.
+    let space = if mount.kind.starts_with("fuse") { Default::default() } else { source.space(&mount.point) };
+    let letter = if mount.point.encode_utf16().count() < 4 { &*mount.point } else { "" };
+    let clusters = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut out = Vec::new();
+    out.put_u64(number("start").saturating_mul(SECTOR)).put_u64(size).put_u32(disk).put_u32(LOG_DISK);
+    out.put_u32(if partition > 0 { PARTITION } else { VOLUME });
+    put_wide(&mut out, letter, 4);
+    out.put_u32(0).put_u32(partition);
+    out.put_u32(u32::try_from(space.block_bytes.checked_div(sector).unwrap_or(0)).unwrap_or(0));
+    out.put_u32(u32::try_from(sector).unwrap_or(0)).put_u32(0);
+    out.put_i64(clusters(space.free)).put_i64(clusters(space.blocks));
+    put_wide(&mut out, mount.kind, 16);
+    out.put_u32(0).put_u32(0);
+    Some(Fact::new(0x0B0C, 2, out))
+}

@@ -1,0 +1,205 @@
+//! A machine made of files.
+
+use std::os::unix::fs::symlink;
+
+use traceweir_format::kernel::{Repeat, Ty, shape_of};
+use traceweir_format::wire::{u16_at, u32_at, u64_at};
+
+use super::*;
+
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn put(&self, path: &str, text: impl AsRef<[u8]>) -> &Self {
+        let path = self.0.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    fn link(&self, path: &str, to: &str) -> &Self {
+        let path = self.0.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(to, path).unwrap();
+        self
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let facts = facts(&Source::new(self.0.path()), &Groups::default());
+        facts.iter().for_each(check);
+        facts
+    }
+}
+
+/// The payload has its published shape to the last byte.
+fn check(fact: &Fact) {
+    let [opcode, _] = fact.hook.to_le_bytes();
+    let (shape, name) = shape_of(&class::CONFIG, opcode, fact.version).expect("a shape");
+    let (mut at, mut count) = (0, 0);
+    for field in shape.fields {
+        let times = if let Repeat::By(_) = field.repeat { count } else { 1 };
+        for _ in 0..times {
+            at += match (field.ty.size(8), field.ty) {
+                (Some(size), _) => size,
+                (None, Ty::Wz) => {
+                    let units = fact.payload[at..].as_chunks::<2>().0;
+                    (units.iter().position(|unit| *unit == [0, 0]).expect("an end") + 1) * 2
+                }
+                (None, other) => panic!("{other:?}"),
+            };
+        }
+        if field.ty == Ty::U32 {
+            count = u32_at(&fact.payload, at - 4);
+        }
+    }
+    assert_eq!(at, fact.payload.len(), "{name}");
+}
+
+fn only(facts: &[Fact], hook: u16) -> &[u8] {
+    let found: Vec<&Fact> = facts.iter().filter(|it| it.hook == hook).collect();
+    assert_eq!(found.len(), 1, "{hook:04x}");
+    &found[0].payload
+}
+
+fn wide(payload: &[u8], at: usize) -> String {
+    let units: Vec<u16> = payload[at..].as_chunks::<2>().0.iter().map(|it| u16::from_le_bytes(*it)).collect();
+    String::from_utf16(units.split(|unit| *unit == 0).next().unwrap()).unwrap()
+}
+
+#[test]
+fn processors_are_told_as_the_machine_has_them() {
+    let machine = Machine::new();
+    let block = |number| {
+        format!(
+            "processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A Processor\n\
+             stepping\t: 7\ncpu MHz\t\t: 2100.500\nflags\t\t: fpu pae nx hypervisor\n\n"
+        )
+    };
+    machine.put("/proc/cpuinfo", block(0) + &block(65));
+    machine.put("/proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n");
+    machine.put("/proc/sys/kernel/arch", "x86_64\n");
+    machine.put("/proc/sys/kernel/hostname", "a-host\n").put("/proc/sys/kernel/domainname", "(none)\n");
+    machine.put("/sys/devices/system/cpu/online", "0,65\n");
+    machine.put("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,32\n");
+    machine.put("/sys/devices/system/node/node0/cpumap", "00000002,00000000,00000001\n");
+    machine.put("/sys/devices/system/node/node1/cpumap", "f\n").put("/sys/devices/system/node/online", "0-1\n");
+    let facts = machine.facts();
+    let cpu = only(&facts, 0x0B0A);
+    assert_eq!((u32_at(cpu, 0), u32_at(cpu, 4), u32_at(cpu, 8)), (2100, 2, 8192));
+    assert_eq!((wide(cpu, 20), wide(cpu, 532)), ("a-host".to_owned(), String::new()));
+    assert_eq!((u64_at(cpu, 800), u64_at(cpu, 808)), (1, 0x7FFF_FFFF_EFFF));
+    assert_eq!((u16_at(cpu, 816), u16_at(cpu, 818), u16_at(cpu, 820)), (9, 6, 85 << 8 | 7));
+    assert_eq!((cpu[822], cpu[823]), (1, 1));
+    let nodes = only(&facts, 0x0B18);
+    assert_eq!((u32_at(nodes, 0), u64_at(nodes, 4), u64_at(nodes, 12)), (2, 1, 15));
+    let groups = only(&facts, 0x0B1A);
+    assert_eq!((u32_at(groups, 0), u64_at(groups, 4), u64_at(groups, 12)), (2, 1, 2));
+    let numbers = only(&facts, 0x0B1B);
+    assert_eq!((u32_at(numbers, 0), u32_at(numbers, 4), u32_at(numbers, 8)), (2, 0, 0x1_0001));
+    let processors: Vec<_> = facts.iter().filter(|it| it.hook == 0x0B23).collect();
+    assert_eq!(processors.len(), 2);
+    assert_eq!(u32_at(&processors[1].payload, 0), 65);
+    assert_eq!(wide(&processors[1].payload, 12), "A Processor");
+    assert_eq!(wide(&processors[1].payload, 172), "x86_64 Family 6 Model 85 Stepping 7");
+    assert_eq!(only(&facts, 0x0B24), [0, 0, 1, 0]);
+}
+
+#[test]
+fn disks_and_what_is_mounted_from_them_have_the_numbers_of_their_devices() {
+    let machine = Machine::new();
+    let disk = "/sys/devices/pci/sda";
+    machine.put(&format!("{disk}/dev"), "8:0\n").put(&format!("{disk}/size"), "2048\n");
+    machine.put(&format!("{disk}/queue/logical_block_size"), "4096\n");
+    machine.put(&format!("{disk}/queue/write_cache"), "write back\n");
+    machine.put(&format!("{disk}/sda1/dev"), "8:1\n").put(&format!("{disk}/sda1/partition"), "1\n");
+    machine.put(&format!("{disk}/sda1/start"), "8\n").put(&format!("{disk}/sda1/size"), "1024\n");
+    machine.put("/sys/devices/pci/2:0:1:3/vendor", "ATA     \n").put("/sys/devices/pci/2:0:1:3/model", "A Disk\n");
+    machine.link(&format!("{disk}/device"), "../2:0:1:3");
+    machine.link("/sys/block/sda", "../devices/pci/sda");
+    machine.put("/sys/block/loop0/dev", "7:0\n").put("/sys/block/loop0/size", "0\n");
+    machine.link("/sys/dev/block/8:1", "../../devices/pci/sda/sda1");
+    machine.put(
+        "/proc/self/mountinfo",
+        "22 1 0:21 / /proc rw - proc proc rw\n27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+         28 27 8:1 /a /mnt/b rw - ext4 /dev/sda1 rw\nbroken\n",
+    );
+    let facts = machine.facts();
+    let disk = only(&facts, 0x0B0B);
+    assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (8 << 20, 4096, 256));
+    assert_eq!([24, 28, 32, 36].map(|at| u32_at(disk, at)), [2, 0, 1, 3]);
+    assert_eq!((wide(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
+    assert_eq!(wide(disk, 558), "/", "the system is on it");
+    let part = only(&facts, 0x0B0C);
+    assert_eq!((u64_at(part, 0), u64_at(part, 8)), (4096, 524_288));
+    assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [8 << 20, 112, 1, 1]);
+    assert_eq!((wide(part, 28), wide(part, 72)), ("/".to_owned(), "ext4".to_owned()));
+    assert_eq!(u32_at(part, 48), 4096);
+}
+
+#[test]
+fn interfaces_interrupts_and_firmware_are_told() {
+    let machine = Machine::new();
+    machine.put("/sys/class/net/eth0/address", "02:00:5e:00:00:01\n").put("/sys/class/net/eth0/ifindex", "2\n");
+    machine.put("/sys/class/net/eth0/type", "1\n").put("/sys/class/net/bonding_masters", "\n");
+    machine.put("/etc/resolv.conf", "# x\nnameserver 10.0.0.53\nnameserver fd00::53\nnameserver ../x\n");
+    machine.put(
+        "/proc/interrupts",
+        "           CPU0       CPU1\n  9:          0          5   IO-APIC    9-fasteoi   acpi\n NMI:  0  0 x\n",
+    );
+    machine.put("/proc/irq/9/smp_affinity", "00000003\n");
+    machine.put("/sys/class/dmi/id/sys_vendor", "A Maker\n").put("/sys/class/dmi/id/bios_version", "1.2\n");
+    machine.put("/sys/power/state", "freeze mem disk\n").put("/sys/power/mem_sleep", "s2idle [deep]\n");
+    machine.put(
+        "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+        [6, 0, 0, 0, 1],
+    );
+    machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
+    let facts = machine.facts();
+    let nic = only(&facts, 0x0B0D);
+    assert_eq!((&nic[..8], u32_at(nic, 8)), (&[2, 0, 0x5E, 0, 0, 1, 0, 0][..], 6));
+    assert_eq!((wide(nic, 20), wide(nic, 32)), ("eth0".to_owned(), "10.0.0.53;fd00::53".to_owned()));
+    let irq = only(&facts, 0x0B15);
+    assert_eq!((u64_at(irq, 0), u32_at(irq, 12), wide(irq, 20)), (3, 9, "IO-APIC 9-fasteoi acpi".to_owned()));
+    assert_eq!(u32_at(irq, 16), 22);
+    assert_eq!(only(&facts, 0x0B10), [0, 0, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(wide(only(&facts, 0x0B19), 0), "A Maker");
+    let boot = only(&facts, 0x0B25);
+    assert_eq!((u32_at(boot, 8), boot[12], boot[13]), (2, 1, 1));
+    let settings = network::settings(&Source::new(machine.0.path()));
+    assert_eq!([0, 4, 8, 12].map(|at| u32_at(&settings, at)), [0, u32::MAX, 60999, 60]);
+}
+
+#[test]
+fn a_machine_that_says_nothing_or_nonsense_is_no_trouble() {
+    let machine = Machine::new();
+    let said: Vec<u16> = machine.facts().iter().map(|it| it.hook).collect();
+    assert_eq!(said, [0x0B0A, 0x0B1A, 0x0B1B, 0x0B10, 0x0B24, 0x0B25], "what is true without being said");
+    let long = "\u{1F600}".repeat(1000);
+    machine.put("/proc/sys/kernel/hostname", &long).put("/sys/class/dmi/id/sys_vendor", &long);
+    machine.put("/proc/cpuinfo", "processor: x\n\nprocessor: 4294967295\nmodel: 99999999999\n:\n\n::::\n");
+    machine.put("/proc/interrupts", "CPU0\n99999999999: 1\n7:\n: x\n");
+    machine.put("/proc/self/mountinfo", " - \n1 2 99999:1 / /x rw - ext4 x rw\n1 2 8:1 / / rw - \n");
+    machine.put("/sys/devices/system/cpu/online", "0-4294967295,7-9\n");
+    machine.put("/sys/block/x/dev", "99999:99999999\n").put("/sys/block/x/size", "18446744073709551615\n");
+    machine.put("/sys/class/net/e/ifindex", "99999999999\n").put("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
+    let facts = machine.facts();
+    let cpu = only(&facts, 0x0B0A);
+    assert_eq!(wide(cpu, 20).chars().count(), 127, "cut between characters");
+    assert_eq!(u32_at(cpu, 4), 4096);
+}
+
+#[test]
+fn what_is_not_wanted_is_not_told() {
+    let machine = Machine::new();
+    machine.put("/sys/class/net/eth0/ifindex", "2\n");
+    let source = Source::new(machine.0.path());
+    let mut groups = Groups::default();
+    groups.0[0] = Group::NO_SYSCONFIG.0;
+    assert_eq!(facts(&source, &groups), []);
+    groups.0[6] = 8;
+    assert_eq!(facts(&source, &groups).iter().map(|it| it.hook).collect::<Vec<_>>(), [0x0B0D]);
+}

@@ -1,0 +1,148 @@
+//! Images of the kernel: its own code and that of its modules.
+//!
+//! ```text
+//!   /proc/kallsyms  _text … _etext ──▶ [kernel.kallsyms]      /sys/kernel/notes ──▶ its build id
+//!   /proc/modules   name size … address ──▶ [name]            /sys/module/NAME/notes/.note.gnu.build-id
+//! ```
+//!
+//! Where addresses are hidden (`kernel.kptr_restrict`) they read as 0, and nothing is told. Names are those that perf gives them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::program::BuildId;
+use super::table::Image;
+
+/// Bytes that are read of the list of symbols.
+const MAX_SYMBOLS: u64 = 256 << 20;
+/// Bytes that are read of other files.
+const MAX_TEXT: u64 = 4 << 20;
+/// Modules that are told.
+const MAX_MODULES: usize = 4096;
+
+/// The kernel's own code.
+pub(crate) const KERNEL: &str = "[kernel.kallsyms]";
+
+/// What does not change while the kernel runs.
+#[derive(Debug, Default)]
+pub(crate) struct Kernel {
+    text: Option<Option<(u64, u64)>>,
+}
+
+impl Kernel {
+    /// All images of the kernel, its own first, as the files below a folder tell.
+    pub(crate) fn images(&mut self, root: &Path) -> Vec<Image> {
+        let text = *self.text.get_or_insert_with(|| text_range(&root.join("proc/kallsyms")));
+        let own = text.map(|(start, end)| image(KERNEL, start, end, &root.join("sys/kernel/notes")));
+        let modules = read(&root.join("proc/modules"));
+        let modules = String::from_utf8_lossy(&modules);
+        let modules = modules.lines().take(MAX_MODULES).filter_map(|line| module(line, root));
+        own.into_iter().chain(modules).collect()
+    }
+}
+
+fn image(name: &str, start: u64, end: u64, notes: &Path) -> Image {
+    let build_id = BuildId::in_notes(&read(notes));
+    let size = end.saturating_sub(start);
+    Image { base: start, size, default_base: start, code: (start, end), name: name.into(), build_id }
+}
+
+/// `nf_tables 270336 120 nft_ct,nft_masq, Live 0xffffffffc0a5d000`
+fn module(line: &str, root: &Path) -> Option<Image> {
+    let mut words = line.split(' ');
+    let (name, size) = (words.next()?, words.next()?.parse().ok()?);
+    let start = words.find_map(|word| word.strip_prefix("0x"))?;
+    let start = u64::from_str_radix(start, 16).ok().filter(|start| *start != 0)?;
+    let end = start.checked_add(size)?;
+    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let folder: PathBuf = root.join("sys/module").join(Some(name).filter(|name| is_name(name))?);
+    let notes = folder.join("notes/.note.gnu.build-id");
+    Some(Image { default_base: 0, ..image(&format!("[{name}]"), start, end, &notes) })
+}
+
+/// Where the kernel's code begins and ends, by whole pages.
+fn text_range(symbols: &Path) -> Option<(u64, u64)> {
+    let mut lines = BufReader::with_capacity(64 << 10, File::open(symbols).ok()?.take(MAX_SYMBOLS));
+    let (mut line, mut start) = (Vec::new(), None);
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line).ok()? == 0 {
+            return None;
+        }
+        let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
+        let (address, _kind, name) = (words.next()?, words.next(), words.next());
+        let address = || u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok().filter(|it| *it > 0);
+        match name {
+            // The list is sorted by address: the end comes behind.
+            Some(b"_text" | b"_stext") if start.is_none() => start = Some(address()?),
+            Some(b"_etext") => {
+                let end = address()?.checked_add(4095)? & !4095;
+                return start.filter(|start| *start < end).map(|start| (start, end));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        // What was read before an error counts.
+        let _ = file.take(MAX_TEXT).read_to_end(&mut bytes);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(id: &[u8]) -> Vec<u8> {
+        let mut note = vec![4, 0, 0, 0, u8::try_from(id.len()).unwrap(), 0, 0, 0, 3, 0, 0, 0];
+        note.extend_from_slice(b"GNU\0");
+        note.extend_from_slice(id);
+        note
+    }
+
+    #[test]
+    fn the_kernel_and_its_modules_are_told_by_their_files() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, bytes: &[u8]| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        put(
+            "proc/kallsyms",
+            b"ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000010 t x\tmod\nffffffff82000ca0 T _etext\n",
+        );
+        put("sys/kernel/notes", &note(&[7; 20]));
+        put(
+            "proc/modules",
+            b"ext4 4096 1 - Live 0xffffffffc0000000\nhidden 4096 0 - Live 0x0000000000000000\n\
+              ../etc 4096 0 - Live 0xffffffffc1000000\njbd2 8192 1 ext4, Live 0xffffffffc0002000 (OE)\nbroken\n",
+        );
+        put("sys/module/jbd2/notes/.note.gnu.build-id", &note(&[9; 16]));
+        let found = Kernel::default().images(root.path());
+        let told: Vec<_> = found.iter().map(|it| (&*it.name, it.base, it.size, it.build_id)).collect();
+        assert_eq!(
+            told,
+            [
+                (KERNEL, 0xFFFF_FFFF_8100_0000, 0x100_1000, BuildId::new(&[7; 20])),
+                ("[ext4]", 0xFFFF_FFFF_C000_0000, 4096, None),
+                ("[jbd2]", 0xFFFF_FFFF_C000_2000, 8192, BuildId::new(&[9; 16])),
+            ]
+        );
+    }
+
+    #[test]
+    fn hidden_addresses_tell_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        let symbols = "0000000000000000 T _text\n0000000000000000 T _etext\n";
+        std::fs::write(root.path().join("proc/kallsyms"), symbols).unwrap();
+        assert_eq!(Kernel::default().images(root.path()), []);
+        assert_eq!(Kernel::default().images(Path::new("/nowhere")), []);
+    }
+}

@@ -1,0 +1,315 @@
+//! Files that are mapped as code: opened with care, read sparingly, kept for whoever maps them next.
+//!
+//! ```text
+//!   mapping of a process ──▶ /proc/PID/map_files/START-END ─▶ the very file, deleted or in another place of the tree
+//!                       else /proc/PID/root/PATH ──┐
+//!                       else PATH ─────────────────┴─▶ believed where build id, or device and inode, are those of the mapping
+//!   ELF header ─▶ program headers ─▶ where segments go; notes ─▶ build id
+//!       at most MAX_HEADERS, MAX_NOTES bytes, whatever they claim
+//! ```
+//!
+//! 1. Whoever maps a file chose it: nothing but a plain file is opened, and never one of the kernel's own file systems, for opening others may do something or wait.
+//!    Those of other machines and of programs are left alone: whoever serves them may never answer.
+//! 2. What is kept is found by what the file is now (device, inode, change time, size). Only where the file cannot be reached any more the build id that the kernel told,
+//!    together with the name, will do: anybody can make a file with the id of another.
+//! 3. Both stores have bounds: a full one is emptied.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use object::elf::{
+    ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
+};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache, ReadRef};
+use rustix::fs::{FileType, Mode, OFlags};
+
+/// The most program headers of a file; linkers make a dozen.
+const MAX_HEADERS: u16 = 512;
+/// The largest segment of notes that is looked at.
+const MAX_NOTES: u64 = 64 << 10;
+/// Segments that are kept of a file.
+const MAX_SEGMENTS: usize = 64;
+/// Files that are kept, by each of the two keys.
+const MAX_KEPT: usize = 1 << 14;
+
+/// The longest build id that is told: the kernel keeps no more.
+pub(crate) const MAX_BUILD_ID: usize = 20;
+
+/// A GNU build id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct BuildId {
+    bytes: [u8; MAX_BUILD_ID],
+    length: u8,
+}
+
+impl BuildId {
+    /// From its bytes, of which the first twenty count; `None` where there are none.
+    pub(crate) fn new(from: &[u8]) -> Option<Self> {
+        let from = from.get(..MAX_BUILD_ID).unwrap_or(from);
+        let mut bytes = [0; MAX_BUILD_ID];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        let length = u8::try_from(from.len()).ok().filter(|length| *length > 0)?;
+        Some(Self { bytes, length })
+    }
+
+    /// All twenty bytes; those that it does not have are 0.
+    pub(crate) const fn padded(&self) -> &[u8; MAX_BUILD_ID] {
+        &self.bytes
+    }
+
+    /// From notes as they lie in a file or below /sys.
+    pub(crate) fn in_notes(notes: &[u8]) -> Option<Self> {
+        use object::read::elf::NoteIterator;
+        let endian = Endianness::default();
+        let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?;
+        while let Some(note) = notes.next().ok()? {
+            if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
+                return Self::new(note.desc());
+            }
+        }
+        None
+    }
+}
+
+/// What is known of a program or library.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) build_id: Option<BuildId>,
+    /// Segments that come from the file.
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    length: u64,
+    is_code: bool,
+}
+
+/// Where an image lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where the file's first byte is, or would be.
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+    /// Where it would lie by its own headers.
+    pub(crate) default_base: u64,
+}
+
+/// Bytes of a page, as files are mapped.
+fn page_size() -> u64 {
+    u64::try_from(rustix::param::page_size()).unwrap_or(4096).max(1)
+}
+
+/// The beginning of the page that an address is in.
+fn page_of(address: u64) -> u64 {
+    address & !page_size().wrapping_sub(1)
+}
+
+impl Program {
+    /// Where the first byte of the file would lie by its headers.
+    fn default_base(&self) -> Option<u64> {
+        let lowest = self.segments.iter().min_by_key(|segment| segment.address)?;
+        page_of(lowest.address).checked_sub(page_of(lowest.offset))
+    }
+
+    /// Where the image lies of which `length` bytes from `offset` on are mapped as code at `start`.
+    pub(crate) fn place(&self, start: u64, length: u64, offset: u64) -> Place {
+        self.by_headers(start, offset).unwrap_or_else(|| {
+            let (base, before) = start.checked_sub(offset).map_or((start, 0), |base| (base, offset));
+            Place { base, size: before.saturating_add(length), default_base: 0 }
+        })
+    }
+
+    fn by_headers(&self, start: u64, offset: u64) -> Option<Place> {
+        let holds = |segment: &&Segment| {
+            page_of(segment.offset) <= offset && offset < segment.offset.saturating_add(segment.length)
+        };
+        let code = self.segments.iter().filter(|it| it.is_code).find(holds);
+        let segment = code.or_else(|| self.segments.iter().find(holds))?;
+        let default_base = self.default_base()?;
+        let within = offset.checked_sub(page_of(segment.offset))?;
+        let by_file = page_of(segment.address).checked_add(within)?.checked_sub(default_base)?;
+        let base = start.checked_sub(by_file)?;
+        let ends = self.segments.iter().map(|it| it.address.saturating_add(it.length));
+        let end = page_of(ends.max()?.checked_add(page_size().wrapping_sub(1))?);
+        let size = end.checked_sub(default_base)?;
+        base.checked_add(size)?;
+        Some(Place { base, size, default_base })
+    }
+
+    /// Reads what counts of an ELF file; anything else has neither segments nor id.
+    pub(crate) fn read<'data>(file: impl ReadRef<'data>) -> Self {
+        let found = match file.read_bytes_at(0, 16) {
+            Ok([0x7F, b'E', b'L', b'F', ELFCLASS32, ..]) => read_elf::<FileHeader32<Endianness>, _>(file),
+            Ok([0x7F, b'E', b'L', b'F', ..]) => read_elf::<FileHeader64<Endianness>, _>(file),
+            _ => None,
+        };
+        found.unwrap_or_default()
+    }
+}
+
+fn read_elf<'data, Elf, R>(file: R) -> Option<Program>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = Elf::parse(file).ok()?;
+    let endian = header.endian().ok()?;
+    if header.e_phnum(endian) > MAX_HEADERS {
+        return None;
+    }
+    let mut program = Program::default();
+    for it in header.program_headers(endian, file).ok()? {
+        let (address, offset) = (it.p_vaddr(endian).into(), it.p_offset(endian).into());
+        let length: u64 = it.p_filesz(endian).into();
+        match it.p_type(endian) {
+            PT_LOAD if length > 0 && program.segments.len() < MAX_SEGMENTS => {
+                let is_code = it.p_flags(endian) & PF_X != 0;
+                program.segments.push(Segment { address, offset, length, is_code });
+            }
+            PT_NOTE if program.build_id.is_none() && length <= MAX_NOTES => {
+                program.build_id = build_id_of(it, endian, file);
+            }
+            _ => {}
+        }
+    }
+    Some(program)
+}
+
+fn build_id_of<'data, R: ReadRef<'data>, P: ProgramHeader<Endian = Endianness>>(
+    header: &P,
+    endian: Endianness,
+    file: R,
+) -> Option<BuildId> {
+    let mut notes = header.notes(endian, file).ok()??;
+    while let Some(note) = notes.next().ok()? {
+        if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
+            return BuildId::new(note.desc());
+        }
+    }
+    None
+}
+
+/// Which file is mapped, as the kernel told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    BuildId(BuildId),
+    Inode(u64),
+}
+
+/// A mapping of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapping<'a> {
+    pub(crate) pid: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) path: &'a str,
+    pub(crate) which: Which,
+}
+
+/// What a file is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Now {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+    size: i64,
+}
+
+/// The place of a plain file, not opened for reading yet.
+struct Found {
+    place: OwnedFd,
+    now: Now,
+}
+
+/// Programs that were looked into.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    by_file: HashMap<Now, Arc<Program>>,
+    by_build_id: HashMap<(BuildId, Box<str>), Arc<Program>>,
+}
+
+impl Programs {
+    /// What is known of the file of a mapping.
+    pub(crate) fn of(&mut self, mapping: &Mapping<'_>) -> Arc<Program> {
+        let told = match mapping.which {
+            Which::BuildId(id) => Some((id, Box::from(mapping.path))),
+            Which::Inode(_) => None,
+        };
+        let Some(program) = self.look(mapping) else {
+            let known = told.as_ref().and_then(|told| self.by_build_id.get(told));
+            return known.map_or_else(
+                || Arc::new(Program { build_id: told.map(|(id, _)| id), segments: Vec::new() }),
+                Arc::clone,
+            );
+        };
+        if let Some(told) = told {
+            keep(&mut self.by_build_id, told, &program);
+        }
+        program
+    }
+
+    fn look(&mut self, mapping: &Mapping<'_>) -> Option<Arc<Program>> {
+        let Mapping { pid, start, end, path, .. } = *mapping;
+        let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+        let ways = [(link, OFlags::empty()), (format!("/proc/{pid}/root{path}"), OFlags::NOFOLLOW)];
+        let ways = ways.into_iter().chain([(path.to_owned(), OFlags::NOFOLLOW)]);
+        ways.filter_map(|(way, flags)| find(&way, flags)).find_map(|found| {
+            let program = self.read(&found)?;
+            mapping.admits(&found.now, &program).then_some(program)
+        })
+    }
+
+    fn read(&mut self, found: &Found) -> Option<Arc<Program>> {
+        if let Some(known) = self.by_file.get(&found.now) {
+            return Some(Arc::clone(known));
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let again = format!("/proc/self/fd/{}", found.place.as_raw_fd());
+        let file = File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?);
+        let program = Arc::new(Program::read(&ReadCache::new(file)));
+        keep(&mut self.by_file, found.now, &program);
+        Some(program)
+    }
+}
+
+impl Mapping<'_> {
+    /// Whether a file is the mapped one. Some file systems tell another device of a file than of its mapping, so the inode has to do.
+    fn admits(&self, now: &Now, program: &Program) -> bool {
+        match self.which {
+            Which::BuildId(id) => program.build_id == Some(id),
+            Which::Inode(inode) => inode == now.inode,
+        }
+    }
+}
+
+fn keep<K: std::hash::Hash + Eq>(kept: &mut HashMap<K, Arc<Program>>, key: K, program: &Arc<Program>) {
+    if kept.len() >= MAX_KEPT {
+        kept.clear();
+    }
+    kept.insert(key, Arc::clone(program));
+}
+
+/// Finds a plain file. Nothing is opened for reading.
+fn find(path: &str, flags: OFlags) -> Option<Found> {
+    /// File systems whose plain files are doors to the kernel: proc, sys, debug, tracing; to programs: FUSE; to other machines: NFS, SMB, 9P.
+    const NOT_FILES: [u64; 8] =
+        [0x9FA0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x6573_5546, 0x6969, 0xFE53_4D42, 0x0102_1997];
+    let place = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&place).ok()?;
+    let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0;
+    #[allow(clippy::cast_sign_loss)] // A number that tells file systems apart.
+    let system = rustix::fs::fstatfs(&place).ok()?.f_type as u64;
+    if !is_plain || NOT_FILES.contains(&(system & 0xFFFF_FFFF)) {
+        return None;
+    }
+    #[allow(clippy::cast_possible_wrap, clippy::unnecessary_cast)] // As wide as the platform has them.
+    let changed = (stat.st_ctime as i64, stat.st_ctime_nsec as i64);
+    let now = Now { device: stat.st_dev, inode: stat.st_ino, changed, size: stat.st_size };
+    Some(Found { place, now })
+}
