@@ -98,4 +98,5 @@ pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);
+    network::beside(state);
 }

@@ -1,9 +1,0 @@
-//! Disk requests.
-
-use crate::spec::Spec;
-
-/// What is remembered.
-#[derive(Debug, Default)]
-pub(crate) struct State;
-
-pub(crate) static SPECS: &[Spec] = &[];

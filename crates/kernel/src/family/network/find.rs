@@ -1,0 +1,146 @@
+//! Which socket of a process one is that the kernel names by an address only, by what /proc says now: best effort.
+//!
+//! ```text
+//!   /proc/PID/net/udp    2: 0100007F:14E9 00000000:0000 07 … uid timeout inode ref pointer      every socket of its network
+//!   /proc/PID/fd/N       socket:[inode]                                                         those of the process
+//! ```
+//!
+//! 1. Where the kernel shows the address of a socket (`kptr_restrict` is 1), it is the one with that address.
+//! 2. Else it is the only socket of that kind that the process has and that is none of those known already. Where there are several, nothing is said.
+//! 3. All of these texts are read up to a bound.
+
+use std::fs;
+use std::io::Read;
+
+use super::ends::Ends;
+
+/// Bytes of a table of sockets that are looked at.
+const MAX_TABLE: u64 = 1 << 20;
+/// Descriptors of a process that are looked at.
+const MAX_DESCRIPTORS: usize = 4096;
+
+/// A socket of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) ends: Ends,
+    pub(super) inode: u64,
+    descriptor: u32,
+}
+
+impl Found {
+    /// Whether the process still has it there.
+    pub(super) fn is_there(&self, process: u32) -> bool {
+        inode_of(process, self.descriptor) == Some(self.inode)
+    }
+}
+
+/// One line of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    ends: Ends,
+    inode: u64,
+    pointer: u64,
+}
+
+/// The socket of a process, by its table (`udp`, `tcp`) and the kernel's address of it; `taken`: those that are known to be others.
+pub(super) fn socket(table: &str, is_v6: bool, sk: u64, process: u32, taken: &[u64]) -> Option<Found> {
+    let name = format!("/proc/{process}/net/{table}{}", if is_v6 { "6" } else { "" });
+    let mut text = String::new();
+    fs::File::open(name).ok()?.take(MAX_TABLE).read_to_string(&mut text).ok()?;
+    let lines: Vec<Line> = text.lines().filter_map(parse).collect();
+    let own = descriptors(process);
+    let found = |line: &Line| {
+        let (_, descriptor) = own.iter().find(|(inode, _)| *inode == line.inode)?;
+        Some(Found { ends: line.ends, inode: line.inode, descriptor: *descriptor })
+    };
+    if let Some(line) = lines.iter().find(|line| line.pointer == sk) {
+        return found(line);
+    }
+    let mut rest = lines.iter().filter(|line| !taken.contains(&line.inode)).filter_map(found);
+    let only = rest.next()?;
+    rest.next().is_none().then_some(only)
+}
+
+/// Sockets that a process has open: their inodes, and where.
+fn descriptors(process: u32) -> Vec<(u64, u32)> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    entries
+        .flatten()
+        .take(MAX_DESCRIPTORS)
+        .filter_map(number)
+        .filter_map(|descriptor| Some((inode_of(process, descriptor)?, descriptor)))
+        .collect()
+}
+
+fn inode_of(process: u32, descriptor: u32) -> Option<u64> {
+    let target = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+    target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// `2: 0100007F:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000  0  0 31337 2 000000004a13a161 0`
+fn parse(line: &str) -> Option<Line> {
+    let mut words = line.split_ascii_whitespace();
+    words.next()?;
+    let (local, remote) = (end(words.next()?)?, end(words.next()?)?);
+    let mut words = words.skip(6);
+    let inode = words.next()?.parse().ok()?;
+    words.next()?;
+    let pointer = u64::from_str_radix(words.next()?, 16).ok()?;
+    let ends = Ends::new((&local.0, local.1), (&remote.0, remote.1));
+    Some(Line { ends, inode, pointer })
+}
+
+/// `0100007F:14E9`: words of four bytes, each as the machine reads it, and a port.
+fn end(text: &str) -> Option<([u8; 16], u32)> {
+    let (address, port) = text.split_once(':')?;
+    let word = |at: usize| {
+        let text = address.get(at.checked_mul(8)?..at.checked_mul(8)?.checked_add(8)?)?;
+        Some(u32::from_str_radix(text, 16).ok()?.to_ne_bytes())
+    };
+    let words = match address.len() {
+        8 => [[0; 4], [0; 4], [0, 0, 0xFF, 0xFF], word(0)?],
+        32 => [word(0)?, word(1)?, word(2)?, word(3)?],
+        _ => return None,
+    };
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(words.iter().flatten()).for_each(|(to, from)| *to = *from);
+    Some((bytes, u32::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_table_are_read() {
+        let text = "   2: 0100007F:14E9 0200000A:0035 07 00000000:00000000 00:00000000 00000000  0  0 31337 2 ffff888012345678 0";
+        let line = parse(text).expect("a line");
+        assert_eq!((line.inode, line.pointer), (31337, 0xffff_8880_1234_5678));
+        let mut payload = Vec::new();
+        line.ends.put(&mut payload, 0, 0, false);
+        assert_eq!(payload[8..], [10, 0, 0, 2, 127, 0, 0, 1, 0, 0x35, 0x14, 0xE9]);
+        let text =
+            text.replace("0100007F", "00000000000000000000000001000000").replace("0200000A", &"0".repeat(32));
+        let line = parse(&text).expect("a line");
+        assert!(line.ends.is_v6);
+    }
+
+    #[test]
+    fn what_is_no_line_is_none() {
+        for text in [
+            "",
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
+            "0: 0100007F 0:0 07",
+            "0: é100007F:1 00000000:0 07 0:0 0:0 0 0 0 1 2 3",
+            "0: 0100007F:0001 00000000:0000 07 0:0 0:0 0 0 0 many 2 3",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_has_no_sockets() {
+        assert_eq!(socket("udp", false, 1, u32::MAX, &[]), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Direct I/O of known size and place.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use traceweir_kernel::Group;
+
+use crate::skip::skip;
+use crate::support::{Running, Seen, thread_id};
+
+const READ: u16 = 0x010A;
+const WRITE: u16 = 0x010B;
+const FLUSH: u16 = 0x010E;
+/// Bytes of one request: not a size that others use.
+const PIECE: usize = 7 * 4096;
+/// So far apart that requests are not merged.
+const STRIDE: usize = 16 * 4096;
+const PIECES: usize = 16;
+
+/// A file on a disk, written to it, and opened without a cache.
+fn on_disk(folder: &Path) -> Option<File> {
+    let path = folder.join("direct");
+    let file = File::create(&path).ok()?;
+    file.write_all_at(&vec![1; PIECES * STRIDE], 0).ok()?;
+    file.sync_all().ok()?;
+    let dev = file.metadata().ok()?.dev();
+    let name = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    if !Path::new(&name).exists() {
+        return None;
+    }
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).ok()
+}
+
+/// Memory that direct I/O takes.
+fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let at = memory.as_ptr().align_offset(4096);
+    &mut memory[at..at + PIECE]
+}
+
+#[test]
+fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some(file) = on_disk(folder.path()) else {
+        return skip("disk", "no file on a disk that takes direct I/O");
+    };
+    let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
+    let Some(running) = Running::start(&groups, &[0x010D]) else { return };
+    let mut memory = vec![7; PIECE + 4096];
+    for piece in 0..PIECES {
+        file.write_all_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a write");
+    }
+    for piece in 0..PIECES {
+        file.read_exact_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a read");
+    }
+    file.sync_all().expect("a flush");
+    let seen = running.end();
+    let mine = |hook: u16| -> Vec<&Seen> {
+        let size = |it: &Seen| it.number("TransferSize") == PIECE as u64;
+        seen.iter().filter(|it| it.hook == hook && size(it)).collect()
+    };
+    let (reads, writes) = (mine(READ), mine(WRITE));
+    assert!(reads.len() >= PIECES && writes.len() >= PIECES, "{} {}", reads.len(), writes.len());
+    for (hook, end) in reads.iter().map(|it| (0x010C, it)).chain(writes.iter().map(|it| (0x010D, it))) {
+        let start = seen
+            .iter()
+            .find(|it| it.hook == hook && it.number("Irp") == end.number("Irp"))
+            .expect("the start of a request");
+        assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
+        assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
+        assert_eq!(end.number("ByteOffset") % 512, 0);
+        assert_eq!(end.number("DiskNumber"), writes[0].number("DiskNumber"));
+        assert_eq!(end.number("IrpFlags") & 4, 4, "somebody waits for direct I/O");
+    }
+    // The same places are read that were written.
+    let places = |of: &[&Seen]| of.iter().map(|it| it.number("ByteOffset")).collect::<Vec<_>>();
+    assert_eq!(places(&reads), places(&writes));
+    let by_me = writes.iter().filter(|it| it.number("IssuingThreadId") == thread_id()).count();
+    assert!(by_me > 0, "the thread that wrote issued some of it itself");
+    assert!(seen.iter().any(|it| it.is_stack), "a start has a stack");
+    for flush in seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0) {
+        assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
+    }
+}

@@ -1,0 +1,11 @@
+//! Disk, file and network events of programs of known behaviour: an extra, which needs the right to open tracepoints.
+//!
+//! Others use this machine at the same time: what is counted is told apart by thread, file, port or size.
+
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
+
+mod disk;
+mod file;
+mod network;
+mod support;
