@@ -25,10 +25,11 @@ use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 use traceweir_transport::ring::{RegionReader, RingReader};
 
 use self::fill::Filler;
+use crate::capture::{Capture, Capturing, Mixed};
 use crate::clock::SessionClock;
 use crate::config::Mode;
 use crate::engine::{Shared, SourceId};
-use crate::merge::{self, Lane, Outcome, Until};
+use crate::merge::{self, Lane, Outcome, Ring, Until};
 use crate::output::Job;
 use crate::pool::Buffer;
 use crate::record::Writer;
@@ -63,6 +64,8 @@ struct Stream {
     key: u64,
     /// The same on the session's clock.
     time: i64,
+    /// When the last event happened that was captured, as it was written: its stack says so too.
+    captured: i64,
     /// Keys of stacks that the buffer defines.
     defined: HashSet<u64>,
 }
@@ -107,6 +110,8 @@ pub(crate) struct Collector {
     is_shut: bool,
     /// Stacks that are stored once, where that was asked for.
     stacks: Option<Stacks>,
+    /// Kernel events, where there are.
+    capturing: Option<Capturing>,
 }
 
 impl Collector {
@@ -129,6 +134,19 @@ impl Collector {
             newest: i64::MIN,
             is_shut: false,
             stacks: None,
+            capturing: None,
+        }
+    }
+
+    /// Captures records from now on.
+    pub(crate) fn capture(&mut self, source: Box<dyn Capture>) {
+        self.capturing = Some(Capturing::new(source, &self.clock));
+    }
+
+    /// Takes in what is told at the end, for the last drain.
+    pub(crate) fn end_capture(&mut self) {
+        if let Some(capturing) = &mut self.capturing {
+            capturing.end(&self.clock);
         }
     }
 
@@ -187,6 +205,9 @@ impl Collector {
     /// Follows the machine's clock and lets idle pages go.
     pub(crate) fn look_around(&mut self) {
         self.clock.follow();
+        if let Some(capturing) = &mut self.capturing {
+            capturing.follow(&self.clock);
+        }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
             reader.give_back();
         }
@@ -195,6 +216,9 @@ impl Collector {
     /// Collects what the rings hold.
     pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
         let mut outcome = Outcome::default();
+        if let Some(capturing) = &mut self.capturing {
+            capturing.look(&self.clock, reach == Reach::All);
+        }
         let (mut readers, mut writers) = split(&mut self.sources);
         // One stream takes the rings of all processors.
         let width = if self.streams.len() == 1 { self.cpus } else { 1 };
@@ -220,18 +244,24 @@ impl Collector {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
             unfinished.retain(|&at| {
                 let before = counter.now();
-                let mut lanes = look(&mut readers, at, width, self.cpus, &mut outcome);
-                if lanes.is_empty() {
-                    return false;
-                }
-                let until = match reach {
+                let rings = rings_of(&mut readers, at, width, self.cpus);
+                let until = || match reach {
                     Reach::Settled => Until { now: before, ahead: self.ahead, bytes },
                     // Read behind the rings: no honest stamp is younger.
                     Reach::All => Until { now: counter.now(), ahead: 0, bytes },
                 };
                 filler.at = at;
                 outcome.more = false;
-                merge::merge(&mut lanes, until, &mut filler, &mut outcome);
+                let Some(capturing) = &mut self.capturing else {
+                    merge_all(look(rings, &mut outcome), until, &mut filler, &mut outcome);
+                    return outcome.more;
+                };
+                let mut mixed: Vec<(usize, Mixed<'_>)> =
+                    rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
+                // What is captured has no source among the processes.
+                mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
+                let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
+                merge_all(look(rings, &mut outcome), until, &mut filler, &mut outcome);
                 outcome.more
             });
             if unfinished.is_empty() {
@@ -261,6 +291,7 @@ impl Collector {
                 self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
             }
         }
+        no_room = no_room.saturating_add(self.capturing.as_mut().map_or(0, Capturing::newly_lost));
         self.shared.stats.no_room.fetch_add(no_room, Relaxed);
         self.shared.stats.no_region.fetch_add(no_region, Relaxed);
     }
@@ -346,6 +377,7 @@ impl Collector {
 
     /// Gives all regions up, at the end.
     pub(crate) fn finish(&mut self) {
+        self.capturing = None;
         for mut source in self.sources.drain(..) {
             self.shared.forget(&mut source);
         }
@@ -357,29 +389,48 @@ fn split(sources: &mut [Source]) -> (Vec<Option<&mut RegionReader>>, Vec<&mut Wr
     sources.iter_mut().map(|Source { reader, writer, .. }| (reader.as_mut(), writer)).unzip()
 }
 
-/// The rings of a stream that have something.
-fn look<'r>(
+/// The rings of a stream, with their sources.
+fn rings_of<'r>(
     readers: &'r mut [Option<&mut RegionReader>],
     at: usize,
     width: usize,
     cpus: usize,
+) -> impl Iterator<Item = (usize, &'r mut RingReader)> {
+    let readers =
+        readers.iter_mut().enumerate().filter_map(|(source, reader)| Some((source, reader.as_mut()?)));
+    readers.flat_map(move |(source, reader)| {
+        let (fast, locked) = reader.rings().split_at_mut_checked(cpus).unwrap_or_default();
+        let rings = fast.iter_mut().skip(at).take(width).chain(locked.iter_mut().skip(at).take(width));
+        rings.map(move |ring| (source, ring))
+    })
+}
+
+/// Those of them that have something.
+fn look<'r, R: Ring + 'r>(
+    rings: impl Iterator<Item = (usize, &'r mut R)>,
     outcome: &mut Outcome,
-) -> Vec<Lane<'r, RingReader>> {
+) -> Vec<Lane<'r, R>> {
     let mut lanes = Vec::new();
-    for (source, reader) in readers.iter_mut().enumerate() {
-        let Some(reader) = reader else { continue };
-        let Some((fast, locked)) = reader.rings().split_at_mut_checked(cpus) else { continue };
-        for rings in [fast, locked] {
-            for ring in rings.iter_mut().skip(at).take(width) {
-                match Lane::look(ring, source) {
-                    Ok(Some(lane)) => lanes.push(lane),
-                    Ok(None) => {}
-                    Err(_) => outcome.damaged.push(source),
-                }
-            }
+    for (source, ring) in rings {
+        match Lane::look(ring, source) {
+            Ok(Some(lane)) => lanes.push(lane),
+            Ok(None) => {}
+            Err(_) => outcome.damaged.push(source),
         }
     }
     lanes
+}
+
+/// Merges lanes into buffers, up to a moment that is read behind the look at them.
+fn merge_all<R: Ring>(
+    mut lanes: Vec<Lane<'_, R>>,
+    until: impl FnOnce() -> Until,
+    filler: &mut Filler<'_, '_>,
+    outcome: &mut Outcome,
+) {
+    if !lanes.is_empty() {
+        merge::merge(&mut lanes, until(), filler, outcome);
+    }
 }
 
 /// Lets a buffer tell of losses that no other has told of.

@@ -35,6 +35,7 @@ use traceweir_transport::live::ConsumerEnds;
 use traceweir_transport::message::{Properties, Update};
 use traceweir_transport::ring::RegionReader;
 
+use crate::capture::Capture;
 use crate::collect::Source;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -196,6 +197,11 @@ impl Session {
     /// The process is gone or needs the session no more: collects the rest and drops the region. Returns at once.
     pub fn detach(&self, source: SourceId) {
         self.post(Command::Detach(source));
+    }
+
+    /// Captures records beside those of processes from now on.
+    pub fn capture(&self, source: Box<dyn Capture>) {
+        self.post(Command::Capture(source));
     }
 
     /// How it is.

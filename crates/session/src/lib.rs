@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod capture;
 pub mod cgroup;
 mod clock;
 mod collect;

@@ -31,6 +31,11 @@ pub(crate) trait Ring {
     fn peek(&mut self) -> Result<Option<Head>, Damaged>;
     fn take(&mut self, out: &mut [u8]);
     fn release(&mut self);
+    /// Whether its records are not a process's.
+    #[inline(always)]
+    fn is_captured(&self) -> bool {
+        false
+    }
 }
 
 impl Ring for RingReader {

@@ -11,6 +11,7 @@ use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
 use traceweir_transport::ring::Head;
 
 use super::{Stream, submit};
+use crate::capture;
 use crate::clock::SessionClock;
 use crate::engine::Shared;
 use crate::merge::{Ring, Sink};
@@ -186,9 +187,63 @@ impl Filler<'_, '_> {
     }
 }
 
+impl Filler<'_, '_> {
+    /// Stores a captured record.
+    fn put_captured<R: Ring>(&mut self, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        let padded = head.length.next_multiple_of(8);
+        let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
+        if head.length > MAX_RECORD || padded > most {
+            ring.take(&mut []);
+            self.too_large = self.too_large.saturating_add(1);
+            return true;
+        }
+        let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
+        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !has_room && !self.turn_over() {
+            return false;
+        }
+        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        let Some(buffer) = stream.buffer.as_mut() else { return false };
+        let end = buffer.filled.saturating_add(padded);
+        let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
+        if let Some(padding) = room.last_chunk_mut::<8>() {
+            *padding = [0; 8];
+        }
+        let Some(record) = room.get_mut(..head.length) else { return false };
+        ring.take(record);
+        stream.key = stream.key.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        let of_event = capture::is_stack(head).then_some(stream.captured);
+        if !capture::sign(record, stream.time, of_event) {
+            self.damaged = self.damaged.saturating_add(1);
+            return true;
+        }
+        if of_event.is_none() {
+            stream.captured = stream.time;
+        }
+        let place = (buffer.filled, end);
+        buffer.filled = end;
+        buffer.events = buffer.events.saturating_add(1);
+        buffer.time = stream.time;
+        self.events = self.events.saturating_add(1);
+        if of_event.is_some()
+            && let Some(stacks) = self.stacks.as_mut()
+        {
+            let (filled, added) = stacks.replace(&mut buffer.bytes, place, stream.time, &mut stream.defined);
+            buffer.filled = filled;
+            buffer.events = buffer.events.saturating_add(added);
+            self.events = self.events.saturating_add(u64::from(added));
+        }
+        true
+    }
+}
+
 impl<R: Ring> Sink<R> for Filler<'_, '_> {
     #[inline]
     fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+        if ring.is_captured() {
+            return self.put_captured(ring, head, stamp);
+        }
         if self.stacks.is_some() {
             return self.put_keyed(source, ring, head, stamp);
         }

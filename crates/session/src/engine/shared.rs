@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig, Update};
 
 use super::{Done, Live, NextFile, SourceId};
+use crate::capture::Capture;
 use crate::collect::Source;
 use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
@@ -28,6 +29,7 @@ use crate::storage::LogStorage;
 /// Something for the collector.
 pub(crate) enum Command {
     Attach(Box<Source>),
+    Capture(Box<dyn Capture>),
     Detach(SourceId),
     Flush(Option<(File, PathBuf)>, Done<Properties>),
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
@@ -49,7 +51,12 @@ impl Command {
             | Self::Convert(done)
             | Self::Stop(Some(done)) => done(Err(Error::Ended)),
             Self::Open(done) => done(Err(Error::Ended)),
-            Self::Attach(_) | Self::Detach(_) | Self::CacheStacks(_) | Self::Close(_) | Self::Stop(None) => {}
+            Self::Attach(_)
+            | Self::Capture(_)
+            | Self::Detach(_)
+            | Self::CacheStacks(_)
+            | Self::Close(_)
+            | Self::Stop(None) => {}
         }
     }
 }
@@ -159,7 +166,7 @@ impl Shared {
         Ok(shared)
     }
 
-    fn listen_to(&self, event: &OwnedFd) -> Result<()> {
+    pub(crate) fn listen_to(&self, event: impl AsFd) -> Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.waiting, event, epoll::EventData::new_u64(0), flags).map_err(system("epoll_ctl"))
     }

@@ -210,6 +210,11 @@ impl Keeper {
                     self.shared.stats.processes.fetch_add(1, Relaxed);
                     self.collector.add(*source);
                 }
+                Command::Capture(source) => {
+                    // Where it cannot wake us, we look when it is time.
+                    let _ = self.shared.listen_to(source.wake());
+                    self.collector.capture(source);
+                }
                 Command::Detach(source) => self.leaving.push(source),
                 Command::Flush(file, done) => self.flush(file, done),
                 Command::Update(update, file, next, done) => self.update(&update, file, next, done),
@@ -257,6 +262,7 @@ impl Keeper {
     }
 
     fn stop(&mut self, done: Option<Done<Properties>>) {
+        self.collector.end_capture();
         let partial = self.gather();
         self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
