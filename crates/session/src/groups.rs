@@ -23,7 +23,8 @@ const TWINS: [(u32, usize, u32); 8] = [
 ];
 
 /// Each thing with two names under both of them.
-pub(crate) fn with_twins(mut mask: GroupMask) -> GroupMask {
+#[must_use]
+pub fn with_twins(mut mask: GroupMask) -> GroupMask {
     for (flag, word, bit) in TWINS {
         let [first, others @ ..] = &mut mask;
         let Some(other) = word.checked_sub(1).and_then(|word| others.get_mut(word)) else { continue };
@@ -36,7 +37,8 @@ pub(crate) fn with_twins(mut mask: GroupMask) -> GroupMask {
 }
 
 /// A mask with another first word. What it does not name is off, under its other name too; a word of nothing turns all kernel events off.
-pub(crate) fn with_enable_flags(mut mask: GroupMask, flags: u32) -> GroupMask {
+#[must_use]
+pub fn with_enable_flags(mut mask: GroupMask, flags: u32) -> GroupMask {
     if flags == 0 {
         return GroupMask::default();
     }
