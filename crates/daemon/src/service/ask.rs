@@ -16,6 +16,11 @@ use crate::logfile::Passed;
 
 impl Service {
     pub(super) fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
+        let (message, passed) = match self.or_later(asker, message, passed) {
+            Ok(Some(now)) => now,
+            Ok(None) => return,
+            Err(refusal) => return self.refuse(asker, refusal),
+        };
         let outcome = match message {
             Message::Start(config) if is_private(&config) => self.start_private(asker, *config, &passed),
             Message::Start(config) => self.start(asker, *config, passed),
