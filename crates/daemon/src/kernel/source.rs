@@ -17,9 +17,9 @@ impl Losses {
         Self((0..cpus).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Those processors that have lost some, and how many.
-    pub(crate) fn by_processor(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.0.iter().map(|lost| lost.load(Relaxed)).enumerate().filter(|(_, lost)| *lost > 0)
+    /// How many each processor has lost so far.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.0.iter().map(|lost| lost.load(Relaxed)).collect()
     }
 
     fn note(&self, lost: &[u64]) {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Start, Control ─▶ control, or private where processes run the session      Query… ─▶ a page, at once
 //!   EnableProvider, CheckEnables ─▶ enable, or private                         …Access… ─▶ access
-//!   …Information, QueryRegistrations ─▶ info
+//!   …Information, QueryRegistrations ─▶ info                                   QueryKernelLosses ─▶ kernel
 //! ```
 
 use traceweir_transport::message::{Message, SessionRef};
@@ -48,6 +48,7 @@ impl Service {
             Message::QueryInformation { session, class, input } => {
                 self.query_information(asker, &session, class, input)
             }
+            Message::QueryKernelLosses { session } => self.query_kernel_losses(asker, &session),
             Message::QueryRegistrations { provider, from } => self.query_registrations(asker, provider, from),
             message @ (Message::SetAccess { .. }
             | Message::RemoveAccess { .. }

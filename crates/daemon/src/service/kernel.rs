@@ -25,7 +25,9 @@ use traceweir_format::spec::system::{groups_of, is_system_provider};
 use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
 use traceweir_session::config::{check_enable_flags, has_place_of_its_own, is_system_logger};
 use traceweir_session::info::{Settings, System};
-use traceweir_transport::message::{Control, EnableCode, EnableParams, Message, SessionConfig, Update};
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Message, SessionConfig, SessionRef, Update,
+};
 
 use super::control::apart;
 use super::enable::EnableCall;
@@ -158,9 +160,9 @@ impl Kernels {
 
     /// A session begins to stop, or could not start.
     pub(super) fn forget(&mut self, id: u64) {
-        if let Some(losses) = self.all.remove(&id).and_then(|running| running.losses) {
-            for (cpu, lost) in losses.by_processor() {
-                told!("session {id:#x}: {lost} kernel events of processor {cpu} found no room so far");
+        if let Some(Running { config, losses: Some(losses), .. }) = self.all.remove(&id) {
+            for (cpu, lost) in losses.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
+                told!("session {:?}: {lost} kernel events of processor {cpu} found no room", config.name);
             }
         }
     }
@@ -453,6 +455,16 @@ impl Service {
     fn check_more(&self, asker: Asker, id: u64, wishes: &Wishes) -> Result<(), Refusal> {
         let sum = wishes.sum();
         if sum == self.kernels.sum(id) { Ok(()) } else { self.check_kernel_events(asker.link, &sum) }
+    }
+
+    /// Tells what the kernel had no room for.
+    pub(super) fn query_kernel_losses(&mut self, asker: Asker, session: &SessionRef) -> Result<(), Refusal> {
+        let (id, running) = self.sessions.find_running(session)?;
+        self.check_right(asker.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
+        let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
+        let lost = losses.map(|losses| losses.all()).unwrap_or_default();
+        self.reply(asker, Message::KernelLosses { lost });
+        Ok(())
     }
 
     /// Enables a part of the kernel for a session, disables it, or has the session told of everything that is there.

@@ -4,7 +4,7 @@
 
 mod groups;
 
-pub use groups::{KERNEL_GROUPS, SYSTEM_KEYWORDS, SystemKeyword, group_word};
+pub use groups::{GROUP_TWINS, KERNEL_GROUPS, SYSTEM_KEYWORDS, SystemKeyword, group_word};
 
 use crate::guid::Guid;
 use crate::info::GroupMask;

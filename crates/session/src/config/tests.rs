@@ -98,7 +98,11 @@ fn kernel_events_are_for_system_loggers_by_mode_guid_or_name() {
         assert!(is_system_logger(&system));
         assert_eq!(status(system.clone()), None, "{system:?}");
         assert_eq!(status(SessionConfig { enable_flags: 0x0002_0013, ..system.clone() }), None, "{system:?}");
-        assert_eq!(status(SessionConfig { enable_flags: 0x8000_0000, ..system.clone() }), INVALID, "internal");
+        assert_eq!(
+            status(SessionConfig { enable_flags: 0x8000_0000, ..system.clone() }),
+            INVALID,
+            "internal"
+        );
         let paged = SessionConfig { log_file_mode: system.log_file_mode | 0x0100_0000, ..system };
         assert_eq!(status(paged), INVALID, "paged memory");
     }

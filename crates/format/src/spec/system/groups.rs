@@ -114,6 +114,18 @@ pub const KERNEL_GROUPS: [(u32, &str); 103] = [
     (0xE000_0002, "MEMORY_CONTROL"),
 ];
 
+/// Names of one thing in two words of a group mask: its bit in EnableFlags, the other word, its bit there. Either name stands for the thing.
+pub const GROUP_TWINS: [(u32, usize, u32); 8] = [
+    (0x0100_0000, 1, 0x2),    // profile
+    (0x0000_0010, 1, 0x4),    // context switch
+    (0x0080_0000, 1, 0x10),   // drivers
+    (0x0000_0020, 1, 0x80),   // DPC
+    (0x0000_0800, 1, 0x200),  // dispatcher
+    (0x0000_0040, 1, 0x4000), // interrupt
+    (0x0000_4000, 1, 0x8000), // virtual alloc
+    (0x0000_0080, 2, 0x40),   // system call
+];
+
 /// The word of a group mask in which a group is, and its bit there.
 #[must_use]
 pub const fn group_word(group: u32) -> (usize, u32) {
