@@ -4,6 +4,7 @@ mod access;
 mod ask;
 mod autologger;
 mod error;
+mod kernel;
 mod mc;
 mod number;
 mod providers;
@@ -21,6 +22,7 @@ pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessSho
 pub(crate) use ask::Ask;
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
 pub(crate) use error::{ErrorText, Given, Named};
+pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
 pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
@@ -39,6 +41,7 @@ Examples:
   weir demo                                      a minute of everything, with a sample program
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App -o app.etl        running programs, until Ctrl-C
+  weir record --kernel cpu -o cpu.etl -- ./app   the kernel's events: where time is spent, with call stacks
   weir watch -p MyCompany.App:0x10:warning       live, decoded
   weir start App -o app.etl -p MyCompany.App     a session that runs on its own, until weir stop App
   weir providers                                 what can be recorded now

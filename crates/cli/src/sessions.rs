@@ -1,6 +1,7 @@
 //! Sessions as the verbs use them: found, made, and never left behind by accident. What is said about them at their end is in
 //! `report`, the page of one in `page`, who can be heard in `reach`.
 
+mod kernel;
 mod page;
 mod reach;
 mod report;
@@ -22,11 +23,12 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, LOG_FILE_MODES,
 };
 
-use crate::cli::Whose;
+use crate::cli::{KernelEvents, Whose};
 use crate::exit::numbered;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
+pub(crate) use kernel::{KernelState, change_kernel, with_kernel};
 pub(crate) use page::{Life, json, kind, named, page, status, wanted};
 pub(crate) use reach::{check_pids, seen, tell_idle, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
@@ -122,6 +124,8 @@ pub(crate) struct Own {
     session: SessionRef,
     name: String,
     is_over: bool,
+    /// How often processors were sampled before this session wanted it otherwise.
+    interval_before: Option<u32>,
 }
 
 impl Own {
@@ -139,7 +143,8 @@ impl Own {
         controller.check_enables(&guids).with_context(about)?;
         let properties = controller.start(config).with_context(about)?;
         let session = SessionRef::Id(properties.id);
-        Ok((Self { controller, session, name: config.name.clone(), is_over: false }, properties))
+        let (name, is_over, interval_before) = (config.name.clone(), false, None);
+        Ok((Self { controller, session, name, is_over, interval_before }, properties))
     }
 
     /// Enables providers, in these processes or in all.
@@ -148,6 +153,21 @@ impl Own {
             enable(&mut self.controller, &self.session, wanted, pids)?;
         }
         Ok(())
+    }
+
+    /// Has it receive what else is wanted of the kernel. The interval of samples is set back when it ends, unless it is left running.
+    pub(crate) fn ask_kernel(&mut self, events: &KernelEvents) -> Result<()> {
+        if events.interval.is_some() {
+            self.interval_before = kernel::interval(&mut self.controller);
+        }
+        kernel::ask_kernel(&mut self.controller, &self.session, events)
+    }
+
+    fn set_interval_back(&mut self) {
+        if let Some(interval) = self.interval_before.take() {
+            // What failed before is what gets reported.
+            let _ = kernel::set_interval(&mut self.controller, interval);
+        }
     }
 
     /// Which it is.
@@ -183,6 +203,7 @@ impl Own {
     /// Collects everything and finalises the file, unless that has been done before.
     pub(crate) fn stop(mut self) -> Result<Ended> {
         self.is_over = true;
+        self.set_interval_back();
         match self.controller.stop(&self.session) {
             Ok(properties) if properties.end_status == 0 => Ok(Ended::ByUs(properties)),
             Ok(properties) => Ok(Ended::Before(properties)),
@@ -209,11 +230,13 @@ impl Own {
     /// Lets it run on.
     pub(crate) fn leave_running(&mut self) {
         self.is_over = true;
+        self.interval_before = None;
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
+        self.set_interval_back();
         if !self.is_over {
             // What failed before is what gets reported.
             let _ = self.controller.stop(&self.session);

@@ -33,6 +33,7 @@ mod conf;
 pub mod error;
 mod filter;
 mod folders;
+mod kernel;
 mod limits;
 mod log;
 mod logfile;

@@ -26,6 +26,7 @@ mod control;
 mod enable;
 mod end;
 mod info;
+mod kernel;
 mod notice;
 mod own;
 mod private;
@@ -146,6 +147,7 @@ pub(crate) struct Service {
     files: Files,
     unserved: Unserved,
     information: info::Information,
+    kernels: kernel::Kernels,
     /// Files that are looked at for sessions that there is no place for.
     looking: usize,
     descriptors: Descriptors,
@@ -178,6 +180,7 @@ impl Service {
             files: Files::default(),
             unserved: Unserved::default(),
             information: info::Information::default(),
+            kernels: kernel::Kernels::default(),
             looking: 0,
             descriptors: Descriptors::of_process(),
             janitor,

@@ -112,7 +112,11 @@ fn decode(record: &Record<'_>) -> BTreeMap<&'static str, Value> {
                 let sid = traceweir_format::security::Sid::parse(at.take(size).unwrap()).unwrap();
                 Value::Text(sid.to_string())
             }
-            other => panic!("{other:?}"),
+            // Of other families.
+            _ => {
+                at.take(field.size(8).expect("a size")).unwrap();
+                continue;
+            }
         };
         fields.insert(field.name, value);
     }

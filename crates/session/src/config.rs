@@ -1,8 +1,8 @@
 //! Properties of a session, checked and adjusted by the published rules.
 //!
 //! ```text
-//!   names ──▶ flag combinations ──▶ GUID and name ──▶ path ──▶ clock ──▶ what this version has ──▶ sizes and numbers adjusted
-//!   87        87                    87                161      87        50
+//!   names ──▶ flag combinations ──▶ GUID and name ──▶ path ──▶ clock ──▶ EnableFlags ──▶ what there is ──▶ sizes and numbers adjusted
+//!   87        87                    87                161      87        87              50
 //! ```
 //!
 //! Errors come in this order. A flag that is legal but not served is refused with a reason instead of ignored, unless ignoring it is
@@ -20,7 +20,7 @@ use traceweir_format::header::MAX_RECORD;
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::{
-    EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+    CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
     KERNEL_LOGGER_NAME,
 };
 use traceweir_format::spec::status::Status;
@@ -103,11 +103,14 @@ impl Config {
         Ok(config)
     }
 
-    fn with_memory(raw: SessionConfig, cpus: u16, memory: u64, starter: Starter) -> Result<Self> {
+    fn with_memory(mut raw: SessionConfig, cpus: u16, memory: u64, starter: Starter) -> Result<Self> {
         let mode = Mode(raw.log_file_mode);
         check_names(&raw)?;
         mode.check(&raw, starter)?;
-        if raw.guid == SYSTEM_TRACE_CONTROL && !raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME) {
+        if is_system(&raw) {
+            mode.check_system()?;
+        }
+        if raw.guid == SYSTEM_TRACE_CONTROL && !is_kernel_logger(&raw) {
             return refuse(Status::ERROR_INVALID_PARAMETER, "this GUID belongs to the NT Kernel Logger");
         }
         if raw.log_file.is_none() && mode.needs_path() {
@@ -119,9 +122,13 @@ impl Config {
         check_enable_flags(&raw, raw.enable_flags)?;
         check_filters(&raw)?;
         mode.check_served()?;
-        if is_system(&raw) && (raw.enable_flags != 0 || mode.is_private() || !is_plain_system(&raw)) {
-            let why = "kernel events are not captured by this version: a SYSTEM_LOGGER_MODE session starts with EnableFlags 0, the NT Kernel Logger not at all";
+        if is_system(&raw) && mode.is_private() {
+            let why = "kernel events are collected by the daemon: a private session gets none";
             return refuse(Status::ERROR_NOT_SUPPORTED, why);
+        }
+        if is_kernel_logger(&raw) {
+            // Whatever GUID was given.
+            raw.guid = SYSTEM_TRACE_CONTROL;
         }
         let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory };
         config.adjust();
@@ -269,11 +276,11 @@ pub(crate) fn limit_of(properties: &SessionConfig) -> Limit {
     }
 }
 
-/// Whether kernel events are asked for: by mode, GUID or name.
+/// Whether a session is of the kind that receives kernel events: by mode, GUID or name.
 fn is_system(raw: &SessionConfig) -> bool {
     Mode(raw.log_file_mode).is_system()
         || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
-        || raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
+        || has_place_of_its_own(raw)
 }
 
 /// Whether a session is of the kind that receives kernel events.
@@ -282,15 +289,14 @@ pub fn is_system_logger(raw: &SessionConfig) -> bool {
     is_system(raw)
 }
 
-/// Whether it is so by its mode alone.
-fn is_plain_system(raw: &SessionConfig) -> bool {
-    let mode = raw.log_file_mode & !EVENT_TRACE_SYSTEM_LOGGER_MODE;
-    !is_system(&SessionConfig {
-        log_file_mode: mode,
-        name: raw.name.clone(),
-        guid: raw.guid,
-        ..SessionConfig::default()
-    })
+fn is_kernel_logger(raw: &SessionConfig) -> bool {
+    raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
+}
+
+/// Whether a session is one of the two for which a place among the system loggers is kept; their names tell.
+#[must_use]
+pub fn has_place_of_its_own(raw: &SessionConfig) -> bool {
+    is_kernel_logger(raw) || raw.name.eq_ignore_ascii_case(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME)
 }
 
 /// Streams of buffers that a session makes on a machine of so many processors.
@@ -300,7 +306,7 @@ pub fn stream_count(raw: &SessionConfig, cpus: u16) -> u16 {
 }
 
 /// Groups of kernel events are for system sessions.
-pub(crate) fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
+pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
     if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system(raw) {
         let why = "EnableFlags select kernel events, which this session does not receive: they must be 0";
         return refuse(Status::ERROR_INVALID_PARAMETER, why);

@@ -25,6 +25,14 @@ pub enum Error {
         /// Which rule.
         why: &'static str,
     },
+    /// What is to be captured beside the events of processes cannot be.
+    #[error("{why}")]
+    Capture {
+        /// Win32 status.
+        status: Status,
+        /// What is missing, and what to do.
+        why: String,
+    },
     /// The log file cannot be written.
     #[error("log file: {0}")]
     File(std::io::Error),
@@ -44,7 +52,9 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            Self::Properties { status, .. } | Self::Information { status, .. } => *status,
+            Self::Properties { status, .. }
+            | Self::Information { status, .. }
+            | Self::Capture { status, .. } => *status,
             Self::File(e) => traceweir_transport::error::status_of(e),
             Self::Format(e) => e.status(),
             Self::Transport(e) => e.status(),

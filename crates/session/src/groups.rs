@@ -9,22 +9,12 @@
 //! Some groups have a name in two words. Either name stands for the thing: a mask has both bits, or none of them.
 
 use traceweir_format::info::GroupMask;
-
-/// Names of one thing in two words of a group mask: the mask of EnableFlags, the word of the other, its bit.
-const TWINS: [(u32, usize, u32); 8] = [
-    (0x0100_0000, 1, 0x2),    // profile
-    (0x0000_0010, 1, 0x4),    // context switch
-    (0x0080_0000, 1, 0x10),   // drivers
-    (0x0000_0020, 1, 0x80),   // DPC
-    (0x0000_0800, 1, 0x200),  // dispatcher
-    (0x0000_0040, 1, 0x4000), // interrupt
-    (0x0000_4000, 1, 0x8000), // virtual alloc
-    (0x0000_0080, 2, 0x40),   // system call
-];
+use traceweir_format::spec::system::GROUP_TWINS;
 
 /// Each thing with two names under both of them.
-pub(crate) fn with_twins(mut mask: GroupMask) -> GroupMask {
-    for (flag, word, bit) in TWINS {
+#[must_use]
+pub fn with_twins(mut mask: GroupMask) -> GroupMask {
+    for (flag, word, bit) in GROUP_TWINS {
         let [first, others @ ..] = &mut mask;
         let Some(other) = word.checked_sub(1).and_then(|word| others.get_mut(word)) else { continue };
         if *first & flag != 0 || *other & bit != 0 {
@@ -36,11 +26,12 @@ pub(crate) fn with_twins(mut mask: GroupMask) -> GroupMask {
 }
 
 /// A mask with another first word. What it does not name is off, under its other name too; a word of nothing turns all kernel events off.
-pub(crate) fn with_enable_flags(mut mask: GroupMask, flags: u32) -> GroupMask {
+#[must_use]
+pub fn with_enable_flags(mut mask: GroupMask, flags: u32) -> GroupMask {
     if flags == 0 {
         return GroupMask::default();
     }
-    for (_, word, bit) in TWINS {
+    for (_, word, bit) in GROUP_TWINS {
         if let Some(other) = mask.get_mut(word) {
             *other &= !bit;
         }

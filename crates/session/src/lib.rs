@@ -26,7 +26,7 @@ pub mod config;
 mod engine;
 pub mod error;
 mod flush;
-mod groups;
+pub mod groups;
 pub mod identity;
 pub mod info;
 mod logfile;

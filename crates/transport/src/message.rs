@@ -367,6 +367,16 @@ pub enum Message {
         /// The buffer of that class.
         data: Vec<u8>,
     },
+    /// Controller: kernel events of a session that found no room. Answered by `KernelLosses`.
+    QueryKernelLosses {
+        /// Of which session.
+        session: SessionRef,
+    },
+    /// Daemon: kernel events that the kernel itself had no room for.
+    KernelLosses {
+        /// By processor; none where the session receives no kernel events.
+        lost: Vec<u64>,
+    },
     /// Controller: the registrations of a provider, from this index on.
     QueryRegistrations {
         /// Which.

@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use traceweir::controller::Scope;
 
 use super::number::{buffers, pid, seconds, sessions};
-use super::{EventFilters, Format, Providers, Schemas, Shape, Show};
+use super::{EventFilters, Format, KERNEL, KernelChange, KernelEvents, Providers, Schemas, Shape, Show};
 use crate::filter::parse_duration;
 use crate::grammar::GRAMMAR;
 
@@ -45,10 +45,11 @@ Examples:
   weir start App -o app.etl --circular --max-size 100        a file with the newest 100 MiB
   weir start App -o app-%d.etl --new-file --max-size 100     a row of files of 100 MiB each
   weir start App --buffering -p MyCompany.App                in memory, until weir flush App -o FILE
-  weir start App -p MyCompany.App                            live only: weir watch App";
+  weir start App -p MyCompany.App                            live only: weir watch App
+  weir start K -o k.etl --kernel sched -p MyCompany.App      the kernel's events and the program's in one file";
 
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}"))]
+#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}\n\n{KERNEL}"))]
 pub(crate) struct Start {
     /// A name for the session, of your choice
     pub(crate) name: String,
@@ -63,6 +64,8 @@ pub(crate) struct Start {
     /// What came of it as one JSON object; docs/cli-json.md has the names
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) kernel: KernelEvents,
     #[command(flatten)]
     pub(crate) shape: Shape,
     #[command(flatten)]
@@ -128,13 +131,14 @@ const AFTER_UPDATE: &str = "\
 Examples:
   weir update App --flush-timer 5              write out buffers each 5 seconds
   weir update App -o next.etl                  go on in another file; the one so far is finished
-  weir update App --real-time on               weir watch App from now on, beside the file";
+  weir update App --real-time on               weir watch App from now on, beside the file
+  weir update K --kernel sched --stacks none   other kernel events, without call stacks, at once";
 
 #[derive(Debug, Args)]
 #[command(
     after_help = AFTER_UPDATE,
-    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off]",
-    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time"]),
+    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off] [--kernel WHAT] [--stacks EVENTS] [--interval TIME]",
+    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"]),
 )]
 pub(crate) struct Update {
     /// The session, by name
@@ -151,6 +155,8 @@ pub(crate) struct Update {
     /// Live delivery
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<Switch>,
+    #[command(flatten)]
+    pub(crate) kernel: KernelChange,
     /// What came of it as one JSON object; docs/cli-json.md has the names
     #[arg(long)]
     pub(crate) json: bool,
@@ -221,7 +227,9 @@ const EXAMPLES_OF_RECORD: &str = "\
 Examples:
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
-  weir record -pf providers.txt -o app.etl --circular --max-size 100";
+  weir record -pf providers.txt -o app.etl --circular --max-size 100
+  weir record --kernel cpu -o cpu.etl -- ./app                  where the time goes, with call stacks
+  weir record --kernel sched,disk -p MyCompany.App -o all.etl   kernel and program on one clock";
 
 const AFTER_RECORD: &str = "\
 Ctrl-C once ends the recording and finalises the file; twice leaves at once, and the daemon finalises the file.
@@ -231,9 +239,9 @@ itself fails, 130 when Ctrl-C left CMD or the file behind. Without CMD as for th
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{GRAMMAR}\n\n{AFTER_RECORD}"),
-    override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]",
-    group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file"]),
+    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{GRAMMAR}\n\n{KERNEL}\n\n{AFTER_RECORD}"),
+    override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]\n       weir record [OPTIONS] --kernel <WHAT> -o <FILE> [-- <CMD>...]",
+    group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file", "kernel"]),
 )]
 pub(crate) struct Record {
     #[command(flatten)]
@@ -253,6 +261,8 @@ pub(crate) struct Record {
     /// A program to run while recording, and its arguments; other processes that have the provider are recorded too
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) kernel: KernelEvents,
     #[command(flatten)]
     pub(crate) shape: Shape,
     #[command(flatten)]

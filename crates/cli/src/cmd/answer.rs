@@ -70,7 +70,7 @@ fn object(result: &Result<Answer>) -> String {
     object.optional("status_name", status.and_then(Status::name));
     object.optional("error", result.as_ref().err().map(sentence).as_deref());
     let session = answer.and_then(|it| it.session.as_ref());
-    let session = session.map(|(properties, life)| sessions::json(properties, *life, &[]));
+    let session = session.map(|(properties, life)| sessions::json(properties, *life, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
     let providers = answer.into_iter().flat_map(|it| &it.providers).map(|wanted| {
         let mut object = Object::new();

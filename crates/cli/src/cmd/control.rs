@@ -14,8 +14,9 @@ use super::{counted, grouped};
 use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path, shell};
+use crate::grammar::group_names;
 use crate::output::Output;
-use crate::sessions::{self, Life, controller_of};
+use crate::sessions::{self, KernelState, Life, controller_of};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &Stop) -> Result<Answer> {
@@ -46,12 +47,13 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
     match controller.query(&session) {
         Ok(properties) => {
             let providers = controller.providers()?;
-            show(&properties, Life::Running, &providers, options.json)?;
+            let kernel = KernelState::of(&mut controller, &session);
+            show(&properties, Life::Running, &providers, kernel.as_ref(), options.json)?;
             Ok(Outcome::Fine)
         }
         Err(error) => {
             if let Some(ended) = outcome(&mut controller, &session, &error) {
-                show(&ended, Life::Ended, &[], options.json)?;
+                show(&ended, Life::Ended, &[], None, options.json)?;
                 return Err(already_ended(&ended));
             }
             let failed = Err(error).with_context(|| about("query", &options.name));
@@ -60,9 +62,18 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
     }
 }
 
-fn show(p: &Properties, life: Life, providers: &[ProviderEntry], as_json: bool) -> Result<()> {
-    let text =
-        if as_json { sessions::json(p, life, providers) + "\n" } else { sessions::page(p, life, providers) };
+fn show(
+    p: &Properties,
+    life: Life,
+    providers: &[ProviderEntry],
+    kernel: Option<&KernelState>,
+    as_json: bool,
+) -> Result<()> {
+    let text = if as_json {
+        sessions::json(p, life, providers, kernel) + "\n"
+    } else {
+        sessions::page(p, life, providers, kernel)
+    };
     let mut output = Output::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()
@@ -107,7 +118,13 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
         log_file: absolute(options.output.as_ref())?,
         enable_flags: None,
     };
-    let now = controller.update(&session, &update).with_context(|| about("update", &options.name))?;
+    let about_it = || about("update", &options.name);
+    sessions::change_kernel(&mut controller, &session, &options.kernel).with_context(about_it)?;
+    let now = if update == Change::default() {
+        controller.query(&session).with_context(about_it)?
+    } else {
+        controller.update(&session, &update).with_context(about_it)?
+    };
     eprintln!("session {} now: {}", plain(&options.name), what_holds(&now));
     if let Some(why) = options.max_buffers.and_then(|asked| why_others(asked, &now)) {
         eprintln!("note: {why}");
@@ -133,6 +150,10 @@ fn what_holds(p: &Properties) -> String {
     }
     if let Some(file) = &c.log_file {
         holds = format!("{holds}, writes {}", plain_path(file));
+    }
+    if c.enable_flags != 0 {
+        let groups = [c.enable_flags, 0, 0, 0, 0, 0, 0, 0];
+        holds = format!("{holds}, kernel events {}", group_names(&groups).join(", "));
     }
     holds
 }

@@ -25,7 +25,7 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
     let all = all(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
-        lines(all.iter().map(|(p, life)| sessions::json(p, *life, &providers)))
+        lines(all.iter().map(|(p, life)| sessions::json(p, *life, &providers, None)))
     } else {
         session_table(&all)
     };

@@ -21,12 +21,14 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
     if is_private && config.guid.is_null() {
         config.guid = provider_of_private(&wanted);
     }
+    sessions::with_kernel(&mut config, &options.kernel, &wanted);
     let (mut session, properties) = Own::start(options.whose, &config, &wanted)?;
+    session.ask_kernel(&options.kernel)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
     sessions::tell_literal(&config);
     eprintln!("{}", what_next(&properties));
-    if wanted.is_empty() {
+    if wanted.is_empty() && options.kernel.kernel.is_none() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
     if is_private && properties.processes == 0 {

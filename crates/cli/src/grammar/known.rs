@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use traceweir::Guid;
 use traceweir_decode::source::manifest::WELL_KNOWN_KEYWORDS;
 use traceweir_decode::source::{EventSchema, ProviderSchemas, read_manifest};
+use traceweir_format::spec::system::{SYSTEM_KEYWORDS, SYSTEM_PROVIDERS};
 
 use super::filters::Filters;
 use super::mistake::Mistake;
@@ -64,7 +65,7 @@ impl Known {
         enabled.sort_unstable();
         enabled.dedup();
         match &enabled[..] {
-            [] => Ok(Guid::from_provider_name(name)),
+            [] => Ok(system_provider(&folded).unwrap_or_else(|| Guid::from_provider_name(name))),
             [one] => Ok(*one),
             several => {
                 let ids: Vec<_> = several.iter().take(MAX_NAMES).map(|id| format!("{{{id}}}")).collect();
@@ -78,7 +79,11 @@ impl Known {
     }
 
     fn keywords_of(&self, guid: Guid) -> impl Iterator<Item = (u64, &str)> {
-        self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::keywords)
+        let system = SYSTEM_PROVIDERS.iter().find(|(_, id)| *id == guid).map(|(name, _)| *name);
+        let of_system = SYSTEM_KEYWORDS.iter().filter(move |keyword| Some(keyword.provider) == system);
+        let of_manifests =
+            self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::keywords);
+        of_manifests.chain(of_system.map(|keyword| (keyword.bit, keyword.name)))
     }
 
     fn events_of(&self, guid: Guid) -> impl Iterator<Item = &EventSchema> {
@@ -168,6 +173,13 @@ impl Known {
     pub(crate) fn severity(&self, guid: Guid, severity: &Severity) -> Result<u8, Mistake> {
         self.level(guid, &severity.level, &severity.text)
     }
+}
+
+/// The system provider of this name in small letters: `systemprocess`, `systemprocessprovider`.
+fn system_provider(folded: &str) -> Option<Guid> {
+    let name = folded.strip_prefix("system")?;
+    let name = name.strip_suffix("provider").unwrap_or(name);
+    SYSTEM_PROVIDERS.iter().find(|(known, _)| known.to_lowercase() == name).map(|(_, guid)| *guid)
 }
 
 /// A name as people know it.

@@ -3,6 +3,7 @@
 //! ```text
 //!   Name, Status, Root Path, Segment         the collection
 //!   Name\Name, Type, … File Mode             the trace: how it was made
+//!   Kernel Events …                          what it gets of the kernel
 //!   Events Lost …                            what it has collected, and every counter of loss with its causes
 //!   Provider: …                              one block for each provider that it enables
 //! ```
@@ -17,16 +18,14 @@ use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
     EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
-    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME, EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
 };
 
+use super::kernel::KernelState;
 use super::report::{counts_kib, has, is_at_limit};
 use super::{mode_names, wish};
 use crate::cmd::grouped;
 use crate::export::{Object, array, plain, plain_path};
-
-/// What a session for kernel events gets of them.
-const NO_KERNEL_EVENTS: &str = "none: this version captures none; events of programs are recorded";
 
 /// Whether a session still is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +88,18 @@ impl Lines {
 }
 
 /// A session for people.
-pub(crate) fn page(p: &Properties, life: Life, providers: &[ProviderEntry]) -> String {
+pub(crate) fn page(
+    p: &Properties,
+    life: Life,
+    providers: &[ProviderEntry],
+    kernel: Option<&KernelState>,
+) -> String {
     let mut lines = Lines(String::new());
     collection(&mut lines, p, life);
     trace(lines.blank(), p);
+    for (name, value) in kernel.map(KernelState::lines).unwrap_or_default() {
+        lines.line(name, value);
+    }
     counters(lines.blank(), p);
     for enabled in enabled(p.id, providers) {
         provider(lines.blank(), &enabled);
@@ -138,9 +145,6 @@ fn trace(lines: &mut Lines, p: &Properties) {
     }
     lines.line("Clock Type", clock_type(c.clock)).line("File Mode", file_mode(p));
     lines.line("Log Mode", format!("{:#x} ({})", c.log_file_mode, mode_names(c.log_file_mode)));
-    if has(p, SYSTEM_LOGGER) {
-        lines.line("Kernel Events", NO_KERNEL_EVENTS);
-    }
     if c.low_latency {
         lines.line("Low Latency", "On");
     }
@@ -232,7 +236,12 @@ fn clock_name(clock: u32) -> &'static str {
 }
 
 /// A session for programs: one JSON object.
-pub(crate) fn json(p: &Properties, life: Life, providers: &[ProviderEntry]) -> String {
+pub(crate) fn json(
+    p: &Properties,
+    life: Life,
+    providers: &[ProviderEntry],
+    kernel: Option<&KernelState>,
+) -> String {
     let mut object = Object::new();
     object
         .text("name", &p.config.name)
@@ -250,6 +259,9 @@ pub(crate) fn json(p: &Properties, life: Life, providers: &[ProviderEntry]) -> S
         object.finish()
     });
     object.raw("providers", &array(providers));
+    if let Some(kernel) = kernel {
+        object.raw("kernel", &kernel.json());
+    }
     object.finish()
 }
 

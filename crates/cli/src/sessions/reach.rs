@@ -17,6 +17,7 @@ use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::{ExtType, class};
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
 use crate::export::plain;
@@ -31,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Says which of these providers no process has so far.
 pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Result<()> {
     let started = Instant::now();
-    let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !seen.contains(&wanted.guid);
+    let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !is_there(seen, wanted);
     let seen = loop {
         let seen = seen(controller)?;
         if started.elapsed() >= SETTLING || !wanted.iter().any(|w| is_missing(&seen, w)) {
@@ -43,6 +44,11 @@ pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Res
         eprintln!("{} yet; {ELSEWHERE}", unseen(wanted));
     }
     Ok(())
+}
+
+/// Whether a provider was seen, or needs no process: the kernel is always there.
+fn is_there(seen: &BTreeSet<Guid>, wanted: &Wanted) -> bool {
+    seen.contains(&wanted.guid) || is_system_provider(&wanted.guid)
 }
 
 fn unseen(wanted: &Wanted) -> String {
@@ -85,7 +91,7 @@ pub(crate) fn seen(controller: &mut Controller) -> Result<BTreeSet<Guid>> {
 
 /// Says which of these providers were neither seen nor have an event in the file.
 pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
-    let mut missing: Vec<&Wanted> = wanted.iter().filter(|w| !seen.contains(&w.guid)).collect();
+    let mut missing: Vec<&Wanted> = wanted.iter().filter(|w| !is_there(seen, w)).collect();
     if missing.is_empty() {
         return;
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Start, Control ─▶ control, or private where processes run the session      Query… ─▶ a page, at once
 //!   EnableProvider, CheckEnables ─▶ enable, or private                         …Access… ─▶ access
-//!   …Information, QueryRegistrations ─▶ info
+//!   …Information, QueryRegistrations ─▶ info                                   QueryKernelLosses ─▶ kernel
 //! ```
 
 use traceweir_transport::message::{Message, SessionRef};
@@ -16,6 +16,11 @@ use crate::logfile::Passed;
 
 impl Service {
     pub(super) fn controller_says(&mut self, asker: Asker, message: Message, passed: Passed) {
+        let (message, passed) = match self.or_later(asker, message, passed) {
+            Ok(Some(now)) => now,
+            Ok(None) => return,
+            Err(refusal) => return self.refuse(asker, refusal),
+        };
         let outcome = match message {
             Message::Start(config) if is_private(&config) => self.start_private(asker, *config, &passed),
             Message::Start(config) => self.start(asker, *config, passed),
@@ -43,6 +48,7 @@ impl Service {
             Message::QueryInformation { session, class, input } => {
                 self.query_information(asker, &session, class, input)
             }
+            Message::QueryKernelLosses { session } => self.query_kernel_losses(asker, &session),
             Message::QueryRegistrations { provider, from } => self.query_registrations(asker, provider, from),
             message @ (Message::SetAccess { .. }
             | Message::RemoveAccess { .. }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 use traceweir_format::spec::status::Status;
+use traceweir_session::config::is_system_logger;
 use traceweir_session::{Done, Session};
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
@@ -15,6 +16,7 @@ use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, Service, warning};
 use crate::error::Refusal;
+use crate::kernel::Wishes;
 use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
 
 /// Updates and flushes of one session that may be under way.
@@ -65,7 +67,7 @@ impl Service {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
         self.count_change(id)?;
-        change(&session, self.promise_change(id, asker, false).completed_by(|it| (it, None)).done());
+        change(&session, self.promise_change(id, asker, false, None).completed_by(|it| (it, None)).done());
         Ok(())
     }
 
@@ -77,12 +79,28 @@ impl Service {
         passed: Passed,
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
-        let session = session.clone();
         let config = session.properties().config;
         passed.check(Named::by(config.log_file_mode, update.log_file.is_some()))?;
+        match update.enable_flags.take_if(|_| is_system_logger(&config)) {
+            Some(flags) => self.update_groups(asker, (id, &config), flags, update, passed),
+            None => self.update_rest(asker, id, update, passed, None),
+        }
+    }
+
+    /// An update of what is not the kernel's; `before`: what the session wished of it before the same request.
+    pub(super) fn update_rest(
+        &mut self,
+        asker: Asker,
+        id: u64,
+        mut update: Update,
+        passed: Passed,
+        before: Option<Wishes>,
+    ) -> Result<(), Refusal> {
+        let session = self.sessions.running_session(id).ok_or_else(not_running)?.clone();
+        let config = session.properties().config;
         self.count_change(id)?;
         self.bound_pool(asker, id, &session, &mut update);
-        let promise = self.promise_change(id, asker, true);
+        let promise = self.promise_change(id, asker, true, before);
         if update.log_file.is_none() {
             session.update(update, None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
@@ -135,7 +153,7 @@ impl Service {
         let (_, owner) = self.starter(asker.link).ok_or_else(not_running)?;
         let terms = Terms::of_snapshot(owner.uid);
         self.count_change(id)?;
-        let promise = self.promise_change(id, asker, false);
+        let promise = self.promise_change(id, asker, false, None);
         let Some(path) = log_file else {
             session.flush(None, promise.completed_by(|it| (it, None)).done());
             return Ok(());
@@ -166,8 +184,9 @@ impl Service {
         id: u64,
         asker: Asker,
         keeps_file: bool,
+        before: Option<Wishes>,
     ) -> Promise<(Properties, Option<Claim>)> {
-        Promise::new(&self.post, move |outcome| Notice::Changed { id, asker, keeps_file, outcome })
+        Promise::new(&self.post, move |outcome| Notice::Changed { id, asker, keeps_file, before, outcome })
     }
 
     /// A session's thread has finished something.
@@ -176,10 +195,14 @@ impl Service {
             Notice::Started { id, outcome } => self.started(id, outcome),
             Notice::Looked { asker, refusal, outcome } => self.looked(asker, refusal, outcome),
             Notice::Ended { id, status } => self.ended(id, status),
-            Notice::Changed { id, asker, keeps_file, outcome } => {
+            Notice::Changed { id, asker, keeps_file, before, outcome } => {
                 let outcome = self.changed(id, keeps_file, outcome);
+                if let (Err(_), Some(wishes)) = (&outcome, before) {
+                    self.take_back(id, wishes);
+                }
                 self.answer(asker, outcome);
             }
+            Notice::KernelChanged { change, outcome } => self.kernel_changed(*change, outcome),
             Notice::Stopped { id, outcome } => self.stopped(id, outcome),
             Notice::Opened { id, asker, outcome } => self.opened(id, asker, outcome),
             Notice::AccessSaved { outcome } => self.access_saved(outcome),

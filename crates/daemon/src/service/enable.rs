@@ -11,11 +11,10 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
-use traceweir_format::spec::system::is_system_provider;
-use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
 
 use super::access::rights_to_run;
+use super::kernel::is_kernels;
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, enabled};
 use crate::error::Refusal;
@@ -62,18 +61,17 @@ impl Service {
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         call.check_name()?;
-        let EnableCall { provider, code, params, name, timeout_ms } = call;
         let (session, running) = self.sessions.find_running(session)?;
         let config = running.properties().config;
-        if provider.is_null() {
+        if call.provider.is_null() {
             return Err(is_no_provider());
         }
         // What a session records is changed by who may run it, and no one else.
         self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        if is_system_provider(&provider) && is_system_logger(&config) {
-            let why = "kernel events are not captured by this version";
-            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why));
+        if is_kernels(&call.provider) {
+            return self.enable_kernel(asker, (session, &config), call);
         }
+        let EnableCall { provider, code, params, name, timeout_ms } = call;
         self.check_enable(asker.link, provider)?;
         if self.waits.of(asker.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
@@ -117,10 +115,6 @@ impl Service {
     }
 
     pub(super) fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
-        if is_system_provider(&provider) {
-            let why = "a system provider is enabled on a system logger only";
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
-        }
         self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 

@@ -10,15 +10,13 @@ use std::time::Instant;
 
 use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
-use traceweir_session::Session;
 use traceweir_transport::message::{Message, Properties};
 
-use super::notice::{Notice, Promise};
+use super::notice::{Notice, Promise, Started};
 use super::sessions::{State, not_running};
 use super::wait::Purpose;
 use super::{Asker, CLOSE_WITHIN, Service, info, warning};
 use crate::error::Refusal;
-use crate::logfile::Claim;
 
 impl Service {
     pub(super) fn stop(&mut self, asker: Asker, id: u64) -> Result<(), Refusal> {
@@ -49,6 +47,7 @@ impl Service {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         entry.state = State::Stopping { session, asker };
         self.information.forget(id);
+        self.kernels.forget(id);
         let wait = self.waits.next_id();
         let mut waiting = 0;
         for link in self.registry.forget_session(id) {
@@ -73,16 +72,19 @@ impl Service {
         }
     }
 
-    pub(super) fn started(&mut self, id: u64, outcome: traceweir_session::Result<(Session, Option<Claim>)>) {
+    pub(super) fn started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         let State::Starting { asker, ended } = entry.state else { return };
         match outcome {
-            Ok((session, claim)) => {
+            Ok(Started { session, claim, kernel }) => {
                 entry.file = claim;
                 info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
-                info::say_what_a_system_logger_gets(&properties.config);
                 entry.state = State::Running(session);
+                if let Some((control, losses)) = kernel {
+                    self.kernels.began(id, control, losses);
+                }
+                self.adjust_kernel(id);
                 self.answer(asker, Ok(properties));
                 let is_left = self.is_left(id);
                 if ended.is_some() || self.leaving || is_left {
@@ -92,6 +94,7 @@ impl Service {
             Err(e) => {
                 let guid = entry.guid;
                 self.sessions.remove(id);
+                self.kernels.forget(id);
                 self.forget_generated(guid);
                 self.answer(asker, Err(e));
             }

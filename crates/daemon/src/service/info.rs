@@ -7,9 +7,9 @@
 //!   10 disallow list   ─▶ registry; registrations whose group is enabled are told what is wanted of them now
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations that the session has enabled
 //!   18 binary tracking ─▶ TellModules, to those that are enabled and after each enable from now on
-//!   26 cache of stacks ─▶ the session
-//!    4 groups          ─▶ the session, whose EnableFlags are their first word
-//!   others             ─▶ kept, for the kernel's events
+//!   24, 26 cache       ─▶ the session
+//!   3, 4, 5, 28        ─▶ kernel: what is captured changes, or nothing is kept; answered then
+//!   others             ─▶ kept
 //! ```
 //!
 //! The published order of checks holds: each is made when all before it have passed. What fails changes nothing. Settings of a session are forgotten when it
@@ -31,7 +31,8 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
 use super::access::rights_to_run;
-use super::{Asker, LinkId, Service, told, warning};
+use super::kernel::{Kept, Then, is_kernels, of_system_loggers};
+use super::{Asker, LinkId, Service, told};
 use crate::error::Refusal;
 use crate::process::{self, ProcessKey};
 use crate::registry::Target;
@@ -82,7 +83,23 @@ impl Information {
         self.machine.get_or_init(Machine::look)
     }
 
-    fn settings(&self, session: u64) -> Settings {
+    /// The settings of the system.
+    pub(super) fn system(&self) -> &System {
+        &self.system
+    }
+
+    /// Keeps other settings of the system.
+    pub(super) fn set_system(&mut self, system: System) {
+        self.system = system;
+    }
+
+    /// Keeps the settings of a session.
+    pub(super) fn keep(&mut self, session: u64, settings: Settings) {
+        self.sessions.insert(session, settings);
+    }
+
+    /// The settings of a session.
+    pub(super) fn settings(&self, session: u64) -> Settings {
         self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
@@ -107,39 +124,49 @@ impl Service {
         self.refuse_when_leaving()?;
         let set = read_set(class, Some(data), data.len(), || self.information.machine())?;
         match set.class().rules().about {
-            About::Session => self.set_of_session(asker, session, &set)?,
-            About::System | About::Anything => self.set_of_system(asker, session, &set)?,
+            About::Session => self.set_of_session(asker, session, &set),
+            About::System | About::Anything => self.set_of_system(asker, session, &set),
         }
-        self.reply(asker, Message::Done);
-        Ok(())
     }
 
     fn set_of_system(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         check_nothing(session)?;
         self.check_profiling(asker.link)?;
-        let Information { system, machine, .. } = &mut self.information;
-        system.set(set, machine.get_or_init(Machine::look)).map_err(|e| not_done(set.class(), e.into()))?;
+        let mut system = self.information.system().clone();
+        system.set(set, self.information.machine()).map_err(|e| not_done(set.class(), e.into()))?;
         told!("{} is set by {}", set.class().name(), self.who(asker.link));
+        self.change_kernel(Kept::System(system), Then::Done(asker));
         Ok(())
     }
 
     fn set_of_session(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.private_meant(session)) {
-            return self.track_private(asker, private, *on);
+            self.track_private(asker, private, *on)?;
+            self.reply(asker, Message::Done);
+            return Ok(());
         }
-        let (class, rules) = (set.class(), set.class().rules());
+        let class = set.class();
         let (id, config) = self.session_to_set(asker, session, class)?;
         let mut settings = self.information.settings(id);
         settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(it)) = set {
+            if it.providers.iter().any(is_kernels) && !is_system_logger(&config) {
+                return Err(of_system_loggers());
+            }
             it.providers.iter().try_for_each(|provider| self.check_enable(asker.link, *provider))?;
         }
-        self.information.sessions.insert(id, settings);
-        if rules.is_of_system_loggers {
-            say_that_it_is_kept(&config, class);
+        match set {
+            Set::SystemTraceEnableFlags(mask) => self.set_of_kernel(asker, id, Some(*mask), settings),
+            Set::StackTracing(_) | Set::ContextRegister { .. } => {
+                self.set_of_kernel(asker, id, None, settings)
+            }
+            set => {
+                self.information.keep(id, settings);
+                self.carry_out(id, set, &config);
+                self.reply(asker, Message::Done);
+                Ok(())
+            }
         }
-        self.carry_out(id, set);
-        Ok(())
     }
 
     /// Records the last branches of a session at kernel events: both classes that it takes are set, or none.
@@ -180,7 +207,7 @@ impl Service {
         Ok((id, config))
     }
 
-    fn carry_out(&mut self, session: u64, set: &Set) {
+    fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
                 for (link, numbers) in self.registry.disallow(session, providers) {
@@ -195,19 +222,17 @@ impl Service {
                     self.tell_modules(link, numbers, session);
                 }
             }
-            Set::UnifiedStackCaching(_) => self.cache_stacks(session),
-            Set::SystemTraceEnableFlags(mask) => {
-                if let Some(session) = self.sessions.running_session(session) {
-                    session.set_groups(*mask);
-                }
-            }
+            Set::StackCaching(_) | Set::UnifiedStackCaching(_) => self.cache_stacks(session),
             // Whoever is enabled from now on is not asked to tell, and nobody has to take anything back.
             Set::ProviderBinaryTracking(false) => {}
-            // For the kernel's events.
-            Set::StackTracing(_) | Set::StackCaching(_) => {}
-            Set::PmcEventList(_) | Set::PmcCounterList(_) | Set::ContextRegister { .. } => {}
-            Set::LbrConfiguration(_) | Set::LbrEventList(_) => {}
-            // Refused, or of the system: they do not come here.
+            Set::PmcEventList(_)
+            | Set::PmcCounterList(_)
+            | Set::LbrConfiguration(_)
+            | Set::LbrEventList(_) => {
+                say_that_it_is_kept(config, set.class());
+            }
+            // Carried out by the kernel, refused, or of the system: they do not come here.
+            Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
             Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
     }
@@ -241,6 +266,10 @@ impl Service {
         }
         for (session, providers) in due {
             for provider in providers {
+                if is_kernels(&provider) {
+                    self.kernels.run_down(session);
+                    continue;
+                }
                 let targets =
                     self.targets(Target::Provider(provider), |_, enabled| enabled.contains(&session));
                 for (link, numbers) in targets {
@@ -355,19 +384,9 @@ impl Service {
     }
 }
 
-/// A system logger runs, but what it is for is not there: whoever reads the log is told.
-pub(super) fn say_what_a_system_logger_gets(config: &SessionConfig) {
-    if is_system_logger(config) {
-        warning!(
-            "session {:?} is a system logger: this version captures no kernel events, so it gets those of programs only",
-            config.name
-        );
-    }
-}
-
 fn say_that_it_is_kept(config: &SessionConfig, class: InfoClass) {
     told!(
-        "session {:?}: {} is kept, and has no effect: this version captures no kernel events",
+        "session {:?}: {} is kept, and has no effect: counters and branches are not recorded by this version",
         config.name,
         class.name()
     );

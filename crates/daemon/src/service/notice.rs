@@ -6,11 +6,14 @@
 use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
+use traceweir_kernel::Control;
 use traceweir_session::{Error, Live, Result, Session};
 use traceweir_transport::message::Properties;
 
 use super::Asker;
+use super::kernel::Change;
 use crate::error::Refusal;
+use crate::kernel::{Begun, Losses, Wishes};
 use crate::logfile::Claim;
 
 /// Something that a session's thread has finished.
@@ -19,8 +22,8 @@ pub(crate) enum Notice {
     Started {
         /// Which.
         id: u64,
-        /// It, and its file.
-        outcome: Result<(Session, Option<Claim>)>,
+        /// It.
+        outcome: Result<Started>,
     },
     /// The file of a session that there is no place for was looked at.
     Looked {
@@ -46,8 +49,17 @@ pub(crate) enum Notice {
         asker: Asker,
         /// Whether the file that came along is the session's from now on.
         keeps_file: bool,
+        /// What it wished of the kernel before, where the same request has changed that.
+        before: Option<Wishes>,
         /// How it is now, and that file.
         outcome: Result<(Properties, Option<Claim>)>,
+    },
+    /// The kernel was asked for other events.
+    KernelChanged {
+        /// For what.
+        change: Box<Change>,
+        /// Captures that have begun.
+        outcome: Result<Vec<Option<Begun>>>,
     },
     /// A session's file is final and its threads are gone.
     Stopped {
@@ -70,6 +82,16 @@ pub(crate) enum Notice {
         /// Whether it is.
         outcome: Result<std::io::Result<()>>,
     },
+}
+
+/// A session that runs.
+pub(crate) struct Started {
+    /// It.
+    pub(crate) session: Session,
+    /// Its file.
+    pub(crate) claim: Option<Claim>,
+    /// What is captured of the kernel for it.
+    pub(crate) kernel: Option<(Control, Arc<Losses>)>,
 }
 
 /// Takes notices from any thread.

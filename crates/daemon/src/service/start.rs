@@ -1,23 +1,26 @@
 //! How a session begins.
 //!
 //! ```text
-//!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: check and empty the file, Session::start)─▶ Started ─▶ Properties
+//!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: kernel events, check and empty the file, Session::start)─▶ Started ─▶ Properties
 //!                       └─ no place: the file is looked at all the same, for a full disk is told first ─▶ Looked ─▶ Refused
 //! ```
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
 use traceweir_format::spec::status::Status;
+use traceweir_kernel::Wanted;
+use traceweir_session::config::is_system_logger;
 use traceweir_session::{Config, Place, Session};
 use traceweir_transport::message::SessionConfig;
 
 use super::access::rights_to_run;
 use super::control::{apart, buffers_in, pool_bytes};
-use super::notice::{Notice, Promise};
+use super::notice::{Notice, Promise, Started};
 use super::sessions::{Entry, State, not_running};
-use super::{Asker, Service, own};
+use super::{Asker, Service, own, warning};
 use crate::access::Identity;
 use crate::error::Refusal;
+use crate::kernel::{self, Begun, Wishes};
 use crate::logfile::{Named, Opened, Passed, Terms, next_file};
 
 /// Files of sessions that there is no place for that may be looked at.
@@ -32,15 +35,19 @@ impl Service {
         passed: Passed,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        // What gets a GUID that nobody knows has no list but the default.
-        let judged_by = if config.guid.is_null() { DEFAULT_TRACE_SECURITY } else { config.guid };
-        let is_generated = config.guid.is_null();
-        if is_generated {
-            config.guid = random_guid()?;
-        }
+        let generated = if config.guid.is_null() { Some(random_guid()?) } else { None };
+        config.guid = generated.unwrap_or(config.guid);
         let config = own::checked(asker, config)?;
         let raw = config.properties();
+        // A name may have a GUID of its own.
+        let is_generated = generated == Some(raw.guid);
+        // What gets a GUID that nobody knows has no list but the default.
+        let judged_by = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
         self.check_right(asker.link, judged_by, rights_to_run(raw))?;
+        let wishes = is_system_logger(raw).then(|| Wishes::of_flags(raw.enable_flags));
+        if let Some(wishes) = &wishes {
+            self.check_kernel_events(asker.link, &wishes.sum())?;
+        }
         self.sessions.check_name(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
         let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
@@ -50,6 +57,7 @@ impl Service {
         let terms = Terms::of_log(raw, owner.uid);
         let claimant = self.claimant(asker);
         let room = self.sessions.check_room(claimant);
+        let room = room.and_then(|()| wishes.as_ref().map_or(Ok(()), |_| self.kernels.check_room(raw)));
         let config = match room.and_then(|()| self.fit(config, claimant.is_guest)) {
             Ok(config) => config,
             Err(refusal) => return self.refuse_after_look(asker, passed, terms, refusal),
@@ -76,7 +84,9 @@ impl Service {
             state,
         };
         self.sessions.insert(id, entry);
-        self.launch(id, config, (passed, terms), (pid, owner));
+        let system = self.information.system();
+        let wanted = wishes.map(|wishes| self.kernels.add(id, config.properties(), wishes, system));
+        self.launch(id, config, wanted, (passed, terms), (pid, owner));
         Ok(())
     }
 
@@ -99,12 +109,18 @@ impl Service {
         &self,
         id: u64,
         config: Config,
+        wanted: Option<Wanted>,
         (passed, terms): (Passed, Terms),
         (pid, owner): (u32, Identity),
     ) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
         let (post, files) = (self.post.clone(), self.files.clone());
         apart(move || {
+            // Before the file, which is emptied when it is opened.
+            let begun = match wanted.map(|wanted| capture(&wanted, &config)).transpose() {
+                Ok(begun) => begun.flatten(),
+                Err(e) => return promise.keep(Err(e)),
+            };
             let opened = passed.open(&files, &terms);
             promise.keep(opened.and_then(|Opened { file, claim, folder, rights }| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
@@ -115,7 +131,11 @@ impl Service {
                 let has_roots_room = terms.has_roots_room();
                 let place = Place { id, file, next_file, has_roots_room, starter, on_end };
                 let session = Session::start(config, place)?;
-                Ok((session, claim))
+                let kernel = begun.map(|Begun { source, control, losses }| {
+                    session.capture(source);
+                    (control, losses)
+                });
+                Ok(Started { session, claim, kernel })
             }));
         });
     }
@@ -152,6 +172,17 @@ impl Service {
     /// Keeps so many MB free on the system's own file system when sessions start.
     pub(crate) fn set_reserve_mb(&self, reserve: u32) {
         self.files.set_reserve(u64::from(reserve) << 20);
+    }
+}
+
+/// What is captured of the kernel for a session. One that wants no events runs without, where there is nothing to be had.
+fn capture(wanted: &Wanted, config: &Config) -> traceweir_session::Result<Option<Begun>> {
+    match kernel::begin(wanted, config.properties()) {
+        Err(e) if !kernel::wants_events(&wanted.groups.0) => {
+            warning!("session {:?} gets no kernel events: {e}", config.properties().name);
+            Ok(None)
+        }
+        begun => begun.map(Some),
     }
 }
 

@@ -12,5 +12,6 @@ mod life;
 mod modes;
 mod private;
 mod provide;
+mod system;
 mod turns;
 mod util;

@@ -193,10 +193,6 @@ fn what_is_not_for_controllers_or_this_session_is_refused() {
     let mut controller = daemon.controller();
     let with_mode = |mode: u32| SessionConfig { log_file_mode: 0x100 | mode, ..live("x") };
     assert_eq!(start(&mut controller, with_mode(0x40), &[]), Err(87), "non-stoppable");
-    let kernel_events = SessionConfig { enable_flags: 1, ..with_mode(0x0200_0000) };
-    assert_eq!(start(&mut controller, kernel_events, &[]), Err(50), "kernel events");
-    let kernel = SessionConfig { name: "NT Kernel Logger".into(), ..live("x") };
-    assert_eq!(start(&mut controller, kernel, &[]), Err(50));
     assert_eq!(start(&mut controller, SessionConfig { enable_flags: 1, ..live("x") }, &[]), Err(87));
     let secure = with_mode(0x80 | 0x0100_0000 | 0x8000_0000 | 0x0030_0000 | 0x0040_0000 | 0x1200);
     let options = SessionConfig { options: 0xE, ..secure };

@@ -33,6 +33,7 @@ mod image;
 mod memory;
 mod merge;
 mod misc;
+mod names;
 mod net;
 mod process;
 mod profile;
@@ -43,6 +44,8 @@ mod trace;
 
 #[cfg(test)]
 mod tests;
+
+pub use names::{event_name, events_named};
 
 use crate::guid::Guid;
 use crate::spec::event::class;

@@ -5,6 +5,8 @@
 
 /// The session of the system's own events, whose GUID is [`SYSTEM_TRACE_CONTROL`](super::event::class::SYSTEM_TRACE_CONTROL).
 pub const KERNEL_LOGGER_NAME: &str = "NT Kernel Logger";
+/// The system's own flight recorder of kernel events.
+pub const CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME: &str = "Circular Kernel Context Logger";
 
 /// A sequential log; with a size limit, the session stops there.
 pub const EVENT_TRACE_FILE_MODE_SEQUENTIAL: u32 = 0x0000_0001;

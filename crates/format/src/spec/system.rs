@@ -2,7 +2,12 @@
 //!
 //! Source: Documented ("System Providers", evntrace.h of the SDK 20348).
 
+mod groups;
+
+pub use groups::{GROUP_TWINS, KERNEL_GROUPS, SYSTEM_KEYWORDS, SystemKeyword, group_word};
+
 use crate::guid::Guid;
+use crate::info::GroupMask;
 
 /// The names and GUIDs of the system providers; a name stands between `System` and `ProviderGuid`.
 pub const SYSTEM_PROVIDERS: [(&str, Guid); 17] = [
@@ -29,4 +34,89 @@ pub const SYSTEM_PROVIDERS: [(&str, Guid); 17] = [
 #[must_use]
 pub fn is_system_provider(provider: &Guid) -> bool {
     SYSTEM_PROVIDERS.iter().any(|(_, guid)| guid == provider)
+}
+
+/// The bit of NO_SYSCONFIG, which is no group: it keeps the configuration of the machine out of a trace.
+pub const NO_SYSCONFIG: u32 = 0x1000_0000;
+
+/// What is switched on along with a group: drivers and memory come with the names of files.
+const IMPLIED: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
+
+/// The groups of kernel events that an enable of a system provider means: each of its keywords that passes both masks, where no any-mask is all of them. `None`: it is
+/// no system provider.
+#[must_use]
+pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
+    let (name, _) = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider)?;
+    let mut mask = GroupMask::default();
+    for keyword in SYSTEM_KEYWORDS.iter().filter(|keyword| keyword.provider == *name) {
+        if (any == 0 || keyword.bit & any != 0) && keyword.bit & all == all && keyword.group != 0 {
+            add_group(&mut mask, keyword.group);
+        }
+    }
+    for (group, implied) in IMPLIED {
+        if has_group(&mask, group) {
+            add_group(&mut mask, implied);
+        }
+    }
+    Some(mask)
+}
+
+/// Puts a group into a mask.
+pub fn add_group(mask: &mut GroupMask, group: u32) {
+    let (word, bits) = group_word(group);
+    if let Some(word) = mask.get_mut(word) {
+        *word |= bits;
+    }
+}
+
+/// Whether a mask has a group.
+#[must_use]
+pub fn has_group(mask: &GroupMask, group: u32) -> bool {
+    let (word, bits) = group_word(group);
+    mask.get(word).is_some_and(|word| word & bits != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn provider(name: usize) -> Guid {
+        SYSTEM_PROVIDERS[name].1
+    }
+
+    #[test]
+    fn each_keyword_has_a_bit_of_its_own_and_a_group_that_has_a_name() {
+        for (at, keyword) in SYSTEM_KEYWORDS.iter().enumerate() {
+            let same = |it: &&SystemKeyword| it.provider == keyword.provider;
+            let before = SYSTEM_KEYWORDS[..at].iter().filter(same).count();
+            assert_eq!(keyword.bit, 1 << before, "{keyword:?}");
+            assert!(SYSTEM_PROVIDERS.iter().any(|(name, _)| *name == keyword.provider), "{keyword:?}");
+            let named = KERNEL_GROUPS.iter().any(|(group, _)| *group == keyword.group);
+            assert!(named || keyword.group == 0, "{keyword:?}");
+        }
+        for (at, (group, name)) in KERNEL_GROUPS.iter().enumerate() {
+            assert_eq!(group_word(*group).1.count_ones(), 1, "{name}");
+            assert!(KERNEL_GROUPS[..at].iter().all(|other| other.0 != *group && other.1 != *name), "{name}");
+        }
+    }
+
+    #[test]
+    fn keywords_name_groups_and_some_bring_others_along() {
+        let (io, memory, process, scheduler) = (provider(5), provider(8), provider(11), provider(14));
+        assert_eq!(groups_of(&process, 0x1801, 0), Some([7, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(groups_of(&scheduler, 0x280, 0), Some([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(groups_of(&io, 0x80, 0), Some([0x0080_0200, 0, 0, 0, 0, 0, 0, 0]), "drivers, file names");
+        assert_eq!(groups_of(&memory, 1, 0), Some([0x200, 1, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(groups_of(&scheduler, 1, 0), Some([0; 8]), "nothing that has an older name");
+        assert_eq!(groups_of(&Guid::NULL, 1, 0), None);
+    }
+
+    #[test]
+    fn no_mask_is_all_keywords_and_the_other_mask_still_counts() {
+        let process = provider(11);
+        let all = groups_of(&process, 0, 0).unwrap();
+        assert!([1, 2, 4, 8, 0x40000, 0x80000].iter().all(|group| has_group(&all, *group)));
+        assert_eq!(groups_of(&process, 0, 1), Some([1, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(groups_of(&process, 1, 3), Some([0; 8]), "no keyword is two");
+    }
 }

@@ -10,7 +10,8 @@
 //!   nothing to do here       USE_PAGED_MEMORY: all buffers are pageable      ADDTO_TRIAGE_DUMP: they are in every core dump
 //!                            STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: there is no such shutdown
 //!                            DELAY_OPEN_FILE, ADD_HEADER: obsolete            MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
-//!   refused                  internal flags: 87                               SYSTEM_LOGGER with EnableFlags: 50, until kernel events are captured
+//!   kernel events            SYSTEM_LOGGER                                                                            the daemon, which captures them
+//!   refused                  internal flags: 87
 //! ```
 //!
 //! Flags with nothing to do are kept in the properties and, but for those of [`NOT_IN_FILES`], in the file's header, as published.
@@ -43,7 +44,7 @@ const UNDEFINED: u32 = 0x4000_0000;
 pub(crate) const NOT_IN_FILES: u32 = REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
 
 /// Flags that exclude each other: one of the first with any of the second.
-const EXCLUSIVE: [(u32, u32, &str); 14] = [
+const EXCLUSIVE: [(u32, u32, &str); 13] = [
     (SEQUENTIAL, CIRCULAR | NEWFILE, "a sequential log is neither circular nor a row of files"),
     (CIRCULAR, APPEND | NEWFILE, "a circular log neither appends nor starts new files"),
     (APPEND, NEWFILE, "a log either appends or starts new files"),
@@ -54,7 +55,6 @@ const EXCLUSIVE: [(u32, u32, &str); 14] = [
     (PRIVATE, INDEPENDENT, "a private session is not an independent one"),
     (PRIVATE, PREALLOCATE | NEWFILE, "a private session neither preallocates nor starts new files"),
     (GLOBAL_SEQUENCE, LOCAL_SEQUENCE, "sequence numbers are either global or local"),
-    (SYSTEM_LOGGER, PAGED, "kernel events cannot be logged to pageable memory"),
     (STOP_ON_SHUTDOWN, PERSIST_ON_SHUTDOWN, "a session either stops or persists at shutdown"),
     (COMPRESSED, CIRCULAR | APPEND, "a compressed log is neither circular nor appends"),
     (INTERNAL, INTERNAL, "a flag is internal or not defined"),
@@ -165,6 +165,15 @@ impl Mode {
             && let Some(path) = &raw.log_file
         {
             row::check(path)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what does not go with kernel events, whatever makes the session one of theirs.
+    pub(super) fn check_system(self) -> Result<()> {
+        if self.has(PAGED) {
+            let why = "kernel events cannot be logged to pageable memory";
+            return refuse(Status::ERROR_INVALID_PARAMETER, why);
         }
         Ok(())
     }

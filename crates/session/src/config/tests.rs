@@ -83,18 +83,34 @@ fn what_is_legal_but_not_there_says_so_after_what_is_wrong() {
     for mode in [0x800, 0x0202_0801] {
         assert_eq!(status(raw(mode)), NOT_SERVED, "{mode:#x}");
     }
-    assert_eq!(status(raw(0x0200_0001)), None, "a system logger that asks for no kernel events");
-    assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(0x0200_0001) }), NOT_SERVED);
-    let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
-    assert_eq!(status(kernel.clone()), NOT_SERVED);
-    assert_eq!(status(SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) }), NOT_SERVED);
-    assert_eq!(status(SessionConfig { enable_flags: 0x10, ..kernel.clone() }), NOT_SERVED);
-    assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID, "parameters come first");
-    assert_eq!(status(SessionConfig { enable_flags: 0x8000_0000, ..kernel }), INVALID, "internal");
     for mode in [0x20801, 0x0130_5201, 0x0C40_0001, 0x1000_0002, 0x8000_0001, 0x81, 0x21, 0x22, 0x0080_0001] {
         assert_eq!(status(raw(mode)), None, "{mode:#x}");
     }
     assert_eq!(status(SessionConfig { clock: 2, ..raw(4) }), None, "append");
+}
+
+#[test]
+fn kernel_events_are_for_system_loggers_by_mode_guid_or_name() {
+    let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
+    let circular = SessionConfig { name: "circular kernel context logger".into(), ..raw(1) };
+    let global = SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) };
+    for system in [raw(0x0200_0001), kernel.clone(), circular, global] {
+        assert!(is_system_logger(&system));
+        assert_eq!(status(system.clone()), None, "{system:?}");
+        assert_eq!(status(SessionConfig { enable_flags: 0x0002_0013, ..system.clone() }), None, "{system:?}");
+        assert_eq!(
+            status(SessionConfig { enable_flags: 0x8000_0000, ..system.clone() }),
+            INVALID,
+            "internal"
+        );
+        let paged = SessionConfig { log_file_mode: system.log_file_mode | 0x0100_0000, ..system };
+        assert_eq!(status(paged), INVALID, "paged memory");
+    }
+    assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID);
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
+    assert_eq!(status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..raw(1) }), INVALID, "another name");
+    let other_guid = SessionConfig { guid: Guid::from_u128(7), ..kernel };
+    assert_eq!(Config::new(other_guid, 4).unwrap().properties().guid, SYSTEM_TRACE_CONTROL, "the name's");
 }
 
 #[test]

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! 1. A setting that is refused changes nothing.
-//! 2. What is about kernel events is kept, and told when it is asked for; it takes effect where kernel events are captured. A machine that could never do it
-//!    says so: nothing is kept then.
+//! 2. What is about kernel events is kept, and told when it is asked for; it takes effect where kernel events are captured (`traceweir-kernel`, which the daemon
+//!    has). A machine that could never do it says so: nothing is kept then.
 //! 3. Which session is meant, who may, and what kind of session it is has been looked at by who calls.
 
 mod machine;
@@ -41,7 +41,7 @@ pub struct Settings {
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
     lbr: Option<u32>,
-    /// For who captures kernel events, as the next two: no question tells them.
+    /// Kept: no question tells them, and nobody records branches.
     lbr_events: Vec<u32>,
     registers: Vec<ClassicEventId>,
     kernel_stacks: Option<StackCaching>,
@@ -124,6 +124,24 @@ impl Settings {
         self.all_stacks
     }
 
+    /// The cache for the stacks of kernel events: that of all stacks goes before one of theirs alone.
+    #[must_use]
+    pub fn kernel_stack_cache(&self) -> Option<StackCaching> {
+        self.all_stacks.or(self.kernel_stacks)
+    }
+
+    /// Kernel events that are followed by a call stack, by their hooks.
+    #[must_use]
+    pub fn stack_hooks(&self) -> Vec<u16> {
+        hooks(&self.stack_tracing)
+    }
+
+    /// Kernel events that are followed by the registers, by their hooks.
+    #[must_use]
+    pub fn register_hooks(&self) -> Vec<u16> {
+        hooks(&self.registers)
+    }
+
     /// What the session has to do with counters, if it has.
     #[must_use]
     pub fn pmc_session(&self, logger_id: u16) -> Option<PmcSession> {
@@ -170,6 +188,11 @@ pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> 
         // Of who keeps sessions and the settings of the system.
         Query::SampledProfileInterval(_) | Query::MaxLoggers | Query::PmcSessions => return Ok(None),
     }))
+}
+
+/// The hooks of events; those of types that never happen have none.
+fn hooks(events: &[ClassicEventId]) -> Vec<u16> {
+    events.iter().filter_map(ClassicEventId::hook_id).collect()
 }
 
 /// What may be set once in the life of a session.

@@ -53,6 +53,12 @@ impl System {
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }
 
+    /// How often the timer samples, in 100 ns.
+    #[must_use]
+    pub fn timer(&self) -> u32 {
+        self.intervals.get(&TIMER).copied().unwrap_or(USUAL_TIMER)
+    }
+
     /// Whether all is as it was from the start: whoever keeps the settings keeps nothing then.
     #[must_use]
     pub fn is_as_usual(&self) -> bool {

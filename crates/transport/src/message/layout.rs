@@ -154,6 +154,8 @@ messages! {
     0x43 QueryRegistrations { provider, from },
     0x44 Registrations { total, registrations },
     0x45 ConfigureBranches { session, configuration, events },
+    0x46 QueryKernelLosses { session },
+    0x47 KernelLosses { lost },
 }
 
 codes! {
@@ -194,6 +196,7 @@ fields! {
 }
 
 impl Entry for u32 {}
+impl Entry for u64 {}
 impl Entry for Guid {}
 impl Entry for EnableEntry {}
 impl Entry for Properties {}

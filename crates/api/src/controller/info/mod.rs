@@ -87,6 +87,16 @@ impl Controller {
         }
     }
 
+    /// Kernel events of a session that the kernel had no room for, by processor; they are among the events that its properties tell as lost. None where the session
+    /// receives no kernel events.
+    pub fn kernel_losses(&mut self, session: &SessionRef) -> Result<Vec<u64>> {
+        let session = session.clone();
+        match self.ask(&Message::QueryKernelLosses { session }, &[], PATIENCE)? {
+            Message::KernelLosses { lost } => Ok(lost),
+            other => Err(unexpected(&self.link, &other)),
+        }
+    }
+
     /// Records the last branches of a session at these kernel events (TraceConfigureLastBranchRecord): [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one
     /// call, of which neither is set where the other is refused.
     pub fn configure_last_branch_record(

@@ -131,17 +131,31 @@ Processes:              0 registered, 0 traced
 fn the_page_reads_as_agreed() {
     let guid = Guid::from_provider_name("MyCompany.App").to_string();
     let expected = PAGE.replace("35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5", &guid);
-    assert_eq!(page(&session(), Life::Running, &providers()), expected);
+    assert_eq!(page(&session(), Life::Running, &providers(), None), expected);
 }
 
 #[test]
-fn a_system_logger_says_that_it_gets_no_kernel_events() {
-    let mut p = session();
-    assert!(!page(&p, Life::Running, &[]).contains("Kernel Events"));
-    p.config.log_file_mode |= SYSTEM_LOGGER;
-    let page = page(&p, Life::Running, &[]);
-    let line = "Kernel Events:          none: this version captures none; events of programs are recorded\n";
-    assert!(page.contains(line), "{page}");
+fn a_system_logger_tells_its_kernel_events_by_name() {
+    let p = session();
+    assert!(!page(&p, Life::Running, &[], None).contains("Kernel Events"));
+    let stacks = vec![traceweir::controller::info::ClassicEventId {
+        class: traceweir_format::spec::event::class::THREAD,
+        opcode: 36,
+    }];
+    let state =
+        KernelState { groups: [0x11, 4, 0, 0, 0, 0, 0, 0], stacks, interval: Some(2500), lost: vec![0, 7] };
+    let page = page(&p, Life::Running, &[], Some(&state));
+    let lines = "\
+Kernel Events:          PROCESS, CSWITCH
+  Stacks Of:            Thread/CSwitch
+  Sample Interval:      0.25 ms
+  Lost By Kernel:       processor 1: 7
+";
+    assert!(page.contains(lines), "{page}");
+    let json = json(&p, Life::Running, &[], Some(&state));
+    let object = "\"kernel\":{\"groups\":[\"PROCESS\",\"CSWITCH\"],\"masks\":[\"0x11\",\"0x4\",\"0x0\",\"0x0\",\"0x0\",\"0x0\",\"0x0\",\"0x0\"],\
+                  \"stacks\":[\"Thread/CSwitch\"],\"interval_100ns\":2500,\"lost_by_processor\":[0,7]}";
+    assert!(json.contains(object), "{json}");
 }
 
 #[test]
@@ -157,7 +171,7 @@ fn the_end_of_a_session_is_told_in_its_status() {
 
 #[test]
 fn the_object_has_the_names_that_are_documented() {
-    let text = json(&session(), Life::Running, &providers());
+    let text = json(&session(), Life::Running, &providers(), None);
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
     let documented = include_str!("../../../../../docs/cli-json.md");
     for (name, value) in object.as_object().unwrap() {

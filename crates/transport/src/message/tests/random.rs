@@ -243,6 +243,8 @@ fn of_information() -> impl Strategy<Value = Message> {
             Message::ConfigureBranches { session, configuration, events }
         }),
         vec(any::<u8>(), 0..300).prop_map(|data| Message::Information { data }),
+        session().prop_map(|session| Message::QueryKernelLosses { session }),
+        vec(any::<u64>(), 0..300).prop_map(|lost| Message::KernelLosses { lost }),
         (guid(), any::<u32>()).prop_map(|(provider, from)| Message::QueryRegistrations { provider, from }),
         (any::<u32>(), vec(registration, 0..5))
             .prop_map(|(total, registrations)| Message::Registrations { total, registrations }),

@@ -1,0 +1,291 @@
+//! Kernel events as typed: which groups of them, and which are followed by a call stack.
+//!
+//! ```text
+//!   KERNEL  =  WHAT { "," WHAT }
+//!   WHAT    =  cpu | sched | disk | net | file | all       groups that belong together, and the events whose stacks are worth having
+//!           |  CSWITCH | DISK_IO | …                       a group by name; case, "-" and "_" do not count
+//!           |  0x… | decimal                               EnableFlags
+//!           |  none                                        nothing: alone, and where a session is updated
+//!   STACKS  =  none | default | all | EVENT { "," EVENT }
+//!   EVENT   =  Class/Type | Type | Class | 0xHOOK          Thread/CSwitch, CSwitch, DiskIo, 0x0524
+//! ```
+//!
+//! A profile has the names that samples and switches are resolved by: processes, threads and images.
+
+use traceweir::controller::info::{ClassicEventId, GroupMask};
+use traceweir_format::kernel::{event_name, events_named};
+use traceweir_format::spec::event::hook_of;
+use traceweir_format::spec::system::{GROUP_TWINS, KERNEL_GROUPS, add_group, has_group};
+
+use crate::filter::parse_mask;
+
+/// Events of one list at most (`TraceStackTracingInfo`).
+const MAX_STACKS: usize = 256;
+
+/// PROCESS, THREAD, IMAGE_LOAD: who, and where its code is.
+const WHO: u32 = 0x7;
+const PROFILE: u32 = 0x0100_0000;
+/// CSWITCH, DISPATCHER.
+const SWITCHES: u32 = 0x0810;
+/// DISK_IO, DISK_FILE_IO, DISK_IO_INIT.
+const DISK: u32 = 0x0700;
+const NETWORK: u32 = 0x0001_0000;
+/// FILE_IO, FILE_IO_INIT, DISK_FILE_IO.
+const FILE: u32 = 0x0600_0200;
+/// PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults, VIRTUAL_ALLOC, VAMAP, DBGPRINT, JOB, SPLIT_IO.
+const OTHERS: u32 = 0x002C_F0E8;
+/// AFFINITY, PRIORITY.
+const FURTHER: [u32; 2] = [0x2000_1000, 0x2000_2000];
+
+/// Groups that belong together.
+struct Profile {
+    name: &'static str,
+    flags: u32,
+    further: &'static [u32],
+    stacks: &'static [&'static str],
+}
+
+const SAMPLES: &str = "PerfInfo/SampleProf";
+const PROFILES: [Profile; 6] = [
+    Profile { name: "cpu", flags: WHO | PROFILE, further: &[], stacks: &[SAMPLES] },
+    Profile {
+        name: "sched",
+        flags: WHO | PROFILE | SWITCHES,
+        further: &[],
+        stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
+    },
+    Profile {
+        name: "disk",
+        flags: WHO | DISK,
+        further: &[],
+        stacks: &["DiskIo/ReadInit", "DiskIo/WriteInit", "DiskIo/FlushInit"],
+    },
+    Profile { name: "net", flags: WHO | NETWORK, further: &[], stacks: NET_STACKS },
+    Profile { name: "file", flags: WHO | FILE, further: &[], stacks: FILE_STACKS },
+    Profile {
+        name: "all",
+        flags: WHO | PROFILE | SWITCHES | DISK | NETWORK | FILE | OTHERS,
+        further: &FURTHER,
+        stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
+    },
+];
+const NET_STACKS: &[&str] =
+    &["TcpIp/Send", "TcpIp/SendIPV6", "TcpIp/Connect", "TcpIp/ConnectIPV6", "UdpIp/Send", "UdpIp/SendIPV6"];
+const FILE_STACKS: &[&str] = &["FileIo/Create", "FileIo/Read", "FileIo/Write", "FileIo/Delete"];
+
+/// Classes whose events have a source here: what "all" means for stacks.
+const CLASSES: [&str; 9] =
+    ["Process", "Thread", "PerfInfo", "DiskIo", "FileIo", "PageFault", "TcpIp", "UdpIp", "SplitIo"];
+
+/// Which kernel events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub(crate) groups: GroupMask,
+    /// Events whose stacks come along where nobody says otherwise.
+    stacks: Vec<ClassicEventId>,
+}
+
+/// Which of them are followed by a call stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stacks {
+    None,
+    Default,
+    All,
+    These(Vec<ClassicEventId>),
+}
+
+impl Kernel {
+    /// EnableFlags.
+    pub(crate) fn flags(&self) -> u32 {
+        let [first, ..] = self.groups;
+        first
+    }
+
+    /// Whether EnableFlags do not say it all.
+    pub(crate) fn has_further(&self) -> bool {
+        self.groups.iter().skip(1).any(|word| *word != 0)
+    }
+
+    /// Events that are to be followed by a call stack.
+    pub(crate) fn stacks(&self, wanted: Option<&Stacks>) -> Vec<ClassicEventId> {
+        match wanted {
+            Some(Stacks::None) => Vec::new(),
+            None | Some(Stacks::Default) => self.stacks.clone(),
+            Some(Stacks::All) => CLASSES.iter().fold(Vec::new(), |all, class| with(all, &named(class))),
+            Some(Stacks::These(events)) => events.clone(),
+        }
+    }
+}
+
+/// Kernel events of a flag.
+pub(crate) fn parse_kernel(text: &str) -> Result<Kernel, String> {
+    let mut kernel = Kernel::default();
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(kernel);
+    }
+    for word in text.split(',').map(str::trim) {
+        if let Some(profile) = PROFILES.iter().find(|profile| profile.name.eq_ignore_ascii_case(word)) {
+            add_flags(&mut kernel.groups, profile.flags);
+            profile.further.iter().for_each(|group| add_group(&mut kernel.groups, *group));
+            kernel.stacks = profile.stacks.iter().fold(kernel.stacks, |all, name| with(all, &named(name)));
+        } else if let Some((group, _)) = KERNEL_GROUPS.iter().find(|(_, name)| is_spelled(name, word)) {
+            add_group(&mut kernel.groups, *group);
+        } else if let Some(flags) = parse_mask(word).ok().and_then(|bits| u32::try_from(bits).ok()) {
+            add_flags(&mut kernel.groups, flags);
+        } else {
+            return Err(format!(
+                "{word:?} is no group of kernel events: use cpu, sched, disk, net, file or all, bits of EnableFlags (0x10), or names: {}",
+                names(KERNEL_GROUPS.iter().take_while(|(group, _)| *group < 1 << 29))
+            ));
+        }
+    }
+    Ok(kernel)
+}
+
+fn add_flags(groups: &mut GroupMask, flags: u32) {
+    let [first, ..] = groups;
+    *first |= flags;
+}
+
+/// Names without the marks between words: `disk-io` is DISK_IO.
+fn is_spelled(name: &str, typed: &str) -> bool {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
+    plain(name) == plain(typed)
+}
+
+fn names<'a>(groups: impl Iterator<Item = &'a (u32, &'a str)>) -> String {
+    let names: Vec<_> = groups.map(|(_, name)| name.to_ascii_lowercase()).collect();
+    names.join(", ")
+}
+
+/// Stacks of a flag.
+pub(crate) fn parse_stacks(text: &str) -> Result<Stacks, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "none" => return Ok(Stacks::None),
+        "default" => return Ok(Stacks::Default),
+        "all" => return Ok(Stacks::All),
+        _ => {}
+    }
+    let mut events = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        let meant = named(word);
+        if meant.is_empty() {
+            return Err(format!(
+                "{word:?} is no kernel event: use none, default, all, or events such as Process/Start, CSwitch, ReadyThread, SampledProfile, DiskIo/Read, \
+                 a whole class (FileIo), a hook (0x0524)"
+            ));
+        }
+        events = with(events, &meant);
+    }
+    if events.len() > MAX_STACKS {
+        return Err(format!(
+            "{} events are more than the {MAX_STACKS} that a session may have",
+            events.len()
+        ));
+    }
+    Ok(Stacks::These(events))
+}
+
+/// The events of a name that can happen.
+fn named(name: &str) -> Vec<ClassicEventId> {
+    let events = events_named(name).into_iter().filter(|(class, opcode)| hook_of(class, *opcode).is_some());
+    events.map(|(class, opcode)| ClassicEventId { class, opcode }).collect()
+}
+
+fn with(mut all: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEventId> {
+    for event in more {
+        if !all.contains(event) {
+            all.push(*event);
+        }
+    }
+    all
+}
+
+/// Groups by their names; bits that have none, by word and bits.
+pub(crate) fn group_names(mask: &GroupMask) -> Vec<String> {
+    let mut rest = *mask;
+    let named = KERNEL_GROUPS.iter().filter(|(group, _)| has_group(mask, *group));
+    let mut names = Vec::new();
+    for (group, name) in named {
+        let mut bits = GroupMask::default();
+        add_group(&mut bits, *group);
+        rest.iter_mut().zip(bits).for_each(|(word, bits)| *word &= !bits);
+        names.push((*name).to_owned());
+    }
+    // The other names of groups that are told by their first.
+    for (_, word, twin) in GROUP_TWINS {
+        if let Some(word) = rest.get_mut(word) {
+            *word &= !twin;
+        }
+    }
+    let unnamed = rest.iter().enumerate().filter(|(_, bits)| **bits != 0);
+    names.extend(unnamed.map(|(word, bits)| format!("word {word}: {bits:#x}")));
+    names
+}
+
+/// Events by their names.
+pub(crate) fn event_names(events: &[ClassicEventId]) -> Vec<String> {
+    events.iter().map(|event| event_name(&event.class, event.opcode)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(text: &str) -> GroupMask {
+        parse_kernel(text).unwrap_or_else(|e| panic!("{text}: {e}")).groups
+    }
+
+    #[test]
+    fn groups_are_named_alone_in_profiles_and_by_bits() {
+        assert_eq!(groups("cpu"), [0x0100_0007, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("sched"), [0x0100_0817, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("CSWITCH,disk-io"), [0x110, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("memory_page_faults, 0x2000"), [0x3000, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("cpu,priority"), [0x0100_0007, 0x2000, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("16"), [0x10, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("none"), [0; 8]);
+        assert!(parse_kernel("all").unwrap().has_further());
+        for wrong in ["", "cpu,", "swtich", "0x100000000", "none,cpu"] {
+            assert!(parse_kernel(wrong).unwrap_err().contains("cswitch"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn profiles_bring_the_stacks_that_are_worth_having_and_each_event_is_there() {
+        for profile in &PROFILES {
+            for name in profile.stacks {
+                assert_eq!(named(name).len(), 1, "{name}");
+            }
+            assert!(!parse_kernel(profile.name).unwrap().stacks(None).is_empty());
+        }
+        let sched = parse_kernel("sched").unwrap();
+        let names = ["PerfInfo/SampleProf", "Thread/CSwitch", "Thread/ReadyThread"];
+        assert_eq!(event_names(&sched.stacks(None)), names);
+        assert_eq!(sched.stacks(Some(&Stacks::None)), []);
+        let all = sched.stacks(Some(&Stacks::All));
+        assert!(all.len() > 30 && all.len() <= MAX_STACKS, "{}", all.len());
+        assert_eq!(parse_kernel("cswitch").unwrap().stacks(None), [], "a group alone has none");
+    }
+
+    #[test]
+    fn stacks_are_asked_for_by_event_class_and_hook() {
+        let these = |text: &str| match parse_stacks(text) {
+            Ok(Stacks::These(events)) => event_names(&events),
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(these("CSwitch, 0x0524,sampledprofile"), ["Thread/CSwitch", "PerfInfo/SampleProf"]);
+        assert!(these("DiskIo").len() > 4);
+        assert_eq!(parse_stacks("Default"), Ok(Stacks::Default));
+        for wrong in ["", "Start", "CSwitch,", "0xFFFF", "Nothing/Here"] {
+            assert!(parse_stacks(wrong).unwrap_err().contains("Process/Start"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mask_is_told_by_names_and_what_has_none_by_its_bits() {
+        assert_eq!(group_names(&[0x11, 4, 0, 0, 0, 0, 0, 0]), ["PROCESS", "CSWITCH"]);
+        assert_eq!(group_names(&[0, 0x2000, 0, 8, 0, 0, 0, 0]), ["PRIORITY", "word 3: 0x8"]);
+        assert_eq!(group_names(&[0; 8]), [""; 0]);
+    }
+}

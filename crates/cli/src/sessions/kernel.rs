@@ -1,0 +1,155 @@
+//! Kernel events of a session: how they are asked for, and what is told of them.
+//!
+//! ```text
+//!   --kernel ─▶ SYSTEM_LOGGER_MODE, EnableFlags ─▶ start ─▶ further groups (class 4), stacks (3), interval (5, which is the system's)
+//!   query    ◀─ groups (4), stacks (3), interval (5), losses by processor
+//! ```
+
+use anyhow::{Context, Result};
+use traceweir::controller::info::{
+    Answer, ClassicEventId, GroupMask, NO_SESSION, ProfileInterval, Query, Set,
+};
+use traceweir::controller::{Controller, SessionConfig, SessionRef};
+use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
+use traceweir_format::spec::system::is_system_provider;
+
+use crate::cli::{KernelChange, KernelEvents, misuse};
+use crate::export::{Object, array};
+use crate::grammar::{Stacks, Wanted, event_names, group_names};
+
+/// The source of samples that every machine has.
+const TIMER: u32 = 0;
+/// In a millisecond, of 100 ns.
+const UNITS: f64 = 10_000.0;
+
+/// Makes a session that is to be started one that receives kernel events, where they or a system provider are asked for.
+pub(crate) fn with_kernel(config: &mut SessionConfig, events: &KernelEvents, providers: &[Wanted]) {
+    if events.kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
+        config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;
+    }
+    config.enable_flags = events.kernel.as_ref().map_or(0, |kernel| kernel.flags());
+}
+
+/// What a session that has just started is still to be told about kernel events.
+pub(crate) fn ask_kernel(
+    controller: &mut Controller,
+    session: &SessionRef,
+    events: &KernelEvents,
+) -> Result<()> {
+    let Some(kernel) = &events.kernel else { return Ok(()) };
+    let stacks = kernel.stacks(events.stacks.as_ref());
+    if !stacks.is_empty() {
+        set_stacks(controller, session, stacks)?;
+    }
+    if kernel.has_further() {
+        set_groups(controller, session, kernel.groups)?;
+    }
+    events.interval.map_or(Ok(()), |interval| set_interval(controller, interval))
+}
+
+/// What a session that runs is told about kernel events.
+pub(crate) fn change_kernel(
+    controller: &mut Controller,
+    session: &SessionRef,
+    change: &KernelChange,
+) -> Result<()> {
+    let stacks = match (&change.kernel, &change.stacks) {
+        (None, Some(Stacks::Default)) => {
+            misuse("the default stacks are those of a profile: name it with --kernel WHAT")
+        }
+        (None, Some(stacks)) => Some(crate::grammar::Kernel::default().stacks(Some(stacks))),
+        (Some(kernel), Some(stacks)) => Some(kernel.stacks(Some(stacks))),
+        // Stacks stay as they are, unless what is asked for has some of its own.
+        (Some(kernel), None) => Some(kernel.stacks(None)).filter(|stacks| !stacks.is_empty()),
+        (None, None) => None,
+    };
+    if let Some(kernel) = &change.kernel {
+        set_groups(controller, session, kernel.groups)?;
+    }
+    if let Some(stacks) = stacks {
+        set_stacks(controller, session, stacks)?;
+    }
+    change.interval.map_or(Ok(()), |interval| set_interval(controller, interval))
+}
+
+fn set_groups(controller: &mut Controller, session: &SessionRef, groups: GroupMask) -> Result<()> {
+    let set = Set::SystemTraceEnableFlags(groups);
+    controller.set_information(session, &set).context("cannot ask for these kernel events")
+}
+
+fn set_stacks(controller: &mut Controller, session: &SessionRef, stacks: Vec<ClassicEventId>) -> Result<()> {
+    let set = Set::StackTracing(stacks);
+    controller.set_information(session, &set).context("cannot ask for call stacks of kernel events")
+}
+
+/// Sets how often processors are sampled, in all sessions.
+pub(crate) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
+    let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER, interval });
+    controller.set_information(&NO_SESSION, &set).context("cannot set the interval of samples")
+}
+
+/// How often processors are sampled, in 100 ns; `None` where that is not told.
+pub(crate) fn interval(controller: &mut Controller) -> Option<u32> {
+    match controller.query_information(&NO_SESSION, Query::SampledProfileInterval(TIMER)) {
+        Ok(Answer::SampledProfileInterval(it)) => Some(it.interval),
+        _ => None,
+    }
+}
+
+/// What a session gets of the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct KernelState {
+    pub(crate) groups: GroupMask,
+    pub(crate) stacks: Vec<ClassicEventId>,
+    /// In 100 ns.
+    pub(crate) interval: Option<u32>,
+    /// By processor.
+    pub(crate) lost: Vec<u64>,
+}
+
+impl KernelState {
+    /// Asks for it; `None` where the session is not one that receives kernel events.
+    pub(crate) fn of(controller: &mut Controller, session: &SessionRef) -> Option<Self> {
+        let groups = match controller.query_information(session, Query::SystemTraceEnableFlags) {
+            Ok(Answer::SystemTraceEnableFlags(groups)) => groups,
+            _ => return None,
+        };
+        let stacks = match controller.query_information(session, Query::StackTracing) {
+            Ok(Answer::StackTracing(stacks)) => stacks,
+            _ => Vec::new(),
+        };
+        let lost = controller.kernel_losses(session).unwrap_or_default();
+        Some(Self { groups, stacks, interval: interval(controller), lost })
+    }
+
+    /// Lines for people.
+    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
+        let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let mut lines = vec![
+            ("Kernel Events", list(group_names(&self.groups))),
+            ("  Stacks Of", list(event_names(&self.stacks))),
+        ];
+        if let Some(interval) = self.interval {
+            lines.push(("  Sample Interval", format!("{} ms", f64::from(interval) / UNITS)));
+        }
+        let lost = self.lost.iter().enumerate().filter(|(_, lost)| **lost > 0);
+        let lost: Vec<_> = lost.map(|(cpu, lost)| format!("processor {cpu}: {lost}")).collect();
+        lines.push(("  Lost By Kernel", list(lost)));
+        lines
+    }
+
+    /// An object for programs.
+    pub(super) fn json(&self) -> String {
+        let texts = |names: Vec<String>| array(names.iter().map(|name| format!("\"{name}\"")));
+        let mut object = Object::new();
+        object.raw("groups", &texts(group_names(&self.groups)));
+        object.raw("masks", &texts(self.groups.iter().map(|word| format!("{word:#x}")).collect()));
+        object.raw("stacks", &texts(event_names(&self.stacks)));
+        match self.interval {
+            Some(interval) => object.number("interval_100ns", interval),
+            None => object.raw("interval_100ns", "null"),
+        };
+        object.raw("lost_by_processor", &array(self.lost.iter().map(ToString::to_string)));
+        object.finish()
+    }
+}

@@ -1,0 +1,209 @@
+//! Kernel events for system loggers: what sessions wish becomes what the kernel is asked for, and what it tells goes into the session.
+//!
+//! ```text
+//!   EnableFlags, class 4 ──┐
+//!   system providers ──────┴─▶ Wishes ─┐
+//!   classes 3 and 28: Settings ────────┼─▶ kernel::Wanted ─▶ Capture::start ─▶ Source ─▶ Session::capture
+//!   class 5: System ───────────────────┘                 └─▶ Control::set, while the session runs
+//! ```
+//!
+//! K1 Each wish stands for itself: what one takes back, another may still want. K2 A change is made in all captures that it is about, or in none. K3 Opening and closing
+//! events of the kernel takes its time, so it is done on a thread apart. K4 A daemon without CAP_PERFMON asks for events of its own user's processes only.
+
+mod source;
+mod wish;
+
+pub(crate) use source::{Losses, Source};
+pub(crate) use wish::Wishes;
+
+use std::sync::Arc;
+
+use traceweir_format::info::GroupMask;
+use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, has_group};
+use traceweir_kernel::{Capture, Control, Groups, Scope, Wanted};
+use traceweir_session::config::stream_count;
+use traceweir_session::groups::with_twins;
+use traceweir_session::info::{Settings, System};
+use traceweir_session::{Error, Result};
+use traceweir_transport::cpu;
+use traceweir_transport::message::SessionConfig;
+
+use crate::process::may_profile;
+
+/// Bytes of the ring of a processor: least, most. A kernel lets everybody have as much as the least.
+const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
+
+/// Groups that everybody may have of his own processes, as EnableFlags: processes, threads, images, context switches, samples, page faults.
+const OWN_GROUPS: u32 = 0x0100_3017;
+
+/// Whose events this daemon can have.
+pub(crate) fn scope_of_daemon() -> Scope {
+    let user = rustix::process::geteuid().as_raw();
+    if may_profile(std::process::id(), user) { Scope::Everything } else { Scope::Own }
+}
+
+/// The first group, by name, that a daemon cannot have which sees its own user's processes only.
+pub(crate) fn beyond_own(mask: &GroupMask) -> Option<String> {
+    let own = with_twins([OWN_GROUPS | NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    let mut words = mask.iter().zip(&own).enumerate();
+    let (word, bits) = words.find_map(|(word, (asked, own))| {
+        let beyond = asked & !own;
+        (beyond != 0).then_some((word, beyond))
+    })?;
+    let mut beyond = GroupMask::default();
+    *beyond.get_mut(word)? = bits;
+    let named = KERNEL_GROUPS.iter().find(|(group, _)| has_group(&beyond, *group));
+    Some(named.map_or_else(|| format!("group {bits:#x} of word {word}"), |(_, name)| (*name).to_owned()))
+}
+
+/// Whether events are wanted, beside what the machine is.
+pub(crate) fn wants_events(mask: &GroupMask) -> bool {
+    let [first, others @ ..] = mask;
+    first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
+}
+
+/// What a session wants of the kernel from its start.
+pub(crate) fn wanted_at_start(
+    config: &SessionConfig,
+    wishes: &Wishes,
+    system: &System,
+    scope: Scope,
+) -> Wanted {
+    let ring_bytes = ring_bytes(config, cpu::possible(), scope);
+    let base = Wanted { scope, ring_bytes, ..Wanted::default() };
+    wanted(&base, wishes, &Settings::default(), system)
+}
+
+/// What it wants now; scope and rings are as they were.
+pub(crate) fn wanted(base: &Wanted, wishes: &Wishes, settings: &Settings, system: &System) -> Wanted {
+    Wanted {
+        groups: Groups(wishes.sum()),
+        stacks: settings.stack_hooks(),
+        registers: settings.register_hooks(),
+        interval: system.timer(),
+        ..base.clone()
+    }
+}
+
+/// A share of the session's own memory, within bounds; who has no privilege gets what everybody may have.
+fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope) -> usize {
+    let (least, most) = RING_BYTES;
+    let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
+    let share = match scope {
+        Scope::Everything => memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most),
+        Scope::Own => least,
+    };
+    let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));
+    power.unwrap_or(1 << 20)
+}
+
+/// A capture that has begun.
+pub(crate) struct Begun {
+    pub(crate) source: Box<Source>,
+    pub(crate) control: Control,
+    pub(crate) losses: Arc<Losses>,
+}
+
+/// Begins to capture for a session of this kind.
+pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
+    let cpus = cpu::possible();
+    let (capture, control) =
+        Capture::start(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
+    let losses = Arc::new(Losses::new(cpus));
+    let source = Box::new(Source::new(capture, Arc::clone(&losses)));
+    Ok(Begun { source, control, losses })
+}
+
+/// One capture that is to be changed, or begun.
+pub(crate) struct Step {
+    pub(crate) session: u64,
+    pub(crate) config: SessionConfig,
+    pub(crate) control: Option<Control>,
+    pub(crate) was: Wanted,
+    pub(crate) wanted: Wanted,
+}
+
+impl Step {
+    fn take(&self) -> Result<Option<Begun>> {
+        match &self.control {
+            Some(control) => control.set(&self.wanted).map(|()| None).map_err(|e| refused(&e)),
+            None => begin(&self.wanted, &self.config).map(Some),
+        }
+    }
+
+    /// As it was before, which could be had then.
+    fn take_back(&self) {
+        if let Some(control) = &self.control {
+            let _ = control.set(&self.was);
+        }
+    }
+}
+
+/// Takes all steps, or none.
+pub(crate) fn take(steps: &[Step]) -> Result<Vec<Option<Begun>>> {
+    let mut begun = Vec::new();
+    for step in steps {
+        match step.take() {
+            Ok(it) => begun.push(it),
+            Err(e) => {
+                steps.iter().take(begun.len()).for_each(Step::take_back);
+                return Err(e);
+            }
+        }
+    }
+    Ok(begun)
+}
+
+/// Why there are no kernel events, with the published status.
+fn refused(error: &traceweir_kernel::Error) -> Error {
+    use traceweir_kernel::Error as E;
+    let status = match error {
+        E::NotPermitted { .. } => Status::ERROR_PRIVILEGE_NOT_HELD,
+        E::NotSupported { .. } => Status::ERROR_NOT_SUPPORTED,
+        _ => Status::ERROR_NO_SYSTEM_RESOURCES,
+    };
+    Error::Capture { status, why: format!("kernel events: {error}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_may_have_some_groups_of_his_own_processes() {
+        let own = with_twins([OWN_GROUPS, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(beyond_own(&own), None);
+        assert_eq!(beyond_own(&[NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(beyond_own(&[0x103, 0, 0, 0, 0, 0, 0, 0]).as_deref(), Some("DISK_IO"));
+        assert_eq!(beyond_own(&[0, 0x2000, 0, 0, 0, 0, 0, 0]).as_deref(), Some("PRIORITY"));
+        assert_eq!(beyond_own(&[0, 0, 0, 4, 0, 0, 0, 0]).as_deref(), Some("group 0x4 of word 3"));
+    }
+
+    #[test]
+    fn rings_take_a_share_of_the_sessions_memory_within_bounds() {
+        let config = |buffer_size, maximum_buffers| SessionConfig {
+            buffer_size,
+            maximum_buffers,
+            ..SessionConfig::default()
+        };
+        let of = |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything);
+        assert_eq!(of(&config(64, 24), 2), 512 << 10);
+        assert_eq!(of(&config(64, 512), 2), 16 << 20);
+        assert_eq!(of(&config(64, 500), 2), 8 << 20, "a power of two");
+        assert_eq!(of(&config(16384, 1000), 2), 64 << 20);
+        assert_eq!(ring_bytes(&config(64, 512), 2, Scope::Own), 512 << 10);
+    }
+
+    #[test]
+    fn reasons_have_their_published_status() {
+        use std::io;
+        use traceweir_kernel::Error as E;
+        let denied = E::NotPermitted { what: "x".into(), source: io::Error::from_raw_os_error(13) };
+        let full = E::System { what: "x".into(), source: io::Error::from_raw_os_error(24) };
+        assert_eq!(refused(&denied).status(), Status::ERROR_PRIVILEGE_NOT_HELD);
+        assert!(refused(&denied).to_string().contains("weir doctor"));
+        assert_eq!(refused(&E::NotSupported { what: "x".into() }).status(), Status::ERROR_NOT_SUPPORTED);
+        assert_eq!(refused(&full).status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    }
+}

@@ -1,0 +1,519 @@
+//! System loggers: which there are, what they want of the kernel, and how that is changed while they run.
+//!
+//! ```text
+//!   Start ─▶ rights, places ─▶ Running ─(own thread: kernel::begin)─▶ began
+//!   Update of EnableFlags ─┐
+//!   classes 3, 4, 5, 28    ├─▶ change_kernel ─(own thread: kernel::take)─▶ KernelChanged ─▶ kept, told to the session, answered
+//!   enable of a system     │         └─ one at a time: what comes meanwhile waits, as it came
+//!   provider               ┘
+//! ```
+//!
+//! What the kernel refuses is not kept: everything is as it was, and whoever asked is told why. A session that wants no events begins without a capture where none can
+//! be had, and gets one when it wants some.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::info::GroupMask;
+use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
+use traceweir_format::spec::info::InfoClass;
+use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
+use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::{groups_of, is_system_provider};
+use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
+use traceweir_session::config::{check_enable_flags, has_place_of_its_own, is_system_logger};
+use traceweir_session::info::{Settings, System};
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Message, SessionConfig, SessionRef, Update,
+};
+
+use super::control::apart;
+use super::enable::EnableCall;
+use super::notice::{Notice, Promise};
+use super::sessions::not_running;
+use super::{Asker, LinkId, Service, told};
+use crate::error::Refusal;
+use crate::filter;
+use crate::kernel::{self, Begun, Losses, Step, Wishes};
+use crate::logfile::Passed;
+use crate::registry::Target;
+
+/// System loggers at a time, and how many of these places are kept for those that have one of their own.
+const MAX_SYSTEM_LOGGERS: usize = 8;
+const KEPT_PLACES: usize = 2;
+/// Requests that may wait for a change of the kernel's events.
+const MAX_WAITING: usize = 64;
+
+/// All system loggers.
+pub(super) struct Kernels {
+    scope: Scope,
+    all: BTreeMap<u64, Running>,
+    is_changing: bool,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A system logger, from when it is asked for.
+struct Running {
+    config: SessionConfig,
+    wishes: Wishes,
+    /// What its capture was last asked for, or will be.
+    wanted: Wanted,
+    /// `None` while there is no capture.
+    control: Option<KernelControl>,
+    losses: Option<Arc<Losses>>,
+}
+
+/// What comes while the kernel is being asked for something else.
+enum Waiting {
+    Said(Asker, Box<Message>, Passed),
+    /// What a session wants is to be compared with what it gets.
+    Adjust(u64),
+}
+
+/// What is kept once the kernel has agreed.
+pub(crate) enum Kept {
+    Session { id: u64, wishes: Wishes, settings: Box<Settings> },
+    System(System),
+}
+
+/// What follows then.
+pub(crate) enum Then {
+    /// Whoever asked is told that it is done.
+    Done(Asker),
+    /// The rest of an update; where that is refused, the wishes are as before.
+    Update {
+        asker: Asker,
+        id: u64,
+        update: Box<Update>,
+        passed: Passed,
+        before: Wishes,
+    },
+    /// The registry keeps what is enabled, so that whoever asks is told of it.
+    Enabled {
+        asker: Asker,
+        id: u64,
+        provider: Guid,
+        wish: Option<Box<Enabling>>,
+        before: Wishes,
+    },
+    Nothing,
+}
+
+/// What a session wants of a system provider, as it was said.
+pub(crate) struct Enabling {
+    params: EnableParams,
+    scope: filter::Scope,
+    name: String,
+}
+
+/// A change that is under way.
+pub(crate) struct Change {
+    /// Sessions that it is about, in the order of the outcomes, and what each wants now.
+    steps: Vec<(u64, Wanted)>,
+    kept: Kept,
+    then: Then,
+}
+
+impl Default for Kernels {
+    fn default() -> Self {
+        Self {
+            scope: kernel::scope_of_daemon(),
+            all: BTreeMap::new(),
+            is_changing: false,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl Kernels {
+    /// Whether there is a place for another one.
+    pub(super) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
+        if has_place_of_its_own(config) {
+            return Ok(());
+        }
+        let others = self.all.values().filter(|it| !has_place_of_its_own(&it.config)).count();
+        if others < MAX_SYSTEM_LOGGERS - KEPT_PLACES {
+            return Ok(());
+        }
+        let why = format!(
+            "{others} sessions receive kernel events, and of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are the system's own: stop one"
+        );
+        Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why))
+    }
+
+    /// A session takes its place; what its capture is to be asked for.
+    pub(super) fn add(&mut self, id: u64, config: &SessionConfig, wishes: Wishes, system: &System) -> Wanted {
+        let wanted = kernel::wanted_at_start(config, &wishes, system, self.scope);
+        let (config, control, losses) = (config.clone(), None, None);
+        self.all.insert(id, Running { config, wishes, wanted: wanted.clone(), control, losses });
+        wanted
+    }
+
+    /// Its capture has begun.
+    pub(super) fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
+        let Some(running) = self.all.get_mut(&id) else { return };
+        tell_missing(&running.config.name, &control);
+        (running.control, running.losses) = (Some(control), Some(losses));
+    }
+
+    /// A session begins to stop, or could not start.
+    pub(super) fn forget(&mut self, id: u64) {
+        if let Some(Running { config, losses: Some(losses), .. }) = self.all.remove(&id) {
+            for (cpu, lost) in losses.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
+                told!("session {:?}: {lost} kernel events of processor {cpu} found no room", config.name);
+            }
+        }
+    }
+
+    /// Groups that a session wants, all wishes together.
+    fn sum(&self, id: u64) -> GroupMask {
+        self.all.get(&id).map(|running| running.wishes.sum()).unwrap_or_default()
+    }
+
+    fn wishes(&self, id: u64) -> Wishes {
+        self.all.get(&id).map(|running| running.wishes.clone()).unwrap_or_default()
+    }
+
+    /// Has a session told of everything that is there. Whether it gets kernel events at all.
+    pub(super) fn run_down(&self, id: u64) -> bool {
+        let control = self.all.get(&id).and_then(|running| running.control.as_ref());
+        control.map(KernelControl::run_down).is_some()
+    }
+
+    /// What has to be asked for so that this can be kept.
+    fn steps(&self, kept: &Kept, settings: impl Fn(u64) -> Settings, system: &System) -> Vec<Step> {
+        let changed = self.all.iter().filter_map(|(id, running)| {
+            let wanted = match kept {
+                Kept::Session { id: of, wishes, settings } if of == id => {
+                    kernel::wanted(&running.wanted, wishes, settings, system)
+                }
+                Kept::Session { .. } => return None,
+                Kept::System(system) => {
+                    kernel::wanted(&running.wanted, &running.wishes, &settings(*id), system)
+                }
+            };
+            let is_due = match &running.control {
+                Some(_) => wanted != running.wanted,
+                None => kernel::wants_events(&wanted.groups.0),
+            };
+            let (config, control) = (running.config.clone(), running.control.clone());
+            let was = running.wanted.clone();
+            is_due.then_some(Step { session: *id, config, control, was, wanted })
+        });
+        changed.collect()
+    }
+}
+
+/// Whether a message may change what is wanted of the kernel.
+fn is_about_kernel(message: &Message) -> bool {
+    match message {
+        Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
+        Message::EnableProvider { provider, .. } => is_kernels(provider),
+        Message::SetInformation { class, .. } => {
+            InfoClass::from_number(*class).is_some_and(|class| changes_capture(class))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a class changes what is captured.
+fn changes_capture(class: InfoClass) -> bool {
+    use InfoClass as C;
+    matches!(
+        class,
+        C::TraceStackTracingInfo
+            | C::TraceSystemTraceEnableFlagsInfo
+            | C::TraceSampledProfileIntervalInfo
+            | C::TraceContextRegisterInfo
+    )
+}
+
+/// Whether a provider stands for the kernel, or a part of it.
+pub(super) fn is_kernels(provider: &Guid) -> bool {
+    *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
+}
+
+impl Service {
+    /// Keeps a message for later where the kernel is being asked for something that it may be about; `None`: it is kept.
+    pub(super) fn or_later(
+        &mut self,
+        asker: Asker,
+        message: Message,
+        passed: Passed,
+    ) -> Result<Option<(Message, Passed)>, Refusal> {
+        if !self.kernels.is_changing || !is_about_kernel(&message) {
+            return Ok(Some((message, passed)));
+        }
+        if self.kernels.waiting.len() >= MAX_WAITING {
+            let why = "too many changes of what is captured of the kernel are under way";
+            return Err(Refusal::new(Status::ERROR_BUSY, why));
+        }
+        self.kernels.waiting.push_back(Waiting::Said(asker, Box::new(message), passed));
+        Ok(None)
+    }
+
+    /// Whether the peer of a connection may have these groups: by its own right to profile the system or by the list of the kernel's own GUID, and as far as
+    /// the daemon itself sees that much. The daemon's own user is no guest.
+    pub(super) fn check_kernel_events(&self, link: LinkId, groups: &GroupMask) -> Result<(), Refusal> {
+        if !kernel::wants_events(groups) {
+            return Ok(());
+        }
+        if self.is_guest(link) && !self.is_granted_kernel(link) {
+            self.check_profiling(link)?;
+        }
+        if self.kernels.scope == Scope::Own
+            && let Some(group) = kernel::beyond_own(groups)
+        {
+            let why = format!(
+                "{group}: without CAP_PERFMON a daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
+                 weir doctor says what to type"
+            );
+            return Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why));
+        }
+        Ok(())
+    }
+
+    /// Whether a list grants the kernel's events in particular: the default, which is about sessions, does not.
+    fn is_granted_kernel(&self, link: LinkId) -> bool {
+        let right = Rights::TRACELOG_ACCESS_KERNEL_LOGGER;
+        self.access.lists.has(SYSTEM_TRACE_CONTROL)
+            && self.check_right(link, SYSTEM_TRACE_CONTROL, right).is_ok()
+    }
+
+    /// Asks the kernel for what is to be kept, where that is something else than it was.
+    pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
+        let steps = self.kernels.steps(&kept, |id| self.information.settings(id), self.information.system());
+        let change =
+            Change { steps: steps.iter().map(|it| (it.session, it.wanted.clone())).collect(), kept, then };
+        if steps.is_empty() {
+            self.kernel_agreed(change, Vec::new());
+            return;
+        }
+        self.kernels.is_changing = true;
+        let promise = Promise::new(&self.post, move |outcome| Notice::KernelChanged {
+            change: Box::new(change),
+            outcome,
+        });
+        apart(move || promise.keep(kernel::take(&steps)));
+    }
+
+    /// The kernel was asked.
+    pub(super) fn kernel_changed(
+        &mut self,
+        change: Change,
+        outcome: traceweir_session::Result<Vec<Option<Begun>>>,
+    ) {
+        self.kernels.is_changing = false;
+        match outcome {
+            Ok(begun) => self.kernel_agreed(change, begun),
+            Err(e) => match change.then {
+                Then::Done(asker) | Then::Update { asker, .. } | Then::Enabled { asker, .. } => {
+                    self.refuse(asker, e.into());
+                }
+                Then::Nothing => told!("what is captured of the kernel stays as it was: {e}"),
+            },
+        }
+        while !self.kernels.is_changing
+            && let Some(next) = self.kernels.waiting.pop_front()
+        {
+            match next {
+                Waiting::Said(asker, message, passed) => self.controller_says(asker, *message, passed),
+                Waiting::Adjust(id) => self.adjust_kernel(id),
+            }
+        }
+    }
+
+    fn kernel_agreed(&mut self, change: Change, begun: Vec<Option<Begun>>) {
+        let mut begun = begun.into_iter();
+        for (id, wanted) in change.steps {
+            let begun = begun.next().flatten();
+            let Some(running) = self.kernels.all.get_mut(&id) else { continue };
+            running.wanted = wanted;
+            match (begun, self.sessions.running_session(id)) {
+                (Some(Begun { source, control, losses }), Some(session)) => {
+                    session.capture(source);
+                    self.kernels.began(id, control, losses);
+                }
+                _ => running.control.iter().for_each(|it| tell_missing(&running.config.name, it)),
+            }
+        }
+        let is_kept = match change.kept {
+            Kept::Session { id, wishes, settings } => self.keep_of_session(id, wishes, *settings),
+            Kept::System(system) => {
+                self.information.set_system(system);
+                true
+            }
+        };
+        match change.then {
+            Then::Done(asker) if is_kept => self.reply(asker, Message::Done),
+            Then::Update { asker, id, update, passed, before } if is_kept => {
+                if let Err(refusal) = self.update_rest(asker, id, *update, passed, Some(before.clone())) {
+                    self.refuse(asker, refusal);
+                    self.take_back(id, before);
+                }
+            }
+            Then::Enabled { asker, id, provider, wish, before } if is_kept => {
+                match self.keep_enabled(id, provider, wish) {
+                    Ok(()) => self.reply(asker, Message::Done),
+                    Err(refusal) => {
+                        self.refuse(asker, refusal);
+                        self.take_back(id, before);
+                    }
+                }
+            }
+            Then::Done(asker) | Then::Update { asker, .. } | Then::Enabled { asker, .. } => {
+                self.refuse(asker, not_running());
+            }
+            Then::Nothing => {}
+        }
+    }
+
+    fn keep_enabled(&mut self, id: u64, provider: Guid, wish: Option<Box<Enabling>>) -> Result<(), Refusal> {
+        let target = Target::Provider(provider);
+        match wish.map(|wish| *wish) {
+            Some(Enabling { params, scope, name }) => self.registry.enable(target, id, params, scope, &name),
+            None => {
+                self.registry.disable(target, id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the session is still there.
+    fn keep_of_session(&mut self, id: u64, wishes: Wishes, settings: Settings) -> bool {
+        let (Some(running), Some(session)) =
+            (self.kernels.all.get_mut(&id), self.sessions.running_session(id))
+        else {
+            return false;
+        };
+        session.set_groups(wishes.sum());
+        running.wishes = wishes;
+        self.information.keep(id, settings);
+        true
+    }
+
+    /// Compares what a session wants with what it gets: something may have changed while it began.
+    pub(super) fn adjust_kernel(&mut self, id: u64) {
+        if self.kernels.is_changing {
+            self.kernels.waiting.push_back(Waiting::Adjust(id));
+            return;
+        }
+        if self.kernels.all.contains_key(&id) {
+            let (wishes, settings) = (self.kernels.wishes(id), Box::new(self.information.settings(id)));
+            self.change_kernel(Kept::Session { id, wishes, settings }, Then::Nothing);
+        }
+    }
+
+    /// A session wishes what it did before.
+    pub(super) fn take_back(&mut self, id: u64, wishes: Wishes) {
+        if let Some(running) = self.kernels.all.get_mut(&id) {
+            running.wishes = wishes;
+            self.adjust_kernel(id);
+        }
+    }
+
+    /// An update with EnableFlags of a system logger.
+    pub(super) fn update_groups(
+        &mut self,
+        asker: Asker,
+        (id, config): (u64, &SessionConfig),
+        flags: u32,
+        update: Update,
+        passed: Passed,
+    ) -> Result<(), Refusal> {
+        check_enable_flags(config, flags)?;
+        let before = self.kernels.wishes(id);
+        let wishes = before.clone().with_flags(flags);
+        self.check_more(asker, id, &wishes)?;
+        let settings = Box::new(self.information.settings(id));
+        let then = Then::Update { asker, id, update: Box::new(update), passed, before };
+        self.change_kernel(Kept::Session { id, wishes, settings }, then);
+        Ok(())
+    }
+
+    /// A setting of a session that changes what is captured.
+    pub(super) fn set_of_kernel(
+        &mut self,
+        asker: Asker,
+        id: u64,
+        mask: Option<GroupMask>,
+        settings: Settings,
+    ) -> Result<(), Refusal> {
+        let mut wishes = self.kernels.wishes(id);
+        if let Some(mask) = mask {
+            wishes = wishes.with_mask(mask);
+            self.check_more(asker, id, &wishes)?;
+        }
+        let settings = Box::new(settings);
+        self.change_kernel(Kept::Session { id, wishes, settings }, Then::Done(asker));
+        Ok(())
+    }
+
+    /// Who changes nothing needs no right to it.
+    fn check_more(&self, asker: Asker, id: u64, wishes: &Wishes) -> Result<(), Refusal> {
+        let sum = wishes.sum();
+        if sum == self.kernels.sum(id) { Ok(()) } else { self.check_kernel_events(asker.link, &sum) }
+    }
+
+    /// Tells what the kernel had no room for.
+    pub(super) fn query_kernel_losses(&mut self, asker: Asker, session: &SessionRef) -> Result<(), Refusal> {
+        let (id, running) = self.sessions.find_running(session)?;
+        self.check_right(asker.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
+        let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
+        let lost = losses.map(|losses| losses.all()).unwrap_or_default();
+        self.reply(asker, Message::KernelLosses { lost });
+        Ok(())
+    }
+
+    /// Enables a part of the kernel for a session, disables it, or has the session told of everything that is there.
+    pub(super) fn enable_kernel(
+        &mut self,
+        asker: Asker,
+        (id, config): (u64, &SessionConfig),
+        call: EnableCall,
+    ) -> Result<(), Refusal> {
+        let EnableCall { provider, code, params, name, .. } = call;
+        let is_whole = provider == SYSTEM_TRACE_CONTROL;
+        if !is_system_logger(config)
+            || !is_whole && config.log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE == 0
+        {
+            return Err(of_system_loggers());
+        }
+        if is_whole && code != EnableCode::CaptureState {
+            let why = "the kernel as a whole is not enabled: EnableFlags, a group mask or system providers say which events";
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        }
+        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        let (params, scope) = filter::resolve(&provider, params)?;
+        if code == EnableCode::CaptureState {
+            self.kernels.run_down(id);
+            self.reply(asker, Message::Done);
+            return Ok(());
+        }
+        let is_wanted = code == EnableCode::Enable;
+        let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_wanted);
+        let before = self.kernels.wishes(id);
+        let wishes = before.clone().with_provider(provider, groups);
+        self.check_more(asker, id, &wishes)?;
+        let wish = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
+        let settings = Box::new(self.information.settings(id));
+        let then = Then::Enabled { asker, id, provider, wish, before };
+        self.change_kernel(Kept::Session { id, wishes, settings }, then);
+        Ok(())
+    }
+}
+
+/// The refusal for what only system loggers have.
+pub(super) fn of_system_loggers() -> Refusal {
+    let why = "a system provider is enabled on a system logger only: a session with SYSTEM_LOGGER_MODE";
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+}
+
+fn tell_missing(name: &str, control: &KernelControl) {
+    let missing = control.missing();
+    if !missing.is_empty() {
+        told!("session {name:?}: this kernel does not have {}", missing.join(", "));
+    }
+}

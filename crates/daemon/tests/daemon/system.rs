@@ -1,0 +1,299 @@
+//! Sessions that receive kernel events: how they start, what they want while they run, and that it shows in their files. Real captures, where this machine permits them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+
+use traceweir_format::Guid;
+use traceweir_format::etl::{Trace, check};
+use traceweir_format::info::{Answer, GroupMask, Query, Set};
+use traceweir_format::spec::event::class;
+use traceweir_format::spec::system::SYSTEM_PROVIDERS;
+use traceweir_transport::message::{
+    Control, EnableCode, EnableParams, Message, Properties, SessionConfig, SessionRef, Update,
+};
+
+use crate::util::*;
+
+const SYSTEM_LOGGER: u32 = 0x0200_0000;
+const KERNEL_LOGGER: &str = "NT Kernel Logger";
+const CIRCULAR: &str = "Circular Kernel Context Logger";
+
+const CSWITCH: u32 = 0x10;
+const DISPATCHER: u32 = 0x800;
+const SWITCH: u16 = 0x0524;
+const READY: u16 = 0x0532;
+const STACK: u16 = 0x1820;
+
+/// A session that receives kernel events, or `None` where this machine does not give any.
+fn start(controller: &mut Client, config: SessionConfig) -> Option<Properties> {
+    let file = config.log_file.as_deref().map(open);
+    let files: Vec<_> = file.iter().collect();
+    match controller.ask_with(Message::Start(Box::new(config)), &files) {
+        Message::Properties(properties) => Some(*properties),
+        Message::Refused { status: 50 | 1314, reason } => {
+            assert!(reason.contains("kernel"), "{reason}");
+            skip("kernel events", &reason);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn system(name: &str, flags: u32) -> SessionConfig {
+    SessionConfig { log_file_mode: 0x100 | SYSTEM_LOGGER, enable_flags: flags, ..live(name) }
+}
+
+fn kernel_logger(path: &Path, flags: u32) -> SessionConfig {
+    SessionConfig { enable_flags: flags, ..to_file(KERNEL_LOGGER, path) }
+}
+
+fn set(controller: &mut Client, session: u64, set: &Set) -> u32 {
+    let (class, data) = (set.class().number(), set.to_bytes());
+    controller.status(Message::SetInformation { session: SessionRef::Id(session), class, data })
+}
+
+fn groups(controller: &mut Client, session: u64) -> GroupMask {
+    let query = Query::new(4, 0).unwrap();
+    let message = Message::QueryInformation { session: SessionRef::Id(session), class: 4, input: 0 };
+    match controller.ask(message) {
+        Message::Information { data } => match Answer::from_bytes(query, &data) {
+            Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn update(controller: &mut Client, session: u64, flags: u32) -> u32 {
+    let update = Update { enable_flags: Some(flags), ..Update::default() };
+    status(&controller.control(session, Control::Update(update)))
+}
+
+fn of(name: &str) -> Guid {
+    SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+fn keywords(session: u64, provider: Guid, code: EnableCode, match_any: u64) -> Message {
+    enable_with(session, provider, code, EnableParams { match_any, ..EnableParams::default() }, 0)
+}
+
+fn stacks_of(events: &[(Guid, u8)]) -> Set {
+    let id = |&(class, opcode): &(Guid, u8)| traceweir_format::info::ClassicEventId { class, opcode };
+    Set::StackTracing(events.iter().map(id).collect())
+}
+
+/// Two threads that wait for each other so many times.
+fn play(rounds: usize) {
+    let (to, from) = (sync_channel::<()>(0), sync_channel::<()>(0));
+    std::thread::scope(|scope| {
+        scope.spawn(move || to.1.into_iter().for_each(|()| from.0.send(()).unwrap()));
+        for _ in 0..rounds {
+            to.0.send(()).unwrap();
+            from.1.recv().unwrap();
+        }
+        drop(to.0);
+    });
+}
+
+/// A kernel event: its hook, its time, and the time that its payload begins with, where it is a stack.
+type Seen = (u16, i64, i64);
+
+/// Kernel events of a trace that breaks no rule, in the order of each processor.
+fn hooks(path: &Path) -> BTreeMap<u16, Vec<Seen>> {
+    let trace = Trace::open(File::open(path).unwrap()).unwrap();
+    assert!(trace.is_finalised());
+    check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();
+    hooks_so_far(path)
+}
+
+/// The same of a file that is not final.
+fn hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<Seen>> {
+    let trace = Trace::open(File::open(path).unwrap()).unwrap();
+    let mut events = trace.events();
+    let mut seen: BTreeMap<u16, Vec<Seen>> = BTreeMap::new();
+    while let Some(record) = events.next().unwrap() {
+        if let Some(hook) = record.hook() {
+            let first = record.payload().first_chunk().map_or(0, |first| i64::from_le_bytes(*first));
+            seen.entry(record.cpu()).or_default().push((hook, record.time(), first));
+        }
+    }
+    seen
+}
+
+fn count(hooks: &BTreeMap<u16, Vec<Seen>>, hook: u16) -> usize {
+    hooks.values().flatten().filter(|it| it.0 == hook).count()
+}
+
+#[test]
+fn the_kernel_logger_has_its_guid_and_the_events_of_its_flags_in_its_file() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let config = SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | 0x0002_0000) };
+    let Some(session) = start(&mut controller, config) else { return };
+    assert_eq!((session.config.guid, session.config.enable_flags), (class::SYSTEM_TRACE_CONTROL, 0x2_0010));
+    let again = Message::Start(Box::new(kernel_logger(&daemon.path("b.etl"), 1)));
+    assert_eq!(status(&controller.ask_with(again, &[&open(&daemon.path("b.etl"))])), 183);
+    play(300);
+    let stopped = controller.stop(session.id);
+    let seen = hooks(&path);
+    assert!(count(&seen, SWITCH) >= 300, "{} switches", count(&seen, SWITCH));
+    assert_eq!((count(&seen, READY), count(&seen, STACK)), (0, 0), "not asked for");
+    assert_eq!(stopped.events_lost, 0);
+}
+
+#[test]
+fn stacks_follow_the_listed_events_from_the_moment_they_are_asked_for() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let Some(session) = start(&mut controller, kernel_logger(&path, CSWITCH | DISPATCHER)) else { return };
+    play(200);
+    assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), 0);
+    let before = hooks_so_far(&path);
+    assert!(count(&before, READY) >= 200 && count(&before, STACK) == 0);
+    assert_eq!(set(&mut controller, session.id, &stacks_of(&[(class::THREAD, 50)])), 0);
+    play(200);
+    controller.stop(session.id);
+    let seen = hooks(&path);
+    assert!(count(&seen, STACK) >= 200, "{} stacks", count(&seen, STACK));
+    for events in seen.values() {
+        let mut event = (0, 0, 0);
+        for &(hook, time, of) in events {
+            if hook == STACK {
+                // The kernel's part and the program's may be two.
+                assert_eq!((event.0, event.1), (READY, of), "the event that it is the stack of");
+            } else {
+                event = (hook, time, of);
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_are_changed_by_update_by_class_4_and_by_providers_and_each_takes_back_its_own() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let Some(session) = start(&mut controller, system("s", 0x3)) else { return };
+    let id = session.id;
+    assert_eq!(groups(&mut controller, id), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update(&mut controller, id, 0x11), 0);
+    assert_eq!(groups(&mut controller, id), [0x11, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(controller.query(id).config.enable_flags, 0x11);
+    assert_eq!(update(&mut controller, id, 0x8000_0000), 87);
+    let (process, scheduler) = (of("Process"), of("Scheduler"));
+    assert_eq!(controller.status(keywords(id, process, EnableCode::Enable, 0x801)), 0);
+    assert_eq!(controller.status(keywords(id, scheduler, EnableCode::Enable, 0x202)), 0);
+    assert_eq!(groups(&mut controller, id), [0x813, 0x204, 0, 0, 0, 0, 0, 0]);
+    let mask = [0x2, 0, 0, 0, 0x40, 0, 0, 0];
+    assert_eq!(set(&mut controller, id, &Set::SystemTraceEnableFlags(mask)), 0);
+    assert_eq!(groups(&mut controller, id), [0x813, 0x204, 0, 0, 0x40, 0, 0, 0]);
+    assert_eq!(controller.status(keywords(id, scheduler, EnableCode::Disable, 0)), 0);
+    assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0x40, 0, 0, 0]);
+    assert_eq!(update(&mut controller, id, 0), 0);
+    assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0, 0, 0, 0], "the provider's are its own");
+    assert_eq!(controller.status(keywords(id, process, EnableCode::Disable, 0)), 0);
+    assert_eq!(groups(&mut controller, id), [0; 8]);
+    controller.stop(id);
+}
+
+#[test]
+fn events_come_from_when_they_are_wanted_until_they_are_not() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let config = SessionConfig { log_file_mode: 1 | SYSTEM_LOGGER, ..to_file("s", &path) };
+    let Some(session) = start(&mut controller, config) else { return };
+    play(200);
+    if status(&controller.ask(keywords(session.id, of("Scheduler"), EnableCode::Enable, 0x200))) != 0 {
+        return skip("kernel events", "context switches are not to be had");
+    }
+    play(200);
+    assert_eq!(controller.status(keywords(session.id, of("Scheduler"), EnableCode::Disable, 0)), 0);
+    let until = controller.query(session.id).events;
+    play(2000);
+    controller.stop(session.id);
+    let seen = count(&hooks(&path), SWITCH);
+    assert!((200..2000).contains(&seen), "{seen} switches, {until} events so far");
+}
+
+#[test]
+fn system_providers_are_for_sessions_of_that_mode_and_the_kernel_as_a_whole_tells_its_state() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let (plain, session) = (controller.start(live("plain")).id, controller.start(system("s", 0)).id);
+    let ask = |controller: &mut Client, session, provider, code| {
+        controller.status(keywords(session, provider, code, 1))
+    };
+    for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
+        assert_eq!(ask(&mut controller, plain, of("Process"), code), 87);
+        assert_eq!(ask(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), 87);
+    }
+    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable), 87);
+    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), 0);
+    assert_eq!(ask(&mut controller, session, of("Registry"), EnableCode::CaptureState), 0);
+    let providers = vec![of("Process"), PROVIDER];
+    assert_eq!(controller.status(Message::CheckEnables { providers }), 0);
+    let named = SessionConfig { log_file_mode: 0x100, ..system(CIRCULAR, 0) };
+    let named = controller.start(named).id;
+    assert_eq!(ask(&mut controller, named, of("Process"), EnableCode::Enable), 87, "not by its mode");
+}
+
+#[test]
+fn six_system_loggers_run_beside_the_two_that_have_a_place_of_their_own() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let ids: Vec<u64> = (0..6).map(|n| controller.start(system(&format!("system {n}"), 0)).id).collect();
+    let seventh = |controller: &mut Client| controller.ask(Message::Start(Box::new(system("one more", 0))));
+    assert_eq!(status(&seventh(&mut controller)), 1450);
+    for name in [KERNEL_LOGGER, CIRCULAR] {
+        controller.start(SessionConfig { log_file_mode: 0x100, ..system(name, 0) });
+    }
+    assert_eq!(status(&seventh(&mut controller)), 1450);
+    controller.start(live("a plain one"));
+    controller.stop(ids[2]);
+    assert_eq!(status(&seventh(&mut controller)), 0);
+}
+
+#[test]
+fn the_interval_of_samples_is_the_systems_and_changes_in_sessions_that_run() {
+    let daemon = Daemon::start();
+    let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
+    let Some(session) = start(&mut controller, kernel_logger(&path, 0x0100_0000)) else { return };
+    let interval = |interval| {
+        Set::SampledProfileInterval(traceweir_format::info::ProfileInterval { source: 0, interval })
+    };
+    let ask = |controller: &mut Client, set: &Set| {
+        let (class, data) = (set.class().number(), set.to_bytes());
+        controller.status(Message::SetInformation { session: SessionRef::Id(0), class, data })
+    };
+    let first = ask(&mut controller, &interval(20_000));
+    if !can(first != 1314, "root", "profiling takes CAP_PERFMON") {
+        return;
+    }
+    assert_eq!(first, 0);
+    assert_eq!(set(&mut controller, session.id, &interval(20_000)), 87, "not of a session");
+    assert_eq!(ask(&mut controller, &interval(10_000)), 0);
+    controller.stop(session.id);
+    hooks(&path);
+}
+
+#[test]
+fn several_sessions_receive_the_same_events_each_for_itself() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let config = |name: &str, path: &Path, flags| SessionConfig {
+        log_file_mode: 1 | SYSTEM_LOGGER,
+        enable_flags: flags,
+        ..to_file(name, path)
+    };
+    let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
+    let Some(one) = start(&mut controller, config("one", &a, CSWITCH)) else { return };
+    let Some(two) = start(&mut controller, config("two", &b, CSWITCH | DISPATCHER)) else { return };
+    play(200);
+    controller.stop(one.id);
+    play(200);
+    controller.stop(two.id);
+    let (one, two) = (hooks(&a), hooks(&b));
+    assert!(count(&one, SWITCH) >= 200 && count(&one, READY) == 0);
+    assert!(count(&two, SWITCH) >= 400 && count(&two, READY) >= 400);
+}

@@ -1,0 +1,107 @@
+//! Kernel events by the names that people type and read: `Class/Type`, `Type` where that is one event's alone, or a hook.
+//!
+//! ```text
+//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)] ──event_name──▶ "Thread/CSwitch"
+//!   "DiskIo"                              ──────────────▶ all types of the class
+//! ```
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{class_name, shape_of, shapes};
+use crate::guid::Guid;
+use crate::spec::event::{class_of, is_kernel_class};
+
+/// What readers of traces call some events, beside the names of their types.
+const ALSO: [(&str, &str); 4] = [
+    ("SampledProfile", "PerfInfo/SampleProf"),
+    ("SysCallEnter", "PerfInfo/SysClEnter"),
+    ("SysCallExit", "PerfInfo/SysClExit"),
+    ("PmcInterrupt", "PerfInfo/PmcCounterProf"),
+];
+
+/// The kernel events that a text means, by class and type; none where it means nothing, or a type that several classes have.
+#[must_use]
+pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
+    let text = ALSO.iter().find(|(other, _)| other.eq_ignore_ascii_case(text)).map_or(text, |(_, name)| name);
+    if let Some(hook) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        let hook = u16::from_str_radix(hook, 16).ok();
+        let event = hook.map(|hook| (class_of(hook), hook.to_le_bytes()[0]));
+        return event.filter(|(class, _)| is_kernel_class(class)).into_iter().collect();
+    }
+    let is = |name: &str, typed: &str| name.eq_ignore_ascii_case(typed);
+    if let Some((class, ty)) = text.split_once('/') {
+        return all().filter(|(guid, _, name)| is_class(guid, class) && is(name, ty)).fold(Vec::new(), add);
+    }
+    let of_class = all().filter(|(guid, ..)| is_class(guid, text)).fold(Vec::new(), add);
+    if !of_class.is_empty() {
+        return of_class;
+    }
+    let of_type = all().filter(|(.., name)| is(name, text)).fold(Vec::new(), add);
+    let is_one = |events: &Vec<(Guid, u8)>| {
+        events.first().is_some_and(|(class, _)| events.iter().all(|(other, _)| other == class))
+    };
+    Some(of_type).filter(is_one).unwrap_or_default()
+}
+
+/// The name of a kernel event; that of its class and its number where the type has none.
+#[must_use]
+pub fn event_name(class: &Guid, opcode: u8) -> String {
+    let class_name = class_name(class).map_or_else(|| format!("{{{class}}}"), String::from);
+    match shape_of(class, opcode, u8::MAX) {
+        Some((_, name)) => format!("{class_name}/{name}"),
+        None => format!("{class_name}/{opcode}"),
+    }
+}
+
+/// All types of all kernel classes, some several times: once a version.
+fn all() -> impl Iterator<Item = (Guid, u8, &'static str)> {
+    let kernels = shapes().filter(|shape| is_kernel_class(&shape.class));
+    kernels.flat_map(|shape| shape.types.iter().map(|(opcode, name)| (shape.class, *opcode, *name)))
+}
+
+fn is_class(guid: &Guid, typed: &str) -> bool {
+    class_name(guid).is_some_and(|name| name.eq_ignore_ascii_case(typed))
+}
+
+fn add(mut events: Vec<(Guid, u8)>, (class, opcode, _): (Guid, u8, &str)) -> Vec<(Guid, u8)> {
+    if !events.contains(&(class, opcode)) {
+        events.push((class, opcode));
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::event::{class, hook_of};
+
+    #[test]
+    fn events_are_known_by_class_and_type_by_type_alone_and_by_hook() {
+        for text in ["Thread/CSwitch", "thread/cswitch", "CSwitch", "0x0524", "0X524"] {
+            assert_eq!(events_named(text), [(class::THREAD, 36)], "{text}");
+        }
+        assert_eq!(events_named("ReadyThread"), [(class::THREAD, 50)]);
+        assert_eq!(events_named("SampledProfile"), [(class::PERF_INFO, 46)]);
+        assert_eq!(events_named("Process/Start"), [(class::PROCESS, 1)]);
+        assert_eq!(events_named("DiskIo/Read"), [(class::DISK_IO, 10)]);
+        assert!(events_named("DiskIo").len() > 4, "all of a class");
+        for wrong in ["Start", "", "/", "Thread/", "0x", "0xFFFF", "0x10524", "Nothing"] {
+            assert_eq!(events_named(wrong), [], "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_told_are_understood() {
+        for (class, opcode, _) in all() {
+            let name = event_name(&class, opcode);
+            assert!(events_named(&name).contains(&(class, opcode)), "{name}");
+        }
+        for (_, name) in ALSO {
+            let [(class, opcode)] = events_named(name)[..] else { panic!("{name}") };
+            assert!(hook_of(&class, opcode).is_some());
+        }
+        assert_eq!(event_name(&class::THREAD, 250), "Thread/250");
+    }
+}
