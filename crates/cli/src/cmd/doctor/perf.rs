@@ -91,7 +91,7 @@ fn ways(machine: &Machine) -> Option<Advice> {
         "sudo systemctl edit traceweir.service, with the lines [Service] and CapabilityBoundingSet=CAP_PERFMON CAP_SYSLOG, then \
          sudo systemctl restart traceweir.service"
     } else {
-        "sudo systemctl enable --now traceweir.socket and sudo usermod -aG traceweir \"$USER\": the system's daemon has the rights, its group the use of it. \
+        "sudo systemctl enable --now traceweir.socket and sudo usermod -aG traceweir \"$USER\": where the system's daemon has CAP_PERFMON, its group has the use of it. \
          (sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog=ep \"$(command -v weir)\" gives them to everybody who may run it, and such a weir ignores \
          TRACEWEIR_RUNTIME_DIR and XDG_RUNTIME_DIR)"
     };

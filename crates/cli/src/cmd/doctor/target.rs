@@ -52,7 +52,7 @@ enum Library {
 }
 
 /// What it is held against.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Meeting {
     pub(super) own_user: u32,
     /// The folder that our environment names.
