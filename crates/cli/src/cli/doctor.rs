@@ -7,14 +7,14 @@ use super::number::pid;
 
 const AFTER: &str = "\
 Examples:
-  weir doctor                              what is limited or missing, and the command that changes it
+  weir doctor                              what is limited or missing, and what changes it
   weir doctor --all                        everything that was looked at
   weir doctor --need kernel --need stacks  exit status 77 unless both are there: for scripts
   weir doctor --pid 4711                   why events of a process do not arrive
-  weir doctor --json | jq 'select(.state != \"ok\")'
+  weir doctor --json | jq 'select(.check and .state != \"ok\")'
 
-Nothing is ever changed: what is said to be typed is yours to type. Events of your own programs (the need events) take no right at all.
-What is looked at, and why, is in docs/doctor.md.
+Nothing is changed: what it says to type is yours to type. Events of your own programs take no right at all.
+docs/doctor.md says what is looked at, and why.
 
 Exit status: 0 where events of programs work and every --need is met, 77 where one is not.";
 
