@@ -59,11 +59,8 @@ pub(super) fn run(options: &Doctor) -> Result<Outcome> {
     let machine = Machine::at(Path::new("/"), around);
     let mut checks = checks(&machine);
     if let Some(pid) = options.pid {
-        checks.extend(Target::at(Path::new("/"), pid).checks(&meeting(
-            options,
-            &machine.around.folders,
-            pid,
-        )?));
+        let meeting = meeting(options, &machine.around.folders, pid);
+        checks.extend(Target::at(Path::new("/"), pid).checks(&meeting));
     }
     let text = if options.json {
         page::objects(&checks, &options.need)
@@ -91,13 +88,12 @@ fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
 }
 
 /// Where a process and the daemon that would be used meet.
-fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Result<Meeting> {
+fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Meeting {
     let runs = |it: &&Folder| matches!(it.life, Life::Running(_));
     let folder = folders.iter().find(runs).or_else(|| folders.last());
-    let registered = match folder.filter(runs) {
-        Some(_) => sessions::find(options.whose)?.map(|mut it| it.providers()).transpose()?,
-        None => None,
-    };
+    // The first that runs is the one that is found; where another is in its way, that has been told.
+    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.whose).ok()?);
+    let registered = daemon.and_then(|mut it| it.providers().ok());
     let names = registered.map(|all| {
         let of_it = all.into_iter().filter(|it| it.pids.contains(&pid));
         of_it
@@ -106,12 +102,12 @@ fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Result<Meeting> {
     });
     let dir = folder.and_then(|it| RuntimeDir::of(it.scope).ok());
     let sockets = dir.and_then(|it| it.provider_sockets(MAX_SOCKETS).ok());
-    Ok(Meeting {
+    Meeting {
         own_user: rustix::process::geteuid().as_raw(),
         named: service::named(),
         folder: folder.map(|it| it.path.clone()).unwrap_or_default(),
         is_system: folder.is_some_and(Folder::is_of_system),
         sockets: sockets.map(|all| all.iter().map(|it| (it.pid, it.uid)).collect()),
         registered: names,
-    })
+    }
 }

@@ -145,7 +145,7 @@ fn kernel_stacks(machine: &Machine) -> Check {
             .limited("by guessing (CONFIG_UNWINDER_GUESS): frames that are none appear among the others; another kernel is needed")
             .blocking(&[Stacks]),
         None => KERNEL_STACKS.limited(
-            "not known: the kernel tells neither by /proc/config.gz nor by /boot/config-RELEASE how it was built; those of distributions have unwind tables",
+            "not known: neither /proc/config.gz nor /boot/config-RELEASE tells, or none of the kinds that are known here; kernels of distributions have unwind tables",
         ),
     }
 }

@@ -24,7 +24,7 @@ use super::process::Process;
 use super::service::Folder;
 
 /// Bytes of a file that are looked at.
-const MOST: u64 = 1 << 20;
+pub(super) const MOST: u64 = 1 << 20;
 /// Bytes of the list of symbols in which one with an address must be.
 const SYMBOLS: u64 = 64 << 10;
 /// Bytes of the list of symbols that are searched for the kind of unwinder.

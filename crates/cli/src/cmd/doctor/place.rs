@@ -81,10 +81,13 @@ fn daemon(folder: &Folder, is_last: bool) -> Check {
     let place = folder.path.display();
     match &folder.life {
         Life::Running(daemon) => running(subject, folder, daemon),
-        // The last one that is tried is started on demand, unless it is the system's.
+        // Nobody starts the system's on demand: where it alone is tried, there is none.
+        Life::Absent if folder.scope == Scope::System && is_last => {
+            subject.missing(format!("none runs in {place}")).advise(start_system()).blocking(&[Events])
+        }
         Life::Absent if folder.scope == Scope::System => {
-            let check = subject.limited(format!("none runs in {place}")).advise(start_system());
-            if is_last { check.blocking(&[Events]) } else { check }
+            let found = format!("none runs in {place}: your own serves your own programs");
+            subject.fine(found).advise(start_system())
         }
         Life::Absent => subject.fine(format!("none runs in {place}; it is started when it is needed")),
         Life::Refused(why) => {

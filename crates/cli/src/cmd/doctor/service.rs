@@ -136,6 +136,10 @@ fn holder(file: &Path, locks: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
+#[path = "../../../../../tests/support/skip.rs"]
+mod skip;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -158,5 +162,18 @@ mod tests {
         assert_eq!(holder(&path, &locks), Some(4711));
         assert_eq!(holder(&path, "2: FLOCK ADVISORY WRITE 4711 00:00:1 0 EOF\nnonsense\n"), None);
         assert_eq!(holder(&folder.path().join("none"), &locks), None);
+    }
+
+    #[test]
+    fn the_kernel_lists_a_lock_in_memory_as_it_is_looked_for() {
+        // A file system in memory, as that of runtime folders: others may number their files otherwise.
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            return skip::skip("shm", "there is no /dev/shm to write to");
+        };
+        let path = folder.path().join("daemon.lock");
+        let file = fs::File::create(&path).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        assert_eq!(holder(&path, &locks), Some(std::process::id()), "{locks}");
     }
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use traceweir_daemon::RUNTIME_VARIABLE as VARIABLE;
 
 use super::check::{Advice, Check, Subject};
-use super::machine::Files;
+use super::machine::{Files, MOST};
 use super::process::field;
 use crate::cmd::counted;
 
@@ -88,7 +88,7 @@ impl Target {
             has_other_ids: differs("pid"),
             has_other_folders: differs("mnt"),
             named: files.bytes(&format!("{own}/environ")).map(|it| folder_in(&it)),
-            library: files.text(&format!("{own}/maps")).map(|maps| library_in(&maps)),
+            library: files.text(&format!("{own}/maps")).and_then(|maps| library_in(&maps)),
             is_set_id: program.is_some_and(|it| it.mode() & SET_ID != 0),
             is_filtered: field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
         }
@@ -180,7 +180,7 @@ impl Target {
 
     fn library(&self) -> Check {
         match &self.library {
-            None => LIBRARY.limited("not shown to you"),
+            None => LIBRARY.limited("not shown to you, or too much to look at"),
             Some(Library::Loaded(path)) => LIBRARY.fine(path.clone()),
             Some(Library::Replaced(path)) => LIBRARY
                 .limited(format!("{path} was replaced or removed since the program loaded it"))
@@ -242,16 +242,17 @@ fn folder_in(environment: &[u8]) -> Option<PathBuf> {
     named.filter(|it| !it.is_empty()).map(|it| PathBuf::from(OsStr::from_bytes(it)))
 }
 
-fn library_in(maps: &str) -> Library {
+/// `None`: a list that was cut does not tell that something is not in it.
+fn library_in(maps: &str) -> Option<Library> {
     // Behind addresses, rights, offset, device and inode.
     let mut files = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
     let is_ours = |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libtraceweir"));
     match files.find(is_ours) {
-        None => Library::NotLoaded,
-        Some(path) => match path.strip_suffix(" (deleted)") {
+        None => u64::try_from(maps.len()).is_ok_and(|len| len < MOST).then_some(Library::NotLoaded),
+        Some(path) => Some(match path.strip_suffix(" (deleted)") {
             Some(path) => Library::Replaced(path.to_owned()),
             None => Library::Loaded(path.to_owned()),
-        },
+        }),
     }
 }
 

@@ -130,6 +130,8 @@ fn containers_sandboxes_and_replaced_libraries_are_told() {
     expect(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 was replaced");
     again(&root, "ns/mnt", "mnt:[9]");
     expect(&root, &inner, "process_namespace", Limited, "folders of its own");
+    put(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
+    expect(&root, &inner, "process_library", Limited, "too much");
     put(&root, "maps", "");
     expect(&root, &inner, "process_library", Fine, "not loaded");
 }
