@@ -5,6 +5,7 @@ mod answers;
 mod ask;
 mod autologger;
 mod control;
+mod doctor;
 mod modes;
 mod private;
 mod providers;

@@ -95,6 +95,7 @@ fn the_help_of_verbs_reads_as_agreed() {
         "error",
         "shims",
         "ask",
+        "doctor",
     ] {
         let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
         wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));

@@ -3,6 +3,7 @@
 mod access;
 mod ask;
 mod autologger;
+mod doctor;
 mod error;
 mod kernel;
 mod mc;
@@ -21,6 +22,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use ask::Ask;
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
+pub(crate) use doctor::{Doctor, Need};
 pub(crate) use error::{ErrorText, Given, Named};
 pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
 pub(crate) use mc::Mc;
@@ -54,6 +56,7 @@ Examples:
   weir relog a.etl b.etl -o both.etl             one file of several, in time order
   weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
   weir check trace.etl                           what is wrong with the file, with offsets
+  weir doctor                                    what this machine allows, and how to allow the rest
 
 Exit status: 0 done, 1 error, 2 usage, 3 damaged input (what could be read was), 4 events were lost, 77 not permitted, 130 left by Ctrl-C; weir record -- CMD: that of CMD.";
 
@@ -141,6 +144,8 @@ pub(crate) enum Command {
     Mc(Mc),
     /// Say what status codes mean, and what to do about them
     Error(ErrorText),
+    /// Say what this machine allows, and how to allow the rest
+    Doctor(Doctor),
     /// Let programs that load advapi32, sechost or tdh by name find this library: lay links for them
     Shims(Shims),
     /// Record a sample program in other processes and show its events, live and from the file

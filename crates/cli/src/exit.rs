@@ -113,6 +113,9 @@ fn hint(error: &Error) -> Option<String> {
             "the system's daemon is controlled by root and the members of the group traceweir; \
              your own daemon (--user) serves your own programs without any privilege"
         }
+        Status::ERROR_PRIVILEGE_NOT_HELD => {
+            "weir doctor says what this machine allows, and how to allow the rest"
+        }
         Status::ERROR_WMI_INSTANCE_NOT_FOUND => "weir list shows the sessions that run",
         Status::ERROR_ALREADY_EXISTS => "weir list shows the sessions that run; weir stop NAME ends one",
         Status::ERROR_BAD_PATHNAME if error.to_string().contains("flight recorder has no file") => {
@@ -183,6 +186,13 @@ mod tests {
         assert_eq!(told(&refused(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
         assert_eq!(told(&refused(0x00FF_FFFF)), " (16777215)");
         assert_eq!(told(&anyhow::anyhow!("a sentence of our own")), "");
+    }
+
+    #[test]
+    fn a_missing_privilege_leads_to_the_doctor() {
+        let error = Error::refused(Status::ERROR_PRIVILEGE_NOT_HELD, "profiling takes CAP_PERFMON");
+        assert!(hint(&error).unwrap().starts_with("weir doctor "));
+        assert!(is_not_permitted(&error.into()));
     }
 
     #[test]

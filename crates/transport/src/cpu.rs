@@ -73,8 +73,9 @@ fn highest_of(list: &str) -> Option<u32> {
         .try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
 }
 
-/// How many numbers a list such as `0-3,8,10-11` has.
-fn count_of(list: &str) -> Option<u32> {
+/// How many numbers a list such as `0-3,8,10-11` has; `None` where it is no such list.
+#[must_use]
+pub fn count_of(list: &str) -> Option<u32> {
     list.trim().split(',').try_fold(0_u32, |count, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);

@@ -8,6 +8,7 @@ mod check;
 mod control;
 mod daemon;
 mod demo;
+mod doctor;
 mod dump;
 mod enable;
 mod error;
@@ -59,6 +60,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Relog(options) => relog::run(&options),
         Command::Mc(options) => mc::run(&options),
         Command::Error(options) => error::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Shims(options) => shims::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoShop(options) => demo::serve(&options),

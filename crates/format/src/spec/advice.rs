@@ -98,7 +98,9 @@ impl Status {
             Self::ERROR_CANCELLED => {
                 "The program itself asked for the end: its buffer callback returned FALSE."
             }
-            Self::ERROR_PRIVILEGE_NOT_HELD => "Profiling of the whole machine needs root, or CAP_PERFMON.",
+            Self::ERROR_PRIVILEGE_NOT_HELD => {
+                "Profiling of the whole machine needs root, or CAP_PERFMON: weir doctor says what this machine allows, and how to allow the rest."
+            }
             Self::ERROR_FILE_CORRUPT => {
                 "The file is no event trace, or was damaged: weir check FILE lists what is wrong, weir repair FILE -o OUT saves what can be read."
             }

@@ -68,7 +68,8 @@ impl Machine {
     }
 
     /// The machine whose files begin there, and whose processors say that they have so many counters.
-    pub(super) fn at(root: &Path, counters: Option<u32>) -> Self {
+    #[must_use]
+    pub fn at(root: &Path, counters: Option<u32>) -> Self {
         let kernel = root.join("proc/sys/kernel");
         let number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
         let devices = processors_in(&root.join("sys/bus/event_source/devices"));
@@ -119,6 +120,18 @@ impl Machine {
     #[must_use]
     pub const fn counters(&self) -> u32 {
         if self.has_counters { self.most_counters } else { 0 }
+    }
+
+    /// Whether the kernel has perf events.
+    #[must_use]
+    pub const fn has_perf(&self) -> bool {
+        self.has_perf
+    }
+
+    /// Whether the processor records branches, and shows them.
+    #[must_use]
+    pub const fn has_branches(&self) -> bool {
+        self.has_branches
     }
 
     /// Counters that one call may name. Where there are none it is the usual number: that there are none is said later, and otherwise.

@@ -79,7 +79,7 @@ pub use drain::{Damaged, Head, RegionReader, RingReader};
 #[cfg(not(loom))]
 pub use gather::Gather;
 #[cfg(not(loom))]
-pub use outlet::{Failure, Outlet, RegionSource, Ticket};
+pub use outlet::{Failure, Outlet, RegionSource, Ticket, is_restartable};
 #[cfg(not(loom))]
 pub use straight::{Block, Blocks, Header, SHORTEST_SCHEMA, Straight};
 

@@ -308,6 +308,12 @@ fn sequences() -> isize {
     if stoppable { offset } else { 0 }
 }
 
+/// Whether threads of this process write in restartable sequences, and not under locks.
+#[must_use]
+pub fn is_restartable() -> bool {
+    sequences() != 0
+}
+
 /// Tries until it succeeds or the time is over.
 fn wait_until(end: Instant, mut done: impl FnMut() -> bool) -> bool {
     loop {

@@ -1,0 +1,133 @@
+//! What `weir doctor` says about the machine that is here, held against the machine itself.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{SHOP, check_documented};
+use crate::util::{Daemon, eventually, skip, weir_command};
+
+/// A user who is nobody.
+const NOBODY: u32 = 65_534;
+
+fn named<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
+    objects.iter().find(|it| it[key] == name).unwrap_or_else(|| panic!("{key} {name} is told"))
+}
+
+#[test]
+fn a_machine_is_told_to_people_and_to_programs() {
+    let nobody = Daemon::absent();
+    let page = nobody.weir(["doctor"]).expect(0).text();
+    assert!(page.starts_with("  events   yes"), "{page}");
+    assert!(page.contains("it is started when it is needed"), "{page}");
+    assert!(!nobody.answers(), "no daemon was started");
+    let objects = nobody.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
+    objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
+    assert_eq!(named(&objects, "need", "events")["asked"], true);
+    assert_eq!(named(&objects, "check", "named_daemon")["state"], "ok");
+    // The status is that of the needs.
+    for need in ["samples", "kernel", "stacks", "symbols"] {
+        let met = named(&objects, "need", need)["met"] == true;
+        nobody.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
+    }
+    nobody.weir(["doctor", "--need", "magic"]).expect(2);
+}
+
+#[test]
+fn a_daemon_that_runs_is_told_with_its_process_and_its_program() {
+    let daemon = Daemon::start();
+    let objects = daemon.weir(["doctor", "--json"]).expect(0).json();
+    let found = named(&objects, "check", "named_daemon")["found"].as_str().unwrap();
+    assert!(found.contains("this very weir") && found.contains("runs in"), "{found}");
+}
+
+#[test]
+fn a_folder_that_others_may_write_to_keeps_from_events() {
+    let daemon = Daemon::absent();
+    fs::set_permissions(daemon.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+    let run = daemon.weir(["doctor"]).expect(77);
+    assert!(run.text().contains("open to others"), "{}", run.text());
+    fs::set_permissions(daemon.folder(), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_process_is_known_by_its_provider_and_its_socket() {
+    let daemon = Daemon::start();
+    let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
+    let pid = shop.id().to_string();
+    let objects = eventually("the shop is known", || {
+        let objects = daemon.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
+        (named(&objects, "check", "process_providers")["state"] == "ok").then_some(objects)
+    });
+    let found = named(&objects, "check", "process_providers")["found"].as_str().unwrap();
+    assert!(found.contains(SHOP), "{found}");
+    for check in ["process_socket", "process_user", "process_folder"] {
+        assert_eq!(named(&objects, "check", check)["state"], "ok", "{check}");
+    }
+    // Who looks elsewhere is told where it is.
+    let elsewhere = Daemon::start();
+    let objects = elsewhere.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
+    assert_eq!(named(&objects, "check", "process_providers")["state"], "missing");
+    let folder = named(&objects, "check", "process_folder");
+    assert!(folder["now"].as_str().unwrap().contains(daemon.folder().to_str().unwrap()), "{folder}");
+    let gone = daemon.weir(["doctor", "--pid", "4194305"]).expect(0).text();
+    assert!(gone.contains("there is no process 4194305"), "{gone}");
+}
+
+/// What `perf` does when it is asked for the same.
+fn perf(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new("perf");
+    command.arg("record").args(["-o", "/dev/null"]).args(arguments).args(["--", "true"]);
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(uid) = uid {
+        command.uid(uid).gid(uid).env_clear().env("PATH", "/usr/bin:/bin:/usr/local/bin");
+    }
+    command.status().expect("perf runs").success()
+}
+
+#[test]
+fn needs_are_met_exactly_where_perf_may_do_the_same() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("root", "becoming another user takes root");
+    }
+    let works = Command::new("perf").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let folder = tempfile::tempdir().unwrap();
+    if !works.is_ok_and(|it| it.success()) || !perf(None, folder.path(), &["-e", "cpu-clock:u"]) {
+        return skip("perf", "perf is not installed, or root may not use it here");
+    }
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let program = folder.path().join("weir");
+    // By another process: a descriptor open for writing here might be inherited, and keep the program from being run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
+    assert!(copied.expect("cp runs").success());
+    for uid in [None, Some(NOBODY)] {
+        let mut command = match uid {
+            None => weir_command(["doctor", "--json", "--user"]),
+            Some(uid) => {
+                let mut command = Command::new(&program);
+                command.args(["doctor", "--json", "--user"]).uid(uid).gid(uid);
+                command
+            }
+        };
+        let output =
+            command.env_clear().env("TMPDIR", folder.path()).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if named(&objects, "check", "pid_namespace")["state"] != "ok" {
+            return skip("perf", "who sees only the processes of a container is told less than perf does");
+        }
+        for (need, asks) in [
+            ("samples", &["-e", "cpu-clock:u"][..]),
+            ("kernel", &["-a", "-e", "sched:sched_switch"]),
+            ("stacks", &["-g", "-e", "cpu-clock:k"]),
+        ] {
+            let met = named(&objects, "need", need)["met"] == true;
+            assert_eq!(met, perf(uid, folder.path(), asks), "{need} for {uid:?}");
+        }
+    }
+}
