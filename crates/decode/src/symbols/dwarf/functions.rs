@@ -20,7 +20,7 @@ use super::super::demangle;
 use super::super::effort::Effort;
 use super::super::table::MAX_NAME;
 use super::units::Units;
-use super::{Info, Slice, Unit};
+use super::{Info, Slice, Unit, is_code};
 
 type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
@@ -135,8 +135,11 @@ impl Functions {
         let (function, mut has_code) = (self.all.len(), false);
         while let Ok(Some(range)) = ranges.next() {
             effort.pay(1)?;
-            if range.begin >= range.end || self.spans >= MAX_SPANS {
+            if !is_code(&range) {
                 continue;
+            }
+            if self.spans >= MAX_SPANS {
+                return None;
             }
             if self.by_depth.len() <= level {
                 self.by_depth.resize_with(level.saturating_add(1), Vec::new);

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gimli::{AttributeValue, LineProgramHeader};
+use gimli::{AttributeValue, LineProgramHeader, Range};
 
 use super::super::effort::Effort;
-use super::{Info, Slice, Unit};
+use super::{Info, Slice, Unit, is_code};
 
 /// Rows of a unit.
 const MAX_ROWS: usize = 8 << 20;
@@ -82,7 +82,8 @@ impl Lines {
         if !rows.is_sorted_by_key(|row| row.address) {
             rows.sort_by_key(|row| row.address);
         }
-        if let Some(begin) = rows.first().map(|row| row.address).filter(|begin| *begin < end) {
+        let begin = rows.first().map_or(0, |row| row.address);
+        if is_code(&Range { begin, end }) {
             self.sequences.push(Sequence { begin, end, first, behind });
         }
     }

@@ -42,6 +42,11 @@ type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Info<'a> = gimli::Dwarf<Slice<'a>>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
 
+/// Whether there is code in a range: linkers leave those at 0 or 1 that they left out of the file.
+fn is_code(range: &gimli::Range) -> bool {
+    range.begin > 1 && range.begin < range.end
+}
+
 /// The sections of a file that tell of functions and lines.
 #[derive(Debug, Default)]
 pub struct Sections(Vec<(SectionId, Vec<u8>)>);

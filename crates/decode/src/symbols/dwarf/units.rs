@@ -5,7 +5,7 @@ use std::time::Duration;
 use gimli::DebugInfoOffset;
 
 use super::super::effort::Effort;
-use super::{Info, Unit};
+use super::{Info, Unit, is_code};
 
 /// Units of a file; a browser has some ten thousand.
 const MAX_UNITS: usize = 1 << 18;
@@ -60,7 +60,7 @@ impl Units {
             let Ok(mut ranges) = info.unit_ranges(&parsed) else { continue };
             while let Ok(Some(range)) = ranges.next() {
                 effort.pay(1)?;
-                if range.begin < range.end && self.spans.len() < MAX_SPANS {
+                if is_code(&range) && self.spans.len() < MAX_SPANS {
                     self.spans.push(Span { begin: range.begin, end: range.end, unit });
                 }
             }
