@@ -16,11 +16,13 @@ use std::io::{Read, Seek, SeekFrom};
 use flate2::read::ZlibDecoder;
 use gimli::{RunTimeEndian, SectionId};
 use object::elf::{
-    ELFCLASS32, ELFCOMPRESS_ZLIB, EM_ARM, FileHeader32, FileHeader64, PT_LOAD, SHF_COMPRESSED, SHF_EXECINSTR,
+    ELFCLASS32, ELFCOMPRESS_ZLIB, EM_ARM, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, SHF_COMPRESSED, SHF_EXECINSTR,
     SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
 };
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadCache, ReadRef, SectionIndex};
+
+use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
 use super::table::{Rank, Table};
@@ -32,7 +34,7 @@ const MAX_HEADERS: u64 = 32 << 20;
 /// The largest table of symbols, and the largest block of their names.
 const MAX_SYMBOL_SECTION: u64 = 256 << 20;
 /// Bytes of all sections about lines and inlined functions, unpacked.
-const MAX_DWARF: u64 = 1 << 30;
+const MAX_DWARF: u64 = 768 << 20;
 /// What unpacking may make of a byte: zlib reaches about a thousand.
 const MAX_RATIO: u64 = 1100;
 /// The longest name of a debug file.
@@ -69,8 +71,27 @@ pub struct Elf {
     pub identity: Identity,
     /// Functions by address; empty where none were wanted.
     pub symbols: Table,
+    /// Whether it has no symbols but those that other programs need.
+    pub is_stripped: bool,
     /// Inlined functions and lines, where it has them and they were wanted.
     pub dwarf: Option<Dwarf>,
+}
+
+/// The GNU build id among notes as a kernel shows its own.
+#[must_use]
+pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
+    const HEAD: usize = 12;
+    while let Some(head) = notes.first_chunk::<HEAD>() {
+        let word = |at| usize::try_from(wire::u32_at(head, at)).unwrap_or(usize::MAX);
+        let (name, size, kind) = (word(0), word(4), word(8));
+        let data = HEAD.checked_add(name)?.checked_next_multiple_of(4)?;
+        let end = data.checked_add(size)?;
+        if kind == NT_GNU_BUILD_ID as usize && notes.get(HEAD..HEAD.checked_add(name)?)? == b"GNU\0" {
+            return notes.get(data..end);
+        }
+        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+    }
+    None
 }
 
 /// Where a section about lines stands in the file.
@@ -87,6 +108,7 @@ struct Part {
 struct Found {
     identity: Identity,
     symbols: Table,
+    is_stripped: bool,
     parts: Vec<Part>,
     endian: RunTimeEndian,
 }
@@ -113,9 +135,9 @@ impl Elf {
             }
             _ => return Err(Error::Binary("no ELF file".into())),
         };
-        let Some(Found { identity, symbols, parts, endian }) = found else { return Ok(None) };
+        let Some(Found { identity, symbols, is_stripped, parts, endian }) = found else { return Ok(None) };
         let dwarf = load(cache.into_inner(), &parts).map(|sections| Dwarf::new(sections, endian));
-        Ok(Some(Self { identity, symbols, dwarf }))
+        Ok(Some(Self { identity, symbols, is_stripped, dwarf }))
     }
 
     /// Memory that it takes.
@@ -146,6 +168,7 @@ where
         return Ok(None);
     }
     let mut symbols = Table::default();
+    let is_stripped = !sections.iter().any(|section| section.sh_type(endian) == SHT_SYMTAB);
     if parts.symbols {
         let mask = if header.e_machine(endian) == EM_ARM { !1 } else { u64::MAX };
         for section in sections.iter() {
@@ -159,7 +182,7 @@ where
     }
     let parts = if parts.dwarf { debug_parts::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
-    Ok(Some(Found { identity, symbols, parts, endian }))
+    Ok(Some(Found { identity, symbols, is_stripped, parts, endian }))
 }
 
 fn identity<'data, Elf, R>(

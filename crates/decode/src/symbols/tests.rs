@@ -165,3 +165,21 @@ fn what_is_no_pdb_is_an_error() {
         assert!(Pdb::read(Cursor::new(bytes), |_, _| true).is_err());
     }
 }
+
+#[test]
+fn a_kernel_tells_its_build_id_among_other_notes() {
+    let note = |name: &[u8], kind: u8, data: &[u8]| {
+        let mut note = vec![name.len() as u8, 0, 0, 0, data.len() as u8, 0, 0, 0, kind, 0, 0, 0];
+        note.extend(name);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note.extend(data);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note
+    };
+    let notes = [note(b"Xen\0", 3, &[1, 2, 3]), note(b"GNU\0", 1, &[9]), note(b"GNU\0", 3, &[7; 20])].concat();
+    assert_eq!(elf::build_id_of_notes(&notes), Some(&[7; 20][..]));
+    for end in 0..notes.len() {
+        assert_eq!(elf::build_id_of_notes(&notes[..end]), None);
+    }
+    assert_eq!(elf::build_id_of_notes(&[0xFF; 64]), None);
+}

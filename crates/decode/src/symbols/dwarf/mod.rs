@@ -180,10 +180,10 @@ impl Dwarf {
         contents
     }
 
-    /// Memory that it takes at most.
+    /// Memory that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.sections.0.iter().fold(MAX_KEPT, |sum, (_, bytes)| sum.saturating_add(bytes.len()))
+        self.sections.0.iter().fold(self.kept_bytes, |sum, (_, bytes)| sum.saturating_add(bytes.len()))
     }
 }
 
