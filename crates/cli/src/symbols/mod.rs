@@ -234,3 +234,6 @@ fn image_size(told: u64) -> u64 {
     const PAGE: u64 = 64 << 10;
     told.saturating_sub(PAGE)
 }
+
+#[cfg(test)]
+mod tests;

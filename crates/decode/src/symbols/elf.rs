@@ -16,8 +16,9 @@ use std::io::{Read, Seek, SeekFrom};
 use flate2::read::ZlibDecoder;
 use gimli::{RunTimeEndian, SectionId};
 use object::elf::{
-    ELFCLASS32, ELFCOMPRESS_ZLIB, EM_ARM, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, SHF_COMPRESSED, SHF_EXECINSTR,
-    SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+    ELFCLASS32, ELFCOMPRESS_ZLIB, EM_ARM, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD,
+    SHF_COMPRESSED, SHF_EXECINSTR, SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_GLOBAL, STB_WEAK,
+    STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
 };
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadCache, ReadRef, SectionIndex};

@@ -176,7 +176,8 @@ fn a_kernel_tells_its_build_id_among_other_notes() {
         note.resize(note.len().next_multiple_of(4), 0);
         note
     };
-    let notes = [note(b"Xen\0", 3, &[1, 2, 3]), note(b"GNU\0", 1, &[9]), note(b"GNU\0", 3, &[7; 20])].concat();
+    let notes =
+        [note(b"Xen\0", 3, &[1, 2, 3]), note(b"GNU\0", 1, &[9]), note(b"GNU\0", 3, &[7; 20])].concat();
     assert_eq!(elf::build_id_of_notes(&notes), Some(&[7; 20][..]));
     for end in 0..notes.len() {
         assert_eq!(elf::build_id_of_notes(&notes[..end]), None);

@@ -236,4 +236,4 @@ impl SourceView<'_> for Streamed {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
