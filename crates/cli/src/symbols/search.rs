@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_pdb_is_looked_for_as_symbol_stores_have_it() {
         let options = Options { paths: vec!["/sym".into()], ..Options::default() };
-        let guid = Guid::parse("3844dbb9-2017-4967-be7a-a4a2c20430fa").unwrap();
+        let guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
         let all = pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);
         let first = Path::new("/sym/Shop.pdb/3844DBB920174967BE7AA4A2C20430FA1F/Shop.pdb");
         assert_eq!((all[0].as_path(), all[1].as_path()), (first, Path::new("/sym/Shop.pdb")));
