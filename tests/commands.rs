@@ -9,6 +9,7 @@ mod relog;
 mod repair;
 mod reports;
 mod shims;
+mod symbols;
 
 use std::path::{Path, PathBuf};
 

@@ -37,6 +37,7 @@ pub(crate) use shape::{ClockName, Shape};
 pub(crate) use shims::Shims;
 
 use crate::filter::{Moment, parse_level, parse_mask, parse_moment};
+use crate::symbols::SymbolArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -52,6 +53,7 @@ Examples:
   weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
   weir dump app.etl --manifest app.dll           schemas from a manifest, a DLL or an ELF file
   weir dump app.etl --stacks                     with the call stacks of events that have one (-p NAME@stack)
+  weir dump kernel.etl --symbols                 functions, sources and lines in the place of addresses
   weir stats trace.etl                           who wrote how much
   weir relog a.etl b.etl -o both.etl             one file of several, in time order
   weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
@@ -285,6 +287,11 @@ pub(crate) struct Dump {
     pub(crate) numeric: bool,
     #[command(flatten)]
     pub(crate) show: Show,
+    /// Functions for the addresses of call stacks and of kernel events, with sources and lines: text below the events, objects in JSON; --symbol-path implies it
+    #[arg(long)]
+    pub(crate) symbols: bool,
+    #[command(flatten)]
+    pub(crate) symbol: SymbolArgs,
     #[command(flatten)]
     pub(crate) schemas: Schemas,
     #[command(flatten)]
@@ -292,6 +299,11 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
+    /// Whether addresses get names.
+    pub(crate) fn names_functions(&self) -> bool {
+        self.symbols || !self.symbol.symbol_path.is_empty()
+    }
+
     /// Everything that is read and so must not be written.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
         let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;

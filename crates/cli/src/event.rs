@@ -1,13 +1,16 @@
 //! One event on its way to people, whether it comes from a file or from a live session.
 
+use std::cell::RefCell;
+
 use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::Found;
 use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::Record;
-use traceweir_format::stack_key::Definitions;
+use traceweir_format::stack_key::{Definitions, Walk};
 use traceweir_format::time::{Clock, FileTime};
 
 use crate::images::Images;
+use crate::symbols::Symbols;
 
 /// One event of the stream.
 pub(crate) struct Event<'e> {
@@ -27,6 +30,8 @@ pub(crate) struct Event<'e> {
     pub(crate) provider: Option<&'e str>,
     /// What its trace tells about loaded images, where somebody asks.
     pub(crate) images: Option<&'e Images>,
+    /// Names for the addresses of its trace, where somebody asks.
+    pub(crate) symbols: Option<&'e RefCell<Symbols>>,
     /// What its trace tells about stacks that are stored once.
     stacks: &'e Definitions,
 }
@@ -35,6 +40,11 @@ impl Event<'_> {
     /// The call stack, innermost frame first; `None` where there is none, or nothing says what its key stands for.
     pub(crate) fn frames(&self) -> Option<impl Iterator<Item = u64>> {
         self.stacks.frames(&self.record)
+    }
+
+    /// The stack of another event, where this one tells it.
+    pub(crate) fn walk(&self) -> Option<Walk> {
+        self.stacks.walk(&self.record)
     }
 
     /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
@@ -63,6 +73,8 @@ pub(crate) struct Place<'e> {
     pub(crate) start: FileTime,
     /// The images of that trace, where somebody asks.
     pub(crate) images: Option<&'e Images>,
+    /// Names for the addresses of that trace, where somebody asks.
+    pub(crate) symbols: Option<&'e RefCell<Symbols>>,
     /// The stacks that it stores once.
     pub(crate) stacks: &'e Definitions,
 }
@@ -88,6 +100,19 @@ pub(crate) fn describe<'e>(
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
     // A kernel event is one even where nothing describes its fields.
     let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
-    let Place { file, clock, time, start, images, stacks } = place;
-    Event { record: *record, file, clock, start, time, found, attributed, process, provider, images, stacks }
+    let Place { file, clock, time, start, images, symbols, stacks } = place;
+    Event {
+        record: *record,
+        file,
+        clock,
+        start,
+        time,
+        found,
+        attributed,
+        process,
+        provider,
+        images,
+        symbols,
+        stacks,
+    }
 }

@@ -71,6 +71,7 @@ pub(crate) fn read(
             time: event.time,
             start,
             images: None,
+            symbols: None,
             stacks: &stacks,
         };
         match each(&describe(event.record, place, &mut decoder, &mut actors)) {

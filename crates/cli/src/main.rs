@@ -19,6 +19,10 @@ mod processes;
 mod progress;
 mod sessions;
 mod signals;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
+mod symbols;
 mod table;
 mod traces;
 

@@ -10,6 +10,7 @@
 //! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed: at once for short traces and those with
 //! kernel events, else at the first event that does not describe itself. A long trace of self-describing events is spared it.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::exit::Outcome;
 use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
+use crate::symbols::{self, Symbols};
 
 /// The largest manifest, PE, ELF or TMF file that is read.
 const MAX_SCHEMA_FILE: u64 = 512 << 20;
@@ -46,6 +48,8 @@ pub(crate) struct Traces {
     actors: Vec<Actors>,
     /// The images of each trace; none where nobody asks for them.
     images: Vec<Images>,
+    /// Names for the addresses of each trace; none where nobody asks for them.
+    symbols: Vec<RefCell<Symbols>>,
     /// The stacks that each trace stores once.
     stacks: Vec<Definitions>,
     surveyed: bool,
@@ -71,13 +75,19 @@ impl Traces {
         let actors = inputs.iter().map(|_| Actors::default()).collect();
         let first = Definitions::default();
         let stacks = inputs.iter().map(|_| first.beside()).collect();
-        let (images, binaries) = (Vec::new(), !schemas.no_binaries);
-        Ok(Self { inputs, decoder, actors, images, stacks, surveyed: false, binaries, data_on_terminal })
+        let (images, symbols, binaries) = (Vec::new(), Vec::new(), !schemas.no_binaries);
+        let surveyed = false;
+        Ok(Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal })
     }
 
     /// Has the look ahead also gather where images were loaded.
     pub(crate) fn learn_images(&mut self) {
         self.images.resize_with(self.inputs.len(), Images::default);
+    }
+
+    /// Has the look ahead also gather what names addresses.
+    pub(crate) fn learn_symbols(&mut self, options: &symbols::Options) {
+        self.symbols.resize_with(self.inputs.len(), || RefCell::new(Symbols::new(options.clone())));
     }
 
     /// Wall time at which the earliest trace starts.
@@ -96,12 +106,13 @@ impl Traces {
         mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
     ) -> Result<Reading> {
         let start = self.start();
-        let Self { inputs, decoder, actors, images, stacks, surveyed, binaries, data_on_terminal } = self;
+        let Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal } =
+            self;
         let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
-        if !*surveyed && (survey_pays(&traces, total) || !images.is_empty()) {
+        if !*surveyed && (survey_pays(&traces, total) || !images.is_empty() || !symbols.is_empty()) {
             *surveyed = true;
-            survey(&traces, decoder, (actors, images, stacks), *data_on_terminal)?;
+            survey(&traces, decoder, (actors, images, symbols, stacks), *data_on_terminal)?;
             if *binaries {
                 binaries::load(decoder);
             }
@@ -111,7 +122,7 @@ impl Traces {
             // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(record) {
                 *surveyed = true;
-                survey(&traces, decoder, (actors, images, stacks), *data_on_terminal)?;
+                survey(&traces, decoder, (actors, images, symbols, stacks), *data_on_terminal)?;
                 if *binaries {
                     binaries::load(decoder);
                 }
@@ -120,7 +131,8 @@ impl Traces {
                 return Ok(Flow::Continue);
             };
             let Some(stacks) = stacks.get(file) else { return Ok(Flow::Continue) };
-            let place = Place { file, clock, time, start, images: images.get(file), stacks };
+            let (images, symbols) = (images.get(file), symbols.get(file));
+            let place = Place { file, clock, time, start, images, symbols, stacks };
             each(&describe(record, place, decoder, who))
         })
     }
@@ -204,20 +216,29 @@ fn needs_survey(record: &Record<'_>) -> bool {
 fn survey(
     traces: &[&Trace<File>],
     decoder: &mut Decoder,
-    (actors, images, stacks): (&mut [Actors], &mut [Images], &mut [Definitions]),
+    (actors, images, symbols, stacks): (
+        &mut [Actors],
+        &mut [Images],
+        &mut [RefCell<Symbols>],
+        &mut [Definitions],
+    ),
     quiet: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut progress = Progress::new(total, "looking for schemas", quiet);
     let mut before = 0_u64;
-    let mut images = images.iter_mut();
+    let (mut images, mut symbols) = (images.iter_mut(), symbols.iter_mut());
     for ((trace, who), stacks) in traces.iter().zip(actors).zip(stacks) {
         let mut what = images.next();
+        let mut names = symbols.next().map(RefCell::get_mut);
         let mut events = trace.events();
         loop {
             let read = events.bytes_read();
             progress.at(|| before.saturating_add(read));
             let Some(record) = events.next()? else { break };
+            if let Some(names) = &mut names {
+                names.observe(&record);
+            }
             if Actors::is_informative(&record) {
                 if let Ok(found) = decoder.find(&record) {
                     who.observe(&record, &found);

@@ -30,6 +30,8 @@ pub mod schema;
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 pub mod source;
+#[cfg(feature = "symbols")]
+pub mod symbols;
 pub mod tdh;
 pub mod value;
 pub mod walk;

@@ -12,6 +12,7 @@ use crate::filter::Filter;
 use crate::input::is_same_file;
 use crate::output::Output;
 use crate::printer::Printer;
+use crate::symbols;
 use crate::traces::Traces;
 
 /// Runs the command.
@@ -20,6 +21,9 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
     if options.show.stacks && options.format == Format::Text {
         traces.learn_images();
+    }
+    if options.names_functions() {
+        traces.learn_symbols(&symbols::Options::from(&options.symbol));
     }
     let filter = Filter::new(&options.filters, traces.start());
     if let Some(output) = &options.output

@@ -7,7 +7,7 @@ use traceweir_format::Guid;
 
 use super::fields::JsonFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, items, push_hex, push_id};
+use super::{Sink, Stamp, frames, items, push_hex, push_id};
 use crate::event::Event;
 use traceweir_decode::message::Messages;
 
@@ -151,7 +151,11 @@ impl Sink for Json {
         push_guid(b",\"activity\":\"", event.record.activity(), out);
         push_guid(b",\"related\":\"", event.record.items().related_activity(), out);
         items::push_json(&event.record, out);
-        push_stack(event, out);
+        if event.symbols.is_some() {
+            frames::push_json(event, &mut self.walker, out);
+        } else {
+            push_stack(event, out);
+        }
         let misfit = self.fields(event, out);
         out.extend_from_slice(b"}\n");
         misfit

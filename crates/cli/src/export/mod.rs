@@ -2,6 +2,7 @@
 
 mod csv;
 mod fields;
+mod frames;
 mod items;
 mod json;
 mod object;

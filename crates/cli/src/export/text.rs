@@ -5,6 +5,7 @@
 //! time (UTC)                  cpu pid/tid   process   provider/event         fields
 //!     PerfView.exe+0x1a2b                             with --stacks: where it was called, innermost frame first
 //!     0x7ff812345678                                  in what the trace does not tell of
+//!     shop!sell+0x2b  /src/sell.c:12                  with --symbols, also for code addresses of kernel events
 //! ```
 
 use traceweir_decode::Undecoded;
@@ -13,7 +14,7 @@ use traceweir_decode::schema::Origin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
-use super::{Sink, Stamp, items, push_hex, push_id, unnamed_event};
+use super::{Sink, Stamp, frames, items, push_hex, push_id, unnamed_event};
 use crate::cli::Show;
 use crate::event::Event;
 use traceweir_decode::message::Messages;
@@ -211,7 +212,9 @@ impl Sink for Text {
         let misfit = self.what(event, out);
         items::push_text(&event.record, out);
         out.push(b'\n');
-        if self.stacks {
+        if event.symbols.is_some() {
+            frames::push_text(event, &mut self.walker, out);
+        } else if self.stacks {
             push_frames(event, out);
         }
         misfit

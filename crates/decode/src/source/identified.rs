@@ -25,7 +25,7 @@ const MAX_SECTION: u64 = 64 << 20;
 /// Bytes that may be read of a file besides.
 const MAX_HEADERS: u64 = 16 << 20;
 /// The most sections of a file; linkers make some dozens.
-const MAX_SECTIONS: usize = 2048;
+pub(crate) const MAX_SECTIONS: usize = 2048;
 /// The largest section of notes that is looked at; those with a build id have 36 bytes.
 const MAX_NOTES: u64 = 64 << 10;
 /// What a name may take, and is paid for.
@@ -74,7 +74,7 @@ where
 }
 
 /// The build id of a file; empty if it has none.
-fn own_build_id<'data, Elf, R>(
+pub(crate) fn own_build_id<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
@@ -98,9 +98,10 @@ where
 }
 
 /// A file of which only so much is read.
-struct Sparingly<'a, R: Read + Seek> {
-    file: &'a ReadCache<R>,
-    left: &'a Cell<u64>,
+pub(crate) struct Sparingly<'a, R: Read + Seek> {
+    pub(crate) file: &'a ReadCache<R>,
+    /// Bytes that may still be read.
+    pub(crate) left: &'a Cell<u64>,
 }
 
 impl<R: Read + Seek> Clone for Sparingly<'_, R> {

@@ -17,7 +17,7 @@ pub mod binary;
 mod builtin;
 pub mod embedded;
 mod event;
-mod identified;
+pub(crate) mod identified;
 mod in_trace;
 pub mod kernel;
 pub mod known;

@@ -73,11 +73,17 @@ pub fn load<R: Read + Seek + Send>(file: R) -> Result<Parsed> {
 
 /// Reads the message formats of a PDB on disk, as [`load`], from a plain file.
 pub fn load_file(file: File) -> Result<Parsed> {
+    let most = believable_length(&file)?;
+    load_within(BufReader::new(file), most)
+}
+
+/// How long a plain file may count as; an error where it is none, or too large.
+pub(crate) fn believable_length(file: &File) -> Result<u64> {
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() || found.len() > MAX_FILE {
         return Err(Error::Binary("it is no plain file of at most 8 GiB".into()));
     }
-    load_within(BufReader::new(file), believable(&found))
+    Ok(believable(&found))
 }
 
 /// How long a file may count as, by what is stored of it.
@@ -169,14 +175,15 @@ fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
 }
 
 /// A file of which no stream is longer than the file, read a limited number of times over.
-struct Bounded<R> {
+pub(crate) struct Bounded<R> {
     file: R,
     length: u64,
     budget: u64,
 }
 
 impl<R: Read + Seek> Bounded<R> {
-    fn new(mut file: R, most: u64) -> io::Result<Self> {
+    /// A file that counts as no longer than `most`.
+    pub(crate) fn new(mut file: R, most: u64) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?.min(most);
         let budget = length.saturating_mul(READ_TIMES).saturating_add(READ_EXTRA);
         Ok(Self { file, length, budget })
@@ -229,4 +236,4 @@ impl SourceView<'_> for Streamed {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ const PAGE: usize = 4096;
 const NO_STREAM: u16 = 0xFFFF;
 
 /// A symbol record: length, kind, body, padding to four bytes.
-fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
+pub(crate) fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
     let mut record = Vec::new();
     let padding = (4 - (body.len() + 4) % 4) % 4;
     record.put_u16(u16::try_from(2 + body.len() + padding).unwrap()).put_u16(kind).put(body);
@@ -40,7 +40,7 @@ fn procedure(name: &str, end: u32) -> Vec<u8> {
 }
 
 /// The entry of one module in the list of the debug stream.
-fn module(stream: u16, symbols: u32) -> Vec<u8> {
+pub(crate) fn module(stream: u16, symbols: u32) -> Vec<u8> {
     let mut entry = vec![0; 32];
     entry.put_u16(0).put_u16(stream).put_u32(symbols);
     entry.resize(64, 0);
@@ -60,7 +60,7 @@ fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
 }
 
 /// A multi-stream file: header, two pages of free map, page of the directory's pages, directory, streams.
-fn container(streams: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     let mut directory = Vec::new();
     directory.put_u32(u32::try_from(streams.len()).unwrap());
     for stream in streams {

@@ -1,0 +1,230 @@
+//! Stacks and code addresses with the functions that they lie in.
+//!
+//! ```text
+//!   text   shop!sell+0x2b  /src/sell.c:12              one line a function, innermost first; inlined ones stand in front of the one they are part of
+//!          shop!add (inlined)  /src/cart.h:3           ·  shop+0x1a2b where only the module is known  ·  0x7f…  where nothing is
+//!          InstructionPointer: shop!sell+0x2b          a code address among the fields of a kernel event
+//!   JSON   "stack":[{"addr":"0x7f…","module":"shop","symbol":"sell","offset":43,"file":"/src/sell.c","line":12}, …]
+//!          "code":{"InstructionPointer":[{…}]}
+//! ```
+//!
+//! Frames above the first are addresses to return to, behind the call that is meant: the function is looked for one byte earlier, and told with the address as it is. A stack that a
+//! process took of itself has such addresses alone.
+
+use std::sync::Arc;
+
+use traceweir_decode::format::{decimal, hex_lower, json_string, push_line};
+use traceweir_decode::schema::Field;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+
+use crate::event::Event;
+use crate::symbols::Frame;
+
+/// Fields of kernel events that hold the address of code.
+const CODE: [&str; 4] = ["InstructionPointer", "Routine", "SysCallAddress", "ProgramCounter"];
+
+/// An address and the functions there.
+struct Named {
+    address: u64,
+    frames: Arc<[Frame]>,
+    /// How much further the address is than where it was looked for.
+    further: u64,
+}
+
+/// Where something was called, and by whom.
+struct Stack {
+    process: u32,
+    time: i64,
+    addresses: Vec<u64>,
+    /// Whether the first address is where the processor was, and not one to return to.
+    is_first_exact: bool,
+}
+
+impl Stack {
+    fn of(event: &Event<'_>) -> Option<Self> {
+        if let Some(walk) = event.walk() {
+            let (process, time) = (walk.process, walk.time);
+            return Some(Self { process, time, addresses: walk.frames, is_first_exact: true });
+        }
+        let addresses = event.frames()?.collect();
+        let (process, time) = (event.record.process_id(), event.record.time());
+        Some(Self { process, time, addresses, is_first_exact: false })
+    }
+}
+
+fn name(event: &Event<'_>, (process, time): (u32, i64), address: u64, is_exact: bool) -> Option<Named> {
+    let further = u64::from(!is_exact && address > 0);
+    let frames =
+        event.symbols?.try_borrow_mut().ok()?.resolve(process, address.saturating_sub(further), time);
+    Some(Named { address, frames, further })
+}
+
+/// The frames of an event's stack; `None` where it has none.
+fn stack(event: &Event<'_>) -> Option<Vec<Named>> {
+    let stack = Stack::of(event)?;
+    let who = (stack.process, stack.time);
+    let all = stack.addresses.iter().enumerate();
+    Some(
+        all.filter_map(|(at, address)| name(event, who, *address, at == 0 && stack.is_first_exact)).collect(),
+    )
+}
+
+/// Addresses of code among the fields.
+#[derive(Default)]
+struct Code(Vec<(usize, u64)>);
+
+impl<'p> Visitor<'p> for Code {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        let which = CODE.iter().position(|name| *name == &*field.name);
+        if let (Some(which), Value::Pointer(address)) = (which, value)
+            && address != 0
+        {
+            self.0.push((which, address));
+        }
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+/// Fields of a kernel event that are code.
+fn code(event: &Event<'_>, walker: &mut Walker) -> Vec<(&'static str, Named)> {
+    let Some(found) = event.found.as_ref().ok().filter(|_| event.record.hook().is_some()) else {
+        return Vec::new();
+    };
+    let mut code = Code::default();
+    // A payload that ends early has told what it could.
+    let _ = walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut code);
+    let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
+    let who = (process, event.record.time());
+    let named = |(which, address): (usize, u64)| Some((*CODE.get(which)?, name(event, who, address, true)?));
+    code.0.into_iter().filter_map(named).collect()
+}
+
+/// Appends lines below an event: its code addresses, then its stack.
+pub(super) fn push_text(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
+    for (field, named) in code(event, walker) {
+        push_lines(&named, Some(field), out);
+    }
+    for named in stack(event).iter().flatten() {
+        push_lines(named, None, out);
+    }
+}
+
+fn push_lines(named: &Named, field: Option<&str>, out: &mut Vec<u8>) {
+    for frame in &*named.frames {
+        out.extend_from_slice(b"    ");
+        if let Some(field) = field {
+            out.extend_from_slice(field.as_bytes());
+            out.extend_from_slice(b": ");
+        }
+        push_frame(frame, named, out);
+        out.push(b'\n');
+    }
+}
+
+fn push_frame(frame: &Frame, named: &Named, out: &mut Vec<u8>) {
+    if let Some(module) = &frame.module {
+        push_line(module.as_bytes(), out);
+    }
+    if let Some(function) = &frame.function {
+        if frame.module.is_some() {
+            out.push(b'!');
+        }
+        push_line(function.as_bytes(), out);
+    }
+    if frame.is_inlined {
+        out.extend_from_slice(b" (inlined)");
+    } else {
+        if frame.module.is_some() || frame.function.is_some() {
+            out.push(b'+');
+        }
+        out.extend_from_slice(b"0x");
+        hex_lower(frame.offset.saturating_add(named.further), out);
+    }
+    if let Some(file) = &frame.file {
+        out.extend_from_slice(b"  ");
+        push_line(file.as_bytes(), out);
+        if let Some(line) = frame.line {
+            out.push(b':');
+            decimal(line, out);
+        }
+    }
+}
+
+/// Appends what JSON has of it: `"stack"` and `"code"`, where there are any.
+pub(super) fn push_json(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
+    if let Some(stack) = stack(event) {
+        out.extend_from_slice(b",\"stack\":[");
+        push_objects(stack.iter(), out);
+        out.push(b']');
+    }
+    let code = code(event, walker);
+    if code.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b",\"code\":{");
+    for (at, (field, named)) in code.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json_string(field, out);
+        out.extend_from_slice(b":[");
+        push_objects(std::iter::once(named), out);
+        out.push(b']');
+    }
+    out.push(b'}');
+}
+
+fn push_objects<'n>(all: impl Iterator<Item = &'n Named>, out: &mut Vec<u8>) {
+    for named in all {
+        for frame in &*named.frames {
+            if !out.ends_with(b"[") {
+                out.push(b',');
+            }
+            push_object(frame, named, out);
+        }
+    }
+}
+
+fn push_object(frame: &Frame, named: &Named, out: &mut Vec<u8>) {
+    let text = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
+        out.extend_from_slice(key);
+        match value {
+            Some(value) => json_string(value, out),
+            None => out.extend_from_slice(b"null"),
+        }
+    };
+    out.extend_from_slice(b"{\"addr\":\"0x");
+    hex_lower(named.address, out);
+    out.push(b'"');
+    text(b",\"module\":", frame.module.as_ref(), out);
+    text(b",\"symbol\":", frame.function.as_ref(), out);
+    out.extend_from_slice(b",\"offset\":");
+    push_offset(frame.offset.saturating_add(named.further), out);
+    if frame.file.is_some() {
+        text(b",\"file\":", frame.file.as_ref(), out);
+    }
+    if let Some(line) = frame.line {
+        out.extend_from_slice(b",\"line\":");
+        decimal(line, out);
+    }
+    if frame.is_inlined {
+        out.extend_from_slice(b",\"inlined\":true");
+    }
+    out.push(b'}');
+}
+
+/// A number up to 2⁵³, and a text beyond.
+fn push_offset(offset: u64, out: &mut Vec<u8>) {
+    let is_number = offset <= 1 << 53;
+    if !is_number {
+        out.push(b'"');
+    }
+    decimal(offset, out);
+    if !is_number {
+        out.push(b'"');
+    }
+}

@@ -1,0 +1,208 @@
+//! Where files may lie.
+//!
+//! ```text
+//!   program      its path in the trace (open_program) · PATH/its/path · PATH/name · by build id: PATH/ID/executable
+//!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug · debuginfod's cache: ID/debuginfo · PATH laid out either way
+//!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/ · PATH/ · PATH/its/folder/
+//!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
+//! ```
+//!
+//! Names come from traces and from files that traces name: only plain names and paths without `..` are put behind a folder.
+
+use std::fs::File;
+use std::path::{Component, Path, PathBuf};
+
+use traceweir::consumer::open_program;
+use traceweir_decode::plain;
+use traceweir_format::Guid;
+
+use super::Options;
+
+/// Where distributions put debug files.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// The largest file that is looked into; what programs and debug files may have.
+const MAX_FILE: u64 = 4 << 30;
+
+/// Opens a file in a folder that a person or the system named.
+pub(super) fn open(path: &Path) -> Option<File> {
+    let file = plain::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    (length > 0 && length <= MAX_FILE).then_some(file)
+}
+
+/// A path that stays below a folder: without its root, and without steps up.
+fn below(path: &str) -> Option<PathBuf> {
+    let mut clean = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(part) => clean.push(part),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!clean.as_os_str().is_empty()).then_some(clean)
+}
+
+/// A name without a folder.
+fn plain_name(name: &str) -> Option<&str> {
+    let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
+    is_plain.then_some(name)
+}
+
+/// Files that may be a program, each opened when it is asked for.
+pub(super) fn programs(options: &Options, path: &str) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    if path.starts_with('/') {
+        all.push(Candidate { path: options.here(path), is_named_by_trace: true });
+    }
+    let mut add = |path| all.push(Candidate { path, is_named_by_trace: false });
+    for folder in &options.paths {
+        if let Some(clean) = below(path) {
+            add(folder.join(&clean));
+        }
+        if let Some(name) = path.rsplit('/').next().and_then(plain_name) {
+            add(folder.join(name));
+        }
+    }
+    all
+}
+
+/// Programs in caches, by their build id.
+pub(super) fn executables(options: &Options, build_id: &[u8]) -> Vec<Candidate> {
+    let id = hex(build_id);
+    let folders = caches(options).into_iter().chain(options.paths.iter().cloned());
+    let path = |folder: PathBuf| folder.join(&id).join("executable");
+    folders.map(|folder| Candidate { path: path(folder), is_named_by_trace: false }).collect()
+}
+
+/// Files that may be the debug file of a program.
+pub(super) fn debug_files(
+    options: &Options,
+    path: &str,
+    build_id: &[u8],
+    link: Option<&str>,
+) -> Vec<Candidate> {
+    let (mut all, mut beside) = (Vec::new(), Vec::new());
+    let system = options.here(DEBUG_FOLDER);
+    if let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) {
+        let by_id = Path::new(&hex(&[*first])).join(format!("{}.debug", hex(rest)));
+        all.push(system.join(".build-id").join(&by_id));
+        for folder in caches(options).iter().chain(&options.paths) {
+            all.push(folder.join(".build-id").join(&by_id));
+            all.push(folder.join(&by_id));
+            all.push(folder.join(hex(build_id)).join("debuginfo"));
+        }
+    }
+    if let Some(link) = link.and_then(plain_name) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        if path.starts_with('/') {
+            let folder = options.here(&format!("{folder}/"));
+            beside.extend([folder.join(link), folder.join(".debug").join(link)]);
+        }
+        for base in std::iter::once(&system).chain(&options.paths) {
+            if let Some(folder) = below(folder) {
+                all.push(base.join(folder).join(link));
+            }
+            all.push(base.join(link));
+        }
+    }
+    let as_is = |is_named_by_trace| move |path| Candidate { path, is_named_by_trace };
+    beside.into_iter().map(as_is(true)).chain(all.into_iter().map(as_is(false))).collect()
+}
+
+/// Files that may be a PDB.
+pub(super) fn pdbs(options: &Options, path: &str, signature: Guid, age: u32) -> Vec<PathBuf> {
+    let Some(name) = path.rsplit(['\\', '/']).next().and_then(plain_name) else { return Vec::new() };
+    let signature = signature.to_string().replace(['-', '{', '}'], "").to_uppercase();
+    let store = format!("{signature}{age:X}");
+    let mut all = Vec::new();
+    for folder in &options.paths {
+        for name in [name, &name.to_lowercase()] {
+            all.push(folder.join(name).join(&store).join(name));
+            all.push(folder.join(name));
+        }
+    }
+    all.dedup();
+    all
+}
+
+/// A file that may be the one.
+pub(super) struct Candidate {
+    pub(super) path: PathBuf,
+    /// Whether a trace alone led to it.
+    pub(super) is_named_by_trace: bool,
+}
+
+impl Candidate {
+    pub(super) fn open(&self) -> Option<File> {
+        if self.is_named_by_trace { open_program(&self.path) } else { open(&self.path) }
+    }
+}
+
+/// The caches of debuginfod's client.
+fn caches(options: &Options) -> Vec<PathBuf> {
+    if let Some(root) = &options.root {
+        return vec![root.join("cache/debuginfod_client")];
+    }
+    let of = |name| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let home = of("HOME");
+    let named = of("DEBUGINFOD_CACHE_PATH");
+    let usual = of("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
+    let usual = usual.map(|cache| cache.join("debuginfod_client"));
+    let older = home.map(|home| home.join(".debuginfod_client_cache"));
+    [named, usual, older].into_iter().flatten().collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_strangers_do_not_leave_a_folder() {
+        let options = Options { paths: vec!["/sym".into()], ..Options::default() };
+        let paths = |all: Vec<Candidate>| all.into_iter().map(|it| it.path).collect::<Vec<_>>();
+        for path in ["/../etc/passwd", "../../x", "..", "/", "a/../../b", ".", ""] {
+            let all = paths(programs(&options, path));
+            let strays = all.iter().skip(usize::from(path.starts_with('/')));
+            assert!(strays.clone().all(|it| !it.to_string_lossy().contains("..")), "{path}: {all:?}");
+        }
+        for link in ["../x", "a/b", "..", ".", "", "a\0b"] {
+            assert!(paths(debug_files(&options, "/bin/x", &[], Some(link))).is_empty(), "{link:?}");
+        }
+        for name in ["c:\\a\\..", "..", "c:/x/"] {
+            assert!(pdbs(&options, name, Guid::NULL, 1).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_debug_file_is_looked_for_by_build_id_and_then_by_link() {
+        let options = Options { paths: vec!["/sym".into()], root: Some("/r".into()), ..Options::default() };
+        let all = debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
+        let all: Vec<_> = all.iter().map(|it| it.path.to_str().unwrap()).collect();
+        for path in [
+            "/r/usr/lib/debug/.build-id/ab/cdef.debug",
+            "/r/cache/debuginfod_client/abcdef/debuginfo",
+            "/sym/.build-id/ab/cdef.debug",
+            "/sym/ab/cdef.debug",
+            "/r/usr/bin/x.debug",
+            "/r/usr/bin/.debug/x.debug",
+            "/r/usr/lib/debug/usr/bin/x.debug",
+            "/sym/x.debug",
+        ] {
+            assert!(all.contains(&path), "{path}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn a_pdb_is_looked_for_as_symbol_stores_have_it() {
+        let options = Options { paths: vec!["/sym".into()], ..Options::default() };
+        let guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
+        let all = pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);
+        let first = Path::new("/sym/Shop.pdb/3844DBB920174967BE7AA4A2C20430FA1F/Shop.pdb");
+        assert_eq!((all[0].as_path(), all[1].as_path()), (first, Path::new("/sym/Shop.pdb")));
+    }
+}

@@ -1,0 +1,258 @@
+//! What a trace tells, and what the files of a machine that a folder stands for say to it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tempfile::TempDir;
+use traceweir_format::header::Record;
+use traceweir_format::header::classic::ClassicHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::security::Sid;
+use traceweir_format::spec::event::class;
+use traceweir_format::wire::Put;
+
+use super::*;
+
+const BASE: u64 = 0xFFFF_FFFF_8100_0000;
+const KERNEL: &str = "[kernel.kallsyms]";
+const LOAD: u16 = 0x030A;
+const RUNDOWN: u16 = 0x1403;
+
+/// A machine in a folder.
+fn machine() -> (TempDir, Options) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { root: Some(folder.path().to_owned()), ..Options::default() };
+    (folder, options)
+}
+
+fn put(folder: &TempDir, path: &str, text: impl AsRef<[u8]>) {
+    let path = folder.path().join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn system(symbols: &mut Symbols, hook: u16, version: u8, time: i64, payload: &[u8]) {
+    let mut bytes = Vec::new();
+    SystemHeader { pointer_size: 8, version, hook, thread_id: 1, process_id: 1, time, cpu_times: None }
+        .encode(payload, &mut bytes)
+        .unwrap();
+    symbols.observe(&Record::parse(&bytes, 0).unwrap());
+}
+
+fn image(symbols: &mut Symbols, hook: u16, (pid, base, size): (u32, u64, u64), path: &str, time: i64) {
+    let mut payload = Vec::new();
+    payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
+    system(symbols, hook, 3, time, &payload);
+}
+
+fn identity(symbols: &mut Symbols, (pid, base): (u32, u64), id: [u8; 20], path: &str) {
+    let (mut payload, mut bytes) = (Vec::new(), Vec::new());
+    payload.put_u64(base).put_u32(pid).put(&id).put(path.as_bytes()).put_u8(0);
+    ClassicHeader { opcode: 36, version: 2, class: class::IMAGE_ID, ..ClassicHeader::default() }
+        .encode(&payload, &mut bytes)
+        .unwrap();
+    symbols.observe(&Record::parse(&bytes, 0).unwrap());
+}
+
+/// The life of a process: 0x0301 begins it, 0x0302 ends it.
+fn process(symbols: &mut Symbols, hook: u16, (pid, parent): (u32, u32), user: Option<u32>, time: i64) {
+    let mut payload = Vec::new();
+    payload.put_u64(1).put_u32(pid).put_u32(parent).put_u32(0).put_u32(0).put_u64(0).put_u32(0);
+    match user {
+        Some(user) => payload.put_u64(1).put_u64(0).put(&Sid::user(user).to_bytes()),
+        None => payload.put_u32(0),
+    };
+    payload.put_ansi_z("app").put_wide_z("app").put_wide_z("").put_wide_z("");
+    system(symbols, hook, 4, time, &payload);
+}
+
+/// Module, function and offset of the only frame.
+fn told(symbols: &mut Symbols, process: u32, address: u64, time: i64) -> (String, String, u64) {
+    let frames = symbols.resolve(process, address, time);
+    assert_eq!(frames.len(), 1);
+    let word = |text: &Option<Arc<str>>| text.as_deref().unwrap_or("-").to_owned();
+    (word(&frames[0].module), word(&frames[0].function), frames[0].offset)
+}
+
+fn is(module: &str, function: &str, offset: u64) -> (String, String, u64) {
+    (module.into(), function.into(), offset)
+}
+
+const KALLSYMS: &str = "ffffffff81000000 T _text\nffffffff81000100 T do_work\nffffffff81000200 t _RNvC4rust3foo\n\
+                        ffffffffc0001000 t ext4_read\t[ext4]\n";
+
+fn note(id: &[u8; 20]) -> Vec<u8> {
+    let mut note = Vec::new();
+    note.put_u32(4).put_u32(20).put_u32(3).put(b"GNU\0").put(id);
+    note
+}
+
+fn kernel(options: &Options, base: u64, id: Option<[u8; 20]>) -> Symbols {
+    let mut symbols = Symbols::new(options.clone());
+    if let Some(id) = id {
+        identity(&mut symbols, (0, base), id, KERNEL);
+    }
+    image(&mut symbols, RUNDOWN, (0, base, 0x10_0000), KERNEL, 1);
+    image(&mut symbols, RUNDOWN, (0, 0xFFFF_FFFF_C000_0000, 0x1_0000), "/lib/modules/6/ext4.ko.xz", 1);
+    symbols
+}
+
+#[test]
+fn the_running_kernel_names_a_trace_of_this_boot() {
+    let (folder, options) = machine();
+    put(&folder, "proc/kallsyms", KALLSYMS);
+    put(&folder, "sys/kernel/notes", note(&[7; 20]));
+    let mut symbols = kernel(&options, BASE, Some([7; 20]));
+    assert_eq!(told(&mut symbols, 5, BASE + 0x110, 9), is(KERNEL, "do_work", 0x10));
+    assert_eq!(told(&mut symbols, 5, BASE + 0x201, 9), is(KERNEL, "rust::foo", 1));
+    assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), is("[ext4]", "ext4_read", 4));
+    assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_C000_0004, 9), is("ext4.ko.xz", "-", 4));
+    assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_D000_0004, 9), is("-", "-", 0xFFFF_FFFF_D000_0004));
+}
+
+#[test]
+fn the_running_kernel_does_not_name_another_boot_or_build() {
+    let (folder, options) = machine();
+    put(&folder, "proc/kallsyms", KALLSYMS);
+    put(&folder, "sys/kernel/notes", note(&[7; 20]));
+    for (base, id) in [(BASE + 0x200_0000, Some([7; 20])), (BASE, Some([8; 20])), (BASE + 0x1000, None)] {
+        let mut symbols = kernel(&options, base, id);
+        assert_eq!(told(&mut symbols, 5, base + 0x110, 9), is(KERNEL, "-", 0x110));
+    }
+    // Hidden addresses name nothing.
+    put(&folder, "proc/kallsyms", "0000000000000000 T _text\n0000000000000000 T do_work\n");
+    let mut symbols = kernel(&options, BASE, None);
+    assert_eq!(told(&mut symbols, 5, BASE + 0x110, 9), is(KERNEL, "-", 0x110));
+}
+
+#[test]
+fn a_list_that_was_named_is_moved_to_where_the_kernel_lay() {
+    let (folder, mut options) = machine();
+    put(&folder, "maps/System.map-6", "ffffffff81000000 T _text\nffffffff81000100 T do_work\n");
+    let moved = BASE + 0x1E0_0000;
+    for path in ["maps", "maps/System.map-6"] {
+        options.paths = vec![folder.path().join(path)];
+        let mut symbols = kernel(&options, moved, Some([7; 20]));
+        assert_eq!(told(&mut symbols, 5, moved + 0x110, 9), is(KERNEL, "do_work", 0x10), "{path}");
+        assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), is("ext4.ko.xz", "-", 0x1004));
+    }
+    // Of two lists, nothing says which it is.
+    put(&folder, "maps/System.map-7", "ffffffff81000000 T _text\nffffffff81000100 T other\n");
+    options.paths = vec![folder.path().join("maps")];
+    let mut symbols = kernel(&options, moved, None);
+    assert_eq!(told(&mut symbols, 5, moved + 0x110, 9), is(KERNEL, "-", 0x110));
+}
+
+#[test]
+fn code_that_a_program_made_is_named_by_its_own_list() {
+    let (folder, options) = machine();
+    let own = rustix::process::geteuid().as_raw();
+    put(
+        &folder,
+        "tmp/perf-50.map",
+        "7f0000001000 100 LazyCompile:work app.js:3\n7f0000002000 10 _ZN3jit3runEv\n",
+    );
+    let mut symbols = Symbols::new(options.clone());
+    image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
+    process(&mut symbols, 0x0303, (50, 1), Some(own), 2);
+    let made = is("perf-50.map", "LazyCompile:work app.js:3", 0x20);
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5), made);
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2001, 5), is("perf-50.map", "jit::run()", 1));
+    assert_eq!(told(&mut symbols, 51, 0x7F00_0000_1020, 5), is("-", "-", 0x7F00_0000_1020));
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3000, 5), is("-", "-", 0x7F00_0000_3000));
+    // What leads elsewhere is not followed, and traces of Windows have no such lists.
+    std::fs::rename(folder.path().join("tmp/perf-50.map"), folder.path().join("tmp/list")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map"))
+        .unwrap();
+    let mut symbols = Symbols::new(options.clone());
+    image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5).1, "-");
+    std::fs::remove_file(folder.path().join("tmp/perf-50.map")).unwrap();
+    std::fs::rename(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map")).unwrap();
+    let mut symbols = Symbols::new(options);
+    image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "\\Device\\node.exe", 1);
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5).1, "-");
+}
+
+#[test]
+fn a_list_of_somebody_else_is_not_believed() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("root", "only root can give files away");
+    }
+    let (folder, options) = machine();
+    put(&folder, "tmp/perf-50.map", "7f0000001000 100 made\n");
+    let list = folder.path().join("tmp/perf-50.map");
+    std::os::unix::fs::chown(&list, Some(4711), None).unwrap();
+    std::fs::set_permissions(&list, std::fs::Permissions::from_mode(0o644)).unwrap();
+    for (user, name) in [(Some(4711), "made"), (Some(4712), "-"), (None, "-")] {
+        let mut symbols = Symbols::new(options.clone());
+        image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
+        process(&mut symbols, 0x0303, (50, 1), user, 2);
+        assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5).1, name, "{user:?}");
+    }
+}
+
+#[test]
+fn a_process_begins_with_what_its_parent_had_and_ends_with_it() {
+    let (_folder, options) = machine();
+    let mut symbols = Symbols::new(options);
+    image(&mut symbols, LOAD, (10, 0x40_0000, 0x1000), "/bin/shell", 1);
+    process(&mut symbols, 0x0301, (20, 10), None, 5);
+    image(&mut symbols, LOAD, (20, 0x50_0000, 0x1000), "/bin/tool", 6);
+    process(&mut symbols, 0x0302, (20, 10), None, 10);
+    // The same number, another process.
+    process(&mut symbols, 0x0301, (20, 30), None, 12);
+    image(&mut symbols, LOAD, (20, 0x60_0000, 0x1000), "/bin/other", 13);
+    for (address, time, module) in [
+        (0x40_0010, 7, "shell"),
+        (0x50_0010, 7, "tool"),
+        (0x50_0010, 14, "-"),
+        (0x40_0010, 14, "-"),
+        (0x60_0010, 14, "other"),
+        (0x60_0010, 7, "-"),
+    ] {
+        assert_eq!(told(&mut symbols, 20, address, time).0, module, "{address:#x} at {time}");
+    }
+}
+
+#[test]
+fn parents_that_are_each_others_do_not_go_on_for_ever() {
+    let (_folder, options) = machine();
+    let mut symbols = Symbols::new(options);
+    process(&mut symbols, 0x0301, (20, 21), None, 5);
+    process(&mut symbols, 0x0301, (21, 20), None, 5);
+    process(&mut symbols, 0x0301, (22, 22), None, 5);
+    for pid in [20, 21, 22] {
+        assert_eq!(told(&mut symbols, pid, 0x1000, 9), is("-", "-", 0x1000));
+    }
+}
+
+#[test]
+fn paths_that_are_no_programs_name_nothing() {
+    let (folder, options) = machine();
+    put(&folder, "bin/text", "not a program");
+    rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("bin/pipe"), rustix::fs::Mode::RUSR).unwrap();
+    let mut symbols = Symbols::new(options);
+    let paths = ["/bin/text", "/bin/pipe", "/bin", "/none", "[vdso]", "//anon", "relative", "/../..", "/"];
+    for (at, path) in paths.iter().enumerate() {
+        let base = 0x10_0000 * (at as u64 + 1);
+        image(&mut symbols, LOAD, (9, base, 0x1000), path, 1);
+        let name = Path::new(path).file_name().map_or("..", |name| name.to_str().unwrap());
+        let told = told(&mut symbols, 9, base + 4, 2);
+        match *path {
+            "/" => assert_eq!(told, is("-", "-", base + 4)),
+            _ => assert_eq!(told, is(name, "-", 4)),
+        }
+    }
+}
+
+#[test]
+fn answers_are_forgotten_before_they_are_too_many() {
+    let (_folder, options) = machine();
+    let mut symbols = Symbols::new(options);
+    for address in 0..200_000_u64 {
+        symbols.resolve(1, address * 16, 0);
+    }
+    assert!(symbols.answer_bytes <= MAX_ANSWERS);
+    assert!(symbols.answers.len() < 200_000);
+}

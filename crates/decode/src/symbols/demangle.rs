@@ -1,0 +1,127 @@
+//! Names as people wrote them: Rust, C++ and Microsoft's C++.
+//!
+//! A mangled name is a small program that prints a long text, and hostile ones print for ever: names that are too long to be meant are left as they are, what is
+//! printed is cut off by the writer, and demanglers that have no limit of their own (Microsoft's) get short names with few references to what came before.
+
+use std::fmt::{self, Write};
+
+use cpp_demangle::DemangleOptions;
+use msvc_demangler::DemangleFlags;
+
+/// The longest mangled name that is taken apart.
+const MAX_MANGLED: usize = 8 << 10;
+/// The longest text that comes of it.
+const MAX_TEXT: usize = 4 << 10;
+/// The longest name of Microsoft's: its demangler goes one level down for each letter.
+const MAX_MICROSOFT: usize = 512;
+/// Digits in such a name: each may repeat what was printed before.
+const MAX_DIGITS: usize = 24;
+
+/// A text that takes no more than it should.
+struct Limited(String);
+
+impl Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len().saturating_add(text.len()) > MAX_TEXT {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+/// The name as people wrote it; itself, where it is not mangled or cannot be told. Never longer than 4 KiB.
+#[must_use]
+pub fn demangle(name: &str) -> String {
+    // Linkers append a version, compilers the part of a function that was split off.
+    let (bare, tail) = split_tail(name);
+    let told = rust(bare).or_else(|| cplusplus(bare)).or_else(|| microsoft(name));
+    let mut told = match told {
+        Some(told) if bare.len() < name.len() && !name.starts_with('?') => told + tail,
+        Some(told) => told,
+        None => name.to_owned(),
+    };
+    if let Some((at, _)) = told.char_indices().find(|(at, c)| at.saturating_add(c.len_utf8()) > MAX_TEXT) {
+        told.truncate(at);
+    }
+    told
+}
+
+/// The mangled name and what was appended to it: `.cold`, `.part.0`, `.llvm.123`, `@@GLIBC_2.2`.
+fn split_tail(name: &str) -> (&str, &str) {
+    let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
+    match name.find(['.', '@']).filter(|_| is_mangled) {
+        // Rust's older names have dots of their own.
+        Some(at) if !name.contains("17h") => name.split_at(at),
+        _ => (name, ""),
+    }
+}
+
+fn rust(name: &str) -> Option<String> {
+    if name.len() > MAX_MANGLED {
+        return None;
+    }
+    let known = rustc_demangle::try_demangle(name).ok()?;
+    let mut text = Limited(String::new());
+    write!(text, "{known:#}").ok()?;
+    Some(text.0)
+}
+
+fn cplusplus(name: &str) -> Option<String> {
+    if !name.starts_with("_Z") || name.len() > MAX_MANGLED {
+        return None;
+    }
+    let symbol =
+        cpp_demangle::BorrowedSymbol::with_tail(name.as_bytes()).ok().filter(|(_, tail)| tail.is_empty())?.0;
+    let mut text = Limited(String::new());
+    let options = DemangleOptions::new().no_return_type();
+    symbol.structured_demangle(&mut text, &options).ok()?;
+    Some(text.0)
+}
+
+fn microsoft(name: &str) -> Option<String> {
+    let digits = name.bytes().filter(u8::is_ascii_digit).count();
+    if !name.starts_with('?') || !name.is_ascii() || name.len() > MAX_MICROSOFT || digits > MAX_DIGITS {
+        return None;
+    }
+    msvc_demangler::demangle(name, DemangleFlags::NAME_ONLY).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_people_wrote_them() {
+        for (mangled, told) in [
+            ("main", "main"),
+            ("_ZN4shop4Cart3addEib", "shop::Cart::add(int, bool)"),
+            ("_ZN4shop4Cart3addEib.cold", "shop::Cart::add(int, bool).cold"),
+            ("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("?add@Cart@shop@@QEAAXH@Z", "shop::Cart::add"),
+            ("_Znonsense", "_Znonsense"),
+            ("_Z", "_Z"),
+            ("?", "?"),
+            ("", ""),
+        ] {
+            assert_eq!(demangle(mangled), told, "{mangled}");
+        }
+    }
+
+    #[test]
+    fn names_that_print_for_ever_stay_as_they_are() {
+        // Each template argument is twice the one before.
+        let mut bomb = String::from("_Z1fI1aS_S_E");
+        for at in 0..30 {
+            let _ = write!(bomb, "1gIS{at}_S{at}_E");
+        }
+        let deep = format!("_Z1f{}i", "P".repeat(8000));
+        let far = format!("?x@@3{}H", "PEA".repeat(100_000));
+        let exponential = format!("?f@@YAX{}@Z", "P6AX0000@Z".repeat(60));
+        let rust = format!("_RNvC1a{}", "_".repeat(8000));
+        for name in [bomb, deep, far, exponential, rust, "é".repeat(9000)] {
+            assert!(demangle(&name).len() <= MAX_TEXT);
+        }
+    }
+}

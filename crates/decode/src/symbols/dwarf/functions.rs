@@ -1,0 +1,271 @@
+//! The functions of a unit, with those that were made part of them.
+//!
+//! ```text
+//!   subprogram main            ranges ─▶ depth 0       only what has code is kept
+//!     lexical block
+//!       inlined subroutine     ranges ─▶ depth 1       call_file, call_line: where in main it was called
+//!         origin ─▶ subprogram add, without code ─▶ specification ─▶ its name
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{
+    AttributeValue, DW_AT_MIPS_linkage_name, DW_AT_abstract_origin, DW_AT_call_file, DW_AT_call_line,
+    DW_AT_linkage_name, DW_AT_name, DW_AT_specification, DW_TAG_inlined_subroutine, DW_TAG_subprogram,
+    DebugInfoOffset, DebuggingInformationEntry, UnitOffset,
+};
+
+use super::super::demangle;
+use super::super::effort::Effort;
+use super::super::table::MAX_NAME;
+use super::units::Units;
+use super::{Info, Slice, Unit, is_code};
+
+type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
+
+/// Functions of a unit.
+const MAX_FUNCTIONS: usize = 1 << 20;
+/// Ranges of all of them.
+const MAX_SPANS: usize = 4 << 20;
+/// Functions within functions.
+const MAX_DEPTH: usize = 64;
+/// References from a function to the one that has its name.
+const MAX_HOPS: usize = 8;
+/// Bytes of names of a unit.
+const MAX_NAMES: usize = 64 << 20;
+/// Other units that are kept open while one is read.
+const MAX_OTHERS: usize = 8;
+/// What opening another unit costs.
+const OTHER_STEPS: usize = 4096;
+
+/// A function, or one that was made part of another.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) name: Option<Arc<str>>,
+    /// Where it was called, if it was made part of another.
+    pub(super) call_file: u64,
+    pub(super) call_line: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Span {
+    begin: u64,
+    end: u64,
+    function: usize,
+}
+
+/// The functions of a unit.
+#[derive(Debug, Default)]
+pub(super) struct Functions {
+    all: Vec<Function>,
+    /// Their ranges, by depth and then by begin.
+    by_depth: Vec<Vec<Span>>,
+    spans: usize,
+    name_bytes: usize,
+}
+
+impl Functions {
+    /// Reads a unit, which begins at an offset.
+    pub(super) fn read<'a>(
+        info: &Info<'a>,
+        (unit, start): (&Unit<'a>, usize),
+        units: &Units,
+        effort: &mut Effort,
+    ) -> Self {
+        let mut functions = Self::default();
+        let names = Names { info, units, known: HashMap::new(), others: Vec::new() };
+        let _ = functions.gather((unit, start), names, effort);
+        for spans in &mut functions.by_depth {
+            spans.sort_by_key(|span| span.begin);
+        }
+        functions
+    }
+
+    fn gather<'a>(
+        &mut self,
+        (unit, start): (&Unit<'a>, usize),
+        mut names: Names<'_, 'a>,
+        effort: &mut Effort,
+    ) -> Option<()> {
+        let mut entries = unit.entries_raw(None).ok()?;
+        let mut entry = Entry::null();
+        // Functions around the entry: how deep they stand in the tree, and in each other.
+        let mut around: Vec<(isize, usize)> = Vec::new();
+        while !entries.is_empty() {
+            let is_entry = entries.read_entry(&mut entry).ok()?;
+            effort.pay(entry.attrs.len().saturating_add(1))?;
+            let (depth, is_inlined) = (entry.depth, entry.tag == DW_TAG_inlined_subroutine);
+            if !is_entry || !(is_inlined || entry.tag == DW_TAG_subprogram) {
+                continue;
+            }
+            while around.last().is_some_and(|(there, _)| *there >= depth) {
+                around.pop();
+            }
+            let level = match around.last() {
+                Some((_, level)) if is_inlined => level.saturating_add(1),
+                _ => 0,
+            };
+            if level >= MAX_DEPTH || self.all.len() >= MAX_FUNCTIONS {
+                continue;
+            }
+            around.push((depth, level));
+            if self.take_ranges(names.info, unit, (&entry, level), effort)? {
+                let name = names.of((unit, start), &entry, effort)?;
+                self.name_bytes = self.name_bytes.saturating_add(name.as_ref().map_or(0, |name| name.len()));
+                self.all.push(Function {
+                    name: name.filter(|_| self.name_bytes <= MAX_NAMES),
+                    call_file: number(&entry, DW_AT_call_file).unwrap_or(u64::MAX),
+                    call_line: number(&entry, DW_AT_call_line).and_then(|line| u32::try_from(line).ok()),
+                });
+            }
+        }
+        Some(())
+    }
+
+    /// Notes where the next function lies; false if it has no code.
+    fn take_ranges<'a>(
+        &mut self,
+        info: &Info<'a>,
+        unit: &Unit<'a>,
+        (entry, level): (&Entry<'a>, usize),
+        effort: &mut Effort,
+    ) -> Option<bool> {
+        let Ok(mut ranges) = info.die_ranges(unit, entry) else { return Some(false) };
+        let (function, mut has_code) = (self.all.len(), false);
+        while let Ok(Some(range)) = ranges.next() {
+            effort.pay(1)?;
+            if !is_code(&range) {
+                continue;
+            }
+            if self.spans >= MAX_SPANS {
+                return None;
+            }
+            if self.by_depth.len() <= level {
+                self.by_depth.resize_with(level.saturating_add(1), Vec::new);
+            }
+            let spans = self.by_depth.get_mut(level)?;
+            spans.push(Span { begin: range.begin, end: range.end, function });
+            self.spans = self.spans.saturating_add(1);
+            has_code = true;
+        }
+        Some(has_code)
+    }
+
+    /// The functions at an address, the outermost first, and where the part of each begins.
+    pub(super) fn at(&self, address: u64) -> Vec<(&Function, u64)> {
+        let at_depth = |spans: &Vec<Span>| {
+            let behind = spans.partition_point(|span| span.begin <= address);
+            let span = spans.get(behind.checked_sub(1)?).filter(|span| address < span.end)?;
+            Some((self.all.get(span.function)?, span.begin))
+        };
+        self.by_depth.iter().map_while(at_depth).collect()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let functions = self.all.capacity().saturating_mul(size_of::<Function>());
+        let spans = self.spans.saturating_mul(size_of::<Span>()).saturating_mul(2);
+        functions.saturating_add(spans).saturating_add(self.name_bytes)
+    }
+}
+
+fn number(entry: &Entry<'_>, of: gimli::DwAt) -> Option<u64> {
+    match entry.attr_value(of)? {
+        AttributeValue::FileIndex(index) => Some(index),
+        value => value.udata_value(),
+    }
+}
+
+/// Names of functions, which may stand with another entry, and in another unit.
+struct Names<'i, 'a> {
+    info: &'i Info<'a>,
+    units: &'i Units,
+    /// By the offset of the entry that was asked.
+    known: HashMap<usize, Option<Arc<str>>>,
+    others: Vec<(usize, Arc<Unit<'a>>)>,
+}
+
+/// Where a name is.
+enum Told {
+    Here(Option<Arc<str>>),
+    There(usize),
+}
+
+impl<'a> Names<'_, 'a> {
+    /// The name of an entry of a unit; `None` where there is nothing left to pay with.
+    fn of(
+        &mut self,
+        (unit, start): (&Unit<'a>, usize),
+        entry: &Entry<'a>,
+        effort: &mut Effort,
+    ) -> Option<Option<Arc<str>>> {
+        let mut told = self.told((unit, start), entry);
+        let first = match &told {
+            Told::Here(name) => return Some(name.clone()),
+            Told::There(at) => *at,
+        };
+        if let Some(known) = self.known.get(&first) {
+            return Some(known.clone());
+        }
+        for _ in 0..MAX_HOPS {
+            let Told::There(at) = told else { break };
+            told = self.told_at((unit, start), at, effort)?;
+        }
+        let name = match told {
+            Told::Here(name) => name,
+            Told::There(_) => None,
+        };
+        self.known.insert(first, name.clone());
+        Some(name)
+    }
+
+    fn told(&self, (unit, start): (&Unit<'a>, usize), entry: &Entry<'a>) -> Told {
+        for kind in [DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name] {
+            let text = entry.attr_value(kind).and_then(|value| self.info.attr_string(unit, value).ok());
+            if let Some(text) = text.filter(|text| text.len() <= MAX_NAME) {
+                return Told::Here(Some(demangle(&text.to_string_lossy()).into()));
+            }
+        }
+        let elsewhere = [DW_AT_abstract_origin, DW_AT_specification].iter().find_map(|kind| {
+            match entry.attr_value(*kind)? {
+                AttributeValue::UnitRef(UnitOffset(at)) => start.checked_add(at),
+                AttributeValue::DebugInfoRef(DebugInfoOffset(at)) => Some(at),
+                _ => None,
+            }
+        });
+        elsewhere.map_or(Told::Here(None), Told::There)
+    }
+
+    fn told_at(&mut self, (unit, start): (&Unit<'a>, usize), at: usize, effort: &mut Effort) -> Option<Told> {
+        let here = UnitOffset(at.checked_sub(start).unwrap_or(usize::MAX));
+        if here.0 != usize::MAX && here.is_in_bounds(&unit.header) {
+            let entry = unit.entry(here);
+            effort.pay(entry.as_ref().map_or(1, |entry| entry.attrs.len()))?;
+            return Some(entry.map_or(Told::Here(None), |entry| self.told((unit, start), &entry)));
+        }
+        let Some((other, start)) = self.other(at, effort)? else { return Some(Told::Here(None)) };
+        let Some(there) = at.checked_sub(start) else { return Some(Told::Here(None)) };
+        let entry = other.entry(UnitOffset(there));
+        effort.pay(entry.as_ref().map_or(1, |entry| entry.attrs.len()))?;
+        Some(entry.map_or(Told::Here(None), |entry| self.told((&other, start), &entry)))
+    }
+
+    /// The unit around an offset, and where it begins.
+    fn other(&mut self, at: usize, effort: &mut Effort) -> Option<Option<(Arc<Unit<'a>>, usize)>> {
+        let Some(number) = self.units.around(at) else { return Some(None) };
+        if let Some((start, unit)) =
+            self.others.iter().find(|(start, _)| self.units.around(*start) == Some(number))
+        {
+            return Some(Some((Arc::clone(unit), *start)));
+        }
+        effort.check()?;
+        effort.pay(OTHER_STEPS)?;
+        let Some((unit, start)) = self.units.open(self.info, number) else { return Some(None) };
+        let unit = Arc::new(unit);
+        if self.others.len() >= MAX_OTHERS {
+            self.others.remove(0);
+        }
+        self.others.push((start, Arc::clone(&unit)));
+        Some(Some((unit, start)))
+    }
+}

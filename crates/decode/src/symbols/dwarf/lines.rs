@@ -1,0 +1,158 @@
+//! The lines of a unit.
+//!
+//! ```text
+//!   row       address, file, line: from here on to the next row
+//!   sequence  rows of rising address, and where the last one ends
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{AttributeValue, LineProgramHeader, Range};
+
+use super::super::effort::Effort;
+use super::{Info, Slice, Unit, is_code};
+
+/// Rows of a unit.
+const MAX_ROWS: usize = 8 << 20;
+/// Sources of a unit.
+const MAX_FILES: usize = 1 << 15;
+/// The longest path, and all of a unit.
+const MAX_PATH: usize = 4096;
+const MAX_PATHS: usize = 8 << 20;
+
+#[derive(Debug)]
+struct Row {
+    address: u64,
+    file: u32,
+    line: u32,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    begin: u64,
+    end: u64,
+    /// Its rows.
+    first: usize,
+    behind: usize,
+}
+
+/// The lines of a unit.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    rows: Vec<Row>,
+    /// By their begin.
+    sequences: Vec<Sequence>,
+    files: HashMap<u64, Arc<str>>,
+    path_bytes: usize,
+}
+
+impl Lines {
+    pub(super) fn read<'a>(info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Self {
+        let mut lines = Self::default();
+        let _ = lines.gather(info, unit, effort);
+        lines.sequences.sort_by_key(|sequence| sequence.begin);
+        lines.rows.shrink_to_fit();
+        lines
+    }
+
+    fn gather<'a>(&mut self, info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Option<()> {
+        let program = unit.line_program.clone()?;
+        self.take_files(info, unit, program.header(), effort)?;
+        let mut rows = program.rows();
+        let mut first = 0;
+        while let Some((_, row)) = rows.next_row().ok()? {
+            effort.pay(1)?;
+            if row.end_sequence() {
+                self.end(first, row.address());
+                first = self.rows.len();
+            } else if self.rows.len() < MAX_ROWS {
+                let file = u32::try_from(row.file_index()).unwrap_or(u32::MAX);
+                let line = row.line().and_then(|line| u32::try_from(line.get()).ok()).unwrap_or(0);
+                self.rows.push(Row { address: row.address(), file, line });
+            }
+        }
+        Some(())
+    }
+
+    /// Ends a sequence whose first row is known.
+    fn end(&mut self, first: usize, end: u64) {
+        let behind = self.rows.len();
+        let Some(rows) = self.rows.get_mut(first..) else { return };
+        if !rows.is_sorted_by_key(|row| row.address) {
+            rows.sort_by_key(|row| row.address);
+        }
+        let begin = rows.first().map_or(0, |row| row.address);
+        if is_code(&Range { begin, end }) {
+            self.sequences.push(Sequence { begin, end, first, behind });
+        }
+    }
+
+    fn take_files<'a>(
+        &mut self,
+        info: &Info<'a>,
+        unit: &Unit<'a>,
+        header: &LineProgramHeader<Slice<'a>>,
+        effort: &mut Effort,
+    ) -> Option<()> {
+        let count = u64::try_from(header.file_names().len().min(MAX_FILES)).ok()?;
+        // Numbers begin at 0 or 1, by the version.
+        for number in 0..=count {
+            effort.pay(1)?;
+            let Some(file) = header.file(number) else { continue };
+            let text = |value: AttributeValue<Slice<'a>>| info.attr_string(unit, value).ok();
+            let folder = file.directory(header).and_then(text);
+            let Some(name) = text(file.path_name()) else { continue };
+            let parts = [unit.comp_dir, folder, Some(name)];
+            let path = join(parts.into_iter().flatten());
+            self.path_bytes = self.path_bytes.saturating_add(path.len());
+            if self.path_bytes > MAX_PATHS {
+                return Some(());
+            }
+            self.files.insert(number, path.into());
+        }
+        Some(())
+    }
+
+    /// Source and line at an address.
+    pub(super) fn at(&self, address: u64) -> (Option<Arc<str>>, Option<u32>) {
+        let row = || {
+            let behind = self.sequences.partition_point(|it| it.begin <= address);
+            let sequence = self.sequences.get(behind.checked_sub(1)?).filter(|it| address < it.end)?;
+            let rows = self.rows.get(sequence.first..sequence.behind)?;
+            rows.get(rows.partition_point(|row| row.address <= address).checked_sub(1)?)
+        };
+        match row() {
+            // Line 0 is what compilers make up.
+            Some(row) if row.line != 0 => (self.file(row.file.into()), Some(row.line)),
+            _ => (None, None),
+        }
+    }
+
+    /// A source by its number.
+    pub(super) fn file(&self, number: u64) -> Option<Arc<str>> {
+        self.files.get(&number).cloned()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self.rows.capacity().saturating_mul(size_of::<Row>());
+        let sequences = self.sequences.capacity().saturating_mul(size_of::<Sequence>());
+        rows.saturating_add(sequences).saturating_add(self.path_bytes)
+    }
+}
+
+/// A path of its parts, of which the last absolute one begins it.
+fn join<'a>(parts: impl Iterator<Item = Slice<'a>>) -> String {
+    let mut path = String::new();
+    for part in parts {
+        let part = part.get(..part.len().min(MAX_PATH)).unwrap_or_default();
+        let part = String::from_utf8_lossy(part);
+        if part.starts_with('/') {
+            path.clear();
+        } else if !path.is_empty() && !path.ends_with('/') {
+            path.push('/');
+        }
+        path.push_str(&part);
+    }
+    if path.len() > MAX_PATH { String::new() } else { path }
+}

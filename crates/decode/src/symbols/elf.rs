@@ -1,0 +1,355 @@
+//! Programs, libraries and debug files of Linux.
+//!
+//! ```text
+//!   headers ─▶ Identity: build id, place in memory, names of debug files ─▶ is it the one? ─▶ symbols ─▶ .debug_*
+//!   └──── at most MAX_HEADERS bytes ────┘                                       no: nothing more is read
+//! ```
+//!
+//! A program lies in memory where the loader put it; symbols have the addresses that the linker gave. [`Identity::base`] is where the first byte of the file would lie by
+//! the linker's account, so `linked = address - loaded base + Identity::base`.
+//!
+//! Not here: symbols in a compressed `.gnu_debugdata`, sections that are packed otherwise than by zlib, DWARF in files of its own for each unit (`.dwo`).
+
+use std::cell::Cell;
+use std::io::{Read, Seek, SeekFrom};
+
+use flate2::read::ZlibDecoder;
+use gimli::{RunTimeEndian, SectionId};
+use object::elf::{
+    ELFCLASS32, ELFCOMPRESS_ZLIB, EM_ARM, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD,
+    SHF_COMPRESSED, SHF_EXECINSTR, SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_GLOBAL, STB_WEAK,
+    STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
+use object::{Endianness, ReadCache, ReadRef, SectionIndex};
+
+use traceweir_format::wire;
+
+use super::dwarf::{Dwarf, Sections};
+use super::table::{Rank, Table};
+use crate::source::identified::{MAX_SECTIONS, Sparingly, own_build_id};
+use crate::{Error, Result};
+
+/// Bytes of headers, notes and names that are read.
+const MAX_HEADERS: u64 = 32 << 20;
+/// The largest table of symbols, and the largest block of their names.
+const MAX_SYMBOL_SECTION: u64 = 256 << 20;
+/// Bytes of all sections about lines and inlined functions, unpacked.
+const MAX_DWARF: u64 = 768 << 20;
+/// What unpacking may make of a byte: zlib reaches about a thousand.
+const MAX_RATIO: u64 = 1100;
+/// The longest name of a debug file.
+const MAX_LINK: u64 = 4096;
+/// Pages as small as a loader uses them.
+const PAGE: u64 = 4096;
+
+/// What tells a file from others, and where it wants to lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its GNU build id; empty where it has none.
+    pub build_id: Vec<u8>,
+    /// Where its first byte lies by the linker's account.
+    pub base: u64,
+    /// Bytes from there to the end of what is loaded.
+    pub extent: u64,
+    /// The name of the file with its debug information, and that file's checksum.
+    pub debug_link: Option<(String, u32)>,
+}
+
+/// Which parts of a file are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Its symbols.
+    pub symbols: bool,
+    /// Inlined functions and lines.
+    pub dwarf: bool,
+}
+
+/// A program, library or debug file.
+#[derive(Debug)]
+pub struct Elf {
+    /// Which it is.
+    pub identity: Identity,
+    /// Functions by address; empty where none were wanted.
+    pub symbols: Table,
+    /// Whether it has no symbols but those that other programs need.
+    pub is_stripped: bool,
+    /// Inlined functions and lines, where it has them and they were wanted.
+    pub dwarf: Option<Dwarf>,
+}
+
+/// The GNU build id among notes as a kernel shows its own.
+#[must_use]
+pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
+    const HEAD: usize = 12;
+    while let Some(head) = notes.first_chunk::<HEAD>() {
+        let word = |at| usize::try_from(wire::u32_at(head, at)).unwrap_or(usize::MAX);
+        let (name, size, kind) = (word(0), word(4), word(8));
+        let data = HEAD.checked_add(name)?.checked_next_multiple_of(4)?;
+        let end = data.checked_add(size)?;
+        if kind == NT_GNU_BUILD_ID as usize && notes.get(HEAD..HEAD.checked_add(name)?)? == b"GNU\0" {
+            return notes.get(data..end);
+        }
+        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+    }
+    None
+}
+
+/// Where a section about lines stands in the file.
+#[derive(Clone, Copy)]
+struct Part {
+    id: SectionId,
+    offset: u64,
+    size: u64,
+    /// Size when unpacked.
+    unpacked: Option<u64>,
+}
+
+/// What is found by the headers.
+struct Found {
+    identity: Identity,
+    symbols: Table,
+    is_stripped: bool,
+    parts: Vec<Part>,
+    endian: RunTimeEndian,
+}
+
+fn unreadable(error: object::Error) -> Error {
+    Error::Binary(error.to_string())
+}
+
+impl Elf {
+    /// Reads a file if `is_it` says so of what tells it from others; `None` where it does not.
+    pub fn read<R: Read + Seek>(
+        file: R,
+        parts: Parts,
+        is_it: impl FnOnce(&Identity) -> bool,
+    ) -> Result<Option<Self>> {
+        let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
+        let sparing = Sparingly { file: &cache, left: &left };
+        let found = match sparing.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
+            [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
+                look::<FileHeader32<Endianness>, _>(sparing, &left, parts, is_it)?
+            }
+            [0x7F, b'E', b'L', b'F', ..] => {
+                look::<FileHeader64<Endianness>, _>(sparing, &left, parts, is_it)?
+            }
+            _ => return Err(Error::Binary("no ELF file".into())),
+        };
+        let Some(Found { identity, symbols, is_stripped, parts, endian }) = found else { return Ok(None) };
+        let dwarf = load(cache.into_inner(), &parts).map(|sections| Dwarf::new(sections, endian));
+        Ok(Some(Self { identity, symbols, is_stripped, dwarf }))
+    }
+
+    /// Memory that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.symbols.bytes().saturating_add(self.dwarf.as_ref().map_or(0, Dwarf::bytes))
+    }
+}
+
+fn look<'data, Elf, R>(
+    file: R,
+    left: &Cell<u64>,
+    parts: Parts,
+    is_it: impl FnOnce(&Identity) -> bool,
+) -> Result<Option<Found>>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = Elf::parse(file).map_err(unreadable)?;
+    let endian = header.endian().map_err(unreadable)?;
+    let sections = header.sections(endian, file).map_err(unreadable)?;
+    if sections.len() > MAX_SECTIONS {
+        return Err(Error::Binary("more sections than a program has".into()));
+    }
+    let identity = identity(header, &sections, endian, file)?;
+    if !is_it(&identity) {
+        return Ok(None);
+    }
+    let mut symbols = Table::default();
+    let is_stripped = !sections.iter().any(|section| section.sh_type(endian) == SHT_SYMTAB);
+    if parts.symbols {
+        let mask = if header.e_machine(endian) == EM_ARM { !1 } else { u64::MAX };
+        for section in sections.iter() {
+            if matches!(section.sh_type(endian), SHT_SYMTAB | SHT_DYNSYM) {
+                // A table that cannot be read leaves the other.
+                let _ =
+                    take_symbols::<Elf, R>((section, &sections), endian, file, (left, mask), &mut symbols);
+            }
+        }
+        symbols.finish();
+    }
+    let parts = if parts.dwarf { debug_parts::<Elf, R>(&sections, endian, file) } else { Vec::new() };
+    let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
+    Ok(Some(Found { identity, symbols, is_stripped, parts, endian }))
+}
+
+fn identity<'data, Elf, R>(
+    header: &Elf,
+    sections: &SectionTable<'data, Elf, R>,
+    endian: Endianness,
+    file: R,
+) -> Result<Identity>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let (mut first, mut end) = (None, 0_u64);
+    for segment in header.program_headers(endian, file).map_err(unreadable)? {
+        if segment.p_type(endian) != PT_LOAD {
+            continue;
+        }
+        let (at, offset): (u64, u64) = (segment.p_vaddr(endian).into(), segment.p_offset(endian).into());
+        if first.is_none_or(|(lowest, _)| at < lowest) {
+            first = Some((at, offset));
+        }
+        end = end.max(at.saturating_add(segment.p_memsz(endian).into()));
+    }
+    let base = first.map_or(0, |(at, offset)| {
+        let page = at.saturating_sub(at.checked_rem(PAGE).unwrap_or(0));
+        let before = offset.saturating_sub(offset.checked_rem(PAGE).unwrap_or(0));
+        page.checked_sub(before).unwrap_or(page)
+    });
+    let build_id = own_build_id(sections, endian, file).unwrap_or_default().to_vec();
+    let debug_link = debug_link(sections, endian, file);
+    Ok(Identity { build_id, base, extent: end.saturating_sub(base), debug_link })
+}
+
+/// The name in `.gnu_debuglink`, behind which the checksum stands at the next multiple of four.
+fn debug_link<'data, Elf, R>(
+    sections: &SectionTable<'data, Elf, R>,
+    endian: Endianness,
+    file: R,
+) -> Option<(String, u32)>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
+    if section.sh_size(endian).into() > MAX_LINK {
+        return None;
+    }
+    let data = section.data(endian, file).ok()?;
+    let length = data.iter().position(|byte| *byte == 0)?;
+    let name = std::str::from_utf8(data.get(..length)?).ok()?;
+    let checksum = data.get(length.saturating_add(1).next_multiple_of(4)..)?.first_chunk()?;
+    let checksum = match endian {
+        Endianness::Little => u32::from_le_bytes(*checksum),
+        Endianness::Big => u32::from_be_bytes(*checksum),
+    };
+    Some((name.to_owned(), checksum))
+}
+
+/// The functions of one table of symbols.
+fn take_symbols<'data, Elf, R>(
+    (section, sections): (&'data Elf::SectionHeader, &SectionTable<'data, Elf, R>),
+    endian: Endianness,
+    file: R,
+    (left, mask): (&Cell<u64>, u64),
+    to: &mut Table,
+) -> object::Result<()>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let strings = sections.section(SectionIndex(section.sh_link(endian) as usize))?;
+    for size in [section.sh_size(endian).into(), strings.sh_size(endian).into()] {
+        if size > MAX_SYMBOL_SECTION {
+            return Ok(());
+        }
+        left.set(left.get().saturating_add(size));
+    }
+    let symbols: &[Elf::Sym] = section.data_as_array(endian, file)?;
+    let strings = strings.data(endian, file)?;
+    for symbol in symbols {
+        let (place, kind) = (symbol.st_shndx(endian), symbol.st_type());
+        if place == SHN_UNDEF || !matches!(kind, STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE) {
+            continue;
+        }
+        let Some(name) = usize::try_from(symbol.st_name(endian)).ok().and_then(|at| strings.get(at..)) else {
+            continue;
+        };
+        let name = name.get(..memchr::memchr(0, name).unwrap_or(name.len())).unwrap_or_default();
+        // Labels are functions in code alone, and not those that assemblers make.
+        let is_label = kind == STT_NOTYPE;
+        let of_code = |it: &Elf::SectionHeader| it.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
+        let is_code = !is_label
+            || (!name.starts_with(b"$")
+                && !name.starts_with(b".L")
+                && sections.section(SectionIndex(usize::from(place))).is_ok_and(of_code));
+        if is_code {
+            let rank = match symbol.st_bind() {
+                STB_GLOBAL => Rank::Global,
+                STB_WEAK => Rank::Weak,
+                _ => Rank::Local,
+            };
+            to.push(symbol.st_value(endian).into() & mask, symbol.st_size(endian).into(), name, rank);
+        }
+    }
+    Ok(())
+}
+
+/// Where the sections about lines stand; none, where they are too large together.
+fn debug_parts<'data, Elf, R>(
+    sections: &SectionTable<'data, Elf, R>,
+    endian: Endianness,
+    file: R,
+) -> Vec<Part>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let mut parts = Vec::new();
+    let mut left = MAX_DWARF;
+    for id in Sections::WANTED {
+        let Some((_, section)) = sections.section_by_name(endian, id.name().as_bytes()) else { continue };
+        if section.sh_type(endian) == SHT_NOBITS {
+            continue;
+        }
+        let (mut offset, mut size): (u64, u64) =
+            (section.sh_offset(endian).into(), section.sh_size(endian).into());
+        let mut unpacked = None;
+        if section.sh_flags(endian).into() & u64::from(SHF_COMPRESSED) != 0 {
+            let Ok(Some((packed, at, stored))) = section.compression(endian, file) else { return Vec::new() };
+            let becomes: u64 = packed.ch_size(endian).into();
+            if packed.ch_type(endian) != ELFCOMPRESS_ZLIB || becomes > stored.saturating_mul(MAX_RATIO) {
+                return Vec::new();
+            }
+            (offset, size, unpacked) = (at, stored, Some(becomes));
+        }
+        match left.checked_sub(unpacked.unwrap_or(size).max(size)) {
+            Some(rest) => left = rest,
+            None => return Vec::new(),
+        }
+        parts.push(Part { id, offset, size, unpacked });
+    }
+    parts
+}
+
+/// Reads sections; `None` where there is none about functions, or one of them cannot be read.
+fn load<R: Read + Seek>(mut file: R, parts: &[Part]) -> Option<Sections> {
+    let length = file.seek(SeekFrom::End(0)).ok()?;
+    let mut sections = Sections::default();
+    for part in parts {
+        if part.offset.checked_add(part.size)? > length {
+            return None;
+        }
+        file.seek(SeekFrom::Start(part.offset)).ok()?;
+        let stored = (&mut file).take(part.size);
+        let bytes = match part.unpacked {
+            None => read_exactly(stored, part.size)?,
+            Some(becomes) => read_exactly(ZlibDecoder::new(stored), becomes)?,
+        };
+        sections.set(part.id, bytes);
+    }
+    sections.has_units().then_some(sections)
+}
+
+/// As many bytes as are told; memory grows with what is there.
+fn read_exactly(from: impl Read, size: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(size).read_to_end(&mut bytes).ok()?;
+    (u64::try_from(bytes.len()).ok()? == size).then_some(bytes)
+}

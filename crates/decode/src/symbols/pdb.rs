@@ -1,0 +1,253 @@
+//! Functions in PDB files of Windows.
+//!
+//! ```text
+//!   PDB stream: signature (GUID) ─┐
+//!   DBI stream: age ──────────────┴─▶ is it the one?  ─▶ sections: number ─▶ address in the image
+//!   modules: S_GPROC32, S_LPROC32 … length, offset, section, name        functions, undecorated
+//!   globals: S_PUB32                 flags, offset, section, name        what linkers know, decorated
+//! ```
+//!
+//! | offset | procedure | public |
+//! |---|---|---|
+//! | 0 | u16 kind | u16 kind 0x110E |
+//! | 2 | u32 parent, end, next | u32 flags: 2 is a function |
+//! | 14 / 6 | u32 length | u32 offset |
+//! | 30 / – | u32 offset (2 × u32 of debug offsets and a u32 type are between) | |
+//! | 34 / 10 | u16 section | u16 section |
+//! | 36 / 12 | u8 flags, then the name | the name |
+//!
+//! As with messages ([`wpp::pdb`](crate::source::wpp::pdb)), the container is read by `pdb2` and records are taken apart here. Not here: lines, inlined functions, and images whose
+//! code was moved after linking (OMAP), which get no names.
+//!
+//! Source: Documented (CodeView symbol records in the published `microsoft-pdb` headers).
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+
+use pdb2::{FallibleIterator, PDB, StreamIndex, SymbolIter};
+use traceweir_format::{Guid, text, wire};
+
+use super::table::{MAX_SYMBOLS, Rank, Table};
+use crate::source::wpp::pdb::{Bounded, believable_length};
+use crate::{Error, Result};
+
+const S_PUB32: u16 = 0x110E;
+/// Local and global procedures, with a type or with an id.
+const S_LOCAL: [u16; 2] = [0x110F, 0x1146];
+const S_GLOBAL: [u16; 2] = [0x1110, 0x1147];
+/// A public symbol that is a function.
+const IS_FUNCTION: u32 = 2;
+/// The stream of debug information, and which of the further streams that it names are meant.
+const DEBUG_STREAM: u16 = 3;
+const MOVED_CODE: usize = 4;
+const SECTION_HEADERS: usize = 5;
+/// Bytes of the header of a section, and where it has the section's distance from the base.
+const SECTION_HEADER: usize = 40;
+const SECTION_PLACE: usize = 12;
+/// The most modules that are looked at: stream numbers have 16 bits.
+const MAX_MODULES: usize = 1 << 16;
+
+/// The functions of a PDB, by their distance from the image's base.
+#[derive(Debug)]
+pub struct Pdb {
+    /// By their distance from the image's base.
+    pub symbols: Table,
+}
+
+fn unreadable(error: impl std::fmt::Display) -> Error {
+    Error::Binary(error.to_string())
+}
+
+impl Pdb {
+    /// Reads a plain file on disk, as [`Pdb::read`].
+    pub fn read_file(file: File, is_it: impl FnOnce(Guid, u32) -> bool) -> Result<Option<Self>> {
+        let most = believable_length(&file)?;
+        Self::read_within(BufReader::new(file), most, is_it)
+    }
+
+    /// Reads a file if `is_it` says so of its signature and age; `None` where it does not.
+    pub fn read<R: Read + Seek + Send>(
+        file: R,
+        is_it: impl FnOnce(Guid, u32) -> bool,
+    ) -> Result<Option<Self>> {
+        Self::read_within(file, u64::MAX, is_it)
+    }
+
+    fn read_within<R: Read + Seek + Send>(
+        file: R,
+        most: u64,
+        is_it: impl FnOnce(Guid, u32) -> bool,
+    ) -> Result<Option<Self>> {
+        let mut pdb = PDB::open(Bounded::new(file, most).map_err(unreadable)?).map_err(unreadable)?;
+        let told = pdb.pdb_information().map_err(unreadable)?;
+        let debug = pdb.debug_information().map_err(unreadable)?;
+        let signature = Guid::from_bytes(&told.guid.to_bytes_le());
+        if !is_it(signature, debug.age().unwrap_or(told.age)) {
+            return Ok(None);
+        }
+        let tables = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable)?;
+        let further = |which| tables.as_ref().and_then(|tables| further_stream(tables, which));
+        if further(MOVED_CODE).is_some() {
+            return Err(Error::Binary("the code of its image was moved after linking".into()));
+        }
+        let headers = further(SECTION_HEADERS).map(|index| pdb.raw_stream(StreamIndex(index)));
+        let headers = headers.transpose().map_err(unreadable)?.flatten();
+        let headers: &[u8] = headers.as_ref().map_or(&[], |headers| headers);
+        let places: Vec<u32> =
+            headers.chunks_exact(SECTION_HEADER).map(|header| wire::u32_at(header, SECTION_PLACE)).collect();
+        let mut symbols = Table::default();
+        let mut modules = debug.modules().map_err(unreadable)?;
+        for _ in 0..MAX_MODULES {
+            let Ok(Some(module)) = modules.next() else { break };
+            // A stripped PDB lists modules whose streams are gone.
+            if let Ok(Some(info)) = pdb.module_info(&module)
+                && let Ok(records) = info.symbols()
+            {
+                take(records, &places, &mut symbols);
+            }
+        }
+        if let Ok(globals) = pdb.global_symbols() {
+            take(globals.iter(), &places, &mut symbols);
+        }
+        symbols.finish();
+        Ok(Some(Self { symbols }))
+    }
+}
+
+/// The number of a further stream that the stream of debug information names.
+fn further_stream(stream: &[u8], which: usize) -> Option<u16> {
+    /// Where sizes stand of what is in front of the list of further streams.
+    const SIZES: [usize; 6] = [24, 28, 32, 36, 40, 52];
+    const LIST_SIZE: usize = 48;
+    const HEADER: usize = 64;
+    let size = |at| usize::try_from(wire::u32_at(stream, at)).unwrap_or(usize::MAX);
+    let list = SIZES.iter().map(|at| size(*at)).fold(HEADER, usize::saturating_add);
+    let list = stream.get(list..list.saturating_add(size(LIST_SIZE)))?;
+    list.as_chunks::<2>().0.get(which).map(|number| u16::from_le_bytes(*number)).filter(|it| *it != u16::MAX)
+}
+
+/// Takes in the functions among records, up to the first that cannot be read.
+fn take(mut records: SymbolIter<'_>, places: &[u32], to: &mut Table) {
+    while let Ok(Some(record)) = records.next() {
+        if to.len() >= MAX_SYMBOLS {
+            return;
+        }
+        let bytes = record.raw_bytes();
+        let (length, at, rank) = match wire::u16_at(bytes, 0) {
+            S_PUB32 if wire::u32_at(bytes, 2) & IS_FUNCTION != 0 => (0, 6, Rank::Weak),
+            kind if S_GLOBAL.contains(&kind) => (wire::u32_at(bytes, 14), 30, Rank::Global),
+            kind if S_LOCAL.contains(&kind) => (wire::u32_at(bytes, 14), 30, Rank::Local),
+            _ => continue,
+        };
+        let (offset, section) = (wire::u32_at(bytes, at), wire::u16_at(bytes, at.saturating_add(4)));
+        // Procedures have flags in front of their name.
+        let name = at.saturating_add(if length == 0 && rank == Rank::Weak { 6 } else { 7 });
+        let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
+        let place = usize::from(section).checked_sub(1).and_then(|at| places.get(at));
+        if let Some(start) = place.and_then(|place| place.checked_add(offset)) {
+            to.push(start.into(), length.into(), name, rank);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use traceweir_format::wire::Put;
+
+    use super::*;
+    use crate::source::wpp::pdb::tests::{container, module, symbol};
+
+    const SIGNATURE: Guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
+    const AGE: u32 = 3;
+
+    fn procedure(kind: u16, name: &str, (section, offset, length): (u16, u32, u32)) -> Vec<u8> {
+        let mut body = Vec::new();
+        for field in [0, 0, 0, length, 0, 0, 0x1001, offset] {
+            body.put_u32(field);
+        }
+        body.put_u16(section).put_u8(0).put_ansi_z(name);
+        symbol(kind, &body)
+    }
+
+    fn public(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.put_u32(flags).put_u32(offset).put_u16(section).put_ansi_z(name);
+        symbol(S_PUB32, &body)
+    }
+
+    /// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 headers of sections.
+    fn pdb(moved: u16) -> Vec<u8> {
+        let mut identity = Vec::new();
+        identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&SIGNATURE.to_bytes());
+        identity.put_u32(0).put_u32(0).put_u32(0).put_u32(0).put_u32(0);
+        let mut symbols = Vec::new();
+        symbols.put_u32(4).put(&procedure(0x1110, "shop::sell", (1, 0x100, 0x40)));
+        symbols.put(&procedure(0x110F, "helper", (2, 0x10, 0x20)));
+        symbols.put(&procedure(0x110F, "of no section", (9, 0x10, 0x20)));
+        let globals = [
+            public("?sell@shop@@YAXXZ", IS_FUNCTION, (1, 0x100)),
+            public("?other@shop@@YAXXZ", IS_FUNCTION, (1, 0x200)),
+            public("data", 0, (1, 0x300)),
+        ]
+        .concat();
+        let modules = module(5, u32::try_from(symbols.len()).unwrap());
+        let mut debug = Vec::new();
+        debug.put_u32(u32::MAX).put_u32(19_990_903).put_u32(AGE);
+        for stream in [u16::MAX, 0, u16::MAX, 0, 6, 0] {
+            debug.put_u16(stream);
+        }
+        debug.put_u32(u32::try_from(modules.len()).unwrap());
+        debug.resize(48, 0);
+        debug.put_u32(22);
+        debug.resize(64, 0);
+        debug.put(&modules);
+        for further in [u16::MAX, u16::MAX, u16::MAX, moved, moved, 7] {
+            debug.put_u16(further);
+        }
+        debug.resize(debug.len() + 10, 0xFF);
+        let mut sections = vec![0; 2 * SECTION_HEADER];
+        sections[SECTION_PLACE..SECTION_PLACE + 4].copy_from_slice(&0x1000_u32.to_le_bytes());
+        let second = SECTION_HEADER + SECTION_PLACE;
+        sections[second..second + 4].copy_from_slice(&0x5000_u32.to_le_bytes());
+        container(&[vec![], identity, vec![], debug, vec![], symbols, globals, sections])
+    }
+
+    #[test]
+    fn functions_are_found_by_their_distance_from_the_base() {
+        let read =
+            Pdb::read(Cursor::new(pdb(u16::MAX)), |signature, age| (signature, age) == (SIGNATURE, AGE));
+        let table = read.unwrap().unwrap().symbols;
+        let name = |address| table.lookup(address).map(|symbol| (symbol.text().into_owned(), symbol.start));
+        assert_eq!(name(0x1100), Some(("shop::sell".into(), 0x1100)));
+        assert_eq!(name(0x113F), Some(("shop::sell".into(), 0x1100)));
+        assert_eq!(name(0x1140), None);
+        assert_eq!(name(0x1210), Some(("?other@shop@@YAXXZ".into(), 0x1200)));
+        assert_eq!(name(0x5010), Some(("helper".into(), 0x5010)));
+        assert_eq!(table.len(), 3);
+    }
+
+    #[test]
+    fn another_pdb_and_one_of_moved_code_are_not_taken() {
+        assert!(Pdb::read(Cursor::new(pdb(u16::MAX)), |_, age| age != AGE).unwrap().is_none());
+        assert!(Pdb::read(Cursor::new(pdb(8)), |_, _| true).is_err());
+    }
+
+    #[test]
+    fn spoilt_pdbs_give_errors_or_less() {
+        let whole = pdb(u16::MAX);
+        let mut random = 7_u64;
+        for at in (0..whole.len()).step_by(97) {
+            let mut bad = whole.clone();
+            for _ in 0..4 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let place = (random >> 33) as usize % bad.len();
+                bad[place] = (random >> 20) as u8;
+            }
+            bad[at] ^= 0xFF;
+            let _ = Pdb::read(Cursor::new(&bad), |_, _| true);
+            let _ = Pdb::read(Cursor::new(&whole[..at]), |_, _| true);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The readers on this very program, and on what hostile files may hold.
+
+use std::fs::File;
+use std::io::Cursor;
+use std::time::{Duration, Instant};
+
+use super::elf::Parts;
+use super::*;
+
+const ALL: Parts = Parts { symbols: true, dwarf: true };
+
+/// This program as it lies in the file.
+fn own() -> Vec<u8> {
+    std::fs::read("/proc/self/exe").unwrap()
+}
+
+/// The address of code of this program, by the linker's account.
+fn linked(address: usize, identity: &Identity) -> u64 {
+    let exe = std::env::current_exe().unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let first = maps.lines().find(|line| line.ends_with(exe.to_str().unwrap())).unwrap();
+    let (from, rest) = first.split_once('-').unwrap();
+    let offset = rest.split(' ').nth(2).unwrap();
+    let [from, offset] = [from, offset].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+    address as u64 - (from - offset) + identity.base
+}
+
+#[inline(never)]
+fn marked(number: u64) -> u64 {
+    std::hint::black_box(number) + 3
+}
+
+#[test]
+fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
+    let mut elf = Elf::read(File::open("/proc/self/exe").unwrap(), ALL, |_| true).unwrap().unwrap();
+    assert_eq!(marked(1), 4);
+    let address = linked(marked as fn(u64) -> u64 as usize, &elf.identity);
+    let symbol = elf.symbols.lookup(address).unwrap();
+    assert!(demangle(&symbol.text()).ends_with("symbols::tests::marked"), "{}", symbol.text());
+    assert_eq!(symbol.start, address);
+    let sites = elf.dwarf.as_mut().unwrap().find(address);
+    let site = sites.last().unwrap();
+    // Compilers that were asked for lines alone leave functions without inlined ones out.
+    assert!(site.function.as_deref().is_none_or(|name| name.ends_with("marked")), "{site:?}");
+    assert!(site.file.as_deref().unwrap().ends_with("symbols/tests.rs"), "{site:?}");
+    assert!(site.line.is_some() && !site.is_inlined && site.start == address, "{site:?}");
+    assert!(elf.dwarf.as_mut().unwrap().find(1).is_empty());
+}
+
+#[test]
+fn a_file_that_is_another_is_not_read() {
+    let read = |wanted| Elf::read(Cursor::new(own()), ALL, |_| wanted).unwrap();
+    assert!(read(false).is_none());
+    assert!(read(true).is_some());
+}
+
+/// Files that begin like this program and go wrong soon or late.
+fn spoilt(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
+    all.push(bytes[..bytes.len() / 2].to_vec());
+    // The headers of sections stand at the end: counts, offsets and sizes of all kinds become nonsense.
+    let sections = u64::from_le_bytes(*bytes[40..].first_chunk().unwrap()) as usize;
+    for (step, value) in [(24, 0xFF), (32, 0x7F), (24, 0), (40, 1), (4, 0xFF)] {
+        let mut bad = bytes.to_vec();
+        for at in (sections..bad.len().saturating_sub(64)).step_by(64) {
+            bad[at + step..at + step + 4].fill(value);
+        }
+        all.push(bad);
+    }
+    all
+}
+
+#[test]
+fn spoilt_files_give_errors_or_less() {
+    let bytes = own();
+    for bad in spoilt(&bytes) {
+        if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL, |_| true)
+            && let Some(dwarf) = &mut elf.dwarf
+        {
+            for address in (0..200_000).step_by(10_000) {
+                let _ = dwarf.find(address);
+            }
+        }
+    }
+}
+
+/// DWARF of which bytes here and there are others.
+#[test]
+fn spoilt_sections_give_errors_or_less() {
+    let bytes = own();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let pick = |id: gimli::SectionId| {
+        use object::{Object, ObjectSection};
+        let section = elf.section_by_name(id.name()).and_then(|it| it.data().ok().map(<[u8]>::to_vec));
+        // A part is enough, and quick.
+        section.map(|mut bytes| {
+            bytes.truncate(100_000);
+            bytes
+        })
+    };
+    let mut random = 12345_u64;
+    for _ in 0..60 {
+        let mut sections = dwarf::Sections::default();
+        for id in dwarf::Sections::WANTED {
+            let mut bytes = pick(id).unwrap_or_default();
+            for _ in 0..20 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (random >> 33) as usize % bytes.len().max(1);
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = (random >> 25) as u8;
+                }
+            }
+            sections.set(id, bytes);
+        }
+        let mut dwarf = Dwarf::new(sections, gimli::RunTimeEndian::Little);
+        for address in (0..2_000_000).step_by(100_000) {
+            let _ = dwarf.find(address);
+        }
+    }
+}
+
+/// One unit of which each of many functions has the same long list of ranges.
+fn shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
+    let mut sections = dwarf::Sections::default();
+    // 1: unit with children, low_pc and ranges; 2: subprogram without children, name and ranges.
+    let abbreviations =
+        [1, 0x11, 1, 0x11, 0x01, 0x55, 0x17, 0, 0, 2, 0x2E, 0, 0x03, 0x08, 0x55, 0x17, 0, 0, 0];
+    let mut info = vec![4, 0, 0, 0, 0, 0, 8, 1];
+    info.extend([0; 8]);
+    info.extend([0; 4]);
+    for _ in 0..functions {
+        info.extend([2, b'f', 0, 0, 0, 0, 0]);
+    }
+    info.push(0);
+    let mut unit = u32::try_from(info.len()).unwrap().to_le_bytes().to_vec();
+    unit.extend(info);
+    let mut list = Vec::new();
+    for at in 0..ranges as u64 {
+        list.extend((at * 16 + 1).to_le_bytes());
+        list.extend((at * 16 + 9).to_le_bytes());
+    }
+    list.extend([0; 16]);
+    sections.set(gimli::SectionId::DebugInfo, unit);
+    sections.set(gimli::SectionId::DebugAbbrev, abbreviations.to_vec());
+    sections.set(gimli::SectionId::DebugRanges, list);
+    sections
+}
+
+#[test]
+fn functions_that_share_a_long_list_end_the_look_and_not_the_machine() {
+    let mut honest = Dwarf::new(shared_ranges(1, 4), gimli::RunTimeEndian::Little);
+    let sites = honest.find(18);
+    assert_eq!(sites.first().and_then(|site| site.function.as_deref()), Some("f"));
+    assert_eq!(sites.first().map(|site| site.start), Some(17));
+    // Ten thousand times a hundred thousand.
+    let began = Instant::now();
+    let mut hostile = Dwarf::new(shared_ranges(10_000, 100_000), gimli::RunTimeEndian::Little);
+    let _ = hostile.find(18);
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_is_no_pdb_is_an_error() {
+    for bytes in [Vec::new(), b"Microsoft C/C++ MSF 7.00\r\n\x1ADS\0\0\0".to_vec(), own()] {
+        assert!(Pdb::read(Cursor::new(bytes), |_, _| true).is_err());
+    }
+}
+
+#[test]
+fn a_kernel_tells_its_build_id_among_other_notes() {
+    let note = |name: &[u8], kind: u8, data: &[u8]| {
+        let mut note = vec![name.len() as u8, 0, 0, 0, data.len() as u8, 0, 0, 0, kind, 0, 0, 0];
+        note.extend(name);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note.extend(data);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note
+    };
+    let notes =
+        [note(b"Xen\0", 3, &[1, 2, 3]), note(b"GNU\0", 1, &[9]), note(b"GNU\0", 3, &[7; 20])].concat();
+    assert_eq!(elf::build_id_of_notes(&notes), Some(&[7; 20][..]));
+    for end in 0..notes.len() {
+        assert_eq!(elf::build_id_of_notes(&notes[..end]), None);
+    }
+    assert_eq!(elf::build_id_of_notes(&[0xFF; 64]), None);
+}

@@ -1,0 +1,339 @@
+//! Addresses of programs that were compiled here, with and without what names them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use traceweir_format::header::extended::Item;
+use traceweir_format::spec::event::{ExtType, class};
+use traceweir_format::tracelogging::MetadataBuilder;
+use traceweir_format::wire::Put;
+
+use super::{folder, store, text};
+use crate::golden::{Maker, SelfDescribing, session};
+use crate::util::{Run, weir};
+
+/// `place` is where `here` returns to: within `add`, which is part of `sell`.
+const SHOP: &str = r#"#include <stdio.h>
+void *place;
+__attribute__((noinline)) void here(void) { place = __builtin_return_address(0); }
+static inline __attribute__((always_inline)) int add(int n) {
+    here();
+    return n + 1;
+}
+__attribute__((noinline)) int sell(int n) {
+    return add(n) * 2;
+}
+#ifndef LIBRARY
+__attribute__((noinline)) int mangled(int n) __asm__("_ZN4shop4Cart3addEib");
+int mangled(int n) { here(); return n + 1; }
+__attribute__((noinline)) int rusty(int n) __asm__("_ZN4shop4cart4sell17h0123456789abcdefE");
+int rusty(int n) { here(); return n + 2; }
+int main(void) {
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int n = sell(1);
+    printf("%p", place);
+    n += mangled(1);
+    printf(" %p", place);
+    n += rusty(1);
+    printf(" %p\n", place);
+    while (fgets(line, sizeof line, maps)) fputs(line, stdout);
+    return n == 0;
+}
+#else
+void *where(void) { sell(1); return place; }
+#endif
+"#;
+
+/// A program that calls the library.
+const CALLER: &str = r#"#include <stdio.h>
+void *where(void);
+int main(void) {
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    printf("%p\n", where());
+    while (fgets(line, sizeof line, maps)) fputs(line, stdout);
+    return 0;
+}
+"#;
+
+const BUILD_ID: &str = "00112233445566778899aabbccddeeff01020304";
+const PROCESS: u32 = 4242;
+
+fn build_id() -> Vec<u8> {
+    (0..20).map(|at| u8::from_str_radix(&BUILD_ID[at * 2..at * 2 + 2], 16).unwrap()).collect()
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Compiles a source of its own name in the folder.
+fn compile(folder: &TempDir, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let file = store(folder, &format!("{name}.c"), source.as_bytes());
+    let program = folder.path().join(name);
+    let id = format!("-Wl,--build-id=0x{BUILD_ID}");
+    run(Command::new("gcc").args(["-O2", &id]).arg(&file).arg("-o").arg(&program).args(flags));
+    program
+}
+
+/// What a program told when it ran: addresses, and where a file of its lay.
+struct Ran {
+    places: Vec<u64>,
+    base: u64,
+    size: u64,
+}
+
+fn ran(program: &Path, image: &Path) -> Ran {
+    let out = run(&mut Command::new(program));
+    let (first, maps) = out.split_once('\n').unwrap();
+    let number = |hex: &str| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
+    let of_image: Vec<[u64; 3]> = maps
+        .lines()
+        .filter(|line| line.ends_with(image.to_str().unwrap()))
+        .map(|line| {
+            let (range, rest) = line.split_once(' ').unwrap();
+            let (from, to) = range.split_once('-').unwrap();
+            [from, to, rest.split(' ').nth(1).unwrap()].map(number)
+        })
+        .collect();
+    let base = of_image[0][0] - of_image[0][2];
+    let size = of_image.last().unwrap()[1] - base;
+    Ran { places: first.split(' ').map(number).collect(), base, size }
+}
+
+/// Tells of an image, with its identity if it has one.
+fn image(maker: &mut Maker, pid: u32, (base, size): (u64, u64), path: &str, id: Option<&[u8]>) {
+    if let Some(id) = id {
+        let mut payload = Vec::new();
+        payload.put_u64(base).put_u32(pid).put(&id[..20]).put(path.as_bytes()).put_u8(0);
+        maker.classic(0, class::IMAGE_ID, 36, 2, &payload);
+    }
+    let mut payload = Vec::new();
+    payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
+    maker.system(0, 0x1403, 3, (pid, pid), &payload);
+}
+
+/// A trace of an event with a stack, of a program that ran.
+fn trace(ran: &Ran, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
+    let mut maker = Maker::new(session("symbols"));
+    image(&mut maker, PROCESS, (ran.base, ran.size), path.to_str().unwrap(), id);
+    let mut event = SelfDescribing::new("Shop.Stack");
+    (event.header.process_id, event.header.thread_id) = (PROCESS, PROCESS);
+    let mut stack = Vec::new();
+    stack.put_u64(0);
+    for place in &ran.places {
+        stack.put_u64(*place);
+    }
+    stack.put_u64(0x1000);
+    let items = [Item { kind: ExtType::STACK_TRACE64, data: &stack }];
+    event.write(&mut maker, 0, &mut MetadataBuilder::new("Sold", 0), &[], &items);
+    maker.finish()
+}
+
+fn dump(trace: &Path, more: &[&str]) -> Run {
+    let mut all = vec!["dump", text(trace), "--event", "Sold", "--format", "jsonl", "--symbols"];
+    all.extend(more);
+    weir(all).expect(0)
+}
+
+/// The frames of the one event.
+fn frames(run: &Run) -> Vec<Value> {
+    run.json()[0]["stack"].as_array().unwrap().clone()
+}
+
+/// Module and function of each frame.
+fn names(run: &Run) -> Vec<(String, String)> {
+    let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    frames(run).iter().map(|frame| (word(&frame["module"]), word(&frame["symbol"]))).collect()
+}
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(module, symbol)| ((*module).to_owned(), (*symbol).to_owned())).collect()
+}
+
+const NOWHERE: (&str, &str) = ("-", "-");
+
+#[test]
+fn inlined_functions_sources_and_lines_are_told() {
+    let folder = folder();
+    for (name, flags) in [("shop", &["-g"][..]), ("older", &["-gdwarf-4"]), ("packed", &["-g", "-gz=zlib"])] {
+        let program = compile(&folder, SHOP, name, flags);
+        let ran = ran(&program, &program);
+        let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&build_id())));
+        let run = dump(&path, &[]);
+        assert_eq!(run.stderr, "");
+        let frames = frames(&run);
+        assert_eq!(frames.len(), 5, "{frames:#?}");
+        let source = folder.path().join(format!("{name}.c"));
+        for (frame, symbol, line, is_inlined) in [
+            (&frames[0], "add", 5, true),
+            (&frames[1], "sell", 9, false),
+            (&frames[2], "shop::Cart::add(int, bool)", 13, false),
+        ] {
+            assert_eq!(frame["symbol"], symbol, "{name}: {frame}");
+            assert_eq!(frame["module"], name);
+            assert_eq!(frame["line"], line, "{name}: {frame}");
+            assert_eq!(frame["file"], text(&source));
+            assert_eq!(frame.get("inlined").is_some(), is_inlined, "{frame}");
+        }
+        assert_eq!(frames[3]["symbol"], "shop::cart::sell");
+        assert_eq!(frames[0]["addr"], format!("{:#x}", ran.places[0]));
+        let nothing = serde_json::json!({"addr": "0x1000", "module": null, "symbol": null, "offset": 0x1000});
+        assert_eq!(frames[4], nothing);
+        let plain = dump(&path, &["--no-lines"]);
+        assert_eq!(names(&plain)[0], (name.to_owned(), "sell".to_owned()));
+    }
+}
+
+#[test]
+fn text_has_a_line_for_each_function() {
+    let folder = folder();
+    let program = compile(&folder, SHOP, "shop", &["-g"]);
+    let path = store(&folder, "shop.etl", &trace(&ran(&program, &program), &program, Some(&build_id())));
+    let source = folder.path().join("shop.c");
+    let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
+    let named = weir(["dump", text(&path), "--event", "Sold", "--symbols"]).expect(0).text();
+    let lines: Vec<_> = named.strip_prefix(&plain).unwrap().lines().collect();
+    assert_eq!(lines[0], format!("    shop!add (inlined)  {}:5", text(&source)));
+    assert!(lines[1].starts_with("    shop!sell+0x") && lines[1].ends_with("shop.c:9"), "{named}");
+    assert_eq!((lines.len(), lines[4]), (5, "    0x1000"));
+}
+
+#[test]
+fn functions_are_told_wherever_the_linker_put_the_program() {
+    let folder = folder();
+    let all =
+        [("shop", "sell"), ("shop", "shop::Cart::add(int, bool)"), ("shop", "shop::cart::sell"), NOWHERE];
+    for flags in [&[][..], &["-no-pie"], &["-static-pie"], &["-g", "-no-pie"], &["-Wl,-z,noseparate-code"]] {
+        let program = compile(&folder, SHOP, "shop", flags);
+        let path = store(&folder, "shop.etl", &trace(&ran(&program, &program), &program, Some(&build_id())));
+        let mut expected = pairs(&all);
+        if flags.contains(&"-g") {
+            expected.insert(0, ("shop".into(), "add".into()));
+        }
+        assert_eq!(names(&dump(&path, &[])), expected, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_library_has_the_functions_that_it_offers() {
+    let folder = folder();
+    let library = compile(&folder, SHOP, "libshop.so", &["-shared", "-fPIC", "-DLIBRARY", "-s"]);
+    let caller = compile(&folder, CALLER, "caller", &[text(&library), "-Wl,-rpath,$ORIGIN"]);
+    let path = store(&folder, "shop.etl", &trace(&ran(&caller, &library), &library, Some(&build_id())));
+    assert_eq!(names(&dump(&path, &[])), pairs(&[("libshop.so", "sell"), NOWHERE]));
+}
+
+#[test]
+fn a_stripped_program_has_the_names_of_its_debug_file() {
+    let folder = folder();
+    let program = compile(&folder, SHOP, "shop", &["-g"]);
+    let ran = ran(&program, &program);
+    let debug = folder.path().join("shop.debug");
+    run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
+    run(Command::new("strip").arg(&program));
+    let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&build_id())));
+    let stripped = pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), NOWHERE]);
+    let whole = pairs(&[
+        ("shop", "add"),
+        ("shop", "sell"),
+        ("shop", "shop::Cart::add(int, bool)"),
+        ("shop", "shop::cart::sell"),
+        NOWHERE,
+    ]);
+    let run_of = |more: &[&str]| names(&dump(&path, more));
+    assert_eq!(run_of(&[]), stripped);
+    let offset = ran.places[0] - ran.base;
+    assert_eq!(frames(&dump(&path, &[]))[0]["offset"], offset);
+    // By build id, as debug packages, as a cache and as a plain tree have it.
+    for place in [
+        format!("a/.build-id/00/{}.debug", &BUILD_ID[2..]),
+        format!("b/00/{}.debug", &BUILD_ID[2..]),
+        format!("c/{BUILD_ID}/debuginfo"),
+    ] {
+        let to = folder.path().join(&place);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&debug, &to).unwrap();
+        let root = folder.path().join(&place[..1]);
+        assert_eq!(run_of(&["--symbol-path", text(&root)]), whole, "{place}");
+        // Even where the program is gone.
+        let gone = store(&folder, "gone.etl", &trace(&ran, Path::new("/gone/shop"), Some(&build_id())));
+        assert_eq!(names(&dump(&gone, &["--symbol-path", text(&root)])), whole, "{place}");
+    }
+    // By the link, beside it and in its folder of debug files.
+    run(Command::new("objcopy")
+        .current_dir(folder.path())
+        .arg("--add-gnu-debuglink=shop.debug")
+        .arg(&program));
+    assert_eq!(run_of(&[]), whole);
+    std::fs::create_dir(folder.path().join(".debug")).unwrap();
+    std::fs::rename(&debug, folder.path().join(".debug/shop.debug")).unwrap();
+    assert_eq!(run_of(&[]), whole);
+    std::fs::write(folder.path().join(".debug/shop.debug"), "no ELF file").unwrap();
+    assert_eq!(run_of(&[]), stripped);
+}
+
+#[test]
+fn a_file_that_is_another_is_not_believed() {
+    let folder = folder();
+    let program = compile(&folder, SHOP, "shop", &[]);
+    let ran = ran(&program, &program);
+    let mut other = build_id();
+    other[19] ^= 1;
+    let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&other)));
+    let run = dump(&path, &[]);
+    assert_eq!(names(&run), pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), NOWHERE]));
+    assert_eq!(run.stderr.matches("not the file that was traced").count(), 1, "{}", run.stderr);
+    // Without an identity, a file of that path is taken if it is large enough, and that is said.
+    let path = store(&folder, "shop.etl", &trace(&ran, &program, None));
+    let run = dump(&path, &[]);
+    assert_eq!(names(&run)[0], ("shop".into(), "sell".into()));
+    assert!(run.stderr.contains("does not tell its build id"), "{}", run.stderr);
+    let large = Ran { size: 1 << 30, ..ran };
+    let path = store(&folder, "shop.etl", &trace(&large, &program, None));
+    assert_eq!(names(&dump(&path, &[]))[0], ("shop".into(), "-".into()));
+}
+
+#[test]
+fn samples_and_stacks_of_their_own_get_names() {
+    let folder = folder();
+    let program = compile(&folder, SHOP, "shop", &[]);
+    let ran = ran(&program, &program);
+    let mut maker = Maker::new(session("walk"));
+    image(&mut maker, PROCESS, (ran.base, ran.size), text(&program), Some(&build_id()));
+    // A thread of the process, so that the sample is known to be its.
+    let mut thread = Vec::new();
+    thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
+    maker.system(0, 0x0503, 3, (PROCESS, 77), &thread);
+    let mut sample = Vec::new();
+    sample.put_u64(ran.places[0]).put_u32(77).put_u16(1).put(&[0, 0]);
+    maker.perf(0, 0x0F2E, 2, &sample);
+    let time = maker.now();
+    let mut walk = Vec::new();
+    walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(ran.places[0]).put_u64(ran.places[1]);
+    maker.perf_at(0, 0x1820, 2, time, &walk);
+    let mut reference = Vec::new();
+    reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
+    maker.perf_at(0, 0x1826, 2, time, &reference);
+    let mut definition = Vec::new();
+    definition.put_u64(9).put_u64(ran.places[2]);
+    maker.perf_at(0, 0x1824, 2, time, &definition);
+    let path = store(&folder, "walk.etl", &maker.finish());
+    let events = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
+    let symbols = |value: &Value| {
+        let all = value.as_array().map(|all| all.iter().map(|it| it["symbol"].as_str().unwrap().to_owned()));
+        all.map(Iterator::collect::<Vec<String>>)
+    };
+    let code: Vec<_> = events.iter().filter_map(|it| symbols(&it["code"]["InstructionPointer"])).collect();
+    assert_eq!(code, [["sell"]]);
+    let stacks: Vec<_> = events.iter().filter_map(|it| symbols(&it["stack"])).collect();
+    assert_eq!(stacks, [vec!["sell", "shop::Cart::add(int, bool)"], vec!["shop::cart::sell"]]);
+    let lines = weir(["dump", text(&path), "--symbols"]).expect(0).text();
+    assert!(lines.contains("    InstructionPointer: shop!sell+0x"), "{lines}");
+}
