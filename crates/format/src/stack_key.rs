@@ -31,12 +31,12 @@ const CREATE: u8 = 0x22;
 const DELETE: u8 = 0x23;
 const RUNDOWN: u8 = 0x24;
 /// Those that name a key in the place of an event's stack, of the kernel and of the program.
-const KERNEL_KEY: u8 = 0x25;
-const USER_KEY: u8 = 0x26;
+pub(crate) const KERNEL_KEY: u8 = 0x25;
+pub(crate) const USER_KEY: u8 = 0x26;
 /// What stands in front of the key there: time stamp, process, thread (`kernel/stack.rs`).
-const BEFORE_KEY: usize = 16;
+pub(crate) const BEFORE_KEY: usize = 16;
 /// Group of the class StackWalk.
-const GROUP: u8 = 0x18;
+pub(crate) const GROUP: u8 = 0x18;
 /// The version of the event.
 const VERSION: u8 = 2;
 
@@ -222,8 +222,14 @@ impl Definitions {
     }
 
     fn keyed(&self, record: &Record<'_>) -> Option<&[u64]> {
-        let all = self.by_key.get(&StackKey::of(record)?.key)?;
-        let at = all.partition_point(|it| it.time < record.time());
+        self.meaning(StackKey::of(record)?.key, record.time())
+    }
+
+    /// The frames that a key stands for at a time, innermost first; `None` where nothing defines it.
+    #[must_use]
+    pub fn meaning(&self, key: u64, time: i64) -> Option<&[u64]> {
+        let all = self.by_key.get(&key)?;
+        let at = all.partition_point(|it| it.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)
     }
 }
