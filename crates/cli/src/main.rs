@@ -19,6 +19,7 @@ mod processes;
 mod progress;
 mod sessions;
 mod signals;
+mod symbols;
 mod table;
 mod traces;
 
