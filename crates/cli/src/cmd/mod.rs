@@ -11,6 +11,7 @@ mod demo;
 mod dump;
 mod enable;
 mod error;
+mod flame;
 mod info;
 mod list;
 mod mc;
@@ -18,6 +19,7 @@ mod providers;
 mod record;
 mod relog;
 mod repair;
+mod report;
 mod shims;
 mod start;
 mod stats;
@@ -54,6 +56,8 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Stats(options) => stats::run(&options),
+        Command::Report(options) => report::run(&options.verb),
+        Command::Flame(options) => flame::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),
