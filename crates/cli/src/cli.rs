@@ -26,7 +26,7 @@ pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use relog::Relog;
-pub(crate) use report::{Flame, FlameKind, Look, Report, ReportCpu, ReportDisk, ReportSched, ReportVerb, Tables};
+pub(crate) use report::{Flame, FlameKind, Report, ReportCpu, ReportDisk, ReportSched, ReportVerb, Tables};
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
     Update, Watch, Whose,

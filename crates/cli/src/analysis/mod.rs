@@ -24,11 +24,11 @@ mod scheduler;
 mod stream;
 mod tree;
 
-pub(crate) use functions::{Function, FunctionId, Functions, Kind};
+pub(crate) use functions::{FunctionId, Functions, Kind};
 pub(crate) use known::Known;
 pub(crate) use latency::Latencies;
 pub(crate) use path::Paths;
 pub(crate) use processes::{ProcessId, Processes, Wanted};
-pub(crate) use scheduler::{Away, Back, Ran, Scheduler, Switch};
+pub(crate) use scheduler::{Back, Ran, Scheduler, Switch};
 pub(crate) use stream::{Analysis, Seen, Transfer, Wants, What, Window};
 pub(crate) use tree::{NodeId, Shown, Tree};

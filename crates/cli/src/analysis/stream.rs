@@ -134,8 +134,6 @@ pub(crate) struct Analysis {
     wants: Wants,
     filter: Filter,
     pub(crate) window: Window,
-    /// Stacks that found no event.
-    pub(crate) late: u64,
 }
 
 impl Analysis {
@@ -172,7 +170,7 @@ impl Analysis {
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
         let window =
             Window { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, |m| nanos(m).saturating_add(99)) };
-        Ok(Self { traces, known, start, wants, filter, window, late: 0 })
+        Ok(Self { traces, known, start, wants, filter, window })
     }
 
     /// Events and buffers that the sessions say they lost.
@@ -187,7 +185,7 @@ impl Analysis {
     ///
     /// Events outside of the window come too, for what began before it reaches into it.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&mut Known, &Joined<Seen>)) -> Result<Reading> {
-        let Self { traces, known, start, wants, filter, late, .. } = self;
+        let Self { traces, known, start, wants, filter, .. } = self;
         let Traces { inputs, decoder, .. } = traces;
         let mut reader = Reader { walker: Walker::default(), wants, filter, start: *start };
         let mut joiner: Joiner<Seen> = Joiner::default();
@@ -216,7 +214,6 @@ impl Analysis {
         while let Some(joined) = joiner.next_ready() {
             hand_on(known, joined);
         }
-        *late = joiner.late();
         Ok(reading)
     }
 }

@@ -86,7 +86,7 @@ fn caution(warning: &str) {
 pub(crate) fn counted(n: u64, what: &str) -> String {
     let ending = match n {
         1 => "",
-        _ if what.ends_with('s') => "es",
+        _ if ["s", "ch", "sh"].iter().any(|end| what.ends_with(end)) => "es",
         _ => "s",
     };
     format!("{} {what}{ending}", grouped(n))

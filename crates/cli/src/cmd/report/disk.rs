@@ -141,7 +141,7 @@ impl Disks {
             counted(all.read_bytes, "byte"),
             counted(all.writes, "write"),
             counted(all.written_bytes, "byte"),
-            grouped(all.flushes) + if all.flushes == 1 { " flush" } else { " flushes" },
+            counted(all.flushes, "flush"),
         ));
         if self.others > 0 {
             page.line(&format!("of other processes and threads: {}, left out", grouped(self.others)));

@@ -90,9 +90,6 @@ impl Page {
             let (events, buffers) = (counted(events, "event"), counted(buffers, "buffer"));
             self.line(&format!("lost: {events} and {buffers}; what follows is about the rest"));
         }
-        if analysis.late > 0 {
-            self.line(&format!("{} found no event of theirs", counted(analysis.late, "stack")));
-        }
     }
 
     pub(super) fn print(self) -> Result<()> {
@@ -107,7 +104,6 @@ pub(super) fn summary(analysis: &Analysis) -> Object {
     let (events, buffers) = analysis.lost();
     let mut object = Object::new();
     object.text("by", "summary").number("events_lost", events).number("buffers_lost", buffers);
-    object.number("stacks_without_event", analysis.late);
     object
 }
 
