@@ -188,28 +188,28 @@ impl<T> Joiner<T> {
         self.waiting.push_back(Waiting { claim, joined, bytes, has_kernel: has_user, has_user });
     }
 
-    /// A stack from trace `source`, from processor `cpu`, at the wall time `wall`. Gives the event that has it now; `None` where none that waits is its.
+    /// A stack from trace `source`, from processor `cpu`, at the wall time `wall`; whether an event that waits has it now. `found` is shown what was kept of that event and
+    /// says how many bytes it holds more after that.
     pub fn attach(
         &mut self,
         walk: &StackWalk<'_>,
         (source, cpu, wall): (usize, u16, i64),
         definitions: &Definitions,
-    ) -> Option<&mut Joined<T>> {
+        found: impl FnOnce(&mut T) -> usize,
+    ) -> bool {
         self.now = self.now.max(wall);
-        let found = self.owner(walk, source, cpu);
-        let frames = walk.frames(definitions);
-        let (Some(at), Some(frames)) = (found, frames) else {
+        let owner = self.owner(walk, source, cpu).and_then(|at| self.waiting.get_mut(at));
+        let (Some(waiting), Some(frames)) = (owner, walk.frames(definitions)) else {
             self.late = self.late.saturating_add(1);
-            return None;
+            return false;
         };
-        let waiting = self.waiting.get_mut(at)?;
         let stack = &mut waiting.joined.stack;
         stack.owner = Some((walk.process_id, walk.thread_id));
         // From here on it is known whose stack it is.
         waiting.claim.threads = Threads::One(walk.thread_id);
         let part = if walk.is_kernel() { &mut stack.kernel } else { &mut stack.user };
         part.extend(frames.take(MAX_FRAMES));
-        let taken = part.len().saturating_mul(8);
+        let taken = part.len().saturating_mul(8).saturating_add(found(&mut waiting.joined.what));
         if walk.is_kernel() {
             waiting.has_kernel = true;
         } else {
@@ -217,7 +217,7 @@ impl<T> Joiner<T> {
         }
         waiting.bytes = waiting.bytes.saturating_add(taken);
         self.bytes = self.bytes.saturating_add(taken);
-        Some(&mut waiting.joined)
+        true
     }
 
     /// The place of the event that a stack belongs to (J2).

@@ -222,12 +222,12 @@ impl Definitions {
     }
 
     fn keyed(&self, record: &Record<'_>) -> Option<&[u64]> {
-        self.meaning(StackKey::of(record)?.key, record.time())
+        self.meant(StackKey::of(record)?.key, record.time())
     }
 
     /// The frames that a key stands for at a time, innermost first; `None` where nothing defines it.
     #[must_use]
-    pub fn meaning(&self, key: u64, time: i64) -> Option<&[u64]> {
+    pub fn meant(&self, key: u64, time: i64) -> Option<&[u64]> {
         let all = self.by_key.get(&key)?;
         let at = all.partition_point(|it| it.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)

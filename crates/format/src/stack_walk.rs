@@ -79,7 +79,7 @@ impl<'b> StackWalk<'b> {
     pub fn frames<'d>(&self, definitions: &'d Definitions) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
         let (own, width, keyed): (&'b [u8], usize, &'d [u64]) = match self.held {
             Held::Frames(bytes, width) => (bytes, width, &[]),
-            Held::Key { key, .. } => (&[], 8, definitions.meaning(key, self.time)?),
+            Held::Key { key, .. } => (&[], 8, definitions.meant(key, self.time)?),
         };
         let own = own.chunks_exact(width.max(1)).map(move |bytes| word(bytes, width));
         Some(own.chain(keyed.iter().copied()))

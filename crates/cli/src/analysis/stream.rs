@@ -198,7 +198,7 @@ impl Analysis {
             let wall = clock.file_time(record.time());
             if let Some(own) = known.get_mut(file) {
                 if let Some(stack) = StackWalk::of(record) {
-                    joiner.attach(&stack, (file, record.cpu(), wall.0), &own.stacks);
+                    joiner.attach(&stack, (file, record.cpu(), wall.0), &own.stacks, |_| 0);
                 } else if let Some(seen) = reader.seen(file, clock, record, own, decoder) {
                     let claim = Claim::of(record, file, wall.0);
                     let frames = own.stacks.frames(record);

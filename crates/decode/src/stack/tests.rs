@@ -47,7 +47,13 @@ impl Bench {
     fn stack(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
         let record = Record::parse(bytes, cpu).unwrap();
         let walk = StackWalk::of(&record).unwrap();
-        self.joiner.attach(&walk, (0, cpu, record.time()), &self.known).map(|joined| joined.what)
+        let mut owner = None;
+        let found = self.joiner.attach(&walk, (0, cpu, record.time()), &self.known, |what| {
+            owner = Some(*what);
+            0
+        });
+        assert_eq!(found, owner.is_some());
+        owner
     }
 
     fn rest(&mut self) -> Vec<(&'static str, Vec<u64>)> {
