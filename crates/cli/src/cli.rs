@@ -10,6 +10,7 @@ mod mc;
 mod number;
 mod providers;
 mod relog;
+mod report;
 mod sessions;
 mod shape;
 mod shims;
@@ -29,6 +30,7 @@ pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, Which, with_long_flags};
 pub(crate) use relog::Relog;
+pub(crate) use report::{Flame, FlameKind, Report, ReportCpu, ReportDisk, ReportSched, ReportVerb, Tables};
 pub(crate) use sessions::{
     ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
     Update, Watch, Whose,
@@ -55,6 +57,8 @@ Examples:
   weir dump app.etl --stacks                     with the call stacks of events that have one (-p NAME@stack)
   weir dump kernel.etl --symbols                 functions, sources and lines in the place of addresses
   weir stats trace.etl                           who wrote how much
+  weir report cpu trace.etl                      where processor time went, by samples and stacks
+  weir flame trace.etl -o flame.html             the same as a picture
   weir relog a.etl b.etl -o both.etl             one file of several, in time order
   weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
   weir check trace.etl                           what is wrong with the file, with offsets
@@ -133,6 +137,10 @@ pub(crate) enum Command {
     Dump(Box<Dump>),
     /// Count events and bytes by provider, event and process
     Stats(Box<Stats>),
+    /// Say where time went in a kernel trace: processors, threads, disks
+    Report(Report),
+    /// Draw stacks as a flame graph, or hand them to other tools
+    Flame(Box<Flame>),
     /// List every rule of the format that a file breaks, with offsets
     #[command(
         after_help = "Remarks are listed too: what whole files may have, such as stamps that providers supply, earlier than those around them.\nA file with nothing but remarks is sound, and the exit status 0."

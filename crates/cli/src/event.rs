@@ -47,6 +47,11 @@ impl Event<'_> {
         self.stacks.walk(&self.record)
     }
 
+    /// What its trace tells about stacks that are stored once.
+    pub(crate) const fn definitions(&self) -> &Definitions {
+        self.stacks
+    }
+
     /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
     pub(crate) fn since_start(&self) -> i64 {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);

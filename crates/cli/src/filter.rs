@@ -66,6 +66,11 @@ impl Filter {
         }
     }
 
+    /// Events by name or number alone.
+    pub(crate) fn by_event(names: &[String]) -> Self {
+        Self::of(&EventFilters { event: names.to_vec(), ..EventFilters::default() }, FileTime::default())
+    }
+
     /// Whether events are chosen by more than their headers tell: by names, or by whom they are about.
     pub(crate) fn needs_description(&self) -> bool {
         let by_names = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();

@@ -1,6 +1,7 @@
 //! `weir`: event traces on the command line.
 #![forbid(unsafe_code)]
 
+mod analysis;
 mod binaries;
 mod cli;
 mod cmd;

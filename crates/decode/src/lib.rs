@@ -30,6 +30,7 @@ pub mod schema;
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 pub mod source;
+pub mod stack;
 #[cfg(feature = "symbols")]
 pub mod symbols;
 pub mod tdh;

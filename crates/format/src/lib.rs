@@ -39,6 +39,7 @@ pub mod lznt1;
 pub mod security;
 pub mod spec;
 pub mod stack_key;
+pub mod stack_walk;
 pub mod text;
 pub mod time;
 pub mod tracelogging;

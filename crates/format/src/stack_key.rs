@@ -33,12 +33,12 @@ const RUNDOWN: u8 = 0x24;
 /// The one that holds a stack.
 const WALK: u8 = 0x20;
 /// Those that name a key in the place of an event's stack, of the kernel and of the program.
-const KERNEL_KEY: u8 = 0x25;
-const USER_KEY: u8 = 0x26;
+pub(crate) const KERNEL_KEY: u8 = 0x25;
+pub(crate) const USER_KEY: u8 = 0x26;
 /// What stands in front of the key there: time stamp, process, thread (`kernel/stack.rs`).
 pub const BEFORE_KEY: usize = 16;
 /// Group of the class StackWalk.
-const GROUP: u8 = 0x18;
+pub(crate) const GROUP: u8 = 0x18;
 /// Group and type of a stack-walk event.
 pub const STACK_WALK_HOOK: u16 = 0x1820;
 /// The version of the event.
@@ -258,7 +258,9 @@ impl Definitions {
         self.meant(StackKey::of(record)?.key, record.time())
     }
 
-    fn meant(&self, key: u64, time: i64) -> Option<&[u64]> {
+    /// The frames that a key stands for at a time, innermost first; `None` where nothing defines it.
+    #[must_use]
+    pub fn meant(&self, key: u64, time: i64) -> Option<&[u64]> {
         let all = self.by_key.get(&key)?;
         let at = all.partition_point(|it| it.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)

@@ -1,12 +1,16 @@
 //! `weir dump`: every event, decoded, in time order.
 
+mod joined;
+
+use std::cell::RefCell;
 use std::io::IsTerminal;
 
 use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
 
+use self::joined::Lines;
 use super::warn;
-use crate::cli::{Dump, Format};
+use crate::cli::{Dump, Format, Show};
 use crate::exit::Outcome;
 use crate::filter::Filter;
 use crate::input::is_same_file;
@@ -33,6 +37,9 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     }
     let mut output = Output::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
+    if options.show.stacks && options.format == Format::Text {
+        return with_stacks(options, &mut traces, &filter, &mut output);
+    }
     let mut printer = Printer::new(&filter, options.format, style, options.show, output.is_colourful());
     printer.begin(output.buffer());
     let reading = traces.read(
@@ -46,6 +53,26 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     printer.end(output.buffer());
     output.flush()?;
     printer.report();
+    warn(&reading);
+    Ok(reading.outcome)
+}
+
+/// The same with the stacks of kernel events, which are events of their own, below the events that they belong to.
+fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mut Output) -> Result<Outcome> {
+    let style = Style { numeric: options.numeric };
+    let show = Show { stacks: false, ..options.show };
+    let printer = Printer::new(filter, options.format, style, show, output.is_colourful());
+    let lines = RefCell::new(Lines::new(printer, filter));
+    let reading = traces.read(
+        |record, time| lines.borrow().wants(record, time),
+        |event| {
+            let flow = lines.borrow_mut().event(event, output.buffer());
+            output.settle()?;
+            Ok(flow)
+        },
+    )?;
+    lines.into_inner().end(output.buffer());
+    output.flush()?;
     warn(&reading);
     Ok(reading.outcome)
 }

@@ -12,6 +12,7 @@ mod doctor;
 mod dump;
 mod enable;
 mod error;
+mod flame;
 mod info;
 mod list;
 mod mc;
@@ -19,6 +20,7 @@ mod providers;
 mod record;
 mod relog;
 mod repair;
+mod report;
 mod shims;
 mod start;
 mod stats;
@@ -55,6 +57,8 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Info(options) => info::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Stats(options) => stats::run(&options),
+        Command::Report(options) => report::run(&options.verb),
+        Command::Flame(options) => flame::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),
@@ -84,7 +88,7 @@ fn caution(warning: &str) {
 pub(crate) fn counted(n: u64, what: &str) -> String {
     let ending = match n {
         1 => "",
-        _ if what.ends_with('s') => "es",
+        _ if ["s", "ch", "sh"].iter().any(|end| what.ends_with(end)) => "es",
         _ => "s",
     };
     format!("{} {what}{ending}", grouped(n))

@@ -15,6 +15,7 @@ pub(crate) use json::write_json_string;
 pub(crate) use object::{Object, array};
 use stamp::Stamp;
 use text::Text;
+pub(crate) use text::push_frame;
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;

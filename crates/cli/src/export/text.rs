@@ -185,22 +185,24 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
 /// The call stack, one frame a line.
 fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
-    for address in event.frames().into_iter().flatten() {
-        out.extend_from_slice(b"    ");
-        let image =
-            event.images.and_then(|images| images.locate(record.process_id(), address, record.time()));
-        let number = match image {
-            Some((name, offset)) => {
-                push_line(name.as_bytes(), out);
-                out.push(b'+');
-                offset
-            }
-            None => address,
-        };
-        out.extend_from_slice(b"0x");
-        hex_lower(number, out);
-        out.push(b'\n');
-    }
+    let frames = event.frames().into_iter().flatten();
+    frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), address, out));
+}
+
+/// A line for one frame of a process at a time, by what the trace of an event tells.
+pub(crate) fn push_frame(event: &Event<'_>, (pid, time): (u32, i64), address: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"    ");
+    let number = match event.images.and_then(|images| images.locate(pid, address, time)) {
+        Some((name, offset)) => {
+            push_line(name.as_bytes(), out);
+            out.push(b'+');
+            offset
+        }
+        None => address,
+    };
+    out.extend_from_slice(b"0x");
+    hex_lower(number, out);
+    out.push(b'\n');
 }
 
 impl Sink for Text {

@@ -224,6 +224,12 @@ const WAIT_REASON: &[&str] = &[
     "WrRundown",
 ];
 
+/// The name of what a thread waits for, by the number in a context switch.
+#[must_use]
+pub fn wait_reason(number: u8) -> Option<&'static str> {
+    WAIT_REASON.get(usize::from(number)).copied()
+}
+
 const THREAD_STATE: &[&str] =
     &["Initialized", "Ready", "Running", "Standby", "Terminated", "Waiting", "Transition", "DeferredReady"];
 

@@ -1,0 +1,39 @@
+//! Numbers of an event by the names of their fields.
+
+use traceweir_decode::schema::Field;
+use traceweir_decode::source::Found;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::header::Record;
+
+struct Fields<const N: usize> {
+    names: [&'static str; N],
+    values: [Option<u64>; N],
+}
+
+impl<'p, const N: usize> Visitor<'p> for Fields<N> {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        for (name, slot) in self.names.iter().zip(&mut self.values) {
+            if *field.name == **name && slot.is_none() {
+                *slot = value.bits();
+            }
+        }
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+/// The numbers in the fields of these names, without sign; `None` where there is no such field.
+pub(super) fn numbers<const N: usize>(
+    walker: &mut Walker,
+    record: &Record<'_>,
+    found: &Found<'_, '_>,
+    names: [&'static str; N],
+) -> [Option<u64>; N] {
+    let mut fields = Fields { names, values: [None; N] };
+    // A payload that ends early has told what it could.
+    let _ = walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+    fields.values
+}

@@ -1,0 +1,242 @@
+//! Functions of stacks, each with a number of its own.
+//!
+//! ```text
+//!   address ──Symbols──▶ module, function (and those inlined into it) ──▶ FunctionId
+//!   shown as   module!function    module!?  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_decode::stack::Stack;
+use traceweir_format::stack_walk::is_kernel_address;
+
+use crate::symbols::Symbols;
+
+/// Functions that are told apart; further ones are one, `(other)`.
+const MAX_FUNCTIONS: usize = 1 << 19;
+/// Characters of a name that are kept.
+const LONGEST: usize = 400;
+
+/// A function of a report. The default is what is beyond the bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FunctionId(u32);
+
+impl FunctionId {
+    /// Its place among all functions.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What code it is, or what stands for code in a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// What was put together because there is too much of it, or what stands for a missing stack.
+    #[default]
+    Other,
+    /// The kernel and its modules.
+    Kernel,
+    /// The program of the process itself.
+    Program,
+    /// Another file that the process has loaded.
+    Library,
+    /// Code in no file that the trace tells of, such as what a runtime compiled.
+    Unknown,
+    /// A process.
+    Process,
+    /// A thread.
+    Thread,
+}
+
+/// A function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Function {
+    pub(crate) module: Option<Arc<str>>,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) kind: Kind,
+    pub(crate) is_inlined: bool,
+}
+
+impl Function {
+    /// How it is shown.
+    pub(crate) fn label(&self) -> String {
+        match (&self.module, &self.name) {
+            (Some(module), Some(name)) => format!("{module}!{name}"),
+            (Some(module), None) => format!("{module}!?"),
+            (None, Some(name)) => name.to_string(),
+            (None, None) if self.kind == Kind::Kernel => "[kernel]".to_owned(),
+            (None, None) => "?".to_owned(),
+        }
+    }
+
+    /// How its module is shown.
+    pub(crate) fn module_label(&self) -> &str {
+        match &self.module {
+            Some(module) => module,
+            None if self.kind == Kind::Kernel => "[kernel]",
+            None => "?",
+        }
+    }
+}
+
+/// The functions that a report has met.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    all: Vec<Function>,
+    numbers: HashMap<Function, FunctionId>,
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        let other = Function { name: Some("(other)".into()), ..Function::default() };
+        Self { all: vec![other], numbers: HashMap::new() }
+    }
+}
+
+impl Functions {
+    /// The number of a function.
+    pub(crate) fn id(&mut self, function: Function) -> FunctionId {
+        if let Some(id) = self.numbers.get(&function) {
+            return *id;
+        }
+        if self.all.len() >= MAX_FUNCTIONS {
+            return FunctionId::default();
+        }
+        let id = FunctionId(u32::try_from(self.all.len()).unwrap_or_default());
+        self.all.push(function.clone());
+        self.numbers.insert(function, id);
+        id
+    }
+
+    /// What stands in a stack for a process, a thread, or what is missing.
+    pub(crate) fn named(&mut self, name: &str, kind: Kind) -> FunctionId {
+        self.id(Function { name: Some(cut(name)), kind, ..Function::default() })
+    }
+
+    /// The functions of a stack, outermost first.
+    pub(crate) fn of_stack(
+        &mut self,
+        symbols: &mut Symbols,
+        stack: &Stack,
+        at: At<'_>,
+        out: &mut Vec<FunctionId>,
+    ) {
+        let begin = out.len();
+        for (index, address) in stack.frames().enumerate() {
+            // Where kernel and program were left is told exactly; the other addresses are those behind a call, which may be where the next function begins.
+            let is_exact = index == 0 || index == stack.kernel.len();
+            let address = if is_exact { address } else { address.saturating_sub(1) };
+            self.of_address(symbols, address, at, out);
+        }
+        if let Some(added) = out.get_mut(begin..) {
+            added.reverse();
+        }
+    }
+
+    /// The functions at an address, innermost first.
+    pub(crate) fn of_address(
+        &mut self,
+        symbols: &mut Symbols,
+        address: u64,
+        at: At<'_>,
+        out: &mut Vec<FunctionId>,
+    ) {
+        for frame in symbols.resolve(at.process, address, at.time).iter() {
+            let kind = match &frame.module {
+                _ if is_kernel_address(address, at.pointer_size) => Kind::Kernel,
+                Some(module) if is_program(at.program, module) => Kind::Program,
+                Some(_) => Kind::Library,
+                None => Kind::Unknown,
+            };
+            let (module, name) = (frame.module.as_ref().map(shared), frame.function.as_ref().map(shared));
+            out.push(self.id(Function { module, name, kind, is_inlined: frame.is_inlined }));
+        }
+    }
+
+    /// A function by its number.
+    pub(crate) fn get(&self, id: FunctionId) -> &Function {
+        self.all.get(id.index()).or(self.all.first()).unwrap_or(&NOTHING)
+    }
+
+    /// All of them, by number.
+    pub(crate) fn all(&self) -> &[Function] {
+        &self.all
+    }
+
+    /// Whether there were more than are told apart.
+    pub(crate) fn is_full(&self) -> bool {
+        self.all.len() >= MAX_FUNCTIONS
+    }
+}
+
+static NOTHING: Function = Function { module: None, name: None, kind: Kind::Other, is_inlined: false };
+
+/// Where and when an address was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'a> {
+    pub(crate) process: u32,
+    pub(crate) time: i64,
+    pub(crate) pointer_size: usize,
+    /// The file name of the process's program, where it is known.
+    pub(crate) program: Option<&'a str>,
+}
+
+/// Whether a module is the program of a process, whose name may have been cut.
+fn is_program(program: Option<&str>, module: &str) -> bool {
+    /// Bytes of a name that Windows and Linux keep for a process.
+    const CUT: usize = 14;
+    program.is_some_and(|name| {
+        let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
+        name.eq_ignore_ascii_case(module)
+            || (name.len() >= CUT && module.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name)))
+    })
+}
+
+/// The name itself, unless it is too long to be kept.
+fn shared(name: &Arc<str>) -> Arc<str> {
+    if name.len() <= LONGEST { Arc::clone(name) } else { cut(name) }
+}
+
+fn cut(name: &str) -> Arc<str> {
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => name.get(..end).unwrap_or_default().into(),
+        None => name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_functions_have_one_number() {
+        let mut all = Functions::default();
+        let named = |name: &str| Function { name: Some(name.into()), ..Function::default() };
+        let (a, b) = (all.id(named("a")), all.id(named("b")));
+        assert!(a != b && all.id(named("a")) == a && all.get(b).label() == "b");
+        assert_eq!(all.get(FunctionId::default()).label(), "(other)");
+        assert_eq!(all.get(FunctionId(99)).label(), "(other)");
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_as_that() {
+        let function = |module: Option<&str>, kind| Function {
+            module: module.map(Arc::from),
+            kind,
+            ..Function::default()
+        };
+        assert_eq!(function(Some("a.so"), Kind::Library).label(), "a.so!?");
+        assert_eq!(function(None, Kind::Unknown).label(), "?");
+        assert_eq!(function(None, Kind::Kernel).label(), "[kernel]");
+        let long = Function { name: Some(cut(&"é".repeat(9999))), ..Function::default() };
+        assert_eq!(long.label().chars().count(), LONGEST);
+    }
+
+    #[test]
+    fn the_program_of_a_process_is_told_from_its_libraries() {
+        assert!(is_program(Some("Test.exe"), "test.EXE") && is_program(Some("/usr/bin/cat"), "cat"));
+        assert!(is_program(Some("a-long-program-"), "a-long-program-name"));
+        assert!(!is_program(Some("cat"), "catalogue") && !is_program(None, "cat"));
+    }
+}

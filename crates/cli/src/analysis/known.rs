@@ -1,0 +1,90 @@
+//! What a trace tells about itself, gathered by a look ahead: rundown events, definitions of stacks and names of files may stand at its end.
+
+use std::sync::Arc;
+
+use traceweir_decode::Decoder;
+use traceweir_decode::actors::Actors;
+use traceweir_decode::stack::Stack;
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::stack_key::Definitions;
+
+use super::functions::At;
+use super::names::FileNames;
+use super::{FunctionId, Functions, Seen};
+use crate::symbols::{Options, Symbols};
+
+/// What is known about one trace.
+pub(crate) struct Known {
+    pub(super) actors: Actors,
+    pub(super) stacks: Definitions,
+    pub(super) names: FileNames,
+    symbols: Symbols,
+    /// Ticks a second of the performance counter.
+    pub(super) counter_rate: u64,
+}
+
+impl Known {
+    pub(super) fn new(stacks: Definitions, symbols: Options, counter_rate: u64) -> Self {
+        let (actors, names) = (Actors::default(), FileNames::default());
+        Self { actors, stacks, names, symbols: Symbols::new(symbols), counter_rate }
+    }
+
+    /// Learns from a record. Schemas are told to the decoder by whoever reads.
+    pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
+        self.symbols.observe(record);
+        self.stacks.observe(record);
+        if Actors::is_informative(record) {
+            if let Ok(found) = decoder.find(record) {
+                self.actors.observe(record, &found);
+            }
+        } else if FileNames::is_informative(record)
+            && let Ok(found) = decoder.find(record)
+        {
+            self.names.observe(record, &found);
+        }
+    }
+
+    /// The process that a thread belonged to at a time, or [`NO_ID`].
+    pub(crate) fn process_of(&self, tid: u32, time: i64) -> u32 {
+        self.actors.process_of(tid, time).unwrap_or(NO_ID)
+    }
+
+    /// The program of a process at a time.
+    pub(crate) fn program_of(&self, pid: u32, time: i64) -> Option<&str> {
+        self.actors.image_of(pid, time)
+    }
+
+    /// The file that a key meant at a time.
+    pub(crate) fn file(&self, key: u64, time: i64) -> Option<Arc<str>> {
+        self.names.at(key, time)
+    }
+
+    /// The functions of an event's stack, outermost first; of the process `pid` unless the stack says whose it is.
+    pub(crate) fn functions(
+        &mut self,
+        seen: &Seen,
+        stack: &Stack,
+        pid: u32,
+        functions: &mut Functions,
+        out: &mut Vec<FunctionId>,
+    ) {
+        let process = stack.owner.map_or(pid, |(process, _)| process);
+        let Self { actors, symbols, .. } = self;
+        let program = actors.image_of(process, seen.stamp);
+        let at = At { process, time: seen.stamp, pointer_size: seen.pointer_size, program };
+        functions.of_stack(symbols, stack, at, out);
+    }
+
+    /// The functions at one address, outermost first.
+    pub(crate) fn function(
+        &mut self,
+        seen: &Seen,
+        address: u64,
+        pid: u32,
+        functions: &mut Functions,
+        out: &mut Vec<FunctionId>,
+    ) {
+        let alone = Stack { kernel: vec![address], ..Stack::default() };
+        self.functions(seen, &alone, pid, functions, out);
+    }
+}

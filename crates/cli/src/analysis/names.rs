@@ -1,0 +1,122 @@
+//! Names of files, by the keys that disk transfers have.
+//!
+//! ```text
+//!   FileIo/Name, FileCreate, FileDelete, FileRundown     FileObject, FileName
+//!   key ──▶ the names it stood for, oldest first
+//! ```
+//!
+//! A key means the last name at or before its time, else the first one after it, for a rundown stands at the end. What is kept is bounded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_decode::format::{Style, text};
+use traceweir_decode::schema::Field;
+use traceweir_decode::source::Found;
+use traceweir_decode::value::Value;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::header::Record;
+
+/// Names of one trace that are kept, and those of one key.
+const MAX_NAMES: usize = 1 << 18;
+const MAX_OF_ONE: usize = 1 << 10;
+/// Characters of a name that are kept.
+const LONGEST: usize = 400;
+
+/// The hooks of events that name files.
+const HOOKS: [u16; 4] = [0x0400, 0x0420, 0x0423, 0x0424];
+
+/// The names of a trace.
+#[derive(Default)]
+pub(super) struct FileNames {
+    by_key: HashMap<u64, Vec<(i64, Arc<str>)>>,
+    count: usize,
+    walker: Walker,
+}
+
+#[derive(Default)]
+struct Told {
+    key: u64,
+    name: Vec<u8>,
+}
+
+impl<'p> Visitor<'p> for Told {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        match &*field.name {
+            "FileObject" => self.key = value.as_u64().unwrap_or(0),
+            "FileName" => text(field, &value, Style::default(), &mut self.name),
+            _ => {}
+        }
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+impl FileNames {
+    /// Whether an event may tell something to [`observe`](Self::observe).
+    pub(super) fn is_informative(record: &Record<'_>) -> bool {
+        record.hook().is_some_and(|hook| HOOKS.contains(&hook))
+    }
+
+    /// Learns from an event that names a file.
+    pub(super) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
+        let mut told = Told::default();
+        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut told);
+        self.note(told.key, record.time(), &String::from_utf8_lossy(&told.name));
+    }
+
+    fn note(&mut self, key: u64, time: i64, name: &str) {
+        if key == 0 || name.is_empty() || self.count >= MAX_NAMES {
+            return;
+        }
+        let all = self.by_key.entry(key).or_default();
+        if all.len() >= MAX_OF_ONE
+            || all.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(LONGEST)))
+        {
+            return;
+        }
+        let name: String = name.chars().take(LONGEST).collect();
+        let at = all.partition_point(|(then, _)| *then <= time);
+        all.insert(at, (time, name.into()));
+        self.count += 1;
+    }
+
+    /// The file that a key means at a time.
+    pub(super) fn at(&self, key: u64, time: i64) -> Option<Arc<str>> {
+        let all = self.by_key.get(&key)?;
+        let after = all.partition_point(|(then, _)| *then <= time);
+        all.get(after.saturating_sub(1)).map(|(_, name)| Arc::clone(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_means_the_last_name_before_it_or_the_first_one_after() {
+        let mut names = FileNames::default();
+        names.note(7, 10, "a");
+        names.note(7, 15, "a");
+        names.note(7, 20, "b");
+        let at = |key, time| names.at(key, time);
+        assert_eq!(at(7, 5).as_deref(), Some("a"));
+        assert_eq!((at(7, 19).as_deref(), at(7, 20).as_deref()), (Some("a"), Some("b")));
+        assert_eq!(at(8, 5), None);
+        assert_eq!(names.count, 2);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut names = FileNames::default();
+        for time in 0..5000 {
+            names.note(7, time, &format!("{time}"));
+        }
+        assert_eq!(names.by_key[&7].len(), MAX_OF_ONE);
+        names.count = MAX_NAMES;
+        names.note(8, 0, "x");
+        assert_eq!(names.at(8, 0), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! Stacks as rows of functions, outermost first, below the process that they are of.
+
+use traceweir_decode::stack::{Joined, Stack};
+use traceweir_format::header::NO_ID;
+
+use super::known::Known;
+use super::{FunctionId, Functions, Kind, ProcessId, Processes, Seen};
+
+/// Makes paths; keeps the memory between stacks.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    pub(crate) functions: Functions,
+    pub(crate) processes: Processes,
+    path: Vec<FunctionId>,
+    /// Whether threads are told apart.
+    by_thread: bool,
+}
+
+impl Paths {
+    pub(crate) fn new(by_thread: bool) -> Self {
+        Self { by_thread, ..Self::default() }
+    }
+
+    /// The process of a thread at an event; where the trace does not tell, the one that the stack says it is of.
+    pub(crate) fn process(
+        &mut self,
+        known: &Known,
+        seen: &Seen,
+        stack: &Stack,
+        thread: u32,
+    ) -> (u32, ProcessId) {
+        let told = known.process_of(thread, seen.stamp);
+        let of_stack = stack.owner.filter(|(_, owner)| *owner == thread).map(|(process, _)| process);
+        let pid = if told == NO_ID { of_stack.unwrap_or(NO_ID) } else { told };
+        (pid, self.named(known, seen, pid))
+    }
+
+    /// The process of a number at an event.
+    pub(crate) fn named(&mut self, known: &Known, seen: &Seen, pid: u32) -> ProcessId {
+        self.processes.id(pid, known.program_of(pid, seen.stamp))
+    }
+
+    /// Process, thread if they are told apart, and the functions of a stack; `innermost` is where it was if the stack does not begin there.
+    pub(crate) fn of(
+        &mut self,
+        known: &mut Known,
+        joined: &Joined<Seen>,
+        (process, pid, thread): (ProcessId, u32, u32),
+        innermost: Option<u64>,
+    ) -> &[FunctionId] {
+        let Joined { what: seen, stack } = joined;
+        self.path.clear();
+        self.path.push(self.functions.named(&self.processes.label(process), Kind::Process));
+        if self.by_thread {
+            self.path.push(self.functions.named(&format!("thread {thread}"), Kind::Thread));
+        }
+        known.functions(seen, stack, pid, &mut self.functions, &mut self.path);
+        if let Some(address) = innermost.filter(|it| stack.frames().next() != Some(*it)) {
+            known.function(seen, address, pid, &mut self.functions, &mut self.path);
+        } else if stack.is_empty() {
+            self.path.push(self.functions.named("(no stack)", Kind::Other));
+        }
+        &self.path
+    }
+}

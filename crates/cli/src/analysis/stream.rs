@@ -1,0 +1,358 @@
+//! The events that a report is about, each with its whole stack.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use traceweir_decode::Decoder;
+use traceweir_decode::stack::{Claim, Joined, Joiner};
+use traceweir_decode::walk::Walker;
+use traceweir_format::header::Record;
+use traceweir_format::stack_key::Definitions;
+use traceweir_format::stack_walk::StackWalk;
+use traceweir_format::time::{Clock, FileTime};
+
+use super::fields::numbers;
+use super::known::Known;
+use super::scheduler::Switch;
+use crate::binaries;
+use crate::cli::Schemas;
+use crate::event::{Flow, Place, describe};
+use crate::filter::{Filter, Moment};
+use crate::symbols::{Options, SymbolArgs};
+use crate::traces::{Reading, Traces, walk};
+
+/// The hooks of what reports are about.
+mod hook {
+    pub(super) const READ: u16 = 0x010A;
+    pub(super) const WRITE: u16 = 0x010B;
+    pub(super) const FLUSH: u16 = 0x010E;
+    pub(super) const OPTICAL_READ: u16 = 0x0137;
+    pub(super) const OPTICAL_WRITE: u16 = 0x0138;
+    pub(super) const OPTICAL_FLUSH: u16 = 0x0139;
+    pub(super) const SWITCH: u16 = 0x0524;
+    pub(super) const SWITCHES: u16 = 0x0525;
+    pub(super) const READY: u16 = 0x0532;
+    pub(super) const SAMPLE: u16 = 0x0F2E;
+    pub(super) const INTERVAL_SET: u16 = 0x0F48;
+    pub(super) const INTERVAL: u16 = 0x0F49;
+    pub(super) const INTERVAL_END: u16 = 0x0F4A;
+}
+
+/// Flags of a sample: it was taken in a DPC, in an ISR.
+const IN_INTERRUPT: u64 = 3;
+
+/// An event of a report.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Which trace it comes from.
+    pub(crate) file: usize,
+    pub(crate) cpu: u16,
+    pub(crate) pointer_size: usize,
+    /// Its stamp, by the clock of its trace.
+    pub(crate) stamp: i64,
+    /// Nanoseconds since the first trace began.
+    pub(crate) time: i64,
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// A processor was found in a function of a thread.
+    Sample { thread: u32, address: u64, weight: u64, is_idle: bool },
+    /// Samples are so many units of 100 ns apart.
+    Interval(u64),
+    /// A processor went from one thread to another.
+    Switch(Switch),
+    /// Several switches in a form that is not read here.
+    Switches,
+    /// A thread may run.
+    Ready { thread: u32 },
+    /// A disk has done something.
+    Transfer(Transfer),
+    /// An event that was asked for by name.
+    Chosen { pid: u32, thread: u32 },
+}
+
+/// A transfer from or to a disk, or a flush.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) disk: u32,
+    pub(crate) operation: &'static str,
+    pub(crate) bytes: u64,
+    /// Nanoseconds that it took, where that is told.
+    pub(crate) took: Option<u64>,
+    pub(crate) thread: Option<u32>,
+    /// The process in the header, for versions that name no thread.
+    pub(crate) pid: u32,
+    pub(crate) file: Option<Arc<str>>,
+}
+
+/// Which events are of interest.
+#[derive(Debug, Default)]
+pub(crate) struct Wants {
+    pub(crate) samples: bool,
+    pub(crate) switches: bool,
+    pub(crate) transfers: bool,
+    /// Events by name or number.
+    pub(crate) events: Vec<String>,
+}
+
+/// A span of time, in nanoseconds since the first trace began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+impl Default for Window {
+    /// All of time.
+    fn default() -> Self {
+        Self { from: i64::MIN, to: i64::MAX }
+    }
+}
+
+impl Window {
+    /// Whether a moment lies in it.
+    pub(crate) const fn contains(self, time: i64) -> bool {
+        self.from <= time && time <= self.to
+    }
+
+    /// How much of a span lies in it.
+    pub(crate) fn part(self, from: i64, to: i64) -> u64 {
+        let (from, to) = (from.max(self.from), to.min(self.to));
+        u64::try_from(to.saturating_sub(from)).unwrap_or(0)
+    }
+}
+
+/// Traces that are about to be reported on.
+pub(crate) struct Analysis {
+    traces: Traces,
+    known: Vec<Known>,
+    start: FileTime,
+    wants: Wants,
+    filter: Filter,
+    pub(crate) window: Window,
+}
+
+impl Analysis {
+    /// Opens traces and looks ahead.
+    pub(crate) fn open(
+        files: &[PathBuf],
+        (from, to): (Option<Moment>, Option<Moment>),
+        symbols: &SymbolArgs,
+        schemas: &Schemas,
+        wants: Wants,
+    ) -> Result<Self> {
+        let mut traces = Traces::open(files, schemas, false)?;
+        let start = traces.start();
+        let first = Definitions::default();
+        let mut known: Vec<Known> = Vec::new();
+        for input in &traces.inputs {
+            let rate = u64::try_from(input.trace.header().perf_freq).unwrap_or(0);
+            known.push(Known::new(first.beside(), Options::from(symbols), rate));
+        }
+        let by_name = !wants.events.is_empty();
+        walk(&traces.inputs, false, |file, _, record| {
+            if let Some(known) = known.get_mut(file) {
+                known.observe(record, &mut traces.decoder);
+            }
+            if by_name {
+                traces.decoder.observe(record);
+            }
+            Ok(Flow::Continue)
+        })?;
+        if by_name && !schemas.no_binaries {
+            binaries::load(&mut traces.decoder);
+        }
+        let filter = Filter::by_event(&wants.events);
+        let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
+        let window = Window {
+            from: from.map_or(i64::MIN, nanos),
+            to: to.map_or(i64::MAX, |m| nanos(m).saturating_add(99)),
+        };
+        Ok(Self { traces, known, start, wants, filter, window })
+    }
+
+    /// Events and buffers that the sessions say they lost.
+    pub(crate) fn lost(&self) -> (u64, u64) {
+        let headers = self.traces.inputs.iter().map(|input| input.trace.header());
+        headers.fold((0, 0), |(events, buffers), header| {
+            (events + u64::from(header.events_lost), buffers + u64::from(header.buffers_lost))
+        })
+    }
+
+    /// Calls `each` for every event of interest, in time order, with its stack and what is known about its trace.
+    ///
+    /// Events outside of the window come too, for what began before it reaches into it.
+    pub(crate) fn read(&mut self, mut each: impl FnMut(&mut Known, &Joined<Seen>)) -> Result<Reading> {
+        let Self { traces, known, start, wants, filter, .. } = self;
+        let Traces { inputs, decoder, .. } = traces;
+        let mut reader = Reader { walker: Walker::default(), wants, filter, start: *start };
+        let mut joiner: Joiner<Seen> = Joiner::default();
+        let mut hand_on = |known: &mut [Known], joined: Joined<Seen>| {
+            if let Some(known) = known.get_mut(joined.what.file) {
+                each(known, &joined);
+            }
+        };
+        let reading = walk(inputs, false, |file, clock, record| {
+            let wall = clock.file_time(record.time());
+            if let Some(own) = known.get_mut(file) {
+                if let Some(stack) = StackWalk::of(record) {
+                    joiner.attach(&stack, (file, record.cpu(), wall.0), &own.stacks, |_| 0);
+                } else if let Some(seen) = reader.seen(file, clock, record, own, decoder) {
+                    let claim = Claim::of(record, file, wall.0);
+                    let frames = own.stacks.frames(record);
+                    joiner.expect(claim, seen, 0, frames.into_iter().flatten());
+                }
+            }
+            while let Some(joined) = joiner.next_ready() {
+                hand_on(known, joined);
+            }
+            Ok(Flow::Continue)
+        })?;
+        joiner.end();
+        while let Some(joined) = joiner.next_ready() {
+            hand_on(known, joined);
+        }
+        Ok(reading)
+    }
+}
+
+/// Makes of records what reports are about.
+struct Reader<'a> {
+    walker: Walker,
+    wants: &'a Wants,
+    filter: &'a Filter,
+    start: FileTime,
+}
+
+impl Reader<'_> {
+    /// The event of a record, if it is of interest.
+    fn seen(
+        &mut self,
+        file: usize,
+        clock: &Clock,
+        record: &Record<'_>,
+        known: &mut Known,
+        decoder: &mut Decoder,
+    ) -> Option<Seen> {
+        let what = if self.wants.events.is_empty() {
+            self.kernel_event(record, known, decoder)?
+        } else {
+            self.chosen(file, clock, record, known, decoder)?
+        };
+        let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
+        let time = offset.saturating_add(clock.nanos_since_start(record.time()));
+        let (cpu, pointer_size) = (record.cpu(), record.pointer_size());
+        Some(Seen { file, cpu, pointer_size, stamp: record.time(), time, what })
+    }
+
+    fn kernel_event(&mut self, record: &Record<'_>, known: &Known, decoder: &mut Decoder) -> Option<What> {
+        let hook = record.hook()?;
+        let wants = self.wants;
+        match hook {
+            hook::SAMPLE | hook::INTERVAL | hook::INTERVAL_SET | hook::INTERVAL_END if wants.samples => {
+                self.sample(hook, record, decoder)
+            }
+            hook::SWITCHES if wants.switches => Some(What::Switches),
+            hook::SWITCH | hook::READY if wants.switches => self.switch(hook, record, decoder),
+            hook::READ
+            | hook::WRITE
+            | hook::FLUSH
+            | hook::OPTICAL_READ
+            | hook::OPTICAL_WRITE
+            | hook::OPTICAL_FLUSH
+                if wants.transfers =>
+            {
+                self.transfer(hook, record, known, decoder)
+            }
+            _ => None,
+        }
+    }
+
+    fn sample(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<What> {
+        let found = decoder.find(record).ok()?;
+        if hook != hook::SAMPLE {
+            let [source, interval] = numbers(&mut self.walker, record, &found, ["Source", "NewInterval"]);
+            // Source 0 is the timer, which samples are taken by.
+            return interval.filter(|it| source == Some(0) && *it > 0).map(What::Interval);
+        }
+        let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
+        let [address, thread, count, flags] = numbers(&mut self.walker, record, &found, names);
+        let thread = u32::try_from(thread?).ok()?;
+        let is_idle = thread == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
+        Some(What::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
+    }
+
+    fn switch(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<What> {
+        let found = decoder.find(record).ok()?;
+        if hook == hook::READY {
+            let [thread] = numbers(&mut self.walker, record, &found, ["ThreadId"]);
+            return Some(What::Ready { thread: u32::try_from(thread?).ok()? });
+        }
+        let names = ["NewThreadId", "OldThreadId", "OldThreadState", "OldThreadWaitReason"];
+        let [new, old, state, reason] = numbers(&mut self.walker, record, &found, names);
+        let small = |it: Option<u64>| u8::try_from(it?).ok();
+        Some(What::Switch(Switch {
+            cpu: record.cpu(),
+            new: u32::try_from(new?).ok()?,
+            old: u32::try_from(old?).ok()?,
+            state: small(state)?,
+            reason: small(reason)?,
+        }))
+    }
+
+    fn transfer(
+        &mut self,
+        hook: u16,
+        record: &Record<'_>,
+        known: &Known,
+        decoder: &mut Decoder,
+    ) -> Option<What> {
+        let found = decoder.find(record).ok()?;
+        let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId", "FileObject"];
+        let [disk, bytes, took, thread, key] = numbers(&mut self.walker, record, &found, names);
+        let operation = match hook {
+            hook::READ | hook::OPTICAL_READ => "read",
+            hook::WRITE | hook::OPTICAL_WRITE => "write",
+            _ => "flush",
+        };
+        let nanoseconds = |ticks: u64| {
+            let rate = u128::from(known.counter_rate);
+            let product = u128::from(ticks) * 1_000_000_000;
+            product.checked_div(rate).map(|it| u64::try_from(it).unwrap_or(u64::MAX))
+        };
+        Some(What::Transfer(Transfer {
+            disk: u32::try_from(disk?).ok()?,
+            operation,
+            bytes: bytes.unwrap_or(0),
+            took: took.and_then(nanoseconds),
+            thread: thread.and_then(|it| u32::try_from(it).ok()),
+            pid: record.process_id(),
+            file: key.and_then(|key| known.file(key, record.time())),
+        }))
+    }
+
+    /// An event that was asked for by name: whom it is about.
+    fn chosen(
+        &mut self,
+        file: usize,
+        clock: &Clock,
+        record: &Record<'_>,
+        known: &mut Known,
+        decoder: &mut Decoder,
+    ) -> Option<What> {
+        let Known { actors, stacks, .. } = known;
+        let time = clock.file_time(record.time());
+        let place = Place { file, clock, time, start: self.start, images: None, stacks };
+        let event = describe(record, place, decoder, actors);
+        if !self.filter.accepts(&event) {
+            return None;
+        }
+        let header = (record.process_id(), record.thread_id());
+        let (pid, thread) = event.attributed.map_or(header, |about| (about.pid, about.tid));
+        Some(What::Chosen { pid, thread })
+    }
+}

@@ -1,0 +1,127 @@
+//! A page that needs nothing but a browser.
+//!
+//! ```text
+//!   page.html  ◀── title, page.css, data as JSON, page.js
+//!   data       { "title", "unit", "note", "functions": [[label, kind, inlined]], "nodes": [[function, parent, own, total]] }
+//! ```
+//!
+//! H1  Nothing is loaded from anywhere and nothing but our own script runs: the page's security policy names the script by its hash, and no other source.
+//! H2  Names from the trace stand in the data and nowhere else. There `<` is written `\u003c`, so that no name can end the element, and the script hands them to the page as text only.
+
+use super::graph::{Graph, Measure};
+use crate::analysis::{Kind, Shown};
+use crate::cmd::counted;
+use crate::export::{Object, array};
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// SHA-256 of the script, in base 64; a test holds it to that.
+const SCRIPT_HASH: &str = "hx9fIwozgzJUWIK4MyW2qbY/W9HAPBBSXL6dR5CKIkM=";
+
+/// Writes the page with the heaviest nodes and gives the number of the others.
+pub(super) fn write(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
+    let (nodes, hidden) = graph.tree.shown(most);
+    let data = data(graph, &nodes, hidden).replace('<', "\\u003c");
+    let filled = [
+        ("{{title}}", graph.measure.title()),
+        ("{{hash}}", SCRIPT_HASH),
+        ("{{style}}", STYLE),
+        ("{{data}}", &data),
+        ("{{script}}", SCRIPT),
+    ];
+    // Each mark stands once and in this order, so what a name says is never taken for one.
+    let mut rest = PAGE;
+    for (mark, text) in filled {
+        let Some((before, after)) = rest.split_once(mark) else { continue };
+        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(text.as_bytes());
+        rest = after;
+    }
+    out.extend_from_slice(rest.as_bytes());
+    hidden
+}
+
+fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
+    let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
+    used.sort_unstable();
+    used.dedup();
+    let all = graph.paths.functions.all();
+    let functions = used.iter().filter_map(|at| all.get(*at)).map(|function| {
+        let mut label = Vec::new();
+        crate::export::write_json_string(&function.label(), &mut label);
+        let kind = kind(function.kind);
+        format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
+    });
+    let place = |node: &Shown| used.binary_search(&node.function.index()).unwrap_or(0);
+    let rows =
+        nodes.iter().map(|node| format!("[{},{},{},{}]", place(node), node.parent, node.own, node.total));
+    let mut note = graph.amount();
+    if graph.without_stack > 0 {
+        note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.event()));
+    }
+    if hidden > 0 {
+        note += &format!("; {} put together as (other)", counted(hidden as u64, "light node"));
+    }
+    let mut data = Object::new();
+    data.text("title", graph.measure.title()).text("note", &note);
+    data.text("unit", if graph.measure == Measure::Waits { "ns" } else { graph.measure.event() });
+    data.raw("functions", &array(functions)).raw("nodes", &array(rows));
+    data.finish()
+}
+
+const fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Other => "other",
+        Kind::Kernel => "kernel",
+        Kind::Program => "program",
+        Kind::Library => "library",
+        Kind::Unknown => "unknown",
+        Kind::Process => "process",
+        Kind::Thread => "thread",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The marks of the page, in the order in which they are filled.
+    #[test]
+    fn each_mark_stands_once_and_in_order() {
+        let mut last = 0;
+        for mark in ["{{title}}", "{{hash}}", "{{style}}", "{{data}}", "{{script}}"] {
+            assert_eq!(PAGE.matches(mark).count(), 1, "{mark}");
+            let at = PAGE.find(mark).unwrap();
+            assert!(at >= last, "{mark}");
+            last = at;
+        }
+        assert!(!SCRIPT.contains("</") && !STYLE.contains("</"), "neither ends its element");
+    }
+
+    #[test]
+    fn the_policy_names_the_script_that_is_there() {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let mut child =
+            Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(SCRIPT.as_bytes()).unwrap();
+        let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        let digest: Vec<u8> =
+            (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
+        assert_eq!(base64(&digest), SCRIPT_HASH, "the script has changed, and its hash has to");
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digits = bytes.chunks(3).flat_map(|three| {
+            let word = three.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
+                << (8 * (3 - three.len()));
+            (0..4).map(move |at| {
+                if at > three.len() { '=' } else { char::from(DIGITS[(word >> (18 - 6 * at)) as usize & 63]) }
+            })
+        });
+        digits.collect()
+    }
+}

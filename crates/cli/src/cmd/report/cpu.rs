@@ -1,0 +1,348 @@
+//! `weir report cpu`: where processor time went, by samples.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+use anyhow::Result;
+use traceweir_decode::stack::Joined;
+
+use super::page::{
+    Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
+};
+use crate::analysis::{
+    Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window,
+};
+use crate::cli::{ReportCpu, Schemas};
+use crate::cmd::{counted, grouped, warn};
+use crate::exit::Outcome;
+use crate::export::Object;
+
+/// Rows of one table that are told apart. Functions, modules and processes have bounds of their own; samples of threads beyond this are counted as that.
+const MAX_ROWS: usize = 1 << 19;
+
+/// Runs the command.
+pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
+    let wants = Wants { samples: true, ..Wants::default() };
+    let look = &options.look;
+    let span = (look.from, look.to);
+    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let mut samples = Samples::new(options, analysis.window);
+    let reading = analysis.read(|known, joined| samples.add(known, joined))?;
+    let mut page = Page::new(options.tables);
+    samples.headline(&analysis, &mut page);
+    samples.tables(&mut page);
+    page.print()?;
+    warn(&reading);
+    Ok(reading.outcome)
+}
+
+/// Samples of something: those that ended in it, and all that it had a part in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    own: u64,
+    all: u64,
+}
+
+struct Samples {
+    paths: Paths,
+    wanted: Wanted,
+    window: Window,
+    with_idle: bool,
+    by_function: HashMap<FunctionId, Count>,
+    /// By the number of a function of the module.
+    by_module: HashMap<String, Count>,
+    by_process: HashMap<ProcessId, u64>,
+    by_thread: HashMap<(ProcessId, u32), u64>,
+    total: u64,
+    idle: u64,
+    /// Samples of other processes and threads than those asked for.
+    others: u64,
+    without_stack: u64,
+    /// Samples of threads that found no row.
+    beyond: u64,
+    intervals: BTreeSet<u64>,
+    first: Option<i64>,
+    last: i64,
+    cpus: BTreeSet<u16>,
+}
+
+impl Samples {
+    fn new(options: &ReportCpu, window: Window) -> Self {
+        Self {
+            paths: Paths::new(false),
+            wanted: Wanted::new(&options.look.process, &options.look.thread),
+            window,
+            with_idle: options.idle,
+            by_function: HashMap::new(),
+            by_module: HashMap::new(),
+            by_process: HashMap::new(),
+            by_thread: HashMap::new(),
+            total: 0,
+            idle: 0,
+            others: 0,
+            without_stack: 0,
+            beyond: 0,
+            intervals: BTreeSet::new(),
+            first: None,
+            last: 0,
+            cpus: BTreeSet::new(),
+        }
+    }
+
+    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+        let Joined { what: seen, stack } = joined;
+        let (thread, address, weight, is_idle) = match seen.what {
+            What::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
+            What::Interval(units) => {
+                // A handful at most in a sound trace.
+                if self.intervals.len() < 64 {
+                    self.intervals.insert(units);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if !self.window.contains(seen.time) {
+            return;
+        }
+        self.first.get_or_insert(seen.time);
+        self.last = seen.time;
+        self.cpus.insert(seen.cpu);
+        if is_idle {
+            self.idle += weight;
+            if !self.with_idle {
+                return;
+            }
+        }
+        let (pid, process) = self.paths.process(known, seen, stack, thread);
+        if !self.wanted.wants(&self.paths.processes, process, thread) {
+            self.others += weight;
+            return;
+        }
+        self.total += weight;
+        if stack.is_empty() {
+            self.without_stack += weight;
+        }
+        add(&mut self.by_process, process, |count| *count += weight);
+        if !add(&mut self.by_thread, (process, thread), |count| *count += weight) {
+            self.beyond += weight;
+        }
+        let path = self.paths.of(known, joined, (process, pid, thread), Some(address)).to_vec();
+        self.count_path(&path, weight);
+    }
+
+    /// Counts each function and each module of a stack once, and the innermost as what was running.
+    fn count_path(&mut self, path: &[FunctionId], weight: u64) {
+        let functions = &self.paths.functions;
+        let code = |id: &&FunctionId| functions.get(**id).kind != Kind::Process;
+        let distinct: BTreeSet<FunctionId> = path.iter().filter(code).copied().collect();
+        for id in &distinct {
+            add(&mut self.by_function, *id, |count| count.all += weight);
+        }
+        let modules: BTreeSet<&str> = distinct.iter().map(|id| functions.get(*id).module_label()).collect();
+        for module in modules {
+            add(&mut self.by_module, module.to_owned(), |count| count.all += weight);
+        }
+        if let Some(innermost) = path.iter().rev().find(code) {
+            add(&mut self.by_function, *innermost, |count| count.own += weight);
+            let module = functions.get(*innermost).module_label().to_owned();
+            add(&mut self.by_module, module, |count| count.own += weight);
+        }
+    }
+
+    /// Nanoseconds between samples, where they are the same throughout.
+    fn interval(&self) -> Option<u64> {
+        let mut all = self.intervals.iter();
+        all.next().filter(|_| all.next().is_none()).map(|units| units.saturating_mul(100))
+    }
+
+    fn headline(&self, analysis: &Analysis, page: &mut Page) {
+        let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
+        let mut object = summary(analysis);
+        object.number("samples", self.total).number("idle", self.idle).number("others", self.others);
+        object.number("without_stack", self.without_stack).number("processors", self.cpus.len() as u64);
+        put_fraction(&mut object, "seconds", seconds);
+        match self.interval() {
+            Some(interval) => object.number("interval_ns", interval),
+            None => object.raw("interval_ns", "null"),
+        };
+        page.object(&object);
+        let there = self.total + self.others + if self.with_idle { 0 } else { self.idle };
+        if there == 0 {
+            page.line("no samples: the trace has none of the sampled profile in this time (PROFILE, 0x0F2E)");
+        }
+        let processors = counted(self.cpus.len() as u64, "processor");
+        page.line(&format!("{} in {seconds:.3} s on {processors}", counted(there, "sample")));
+        page.line(&self.interval_line());
+        let idle = if self.with_idle { "reported as the others" } else { "left out (--idle)" };
+        page.line(&format!(
+            "of idle processors: {} ({} %), {idle}",
+            grouped(self.idle),
+            percent(self.idle, there)
+        ));
+        if self.others > 0 {
+            page.line(&format!("of other processes and threads: {}, left out", grouped(self.others)));
+        }
+        page.line(&format!(
+            "reported: {}; without a stack: {} ({} %), told by their address alone",
+            counted(self.total, "sample"),
+            grouped(self.without_stack),
+            percent(self.without_stack, self.total)
+        ));
+        page.losses(analysis);
+        if self.beyond > 0 {
+            page.line(&format!(
+                "there are more threads than are told apart: {} are of those",
+                counted(self.beyond, "sample")
+            ));
+        }
+        if self.paths.functions.is_full() {
+            page.line("there are more functions than are told apart: the rest is (other)");
+        }
+    }
+
+    fn interval_line(&self) -> String {
+        let ms = |units: u64| format!("{} ms", milliseconds(units.saturating_mul(100)));
+        match (self.interval(), self.intervals.len()) {
+            (Some(interval), _) => format!("sampled every {}", ms(interval / 100)),
+            (None, 0) => "how often samples were taken is not told".to_owned(),
+            (None, _) => {
+                let all: Vec<String> = self.intervals.iter().map(|units| ms(*units)).collect();
+                format!("the interval was changed ({}): samples do not weigh the same", all.join(", "))
+            }
+        }
+    }
+
+    fn tables(&self, page: &mut Page) {
+        let mut functions: Vec<(FunctionId, Count)> =
+            self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
+        let label = |id: FunctionId| self.paths.functions.get(id).label();
+        functions.sort_by_cached_key(|(id, it)| (u64::MAX - it.own, u64::MAX - it.all, label(*id), *id));
+        let by_own: Vec<_> = functions.iter().filter(|(_, it)| it.own > 0).copied().collect();
+        self.functions("functions, by their own samples", &by_own, page);
+        if !page.is_json() {
+            functions.sort_by_cached_key(|(id, it)| (u64::MAX - it.all, u64::MAX - it.own, label(*id), *id));
+            self.functions("functions, with what they call", &functions, page);
+        } else {
+            let rest: Vec<_> = functions.into_iter().filter(|(_, it)| it.own == 0).collect();
+            self.functions("", &rest, page);
+        }
+        self.modules(page);
+        self.processes(page);
+        self.threads(page);
+    }
+
+    fn functions(&self, title: &str, rows: &[(FunctionId, Count)], page: &mut Page) {
+        let head = [
+            ("own", true),
+            ("own %", true),
+            ("all", true),
+            ("all %", true),
+            ("own ms", true),
+            ("function", false),
+        ];
+        let cells = |(id, it): &(FunctionId, Count)| self.counts(it, &self.paths.functions.get(*id).label());
+        page.table(title, head, rows, cells, |(id, it)| {
+            let function = self.paths.functions.get(*id);
+            let mut object = self.object("function", &function.label(), it);
+            object
+                .optional("module", function.module.as_deref())
+                .optional("function", function.name.as_deref());
+            object.raw("inlined", if function.is_inlined { "true" } else { "false" });
+            object
+        });
+    }
+
+    fn modules(&self, page: &mut Page) {
+        let mut rows: Vec<_> = self.by_module.iter().collect();
+        rows.sort_by_key(|(name, it)| (u64::MAX - it.own, u64::MAX - it.all, (*name).clone()));
+        let head = [
+            ("own", true),
+            ("own %", true),
+            ("all", true),
+            ("all %", true),
+            ("own ms", true),
+            ("module", false),
+        ];
+        page.table(
+            "modules",
+            head,
+            &rows,
+            |(name, it)| self.counts(it, name),
+            |(name, it)| self.object("module", name, it),
+        );
+    }
+
+    fn counts(&self, it: &Count, label: &str) -> [String; 6] {
+        [
+            grouped(it.own),
+            percent_with_error(it.own, self.total),
+            grouped(it.all),
+            percent_with_error(it.all, self.total),
+            self.time(it.own),
+            name(label),
+        ]
+    }
+
+    fn time(&self, samples: u64) -> String {
+        self.interval().map_or_else(|| "-".to_owned(), |ns| milliseconds(samples.saturating_mul(ns)))
+    }
+
+    fn object(&self, by: &str, label: &str, it: &Count) -> Object {
+        let mut object = Object::new();
+        object.text("by", by).text("name", label).number("own", it.own).number("all", it.all);
+        let ((own, own_error), (all, all_error)) = (share(it.own, self.total), share(it.all, self.total));
+        put_fraction(&mut object, "own_share", own);
+        put_fraction(&mut object, "own_error", own_error);
+        put_fraction(&mut object, "all_share", all);
+        put_fraction(&mut object, "all_error", all_error);
+        object
+    }
+
+    fn processes(&self, page: &mut Page) {
+        let label = |id: ProcessId| self.paths.processes.label(id);
+        let mut rows: Vec<_> = self.by_process.iter().map(|(id, n)| (*id, *n)).collect();
+        rows.sort_by_cached_key(|(id, n)| (u64::MAX - n, label(*id), *id));
+        let head = [("samples", true), ("%", true), ("ms", true), ("process", false)];
+        let cells = |(id, n): &(ProcessId, u64)| {
+            [grouped(*n), percent_with_error(*n, self.total), self.time(*n), name(&label(*id))]
+        };
+        page.table("processes", head, &rows, cells, |(id, n)| self.of_process("process", *id, *n));
+    }
+
+    fn threads(&self, page: &mut Page) {
+        let label = |id: ProcessId| self.paths.processes.label(id);
+        let mut rows: Vec<_> = self.by_thread.iter().map(|(key, n)| (*key, *n)).collect();
+        rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
+        let head = [("samples", true), ("%", true), ("ms", true), ("thread", true), ("process", false)];
+        let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
+            let share = percent_with_error(*n, self.total);
+            [grouped(*n), share, self.time(*n), tid.to_string(), name(&label(*id))]
+        };
+        page.table("threads", head, &rows, cells, |((id, tid), n)| {
+            let mut object = self.of_process("thread", *id, *n);
+            object.number("tid", *tid);
+            object
+        });
+    }
+
+    fn of_process(&self, by: &str, id: ProcessId, samples: u64) -> Object {
+        let mut object = Object::new();
+        object.text("by", by).text("name", &self.paths.processes.label(id)).number("samples", samples);
+        put_pid(&mut object, self.paths.processes.pid(id));
+        object.optional("process", self.paths.processes.name(id));
+        let (share, error) = share(samples, self.total);
+        put_fraction(&mut object, "share", share);
+        put_fraction(&mut object, "error", error);
+        object
+    }
+}
+
+/// Changes a row, as long as there is room for it.
+fn add<K: Eq + Hash, V: Default>(rows: &mut HashMap<K, V>, key: K, change: impl FnOnce(&mut V)) -> bool {
+    let has_room = rows.len() < MAX_ROWS || rows.contains_key(&key);
+    if has_room {
+        change(rows.entry(key).or_default());
+    }
+    has_room
+}

@@ -1,0 +1,237 @@
+//! `weir report disk`: what disks did, and how long it took.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use traceweir_decode::stack::Joined;
+use traceweir_format::header::NO_ID;
+
+use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, summary};
+use crate::analysis::{
+    Analysis, Known, Latencies, Paths, ProcessId, Seen, Transfer, Wanted, Wants, What, Window,
+};
+use crate::cli::{ReportDisk, Schemas};
+use crate::cmd::{counted, grouped, warn};
+use crate::exit::Outcome;
+use crate::export::Object;
+use crate::symbols::SymbolArgs;
+
+/// Rows of one table that are told apart; what is beyond is summed as one.
+const MAX_ROWS: usize = 1 << 17;
+
+/// Runs the command.
+pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
+    let wants = Wants { transfers: true, ..Wants::default() };
+    let look = &options.look;
+    let span = (look.from, look.to);
+    let (symbols, schemas) = (SymbolArgs::default(), Schemas::default());
+    let mut analysis = Analysis::open(&look.files.files, span, &symbols, &schemas, wants)?;
+    let wanted = Wanted::new(&look.process, &look.thread);
+    let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
+    let reading = analysis.read(|known, joined| disks.add(known, joined))?;
+    let mut page = Page::new(options.tables);
+    disks.print(&analysis, &mut page);
+    page.print()?;
+    warn(&reading);
+    Ok(reading.outcome)
+}
+
+/// What a row sums up.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    flushes: u64,
+    latency: Latencies,
+}
+
+impl Sum {
+    fn add(&mut self, it: &Transfer) {
+        match it.operation {
+            "read" => {
+                self.reads += 1;
+                self.read_bytes = self.read_bytes.saturating_add(it.bytes);
+            }
+            "write" => {
+                self.writes += 1;
+                self.written_bytes = self.written_bytes.saturating_add(it.bytes);
+            }
+            _ => self.flushes += 1,
+        }
+        if let Some(took) = it.took {
+            self.latency.add(took);
+        }
+    }
+
+    const fn operations(&self) -> u64 {
+        self.reads + self.writes + self.flushes
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Disk(u32),
+    Process(ProcessId),
+    File(Option<Arc<str>>),
+    Beyond(&'static str),
+}
+
+impl Key {
+    const fn table(&self) -> &'static str {
+        match self {
+            Self::Disk(_) => "disk",
+            Self::Process(_) => "process",
+            Self::File(_) => "file",
+            Self::Beyond(table) => table,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Disks {
+    paths: Paths,
+    wanted: Wanted,
+    window: Window,
+    all: Sum,
+    rows: HashMap<Key, Sum>,
+    others: u64,
+    first: Option<i64>,
+    last: i64,
+}
+
+impl Disks {
+    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+        let seen = &joined.what;
+        let What::Transfer(it) = &seen.what else { return };
+        if !self.window.contains(seen.time) {
+            return;
+        }
+        let thread = it.thread.unwrap_or(NO_ID);
+        let pid = it.thread.map_or(it.pid, |thread| known.process_of(thread, seen.stamp));
+        let process = self.paths.named(known, seen, pid);
+        if !self.wanted.wants(&self.paths.processes, process, thread) {
+            self.others += 1;
+            return;
+        }
+        self.first.get_or_insert(seen.time);
+        self.last = seen.time;
+        self.all.add(it);
+        for key in [Key::Disk(it.disk), Key::Process(process), Key::File(it.file.clone())] {
+            let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
+            let key = if has_room { key } else { Key::Beyond(key.table()) };
+            self.rows.entry(key).or_default().add(it);
+        }
+    }
+
+    fn print(&self, analysis: &Analysis, page: &mut Page) {
+        let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
+        let mut object = summary(analysis);
+        put(&self.all, &mut object);
+        object.number("others", self.others);
+        page.object(&object);
+        if self.all.operations() == 0 {
+            page.line("no operations: the trace has no transfers of disks in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
+        }
+        let all = &self.all;
+        page.line(&format!(
+            "{} in {seconds:.3} s: {} of {}, {} of {}, {}",
+            counted(all.operations(), "operation"),
+            counted(all.reads, "read"),
+            counted(all.read_bytes, "byte"),
+            counted(all.writes, "write"),
+            counted(all.written_bytes, "byte"),
+            counted(all.flushes, "flush"),
+        ));
+        if self.others > 0 {
+            page.line(&format!("of other processes and threads: {}, left out", grouped(self.others)));
+        }
+        let untimed = all.operations().saturating_sub(all.latency.number);
+        if untimed > 0 {
+            page.line(&format!("{} without a latency", counted(untimed, "operation")));
+        }
+        page.losses(analysis);
+        for (title, table) in [("disks", "disk"), ("processes", "process"), ("files", "file")] {
+            self.table(title, table, page);
+        }
+    }
+
+    fn table(&self, title: &str, table: &'static str, page: &mut Page) {
+        let mut rows: Vec<_> = self.rows.iter().filter(|(key, _)| key.table() == table).collect();
+        rows.sort_by_cached_key(|(key, it)| {
+            (u64::MAX - it.latency.sum, u64::MAX - it.operations(), self.label(key))
+        });
+        let head = [
+            ("reads", true),
+            ("bytes", true),
+            ("writes", true),
+            ("bytes", true),
+            ("flushes", true),
+            ("busy ms", true),
+            ("p50 µs", true),
+            ("p99 µs", true),
+            ("max µs", true),
+            (table, false),
+        ];
+        page.table(
+            title,
+            head,
+            &rows,
+            |(key, it)| {
+                let [half, nearly, all] = percentiles(&it.latency);
+                [
+                    grouped(it.reads),
+                    grouped(it.read_bytes),
+                    grouped(it.writes),
+                    grouped(it.written_bytes),
+                    grouped(it.flushes),
+                    milliseconds(it.latency.sum),
+                    half,
+                    nearly,
+                    all,
+                    name(&self.label(key)),
+                ]
+            },
+            |(key, it)| self.object(key, it),
+        );
+    }
+
+    fn object(&self, key: &Key, it: &Sum) -> Object {
+        let mut object = Object::new();
+        object.text("by", key.table()).text("name", &self.label(key));
+        match key {
+            Key::Disk(number) => {
+                object.number("disk", *number);
+            }
+            Key::Process(id) => {
+                put_pid(&mut object, self.paths.processes.pid(*id));
+                object.optional("process", self.paths.processes.name(*id));
+            }
+            Key::File(file) => {
+                object.optional("file", file.as_deref());
+            }
+            Key::Beyond(_) => {}
+        }
+        put(it, &mut object);
+        object
+    }
+
+    fn label(&self, key: &Key) -> String {
+        match key {
+            Key::Disk(number) => format!("disk {number}"),
+            Key::Process(id) => self.paths.processes.label(*id),
+            Key::File(Some(file)) => file.to_string(),
+            Key::File(None) => "(no file)".to_owned(),
+            Key::Beyond(_) => "(other)".to_owned(),
+        }
+    }
+}
+
+fn put(it: &Sum, object: &mut Object) {
+    object.number("reads", it.reads).number("read_bytes", it.read_bytes);
+    object.number("writes", it.writes).number("written_bytes", it.written_bytes);
+    object.number("flushes", it.flushes).number("latency_sum_ns", it.latency.sum);
+    put_percentiles(&it.latency, object);
+}

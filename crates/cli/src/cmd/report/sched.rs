@@ -1,0 +1,232 @@
+//! `weir report sched`: who ran and who waited, by context switches.
+
+mod tables;
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use traceweir_decode::stack::Joined;
+
+use super::page::Page;
+use crate::analysis::{
+    Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
+    Wants, What, Window,
+};
+use crate::cli::{ReportSched, Schemas};
+use crate::cmd::warn;
+use crate::exit::Outcome;
+
+/// Threads that are told apart; what is beyond is summed as one.
+const MAX_ROWS: usize = 1 << 17;
+/// Nodes of the tree of blocked stacks.
+const MAX_NODES: usize = 1 << 19;
+
+/// Runs the command.
+pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
+    let wants = Wants { switches: true, ..Wants::default() };
+    let look = &options.look;
+    let span = (look.from, look.to);
+    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let wanted = Wanted::new(&look.process, &look.thread);
+    let mut machine = Machine::new(wanted, analysis.window);
+    let reading = analysis.read(|known, joined| machine.add(known, joined))?;
+    let mut page = Page::new(options.tables);
+    machine.print(&analysis, &mut page);
+    page.print()?;
+    warn(&reading);
+    Ok(reading.outcome)
+}
+
+/// What a thread did, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    running: u64,
+    /// Times that it was switched to.
+    switches: u64,
+    waiting: u64,
+    ready: u64,
+    /// Times that it was pushed aside, and time until it ran again.
+    pushed_aside: u64,
+    latency: Latencies,
+    /// By the number of the reason: how often, and how long.
+    reasons: BTreeMap<u8, (u64, u64)>,
+}
+
+impl Totals {
+    fn merge(&mut self, other: &Self) {
+        self.running = self.running.saturating_add(other.running);
+        self.switches = self.switches.saturating_add(other.switches);
+        self.waiting = self.waiting.saturating_add(other.waiting);
+        self.ready = self.ready.saturating_add(other.ready);
+        self.pushed_aside = self.pushed_aside.saturating_add(other.pushed_aside);
+        self.latency.merge(&other.latency);
+        for (reason, (times, nanoseconds)) in &other.reasons {
+            let sum = self.reasons.entry(*reason).or_default();
+            *sum = (sum.0.saturating_add(*times), sum.1.saturating_add(*nanoseconds));
+        }
+    }
+}
+
+/// What a processor did, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Processor {
+    busy: u64,
+    idle: u64,
+    switches: u64,
+}
+
+/// A machine at work: one scheduler a trace, and the sums of all.
+struct Machine {
+    paths: Paths,
+    wanted: Wanted,
+    window: Window,
+    schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
+    rows: HashMap<(ProcessId, u32), Totals>,
+    processors: BTreeMap<(usize, u16), Processor>,
+    blocked: Tree,
+    switches: u64,
+    wakes: u64,
+    /// Events that hold several switches, which are not read.
+    batches: u64,
+    /// Switches in which the stack of neither thread is known.
+    without_stack: u64,
+    first: Option<i64>,
+    last: i64,
+}
+
+impl Machine {
+    fn new(wanted: Wanted, window: Window) -> Self {
+        Self {
+            paths: Paths::new(false),
+            wanted,
+            window,
+            schedulers: HashMap::new(),
+            rows: HashMap::new(),
+            processors: BTreeMap::new(),
+            blocked: Tree::new(MAX_NODES),
+            switches: 0,
+            wakes: 0,
+            batches: 0,
+            without_stack: 0,
+            first: None,
+            last: 0,
+        }
+    }
+
+    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+        let seen = &joined.what;
+        let is_inside = self.window.contains(seen.time);
+        if is_inside {
+            self.first.get_or_insert(seen.time);
+            self.last = seen.time;
+        }
+        match seen.what {
+            What::Switch(it) => self.switch(known, joined, it, is_inside),
+            What::Ready { thread } => {
+                self.wakes += u64::from(is_inside);
+                self.schedulers.entry(seen.file).or_default().ready(seen.time, thread);
+            }
+            What::Switches => self.batches += u64::from(is_inside),
+            _ => {}
+        }
+    }
+
+    fn switch(&mut self, known: &mut Known, joined: &Joined<Seen>, it: Switch, is_inside: bool) {
+        let (seen, stack) = (&joined.what, &joined.stack);
+        self.switches += u64::from(is_inside);
+        self.without_stack += u64::from(is_inside && stack.is_empty());
+        // A stack is that of the thread that leaves, or of the one that comes.
+        let owner = stack.owner.map(|(_, thread)| thread);
+        let leaves =
+            if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
+        let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
+        if let Some(ran) = ran {
+            self.ran(known, seen, ran);
+        }
+        self.processors.entry((seen.file, it.cpu)).or_default().switches += u64::from(is_inside);
+        if let Some(back) = back {
+            let comes = if owner == Some(it.new) { Some(self.node(known, joined, it.new)) } else { None };
+            self.back(known, joined, back, comes, is_inside);
+        }
+    }
+
+    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> NodeId {
+        let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
+        let path = self.paths.of(known, joined, (process, pid, thread), None);
+        self.blocked.node(path)
+    }
+
+    fn ran(&mut self, known: &Known, seen: &Seen, ran: Ran) {
+        let part = self.window.part(ran.from, ran.to);
+        let processor = self.processors.entry((seen.file, seen.cpu)).or_default();
+        if ran.thread == 0 {
+            processor.idle = processor.idle.saturating_add(part);
+            return;
+        }
+        processor.busy = processor.busy.saturating_add(part);
+        let row = self.row(known, seen, ran.thread);
+        row.running = row.running.saturating_add(part);
+    }
+
+    fn back(
+        &mut self,
+        known: &mut Known,
+        joined: &Joined<Seen>,
+        back: Back<Option<NodeId>>,
+        comes: Option<NodeId>,
+        is_inside: bool,
+    ) {
+        let (seen, window) = (&joined.what, self.window);
+        let row = self.row(known, seen, back.thread);
+        row.switches += u64::from(is_inside);
+        if let Some(readied) = back.readied.filter(|_| is_inside) {
+            row.latency.add(u64::try_from(back.to.saturating_sub(readied)).unwrap_or(0));
+        }
+        let Some(away) = back.away else {
+            if let Some(readied) = back.readied {
+                row.ready = row.ready.saturating_add(window.part(readied, back.to));
+            }
+            return;
+        };
+        let Some(reason) = away.reason else {
+            row.pushed_aside += u64::from(is_inside);
+            row.ready = row.ready.saturating_add(window.part(away.from, back.to));
+            return;
+        };
+        let woken = back.readied.unwrap_or(back.to).max(away.from);
+        let waited = window.part(away.from, woken);
+        row.waiting = row.waiting.saturating_add(waited);
+        row.ready = row.ready.saturating_add(window.part(woken, back.to));
+        let sum = row.reasons.entry(reason).or_default();
+        *sum = (sum.0.saturating_add(u64::from(is_inside)), sum.1.saturating_add(waited));
+        self.block(known, joined, back.thread, away.stack.or(comes), window.part(away.from, back.to));
+    }
+
+    /// Adds to what threads were away for where they waited, if this one is wanted.
+    fn block(
+        &mut self,
+        known: &mut Known,
+        joined: &Joined<Seen>,
+        thread: u32,
+        node: Option<NodeId>,
+        time: u64,
+    ) {
+        let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
+        if time == 0 || !self.wanted.wants(&self.paths.processes, process, thread) {
+            return;
+        }
+        let node = node.unwrap_or_else(|| {
+            let none = Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
+            let path = self.paths.of(known, &none, (process, pid, thread), None);
+            self.blocked.node(path)
+        });
+        self.blocked.weigh(node, time);
+    }
+
+    fn row(&mut self, known: &Known, seen: &Seen, thread: u32) -> &mut Totals {
+        let pid = known.process_of(thread, seen.stamp);
+        let key = (self.paths.named(known, seen, pid), thread);
+        let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
+        self.rows.entry(if has_room { key } else { (ProcessId::default(), 0) }).or_default()
+    }
+}

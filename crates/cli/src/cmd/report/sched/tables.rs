@@ -1,0 +1,255 @@
+//! What `weir report sched` prints.
+
+use std::collections::{BTreeMap, HashMap};
+
+use traceweir_decode::source::kernel::wait_reason;
+
+use super::super::page::{
+    Page, milliseconds, name, percent, percentiles, put_fraction, put_percentiles, put_pid, share, summary,
+};
+use super::{Machine, Processor, Totals};
+use crate::analysis::{Analysis, ProcessId};
+use crate::cmd::{counted, grouped};
+use crate::export::{Object, array, plain, write_json_string};
+
+/// Functions of a blocked stack that are shown to people; objects have all.
+const FRAMES: usize = 24;
+
+/// Columns that processes and threads have in common.
+const HEAD: [(&str, bool); 10] = [
+    ("running ms", true),
+    ("%", true),
+    ("switches", true),
+    ("waiting ms", true),
+    ("ready ms", true),
+    ("mostly for", false),
+    ("wakes", true),
+    ("p50 µs", true),
+    ("p99 µs", true),
+    ("max µs", true),
+];
+
+impl Machine {
+    pub(super) fn print(&self, analysis: &Analysis, page: &mut Page) {
+        self.headline(analysis, page);
+        self.processors(page);
+        let wanted = |(id, thread): &(ProcessId, u32)| self.wanted.wants(&self.paths.processes, *id, *thread);
+        let threads: Vec<_> = self.rows.iter().filter(|(key, _)| wanted(key)).collect();
+        let mut processes: HashMap<ProcessId, Totals> = HashMap::new();
+        let mut reasons: BTreeMap<u8, (u64, u64)> = BTreeMap::new();
+        for ((process, _), totals) in &threads {
+            processes.entry(*process).or_default().merge(totals);
+            for (reason, (times, nanoseconds)) in &totals.reasons {
+                let sum = reasons.entry(*reason).or_default();
+                *sum = (sum.0.saturating_add(*times), sum.1.saturating_add(*nanoseconds));
+            }
+        }
+        self.processes(&processes, page);
+        self.threads(threads, page);
+        reason_table(&reasons, page);
+        self.blocked(page);
+    }
+
+    fn capacity(&self) -> u64 {
+        self.processors.values().fold(0, |sum: u64, it| sum.saturating_add(it.busy).saturating_add(it.idle))
+    }
+
+    fn headline(&self, analysis: &Analysis, page: &mut Page) {
+        let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
+        let gaps: u64 = self.schedulers.values().map(|it| it.gaps).sum();
+        let beyond: u64 = self.schedulers.values().map(|it| it.beyond).sum();
+        let mut object = summary(analysis);
+        object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
+        object.number("compact_batches", self.batches).number("without_stack", self.without_stack);
+        put_fraction(&mut object, "seconds", seconds);
+        page.object(&object);
+        if self.switches == 0 {
+            page.line("no context switches: the trace has none in this time (CSWITCH, 0x0524)");
+        }
+        page.line(&format!(
+            "{} and {} in {seconds:.3} s on {}",
+            counted(self.switches, "switch"),
+            counted(self.wakes, "wake"),
+            counted(self.processors.len() as u64, "processor")
+        ));
+        if self.wakes == 0 && self.switches > 0 {
+            page.line("no wakes (DISPATCHER, 0x0532): waiting times have those of being ready in them, and there are no latencies");
+        }
+        if gaps > 0 {
+            page.line(&format!(
+                "{} in which a switch is missing: nothing is said about those",
+                counted(gaps, "time")
+            ));
+        }
+        if self.batches > 0 {
+            page.line(&format!(
+                "{} of switches in the compact form were not read",
+                counted(self.batches, "batch")
+            ));
+        }
+        if beyond > 0 {
+            page.line(&format!("{} of threads beyond those that are followed", counted(beyond, "event")));
+        }
+        let (none, all) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
+        page.line(&format!("without a stack: {none} switches ({all} %)"));
+        page.losses(analysis);
+    }
+
+    fn processors(&self, page: &mut Page) {
+        let rows: Vec<(&(usize, u16), &Processor)> = self.processors.iter().collect();
+        let whole = |it: &Processor| it.busy.saturating_add(it.idle);
+        let head =
+            [("processor", true), ("busy %", true), ("busy ms", true), ("idle ms", true), ("switches", true)];
+        page.table(
+            "processors, from their first to their last switch",
+            head,
+            &rows,
+            |((_, cpu), it)| {
+                let busy = percent(it.busy, whole(it));
+                [cpu.to_string(), busy, milliseconds(it.busy), milliseconds(it.idle), grouped(it.switches)]
+            },
+            |((file, cpu), it)| {
+                let mut object = Object::new();
+                object.text("by", "processor").number("cpu", *cpu).number("file", *file as u64);
+                object.number("busy_ns", it.busy).number("idle_ns", it.idle).number("switches", it.switches);
+                put_fraction(&mut object, "busy_share", share(it.busy, whole(it)).0);
+                object
+            },
+        );
+    }
+
+    fn processes(&self, processes: &HashMap<ProcessId, Totals>, page: &mut Page) {
+        let label = |id: ProcessId| self.paths.processes.label(id);
+        let mut rows: Vec<_> = processes.iter().collect();
+        rows.sort_by_cached_key(|(id, it)| (u64::MAX - it.running, label(**id), **id));
+        let [a, b, c, d, e, f, g, h, i, j] = HEAD;
+        let head = [a, b, c, d, e, f, g, h, i, j, ("process", false)];
+        page.table(
+            "processes",
+            head,
+            &rows,
+            |(id, it)| {
+                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it);
+                [a, b, c, d, e, f, g, h, i, j, name(&label(**id))]
+            },
+            |(id, it)| self.object("process", **id, it),
+        );
+    }
+
+    fn threads(&self, threads: Vec<(&(ProcessId, u32), &Totals)>, page: &mut Page) {
+        let label = |id: ProcessId| self.paths.processes.label(id);
+        let mut rows = threads;
+        rows.sort_by_cached_key(|((id, tid), it)| (u64::MAX - it.running, label(*id), *tid));
+        let [a, b, c, d, e, f, g, h, i, j] = HEAD;
+        let head = [a, b, c, d, e, f, g, h, i, j, ("thread", true), ("process", false)];
+        page.table(
+            "threads",
+            head,
+            &rows,
+            |((id, tid), it)| {
+                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it);
+                [a, b, c, d, e, f, g, h, i, j, tid.to_string(), name(&label(*id))]
+            },
+            |((id, tid), it)| {
+                let mut object = self.object("thread", *id, it);
+                object.number("tid", *tid);
+                object
+            },
+        );
+    }
+
+    fn cells(&self, it: &Totals) -> [String; 10] {
+        let mostly = it.reasons.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
+        let mostly = mostly.map_or_else(|| "-".to_owned(), |(reason, _)| reason_name(*reason));
+        let [half, nearly, all] = percentiles(&it.latency);
+        [
+            milliseconds(it.running),
+            percent(it.running, self.capacity()),
+            grouped(it.switches),
+            milliseconds(it.waiting),
+            milliseconds(it.ready),
+            mostly,
+            grouped(it.latency.number),
+            half,
+            nearly,
+            all,
+        ]
+    }
+
+    fn object(&self, by: &str, id: ProcessId, it: &Totals) -> Object {
+        let mut object = Object::new();
+        object.text("by", by).text("name", &self.paths.processes.label(id));
+        put_pid(&mut object, self.paths.processes.pid(id));
+        object.optional("process", self.paths.processes.name(id));
+        object.number("running_ns", it.running).number("switches", it.switches);
+        object.number("waiting_ns", it.waiting).number("ready_ns", it.ready);
+        object.number("pushed_aside", it.pushed_aside).number("wakes", it.latency.number);
+        put_percentiles(&it.latency, &mut object);
+        let reasons = it.reasons.iter().map(|(reason, (times, nanoseconds))| {
+            let mut object = Object::new();
+            object.text("reason", &reason_name(*reason)).number("times", *times).number("ns", *nanoseconds);
+            object.finish()
+        });
+        object.raw("waits", &array(reasons));
+        object
+    }
+
+    /// Where threads waited longest.
+    fn blocked(&self, page: &mut Page) {
+        let ends = self.blocked.ends();
+        let whole = ends.iter().fold(0_u64, |sum, (_, time)| sum.saturating_add(*time));
+        if ends.is_empty() {
+            return;
+        }
+        page.line(&format!("\nblocked stacks, {} ms in all", milliseconds(whole)));
+        for (node, time) in ends.iter().take(page.top()) {
+            let labels: Vec<String> =
+                self.blocked.path(*node).iter().map(|id| self.paths.functions.get(*id).label()).collect();
+            let mut object = Object::new();
+            object.text("by", "stack").number("blocked_ns", *time);
+            put_fraction(&mut object, "share", share(*time, whole).0);
+            object.raw("stack", &array(labels.iter().map(|label| json_text(label))));
+            page.object(&object);
+            let process = labels.first().map(|it| plain(it)).unwrap_or_default();
+            page.line(&format!("{:>14} ms {:>5} %  {process}", milliseconds(*time), percent(*time, whole)));
+            for label in labels.iter().skip(1).rev().take(FRAMES) {
+                page.line(&format!("{:27}{}", "", name(label)));
+            }
+            if labels.len() > FRAMES + 1 {
+                page.line(&format!("{:27}… and {} more", "", labels.len() - FRAMES - 1));
+            }
+        }
+        page.more(ends.len().saturating_sub(page.top()));
+        if self.blocked.folded() > 0 {
+            page.line("there are more stacks than are told apart: the rest is (other)");
+        }
+    }
+}
+
+fn reason_name(reason: u8) -> String {
+    wait_reason(reason).map_or_else(|| format!("reason {reason}"), str::to_owned)
+}
+
+fn reason_table(reasons: &BTreeMap<u8, (u64, u64)>, page: &mut Page) {
+    let mut rows: Vec<_> = reasons.iter().collect();
+    rows.sort_by_key(|(reason, (_, nanoseconds))| (u64::MAX - nanoseconds, **reason));
+    let head = [("waits", true), ("waiting ms", true), ("for", false)];
+    page.table(
+        "waits, by what for",
+        head,
+        &rows,
+        |(reason, (times, nanoseconds))| [grouped(*times), milliseconds(*nanoseconds), reason_name(**reason)],
+        |(reason, (times, nanoseconds))| {
+            let mut object = Object::new();
+            object.text("by", "reason").text("name", &reason_name(**reason));
+            object.number("times", *times).number("waiting_ns", *nanoseconds);
+            object
+        },
+    );
+}
+
+fn json_text(text: &str) -> String {
+    let mut out = Vec::new();
+    write_json_string(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}

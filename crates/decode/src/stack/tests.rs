@@ -1,0 +1,227 @@
+use super::*;
+
+use proptest::prelude::*;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::stack_key::put_definition;
+use traceweir_format::wire::Put;
+
+const KERNEL: u64 = 0xFFFF_8000_0000_0000;
+
+fn perf(hook: u16, time: i64, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    PerfInfoHeader { pointer_size: 8, version: 2, hook, time, counters: &[] }
+        .encode(payload, &mut out)
+        .unwrap();
+    out
+}
+
+fn walk(hook: u16, time: i64, of: (i64, u32, u32), words: &[u64]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    payload.put_i64(of.0).put_u32(of.1).put_u32(of.2);
+    words.iter().for_each(|word| {
+        payload.put_u64(*word);
+    });
+    perf(hook, time, &payload)
+}
+
+fn sample(time: i64, thread: u32) -> Vec<u8> {
+    let mut payload = Vec::new();
+    payload.put_u64(1).put_u32(thread).put_u32(1);
+    perf(SAMPLE, time, &payload)
+}
+
+/// A joiner, and the definitions of its trace. The clock counts units of 100 ns.
+#[derive(Default)]
+struct Bench {
+    joiner: Joiner<&'static str>,
+    known: Definitions,
+}
+
+impl Bench {
+    fn event(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
+        let record = Record::parse(bytes, cpu).unwrap();
+        self.joiner.expect(Claim::of(&record, 0, record.time()), what, 0, std::iter::empty());
+    }
+
+    fn stack(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
+        let record = Record::parse(bytes, cpu).unwrap();
+        let walk = StackWalk::of(&record).unwrap();
+        let mut owner = None;
+        let found = self.joiner.attach(&walk, (0, cpu, record.time()), &self.known, |what| {
+            owner = Some(*what);
+            0
+        });
+        assert_eq!(found, owner.is_some());
+        owner
+    }
+
+    fn rest(&mut self) -> Vec<(&'static str, Vec<u64>)> {
+        self.joiner.end();
+        let all = std::iter::from_fn(|| self.joiner.next_ready());
+        all.map(|joined| (joined.what, joined.stack.frames().collect())).collect()
+    }
+}
+
+#[test]
+fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
+    let mut bench = Bench::default();
+    bench.event(&sample(10, 7), 0, "a");
+    bench.event(&sample(10, 8), 1, "b");
+    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), Some("b"));
+    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), None, "it has one");
+    assert_eq!(bench.stack(&walk(0x1820, 13, (11, 4, 8), &[3]), 1), None, "no such event");
+    assert_eq!(bench.joiner.late(), 2);
+    assert_eq!(bench.rest(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
+}
+
+#[test]
+fn a_key_stands_for_its_stack() {
+    let mut bench = Bench::default();
+    let mut definition = Vec::new();
+    put_definition(5, &[1_u64, 2].map(u64::to_le_bytes).concat(), 30, &mut definition).unwrap();
+    bench.known.observe(&Record::parse(&definition, 0).unwrap());
+    bench.event(&sample(10, 7), 0, "a");
+    assert_eq!(bench.stack(&walk(0x1826, 12, (10, 4, 7), &[5]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(0x1825, 12, (10, 4, 7), &[6]), 0), None, "nothing defines it");
+    assert_eq!(bench.rest(), [("a", vec![1, 2])]);
+}
+
+#[test]
+fn a_switch_takes_the_stack_of_either_thread_but_not_of_both() {
+    let switch = |time, new: u32, old: u32| {
+        let mut payload = Vec::new();
+        payload.put_u32(new).put_u32(old).put(&[0; 16]);
+        perf(SWITCH, time, &payload)
+    };
+    let mut bench = Bench::default();
+    bench.event(&switch(10, 7, 8), 0, "out");
+    bench.event(&switch(20, 7, 8), 0, "in");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), None, "the other's");
+    assert_eq!(bench.stack(&walk(0x1820, 21, (20, 4, 7), &[2]), 0), Some("in"));
+    assert_eq!(bench.rest(), [("out", vec![KERNEL]), ("in", vec![2])]);
+}
+
+#[test]
+fn a_thread_that_goes_and_comes_at_one_stamp_is_told_by_the_processor() {
+    let switch = |new: u32, old: u32| {
+        let mut payload = Vec::new();
+        payload.put_u32(new).put_u32(old).put(&[0; 16]);
+        perf(SWITCH, 10, &payload)
+    };
+    let mut bench = Bench::default();
+    bench.event(&switch(0, 7), 0, "out");
+    bench.event(&switch(7, 0), 1, "in");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), Some("out"));
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[2]), 1), Some("in"));
+}
+
+#[test]
+fn an_event_without_a_thread_is_that_of_the_first_stack_from_its_processor() {
+    let mut bench = Bench::default();
+    let system = SystemHeader {
+        pointer_size: 8,
+        version: 2,
+        hook: 0x0301,
+        thread_id: 9,
+        process_id: 4,
+        time: 10,
+        cpu_times: None,
+    };
+    let mut bytes = Vec::new();
+    system.encode(&[], &mut bytes).unwrap();
+    bench.event(&perf(0x0F33, 10, &[0; 8]), 0, "call");
+    bench.event(&perf(0x0F33, 10, &[0; 8]), 1, "other call");
+    bench.event(&bytes, 2, "start");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 9), &[2]), 2), Some("start"));
+    assert_eq!(bench.rest(), [("call", vec![KERNEL, 1]), ("other call", vec![]), ("start", vec![2])]);
+}
+
+#[test]
+fn an_event_waits_for_the_window_and_no_longer() {
+    let mut bench = Bench::default();
+    bench.event(&sample(0, 7), 0, "a");
+    bench.event(&sample(WINDOW, 7), 0, "b");
+    assert!(bench.joiner.next_ready().is_none());
+    bench.event(&sample(WINDOW + 1, 7), 0, "c");
+    assert_eq!(bench.joiner.next_ready().unwrap().what, "a");
+    assert!(bench.joiner.next_ready().is_none());
+    assert_eq!(bench.stack(&walk(0x1820, WINDOW + 2, (0, 4, 7), &[1]), 0), None, "too late");
+    assert_eq!(bench.joiner.late(), 1);
+}
+
+#[test]
+fn what_waits_is_bounded_whatever_a_trace_does() {
+    let mut joiner = Joiner::default();
+    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: Threads::One(1) };
+    let mut given = 0;
+    // All at one stamp, so that no window ever ends.
+    for number in 0..3 * MAX_WAITING {
+        joiner.expect(claim, number, 0, std::iter::empty());
+        while let Some(joined) = joiner.next_ready() {
+            assert_eq!(joined.what, given);
+            given += 1;
+        }
+    }
+    assert!(joiner.waiting.len() <= MAX_WAITING && joiner.by_stamp.len() == 1);
+    for number in 0..10_000 {
+        joiner.expect(claim, number, 1 << 20, std::iter::repeat_n(1, 1 << 20));
+        while joiner.next_ready().is_some() {}
+        assert!(joiner.bytes <= MAX_BYTES);
+    }
+    assert!(joiner.waiting.len() <= 64);
+    joiner.end();
+    while joiner.next_ready().is_some() {}
+    assert!(joiner.is_empty() && joiner.by_stamp.is_empty() && joiner.bytes == 0);
+}
+
+/// What happens in a trace: an event with the parts of its stack, each so many ticks later.
+#[derive(Clone, Debug)]
+struct Happening {
+    thread: u32,
+    kernel: Option<u8>,
+    user: Option<u8>,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let part = || proptest::option::of(1_u8..40);
+    (0_u32..4, part(), part()).prop_map(|(thread, kernel, user)| Happening { thread, kernel, user })
+}
+
+proptest! {
+    #[test]
+    fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(happening(), 0..60)) {
+        // Events lie ten ticks apart, so that stacks of one come between the events behind it.
+        let mut records: Vec<(i64, u16, Vec<u8>)> = Vec::new();
+        let mut wanted = Vec::new();
+        for (index, it) in all.iter().enumerate() {
+            let time = index as i64 * 10;
+            let (kernel, user) = (KERNEL + index as u64, 1000 + index as u64);
+            records.push((time, it.thread as u16, sample(time, it.thread)));
+            for (delay, frame, cpu) in [(it.kernel, kernel, it.thread as u16), (it.user, user, 9)] {
+                if let Some(delay) = delay {
+                    let at = time + i64::from(delay);
+                    records.push((at, cpu, walk(0x1820, at, (time, 4, it.thread), &[frame])));
+                }
+            }
+            let frames = [it.kernel.map(|_| kernel), it.user.map(|_| user)];
+            wanted.push(frames.into_iter().flatten().collect::<Vec<u64>>());
+        }
+        records.sort_by_key(|(time, ..)| *time);
+        let mut bench = Bench::default();
+        for (_, cpu, bytes) in &records {
+            if StackWalk::is_one(&Record::parse(bytes, *cpu).unwrap()) {
+                prop_assert!(bench.stack(bytes, *cpu).is_some());
+            } else {
+                bench.event(bytes, *cpu, "");
+            }
+        }
+        let given: Vec<Vec<u64>> = bench.rest().into_iter().map(|(_, frames)| frames).collect();
+        prop_assert_eq!(given, wanted);
+    }
+}

@@ -1,0 +1,168 @@
+//! Call stacks that are events of their own: whose they are, and what they hold.
+//!
+//! ```text
+//!   type 0x20          0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
+//!   type 0x25, 0x26    0 event time │ 8 process │ C thread │ 10 key of a kernel, of a user stack (`stack_key`)
+//! ```
+//!
+//! Kernel and user part of one stack may be two events. Nothing tells the parts of type 0x20 apart but their addresses: the kernel's lie in the upper half.
+//!
+//! Source: Documented ("StackWalk_Event class"); the layout as in `kernel/stack.rs`.
+
+use crate::header::Record;
+use crate::stack_key::{BEFORE_KEY, Definitions, GROUP, KERNEL_KEY, USER_KEY};
+use crate::wire::{i64_at, u32_at, u64_at};
+
+/// Type of the event that holds its frames itself.
+const STACK: u8 = 0x20;
+
+/// One stack-walk event.
+#[derive(Clone, Copy, Debug)]
+pub struct StackWalk<'b> {
+    /// The stamp of the event that the stack belongs to.
+    pub event_time: i64,
+    /// The process whose stack it is.
+    pub process_id: u32,
+    /// The thread whose stack it is.
+    pub thread_id: u32,
+    /// The stamp of this event itself.
+    pub time: i64,
+    held: Held<'b>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Held<'b> {
+    /// Addresses, and the bytes of one.
+    Frames(&'b [u8], usize),
+    Key {
+        key: u64,
+        is_kernel: bool,
+    },
+}
+
+impl<'b> StackWalk<'b> {
+    /// Whether a record is such an event. By its hook: a session and a system logger write one, and no process can.
+    #[inline]
+    #[must_use]
+    pub fn is_one(record: &Record<'_>) -> bool {
+        record.hook().is_some_and(|hook| {
+            let [opcode, group] = hook.to_le_bytes();
+            group == GROUP && matches!(opcode, STACK | KERNEL_KEY | USER_KEY)
+        })
+    }
+
+    /// The stack of a record; `None` where it is another event, or too short to say whose stack it is.
+    #[must_use]
+    pub fn of(record: &Record<'b>) -> Option<Self> {
+        let (payload, width) = (record.payload(), record.pointer_size());
+        if !Self::is_one(record) || payload.len() < BEFORE_KEY {
+            return None;
+        }
+        let rest = payload.get(BEFORE_KEY..).unwrap_or_default();
+        let key = || word(rest, width);
+        let held = match record.descriptor().opcode {
+            STACK => Held::Frames(rest, width),
+            opcode if rest.len() >= width => Held::Key { key: key(), is_kernel: opcode == KERNEL_KEY },
+            _ => return None,
+        };
+        Some(Self {
+            event_time: i64_at(payload, 0),
+            process_id: u32_at(payload, 8),
+            thread_id: u32_at(payload, 12),
+            time: record.time(),
+            held,
+        })
+    }
+
+    /// The frames, innermost first; `None` where nothing defines the key.
+    #[must_use]
+    pub fn frames<'d>(
+        &self,
+        definitions: &'d Definitions,
+    ) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
+        let (own, width, keyed): (&'b [u8], usize, &'d [u64]) = match self.held {
+            Held::Frames(bytes, width) => (bytes, width, &[]),
+            Held::Key { key, .. } => (&[], 8, definitions.meant(key, self.time)?),
+        };
+        let own = own.chunks_exact(width.max(1)).map(move |bytes| word(bytes, width));
+        Some(own.chain(keyed.iter().copied()))
+    }
+
+    /// Whether its innermost frame is one of the kernel.
+    #[must_use]
+    pub fn is_kernel(&self) -> bool {
+        match self.held {
+            Held::Frames(bytes, width) => is_kernel_address(word(bytes, width), width),
+            Held::Key { is_kernel, .. } => is_kernel,
+        }
+    }
+}
+
+/// Whether an address lies in the half of the kernel.
+#[must_use]
+pub const fn is_kernel_address(address: u64, pointer_size: usize) -> bool {
+    if pointer_size == 4 { address >> 31 == 1 } else { address >> 63 == 1 }
+}
+
+/// The address at the front of bytes, 4 or 8 bytes wide.
+fn word(bytes: &[u8], width: usize) -> u64 {
+    if width == 4 { u64::from(u32_at(bytes, 0)) } else { u64_at(bytes, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::classic::ClassicHeader;
+    use crate::header::perfinfo::PerfInfoHeader;
+    use crate::spec::event::class;
+    use crate::stack_key::put_definition;
+    use crate::wire::Put;
+    use alloc::vec::Vec;
+
+    fn walk(opcode: u8, words: &[u64], width: u8) -> Vec<u8> {
+        let mut payload = Vec::new();
+        payload.put_i64(90).put_u32(7).put_u32(8);
+        words.iter().for_each(|word| {
+            payload.put(word.to_le_bytes().get(..usize::from(width)).unwrap());
+        });
+        let hook = u16::from_le_bytes([opcode, GROUP]);
+        let mut out = Vec::new();
+        PerfInfoHeader { pointer_size: width, version: 2, hook, time: 100, counters: &[] }
+            .encode(&payload, &mut out)
+            .unwrap();
+        out
+    }
+
+    fn frames(bytes: &[u8], known: &Definitions) -> Option<(bool, Vec<u64>)> {
+        let walk = StackWalk::of(&Record::parse(bytes, 0).unwrap())?;
+        assert_eq!((walk.event_time, walk.process_id, walk.thread_id, walk.time), (90, 7, 8, 100));
+        Some((walk.is_kernel(), walk.frames(known)?.collect()))
+    }
+
+    #[test]
+    fn a_stack_is_told_by_its_frames_or_by_its_key() {
+        let mut known = Definitions::default();
+        let mut definition = Vec::new();
+        put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
+        known.observe(&Record::parse(&definition, 0).unwrap());
+        let kernel = 0xFFFF_8000_0000_0001;
+        assert_eq!(frames(&walk(STACK, &[kernel, 2], 8), &known), Some((true, [kernel, 2].to_vec())));
+        assert_eq!(frames(&walk(STACK, &[1, 2], 8), &known), Some((false, [1, 2].to_vec())));
+        assert_eq!(frames(&walk(STACK, &[0x8000_0001], 4), &known), Some((true, [0x8000_0001].to_vec())));
+        assert_eq!(frames(&walk(KERNEL_KEY, &[5], 8), &known), Some((true, [3, 4].to_vec())));
+        assert_eq!(frames(&walk(USER_KEY, &[5], 4), &known), Some((false, [3, 4].to_vec())));
+        assert_eq!(frames(&walk(USER_KEY, &[6], 8), &known), None, "nothing defines it");
+        assert_eq!(frames(&walk(STACK, &[], 8), &known), Some((false, Vec::new())));
+    }
+
+    #[test]
+    fn what_is_short_or_forged_is_no_stack() {
+        let mut out = Vec::new();
+        ClassicHeader { opcode: STACK, class: class::STACK_WALK, ..ClassicHeader::default() }
+            .encode(&[0; 32], &mut out)
+            .unwrap();
+        assert!(StackWalk::of(&Record::parse(&out, 0).unwrap()).is_none());
+        let short = walk(USER_KEY, &[], 8);
+        assert!(StackWalk::of(&Record::parse(&short, 0).unwrap()).is_none());
+    }
+}
