@@ -346,7 +346,7 @@ impl Reader<'_> {
     ) -> Option<What> {
         let Known { actors, stacks, .. } = known;
         let time = clock.file_time(record.time());
-        let place = Place { file, clock, time, start: self.start, images: None, stacks };
+        let place = Place { file, clock, time, start: self.start, images: None, stacks, symbols: None };
         let event = describe(record, place, decoder, actors);
         if !self.filter.accepts(&event) {
             return None;
