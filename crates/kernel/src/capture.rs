@@ -14,13 +14,14 @@ use std::collections::BinaryHeap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use perf_event_open_sys::bindings as sys;
 use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
 use crate::Clock;
-use crate::control::{Control, Opened, Route, Wanted, max_frames, watermark};
+use crate::control::{Control, Opened, Route, Wanted, max_frames, tasks_attr};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
@@ -31,9 +32,12 @@ use crate::spec;
 use crate::stack::register_count;
 use crate::stack::unwind::Unwinder;
 use crate::state::State;
+use crate::targets::Targets;
 
 /// Bytes read from a ring before they are given back to the kernel, at the latest.
 const RELEASE_AFTER: usize = 64 << 10;
+/// How often threads are looked for that are not children of those that are watched.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// Hook of the event that ends the rundown at the start; it has no payload.
 const RUNDOWN_COMPLETE: u16 = 0x0008;
 
@@ -64,6 +68,8 @@ pub struct Capture {
     max_frames: usize,
     unwinder: Option<Unwinder>,
     is_begun: bool,
+    /// When threads that came otherwise were looked for.
+    searched: Instant,
 }
 
 impl Capture {
@@ -106,6 +112,7 @@ impl Capture {
             max_frames: usize::from(max_frames()),
             unwinder: None,
             is_begun: false,
+            searched: Instant::now(),
         };
         Ok((capture, control))
     }
@@ -122,6 +129,12 @@ impl Capture {
         let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
+        if self.searched.elapsed() > SEARCH_EVERY {
+            self.searched = Instant::now();
+            let tasks = &self.state.tasks;
+            // Where it cannot be watched it is left out, as those before it.
+            let _ = opened.look_for_more(&shared.rings, |process| tasks.knows(process));
+        }
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
@@ -217,30 +230,14 @@ impl Capture {
 
 /// The ring of a processor, with the event that tells of tasks and mappings.
 fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
-    let mut attr = Attr {
-        type_: sys::PERF_TYPE_SOFTWARE,
-        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
-        sample_type: Parts::ALWAYS.0,
-        clockid: libc::CLOCK_MONOTONIC_RAW,
-        ..Attr::default()
-    };
-    attr.set_disabled(1);
-    attr.set_sample_id_all(1);
-    attr.set_use_clockid(1);
-    attr.set_mmap(1);
-    attr.set_mmap2(1);
-    attr.set_comm(1);
-    attr.set_comm_exec(1);
-    attr.set_task(1);
-    attr.set_watermark(1);
-    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    let (mut attr, owner) = (tasks_attr(wanted), Targets::owner(wanted.scope));
     attr.set_build_id(1);
     let failed = |e| Error::system("capturing kernel events", e);
-    let mut event = Event::open(&attr, -1, i32::from(cpu));
+    let mut event = Event::open(&attr, owner, i32::from(cpu));
     if event.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
         // Before Linux 5.12 mappings tell device and inode, not the build id of their file.
         attr.set_build_id(0);
-        event = Event::open(&attr, -1, i32::from(cpu));
+        event = Event::open(&attr, owner, i32::from(cpu));
     }
     let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))

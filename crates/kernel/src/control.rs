@@ -27,6 +27,7 @@ use crate::perf_ring::{Attr, Event};
 use crate::record::Parts;
 use crate::spec::{Source, Spec};
 use crate::stack;
+use crate::targets::Targets;
 use crate::tracefs::{self, Field, Format};
 
 /// The most frames that a stack has, whatever the kernel allows.
@@ -99,7 +100,7 @@ pub struct Control {
 pub(crate) struct Shared {
     opened: Mutex<Opened>,
     /// The event of each processor's ring.
-    rings: Vec<Arc<Event>>,
+    pub(crate) rings: Vec<Arc<Event>>,
     /// Whether everything that is there is to be told again.
     pub(crate) is_rundown_due: AtomicBool,
 }
@@ -147,6 +148,10 @@ pub(crate) struct Opened {
     missing: Vec<String>,
     folder: Option<PathBuf>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
+    /// Whom events are opened for.
+    targets: Targets,
+    /// Events that tell of the tasks of single threads.
+    tasks: Vec<Event>,
     /// Counts changes, so that the capture sees that there was one.
     pub(crate) changes: u64,
 }
@@ -155,6 +160,9 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 struct Row {
     key: Key,
+    attr: Attr,
+    spec: &'static Spec,
+    fields: Arc<[Option<Field>]>,
     events: Vec<(u64, Event)>,
     /// Counters that are read with them, open as long as they are.
     _members: Vec<Event>,
@@ -185,6 +193,8 @@ impl Control {
             missing: Vec::new(),
             folder: tracefs::folder(),
             formats: HashMap::new(),
+            targets: Targets::new(wanted.scope),
+            tasks: Vec::new(),
             changes: 0,
         };
         let (opened, is_rundown_due) = (Mutex::new(opened), AtomicBool::new(false));
@@ -201,6 +211,12 @@ impl Control {
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         self.shared.opened().missing.clone()
+    }
+
+    /// Threads of this user that there were no descriptors for, where each is watched for itself.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.shared.opened().targets.left_out()
     }
 
     /// Tells of everything that is there, at the next look.
@@ -236,22 +252,23 @@ impl Opened {
                 missing.push(source.unwrap_or_else(|| name_of(spec)));
                 continue;
             };
-            rows.insert(index, (open(spec, &attr, &key.members, rings)?, key, spec, fields));
+            let ids = self.targets.ids();
+            let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings))?;
+            rows.insert(index, (open, attr, key, spec, fields));
         }
         // Nothing can fail any more.
         let stays =
             |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted, &stacks));
         let gone: Vec<usize> =
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
-        for (index, ((events, _members), key, spec, fields)) in rows {
+        for (index, ((events, _members), attr, key, spec, fields)) in rows {
             let tag = key.source.as_ref().map_or(0, |it| it.id);
             for (id, event) in &events {
-                let route = Route { spec, parts: key.parts, fields: Arc::clone(&fields), tag };
-                self.routes.insert(*id, route);
+                self.routes.insert(*id, Route { spec, parts: key.parts, fields: Arc::clone(&fields), tag });
                 // An event that cannot be switched on was just opened by the same rights.
                 let _ = event.enable();
             }
-            if let Some(old) = self.rows.insert(index, Row { key, events, _members }) {
+            if let Some(old) = self.rows.insert(index, Row { key, attr, spec, fields, events, _members }) {
                 self.close(old);
             }
         }
@@ -264,7 +281,57 @@ impl Opened {
         }
         (self.stacks, self.registers, self.counted) = (stacks, registers, counted);
         (self.missing, self.wanted) = (missing, wanted.clone());
+        if self.tasks.is_empty() {
+            let ids = self.targets.ids();
+            self.watch_tasks(&ids, rings)?;
+        }
         self.changes = self.changes.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Watches threads that came otherwise than from those that are watched.
+    pub(crate) fn look_for_more(
+        &mut self,
+        rings: &[Arc<Event>],
+        is_followed: impl Fn(u32) -> bool,
+    ) -> Result<()> {
+        let new = self.targets.look_for_more(is_followed);
+        self.watch(&new, rings)
+    }
+
+    /// Watches threads: their tasks, and what all rows are about.
+    fn watch(&mut self, threads: &[i32], rings: &[Arc<Event>]) -> Result<()> {
+        self.watch_tasks(threads, rings)?;
+        for row in self.rows.values_mut() {
+            let (events, members) =
+                open(&mut self.targets, (row.spec, &row.attr), &row.key.members, (threads, rings))?;
+            let tag = row.key.source.as_ref().map_or(0, |it| it.id);
+            for (id, event) in &events {
+                let (parts, fields) = (row.key.parts, Arc::clone(&row.fields));
+                self.routes.insert(*id, Route { spec: row.spec, parts, fields, tag });
+                let _ = event.enable();
+            }
+            row.events.extend(events);
+            row._members.extend(members);
+        }
+        Ok(())
+    }
+
+    /// Watches the tasks of threads, where each is watched for itself.
+    fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<Event>]) -> Result<()> {
+        if self.wanted.scope == Scope::Everything {
+            return Ok(());
+        }
+        let what = "tasks of a thread";
+        let attr = tasks_attr(&self.wanted);
+        for (id, (cpu, ring)) in
+            threads.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it)))
+        {
+            let number = i32::try_from(cpu).unwrap_or(-1);
+            let Some(event) = self.targets.open(&attr, id, number, what)? else { continue };
+            event.write_to(ring).and_then(|()| event.enable()).map_err(|e| Error::system(what, e))?;
+            self.tasks.push(event);
+        }
         Ok(())
     }
 
@@ -290,6 +357,7 @@ impl Opened {
         key: &Key,
     ) -> Result<Option<(Attr, Arc<[Option<Field>]>)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
+        Targets::limit(wanted.scope, &mut attr);
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
@@ -361,6 +429,30 @@ impl Opened {
     }
 }
 
+/// The event that counts nothing and tells of forks, exits, names and mappings.
+pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
+    let mut attr = Attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
+        sample_type: Parts::ALWAYS.0,
+        clockid: libc::CLOCK_MONOTONIC_RAW,
+        ..Attr::default()
+    };
+    Targets::limit(wanted.scope, &mut attr);
+    attr.set_disabled(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_context_switch(u64::from(wanted.scope == Scope::Own));
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    attr
+}
+
 /// Bytes that wake who waits for a ring.
 pub(crate) fn watermark(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
@@ -372,7 +464,11 @@ fn is_wanted(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> bool {
         Source::Counter(place) => wanted.profile_sources.get(place).is_some(),
         _ => true,
     };
-    is_there && spec.is_wanted(&wanted.groups, stacks)
+    let is_allowed = match wanted.scope {
+        Scope::Everything => !spec.is_for_own,
+        Scope::Own => !matches!(spec.source, Source::Tracepoint(..)),
+    };
+    is_there && is_allowed && spec.is_wanted(&wanted.groups, stacks)
 }
 
 /// Counters that are read with events.
@@ -435,13 +531,18 @@ fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
 /// Events of a row with their numbers, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);
 
-/// Opens a row on each processor, with its counters behind it: they have no samples of their own, and so no number.
-fn open(spec: &Spec, attr: &Attr, members: &[Code], rings: &[Arc<Event>]) -> Result<Open> {
+/// Opens a row for some targets on each processor, with its counters behind it: they have no samples of their own, and so no number.
+fn open(
+    targets: &mut Targets,
+    (spec, attr): (&Spec, &Attr),
+    members: &[Code],
+    (ids, rings): (&[i32], &[Arc<Event>]),
+) -> Result<Open> {
     let failed = |e| Error::system(name_of(spec), e);
     let (mut events, mut counters) = (Vec::with_capacity(rings.len()), Vec::new());
-    for (cpu, ring) in rings.iter().enumerate() {
+    for (id, (cpu, ring)) in ids.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it))) {
         let number = i32::try_from(cpu).unwrap_or(-1);
-        let event = Event::open(attr, -1, number).map_err(failed)?;
+        let Some(event) = targets.open(attr, id, number, &name_of(spec))? else { continue };
         event.write_to(ring).map_err(failed)?;
         if let Some(filter) = spec.filter.and_then(|filter| CString::new(filter).ok()) {
             event.filter(&filter).map_err(failed)?;
@@ -452,7 +553,7 @@ fn open(spec: &Spec, attr: &Attr, members: &[Code], rings: &[Arc<Event>]) -> Res
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
             let unable = |e| Error::system("a counter beside an event", e);
-            counters.push(event.open_beside(&attr, -1, number).map_err(unable)?);
+            counters.push(event.open_beside(&attr, id, number).map_err(unable)?);
         }
         events.push((event.id().map_err(failed)?, event));
     }

@@ -35,6 +35,7 @@ mod record;
 mod spec;
 mod stack;
 mod state;
+mod targets;
 mod tracefs;
 
 pub use capture::{Capture, Captured};

@@ -90,6 +90,7 @@ pub(crate) static SPECS: &[Spec] = &[
         fields: &[],
         parts: Parts::ADDR,
         wakes: false,
+        is_for_own: false,
         filter: None,
         on: read_in,
     },

@@ -157,6 +157,11 @@ impl Tasks {
         if thread == 0 { Some(0) } else { self.threads.get(&thread).copied() }
     }
 
+    /// Whether a process is known to be alive.
+    pub(crate) fn knows(&self, process: u32) -> bool {
+        self.processes.contains_key(&process)
+    }
+
     /// The path of a process's executable as bytes; `None` for threads of the kernel, and where it is not told.
     pub(crate) fn executable(&self, process: u32) -> Option<&[u8]> {
         self.get(process).map(|it| it.program.path.as_slice()).filter(|path| !path.is_empty())
