@@ -198,9 +198,8 @@ fn images_told_last(told: &[Told], pid: u32) -> BTreeMap<u64, (u64, String)> {
     let of_it = |it: &&Told| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid);
     let mut loads: Vec<&Told> = told.iter().filter(of_it).collect();
     loads.sort_by_key(|it| it.raw);
-    let image = |it: &&Told| {
-        (it.number("ImageBase"), (it.number("ImageSize"), it.text("FileName").to_owned()))
-    };
+    let image =
+        |it: &&Told| (it.number("ImageBase"), (it.number("ImageSize"), it.text("FileName").to_owned()));
     loads.iter().map(image).collect()
 }
 
@@ -314,7 +313,11 @@ fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
         let name = library.to_str().unwrap();
         let at = told.iter().position(|it| of_it(&it) && it.text("FileName") == name).expect("the library");
         if let Some(build_id) = &build_id {
-            assert_eq!(told[at - 1].payload[12..32], **build_id, "read from a file that has no name any more");
+            assert_eq!(
+                told[at - 1].payload[12..32],
+                **build_id,
+                "read from a file that has no name any more"
+            );
         }
     }
 }

@@ -77,4 +77,5 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);
+    image::beside(state);
 }

@@ -39,7 +39,7 @@ pub(super) fn settings(source: &Source) -> Vec<u8> {
 pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
     let addresses = if source.is_here() { addresses().unwrap_or_default() } else { Vec::new() };
     let servers = source.text("/etc/resolv.conf");
-    let server = |line: &str| Some(line.trim().strip_prefix("nameserver")?.trim().parse().ok()?);
+    let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse().ok();
     let servers: Vec<IpAddr> = servers.lines().filter_map(server).take(MAX_ADDRESSES).collect();
     for name in source.names("/sys/class/net") {
         facts.extend(interface(source, &name, &addresses, &servers));

@@ -68,7 +68,8 @@ fn architecture(source: &Source) -> String {
 
 fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> Fact {
     let memory = source.text("/proc/meminfo");
-    let kib: u64 = Info { lines: &memory }.get("MemTotal").split(' ').next().unwrap_or("").parse().unwrap_or(0);
+    let kib: u64 =
+        Info { lines: &memory }.get("MemTotal").split(' ').next().unwrap_or("").parse().unwrap_or(0);
     let page = u32::try_from(rustix::param::page_size()).unwrap_or(0);
     let shares = |cpu: &&u32| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -124,7 +125,7 @@ fn numbers(online: &[u32]) -> Fact {
     let mut out = Vec::new();
     out.put_u32(u32::try_from(online.len()).unwrap_or(0));
     for cpu in online {
-        out.put_u32(cpu / GROUP | (cpu % GROUP) << 16);
+        out.put_u32((cpu / GROUP) | ((cpu % GROUP) << 16));
     }
     Fact::new(0x0B1B, 2, out)
 }

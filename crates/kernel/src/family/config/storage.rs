@@ -63,7 +63,8 @@ fn physical(source: &Source, name: &str, root: Option<&str>) -> Option<Fact> {
     let label = |file| Some(source.text(&at(file))).filter(|it| !it.is_empty() && !it.starts_with("0x"));
     let labels: Vec<String> = ["device/vendor", "device/model"].into_iter().filter_map(label).collect();
     let label = if labels.is_empty() { name.to_owned() } else { labels.join(" ") };
-    let partitions = source.names(&at("")).iter().filter(|it| source.has(&at(&format!("{it}/partition")))).count();
+    let partitions =
+        source.names(&at("")).iter().filter(|it| source.has(&at(&format!("{it}/partition")))).count();
     let mut out = Vec::new();
     out.put_u32(number).put_u32(u32::try_from(sector).unwrap_or(0)).put_u32(1).put_u32(1);
     out.put_u64(bytes.checked_div(sector).unwrap_or(0));

@@ -86,7 +86,9 @@ fn processors_are_told_as_the_machine_has_them() {
     machine.put("/sys/devices/system/cpu/online", "0,65\n");
     machine.put("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,32\n");
     machine.put("/sys/devices/system/node/node0/cpumap", "00000002,00000000,00000001\n");
-    machine.put("/sys/devices/system/node/node1/cpumap", "f\n").put("/sys/devices/system/node/online", "0-1\n");
+    machine
+        .put("/sys/devices/system/node/node1/cpumap", "f\n")
+        .put("/sys/devices/system/node/online", "0-1\n");
     let facts = machine.facts();
     let cpu = only(&facts, 0x0B0A);
     assert_eq!((u32_at(cpu, 0), u32_at(cpu, 4), u32_at(cpu, 8)), (2100, 2, 8192));
@@ -117,7 +119,9 @@ fn disks_and_what_is_mounted_from_them_have_the_numbers_of_their_devices() {
     machine.put(&format!("{disk}/queue/write_cache"), "write back\n");
     machine.put(&format!("{disk}/sda1/dev"), "8:1\n").put(&format!("{disk}/sda1/partition"), "1\n");
     machine.put(&format!("{disk}/sda1/start"), "8\n").put(&format!("{disk}/sda1/size"), "1024\n");
-    machine.put("/sys/devices/pci/2:0:1:3/vendor", "ATA     \n").put("/sys/devices/pci/2:0:1:3/model", "A Disk\n");
+    machine
+        .put("/sys/devices/pci/2:0:1:3/vendor", "ATA     \n")
+        .put("/sys/devices/pci/2:0:1:3/model", "A Disk\n");
     machine.link(&format!("{disk}/device"), "../2:0:1:3");
     machine.link("/sys/block/sda", "../devices/pci/sda");
     machine.put("/sys/block/loop0/dev", "7:0\n").put("/sys/block/loop0/size", "0\n");
@@ -143,7 +147,9 @@ fn disks_and_what_is_mounted_from_them_have_the_numbers_of_their_devices() {
 #[test]
 fn interfaces_interrupts_and_firmware_are_told() {
     let machine = Machine::new();
-    machine.put("/sys/class/net/eth0/address", "02:00:5e:00:00:01\n").put("/sys/class/net/eth0/ifindex", "2\n");
+    machine
+        .put("/sys/class/net/eth0/address", "02:00:5e:00:00:01\n")
+        .put("/sys/class/net/eth0/ifindex", "2\n");
     machine.put("/sys/class/net/eth0/type", "1\n").put("/sys/class/net/bonding_masters", "\n");
     machine.put("/etc/resolv.conf", "# x\nnameserver 10.0.0.53\nnameserver fd00::53\nnameserver ../x\n");
     machine.put(
@@ -153,10 +159,7 @@ fn interfaces_interrupts_and_firmware_are_told() {
     machine.put("/proc/irq/9/smp_affinity", "00000003\n");
     machine.put("/sys/class/dmi/id/sys_vendor", "A Maker\n").put("/sys/class/dmi/id/bios_version", "1.2\n");
     machine.put("/sys/power/state", "freeze mem disk\n").put("/sys/power/mem_sleep", "s2idle [deep]\n");
-    machine.put(
-        "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
-        [6, 0, 0, 0, 1],
-    );
+    machine.put("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", [6, 0, 0, 0, 1]);
     machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     let facts = machine.facts();
     let nic = only(&facts, 0x0B0D);
@@ -185,7 +188,9 @@ fn a_machine_that_says_nothing_or_nonsense_is_no_trouble() {
     machine.put("/proc/self/mountinfo", " - \n1 2 99999:1 / /x rw - ext4 x rw\n1 2 8:1 / / rw - \n");
     machine.put("/sys/devices/system/cpu/online", "0-4294967295,7-9\n");
     machine.put("/sys/block/x/dev", "99999:99999999\n").put("/sys/block/x/size", "18446744073709551615\n");
-    machine.put("/sys/class/net/e/ifindex", "99999999999\n").put("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
+    machine
+        .put("/sys/class/net/e/ifindex", "99999999999\n")
+        .put("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
     let facts = machine.facts();
     let cpu = only(&facts, 0x0B0A);
     assert_eq!(wide(cpu, 20).chars().count(), 127, "cut between characters");

@@ -72,7 +72,8 @@ fn text_range(symbols: &Path) -> Option<(u64, u64)> {
         }
         let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
         let (address, _kind, name) = (words.next()?, words.next(), words.next());
-        let address = || u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok().filter(|it| *it > 0);
+        let address =
+            || u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok().filter(|it| *it > 0);
         match name {
             // The list is sorted by address: the end comes behind.
             Some(b"_text" | b"_stext") if start.is_none() => start = Some(address()?),

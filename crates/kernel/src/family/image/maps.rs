@@ -125,7 +125,8 @@ mod tests {
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n\
             nonsense\n7f-zz r-xp 0 0 0\n7f0000009000-7f0000008000 r-xp 0 0 0 x\n";
         let found = code_in(&list[..]);
-        let names: Vec<_> = found.iter().map(|it| (it.start, it.offset, it.inode, it.name.as_str())).collect();
+        let names: Vec<_> =
+            found.iter().map(|it| (it.start, it.offset, it.inode, it.name.as_str())).collect();
         assert_eq!(
             names,
             [

@@ -50,7 +50,8 @@ impl Image {
     /// Whether a mapping, seen as an image, is part of this one.
     fn has(&self, other: &Self) -> bool {
         // Code that is made at run time grows, and is mapped again and again with other rights.
-        let is_place = if &*self.name == ANONYMOUS { self.is_touched_by(other) } else { self.base == other.base };
+        let is_place =
+            if &*self.name == ANONYMOUS { self.is_touched_by(other) } else { self.base == other.base };
         let is_other = self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
         is_place && !is_other && self.name == other.name
     }
