@@ -74,6 +74,11 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
+/// Before anything is captured: what would keep the rings waiting later.
+pub(crate) fn prepare(state: &mut State) {
+    image::prepare(state);
+}
+
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);

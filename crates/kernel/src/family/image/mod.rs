@@ -182,6 +182,13 @@ fn is_wanted(state: &mut All) -> bool {
     is_wanted
 }
 
+/// Before anything is captured: what takes long to find.
+pub(crate) fn prepare(state: &mut All) {
+    if state.groups.has(Group::IMAGE_LOAD) {
+        state.images.kernel_images = state.images.kernel.images(Path::new("/"));
+    }
+}
+
 /// Before others hear of it: the images of a program that ends go first.
 pub(crate) fn on_end(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
     if !is_wanted(state) {

@@ -140,7 +140,7 @@ fn an_address_of_this_process_is_found_in_its_program() {
     images.programs.allow(1000);
     let here = an_address_of_this_process_is_found_in_its_program as fn() as usize as u64;
     let found = images.find(std::process::id(), here).expect("an image");
-    assert_eq!(std::path::Path::new(&*found.name), std::env::current_exe().unwrap().canonicalize().unwrap());
+    assert_eq!(Path::new(&*found.name), std::env::current_exe().unwrap().canonicalize().unwrap());
     assert!(found.base < here && here < found.end());
     assert_eq!(images.find(std::process::id(), 0x10), None);
     assert_eq!(images.find(u32::MAX, here), None);
