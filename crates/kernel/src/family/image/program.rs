@@ -22,7 +22,7 @@ use std::sync::Arc;
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -60,11 +60,16 @@ impl BuildId {
         &self.bytes
     }
 
-    /// From notes as they lie in a file or below /sys.
+    /// From notes as they lie below /sys.
     pub(crate) fn in_notes(notes: &[u8]) -> Option<Self> {
-        use object::read::elf::NoteIterator;
         let endian = Endianness::default();
-        let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?;
+        Self::among(NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?, endian)
+    }
+
+    fn among<Elf>(mut notes: NoteIterator<'_, Elf>, endian: Endianness) -> Option<Self>
+    where
+        Elf: FileHeader<Endian = Endianness>,
+    {
         while let Some(note) = notes.next().ok()? {
             if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
                 return Self::new(note.desc());
@@ -173,26 +178,13 @@ where
                 program.segments.push(Segment { address, offset, length, is_code });
             }
             PT_NOTE if program.build_id.is_none() && length <= MAX_NOTES => {
-                program.build_id = build_id_of(it, endian, file);
+                let notes = it.notes(endian, file).ok().flatten();
+                program.build_id = notes.and_then(|notes| BuildId::among(notes, endian));
             }
             _ => {}
         }
     }
     Some(program)
-}
-
-fn build_id_of<'data, R: ReadRef<'data>, P: ProgramHeader<Endian = Endianness>>(
-    header: &P,
-    endian: Endianness,
-    file: R,
-) -> Option<BuildId> {
-    let mut notes = header.notes(endian, file).ok()??;
-    while let Some(note) = notes.next().ok()? {
-        if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
-            return BuildId::new(note.desc());
-        }
-    }
-    None
 }
 
 /// Which file is mapped, as the kernel told.
