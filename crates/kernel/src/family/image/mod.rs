@@ -116,7 +116,10 @@ impl State {
             let image = self.image(pid, range, mapped.offset, name, which);
             table::merge(&mut images, &image, &mut Vec::new());
         }
-        self.table.begin(pid, threads, since, images.clone());
+        // One that has just ended has nothing mapped any more: what it had is told when the record of its end comes.
+        if !images.is_empty() || self.table.images(pid).is_empty() {
+            self.table.begin(pid, threads, since, images.clone());
+        }
         images
     }
 

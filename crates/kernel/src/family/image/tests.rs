@@ -115,6 +115,15 @@ fn what_was_seen_in_a_rundown_is_not_told_by_older_records() {
 }
 
 #[test]
+fn a_process_that_ended_before_a_rundown_is_unloaded_by_the_record_of_its_end() {
+    let mut stage = Stage::new();
+    stage.on(&mapped(NOBODY, 0x1000, b"//anon"));
+    assert_eq!(stage.state.images.look_at(NOBODY), []);
+    let exit = Other::Exit { pid: NOBODY, ppid: 1, tid: NOBODY, ptid: 1 };
+    assert_eq!(stage.on(&exit), [(0x1402, NOBODY)]);
+}
+
+#[test]
 fn forks_of_a_process_with_much_code_are_told_up_to_a_bound_and_counted_beyond() {
     let mut stage = Stage::new();
     let name = [b"/".as_slice(), &[b'x'; 4000]].concat();
