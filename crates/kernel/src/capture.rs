@@ -75,6 +75,8 @@ pub struct Capture {
 impl Capture {
     /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let mut state = State { groups: wanted.groups, ..State::default() };
+        family::prepare_state(&mut state);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut rings = Vec::new();
@@ -94,7 +96,6 @@ impl Capture {
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(wanted, events);
         control.set(wanted)?;
-        let state = State::default();
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.len()];
         for ring in &rings {

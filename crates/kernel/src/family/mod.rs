@@ -95,8 +95,14 @@ pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
     process::settle(state, out);
 }
 
+/// Before anything is captured: what would keep the rings waiting later.
+pub(crate) fn prepare_state(state: &mut State) {
+    image::prepare(state);
+}
+
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);
     network::beside(state);
+    image::beside(state);
 }
