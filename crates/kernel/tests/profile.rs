@@ -52,6 +52,7 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
     let work = || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                pin(0);
                 thread.store(this_thread(), Relaxed);
                 // A third of the time at most.
                 for _ in 0..20 {
@@ -69,14 +70,18 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
     let thread = thread.into_inner();
     let counted = samples_of(&seen, thread);
     assert!((counted - expected).abs() <= error_of(expected), "{counted} samples in {expected} ms");
+    let mut known = 0;
     for sample in of(&seen, &[SAMPLE]) {
         let fields = sample.fields();
         assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
         assert_ne!(fields.number("InstructionPointer"), 0);
         if fields.number("ThreadId") == u64::from(thread) {
-            assert_eq!(fields.number("Flags") >> 3, 8, "switches told its priority");
+            // Nice 0, or not known where the switch to it was not told.
+            assert!([8, 0].contains(&(fields.number("Flags") >> 3)));
+            known += u32::from(fields.number("Flags") >> 3 == 8);
         }
     }
+    assert!(known > 0, "switches tell priorities");
     let told: Vec<(u16, String, u64)> = of(&seen, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
         .iter()
         .map(|it| (it.hook, it.fields().text("SourceName"), it.fields().number("NewInterval")))
@@ -170,9 +175,13 @@ fn counters_are_read_with_the_events_that_are_to_carry_them() {
         let switches: Vec<&Seen> = of(&seen, &[0x0524]).into_iter().filter(|it| it.cpu == cpu).collect();
         let counters: Vec<[u64; 2]> =
             switches.iter().map(|it| it.counters().try_into().expect("two counters")).collect();
-        for pair in counters.windows(2) {
-            assert_eq!(pair[1][0], pair[0][0] + 1, "each switch is counted");
-            assert!(pair[1][1] >= pair[0][1]);
+        for (pair, values) in switches.windows(2).zip(counters.windows(2)) {
+            let [before, after] = [values[0], values[1]];
+            // Where the switch between them was not told, it is counted nevertheless.
+            let is_next = pair[0].fields().number("NewThreadId") == pair[1].fields().number("OldThreadId");
+            let is_right = if is_next { after[0] == before[0] + 1 } else { after[0] > before[0] + 1 };
+            assert!(is_right, "each switch is counted: {before:?} {after:?}");
+            assert!(after[1] >= before[1]);
         }
         if let (0, Some(first), Some(last)) = (cpu, counters.first(), counters.last()) {
             assert!(last[1] - first[1] >= 50, "{first:?} {last:?}");
