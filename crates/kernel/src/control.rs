@@ -224,12 +224,19 @@ impl Opened {
             if self.rows.get(&index).is_some_and(|row| row.key == key) {
                 continue;
             }
-            let Some((attr, fields)) = self.attr_of(spec, wanted, &key)? else {
-                let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
-                missing.push(source.unwrap_or_else(|| name_of(spec)));
-                continue;
+            let opened = match self.attr_of(spec, wanted, &key)? {
+                Some((attr, fields)) => open(spec, &attr, &key.members, rings).map(|it| (it, fields)),
+                None => Err(Error::NotSupported { what: name_of(spec) }),
             };
-            rows.insert(index, (open(spec, &attr, &key.members, rings)?, key, spec, fields));
+            match opened {
+                Ok((events, fields)) => drop(rows.insert(index, (events, key, spec, fields))),
+                // Without its counters an event would not be what is wanted.
+                Err(Error::NotSupported { .. }) if key.members.is_empty() => {
+                    let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
+                    missing.push(source.unwrap_or_else(|| name_of(spec)));
+                }
+                Err(error) => return Err(error),
+            }
         }
         // Nothing can fail any more.
         let stays = |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted));

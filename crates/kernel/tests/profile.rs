@@ -124,6 +124,45 @@ fn an_interval_that_changes_is_told_and_heeded() {
     );
 }
 
+/// Sends datagrams to itself for some time: half of that is a soft interrupt.
+fn send_and_receive(long: Duration) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let (to, begun, mut buffer) = (socket.local_addr().expect("an address"), used(), [0; 1000]);
+    while used() - begun < long {
+        for _ in 0..50 {
+            socket.send_to(&[7; 1000], to).expect("a datagram");
+            socket.recv(&mut buffer).expect("a datagram");
+        }
+    }
+}
+
+#[test]
+fn samples_within_a_deferred_call_say_so() {
+    let thread = u64::from(this_thread());
+    let wanted = Wanted { interval: 2_000, ..wanting(&[Group::PROFILE, Group::DPC]) };
+    let Some((seen, capture)) = capture(&wanted, || send_and_receive(Duration::from_millis(400))) else {
+        return;
+    };
+    assert_eq!(capture.lost(), 0);
+    let calls: Vec<(u16, u64, u64)> = of(&seen, &[0x0F44, 0x0F45])
+        .iter()
+        .map(|it| (it.cpu, it.fields().number("InitialTime"), it.raw))
+        .collect();
+    let mut within = 0;
+    for sample in of(&seen, &[SAMPLE]) {
+        let fields = sample.fields();
+        if fields.number("ThreadId") != thread {
+            continue;
+        }
+        let is_within = calls
+            .iter()
+            .any(|(cpu, begun, ended)| *cpu == sample.cpu && (*begun..*ended).contains(&sample.raw));
+        assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
+        within += u32::from(is_within);
+    }
+    assert!(within > 20, "{within}");
+}
+
 fn counter(id: u32, name: &str, interval: u32) -> Counter {
     Counter { id, name: name.to_owned(), interval }
 }
@@ -217,6 +256,13 @@ fn a_counter_that_this_machine_does_not_have_is_missing_or_refused() {
             counted: vec![0x0524],
             ..wanting(&[Group::CSWITCH])
         };
+        let cycles = Wanted {
+            profile_sources: vec![counter(19, "TotalCycles", 1_000_000)],
+            ..wanting(&[Group::PMC_PROFILE])
+        };
+        control.set(&cycles).expect("what is not there is left out");
+        let has_counters = std::fs::exists("/sys/bus/event_source/devices/cpu").unwrap_or(false);
+        assert_eq!(control.missing().is_empty(), has_counters, "{:?}", control.missing());
         let refused = control.set(&with).expect_err("no such counter");
         assert_eq!(refused.to_string(), "this kernel has no counter no-such-event");
     };
