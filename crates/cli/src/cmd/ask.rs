@@ -197,7 +197,9 @@ fn intervals(ask: Asking<'_>) -> Result<Told, Error> {
             continue;
         };
         let how_often = match it.source {
-            0 | software_source::TASK_CLOCK => format!("{} of 100 ns ({} ms)", grouped(it.interval.into()), f64::from(it.interval) / TICKS),
+            0 | software_source::TASK_CLOCK => {
+                format!("{} of 100 ns ({} ms)", grouped(it.interval.into()), f64::from(it.interval) / TICKS)
+            }
             _ => format!("{} counts", grouped(it.interval.into())),
         };
         let mut object = Object::new();
