@@ -75,7 +75,8 @@ pub struct Capture {
 impl Capture {
     /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
-        let mut state = State { groups: wanted.groups, ..State::default() };
+        let mut state = State::default();
+        state.groups = wanted.groups;
         family::prepare_state(&mut state);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;

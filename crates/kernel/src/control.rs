@@ -247,14 +247,23 @@ impl Opened {
             if self.rows.get(&index).is_some_and(|row| row.key == key) {
                 continue;
             }
-            let Some((attr, fields)) = self.attr_of(spec, wanted, &key)? else {
-                let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
-                missing.push(source.unwrap_or_else(|| name_of(spec)));
-                continue;
+            let opened = match self.attr_of(spec, wanted, &key)? {
+                Some((attr, fields)) => {
+                    let ids = self.targets.ids();
+                    let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings));
+                    open.map(|it| (it, attr, fields))
+                }
+                None => Err(Error::NotSupported { what: name_of(spec) }),
             };
-            let ids = self.targets.ids();
-            let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings))?;
-            rows.insert(index, (open, attr, key, spec, fields));
+            match opened {
+                Ok((events, attr, fields)) => drop(rows.insert(index, (events, attr, key, spec, fields))),
+                // Without its counters an event would not be what is wanted.
+                Err(Error::NotSupported { .. }) if key.members.is_empty() => {
+                    let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
+                    missing.push(source.unwrap_or_else(|| name_of(spec)));
+                }
+                Err(error) => return Err(error),
+            }
         }
         // Nothing can fail any more.
         let stays =

@@ -306,6 +306,27 @@ fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_lies_in_a_ring_is_read_or_not(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            kind in 0_u8..20,
+            parts in any::<u64>(),
+            regs in any::<(u32, u32)>(),
+        ) {
+            let mut record = vec![kind, 0, 0, 0];
+            record.extend(bytes);
+            let parts = Parts(parts);
+            if let Some(sample) = sample(&record, parts, 0, regs) {
+                prop_assert!(sample.counters.len() % 8 == 0 && sample.raw.len() <= record.len());
+            }
+            if let Some((_, Other::Mmap(mmap))) = other(&record, 0) {
+                prop_assert!(mmap.name.len() <= record.len());
+            }
+        }
+    }
 
     /// A sample of a record's head and these words.
     fn record(words: &[u64]) -> Vec<u8> {
