@@ -17,6 +17,7 @@
 //! 4. `/proc` is read for an exec, for the exit status where the connector has not told it, and for forks inside containers. Other forks and names read nothing.
 
 mod connector;
+mod execs;
 mod facts;
 mod rundown;
 mod tasks;
@@ -39,6 +40,8 @@ use crate::state::State as All;
 /// Fields of `sched_process_exec`.
 const FILE_NAME: usize = 0;
 
+/// Groups for which the beginning of programs is followed closely.
+const WANTED: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
 const STARTS: &[u16] = &[write::PROCESS_START, write::THREAD_START];
 const ENDS: &[u16] = &[write::PROCESS_END, write::THREAD_END];
 
@@ -49,20 +52,15 @@ const WAIT: Duration = Duration::from_micros(100);
 pub(crate) static SPECS: &[Spec] = &[
     Spec {
         wakes: true,
-        ..Spec::tracepoint(
-            ("sched", "sched_process_exec"),
-            &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD],
-            &[],
-            &["filename"],
-            exec_point,
-        )
+        ..Spec::tracepoint(("sched", "sched_process_exec"), WANTED, &[], &["filename"], exec_point)
     },
     Spec::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], fork_point),
     Spec::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], exit_point),
 ];
 
 pub(crate) fn beside(state: &mut All) {
-    state.tasks.look();
+    let are_wanted = state.groups.has_any(WANTED);
+    state.tasks.look(are_wanted);
 }
 
 pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
@@ -155,7 +153,7 @@ fn ended(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>
     }
     state.tasks.remove_thread(tid);
     if state.tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
-        let status = status_of(state, pid, tid);
+        let status = status_of(state, (pid, tid), out.time);
         if state.groups.has(Group::PROCESS_COUNTERS) {
             write::counters(write::COUNTERS_END, pid, out);
         }
@@ -164,8 +162,8 @@ fn ended(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>
         {
             write::process(write::PROCESS_END, (pid, tid), pid, &process, status, out);
         }
-    } else if let Some(connector) = &mut state.tasks.connector {
-        connector.take(tid);
+    } else if let Some(connector) = state.tasks.connector.as_mut().filter(|_| tid != pid) {
+        connector.forget(tid);
     }
 }
 
@@ -187,12 +185,12 @@ fn meet(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>)
 }
 
 /// How a process ended whose last thread this was.
-fn status_of(state: &mut All, pid: u32, tid: u32) -> i32 {
+fn status_of(state: &mut All, (pid, tid): (u32, u32), time: u64) -> i32 {
     let Some(process) = state.tasks.get(pid) else { return write::NOT_KNOWN };
     let (started, may_know) = (process.start_ticks, state.tasks.may_know(process));
     let connector = state.tasks.connector.get_or_insert_with(connector::Connector::open);
     for attempt in 0..WAITS {
-        if let Some(told) = connector.take(tid) {
+        if let Some(told) = connector.take(tid, time) {
             return connector::exit_status(told);
         }
         // While it is there its code is in `/proc`; when it is not, the message is on its way.
@@ -208,7 +206,7 @@ fn status_of(state: &mut All, pid: u32, tid: u32) -> i32 {
         }
         connector.drain();
     }
-    connector.take(tid).map_or(write::NOT_KNOWN, connector::exit_status)
+    connector.take(tid, time).map_or(write::NOT_KNOWN, connector::exit_status)
 }
 
 /// The status of a process by its `/proc/PID/stat`, where 0 is also what those are told who may not know.
@@ -237,7 +235,7 @@ fn execed(state: &mut All, pid: u32, name: &[u8], out: &mut Out<'_>) {
     for tid in others {
         state.tasks.remove_thread(tid);
     }
-    state.tasks.renew(pid, name);
+    state.tasks.renew(pid, name, out.time);
     let affinity = facts::affinity(pid);
     let affinity = if affinity == 0 { last.affinity } else { affinity };
     let thread = Thread { name: Name::new(name), affinity, seen: 0, ..last };
@@ -255,7 +253,7 @@ fn exec_point(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
     }
     let again = facts::program(pid, &known.image, true);
     if !again.path.is_empty() {
-        process.program = again;
+        process.program = Arc::new(again);
     } else if known.path.is_empty() {
         // It is gone: the file is all that is left of it.
         let path = event.text(FILE_NAME).to_vec();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use traceweir_format::linux::{boot_key, start_key};
 
 use super::connector::Connector;
+use super::execs::{Exec, Execs};
 use super::facts::{self, NO_SESSION, Name, Place, Program, Stat};
 use crate::family::schedule::priority;
 use crate::now_ns;
@@ -36,6 +37,7 @@ pub(crate) struct Tasks {
     /// Threads whose end was told with its stack, until their exit record comes.
     pub(super) ended: BTreeSet<u32>,
     pub(super) connector: Option<Connector>,
+    execs: Option<Execs>,
     clock: BootClock,
     boot: u16,
     /// Whether the kernel tells us everything about everybody.
@@ -133,6 +135,7 @@ impl Default for Tasks {
             awaited: BTreeMap::new(),
             ended: BTreeSet::new(),
             connector: None,
+            execs: None,
             clock: BootClock::now(),
             boot: boot_key(&boot),
             may_trace: facts::may_trace(),
@@ -187,13 +190,16 @@ impl Tasks {
         self.get(self.process_of(thread)?)?.threads.get(&thread)
     }
 
-    /// Begins a look.
-    pub(super) fn look(&mut self) {
+    /// Begins a look. `are_wanted`: whether processes are told of, and not just known.
+    pub(super) fn look(&mut self, are_wanted: bool) {
         self.looks = self.looks.wrapping_add(1);
         (self.since, self.looked) = (self.looked, now_ns());
         self.clock = BootClock::now();
         self.patience = PATIENCE;
         self.connector.get_or_insert_with(Connector::open).look();
+        if are_wanted {
+            self.execs.get_or_insert_with(Execs::open).look();
+        }
     }
 
     /// This look, where the record of a start at these ticks may not have been read yet.
@@ -275,7 +281,7 @@ impl Tasks {
             session: facts::session(pid),
             user: status.user,
             inner: status.inner,
-            program: facts::program(pid, stat.name.as_bytes(), false),
+            program: Arc::new(facts::program(pid, stat.name.as_bytes(), false)),
             place: facts::place(pid, status.inner.is_some()),
             threads: BTreeMap::new(),
             seen: 0,
@@ -321,10 +327,9 @@ impl Tasks {
         }
     }
 
-    /// What a process is behind an exec: another program, and whatever it became on the way there.
-    pub(super) fn renew(&mut self, pid: u32, name: &[u8]) {
-        self.await_arguments(pid);
-        let program = facts::program(pid, name, true);
+    /// What a process is behind an exec at this time: another program, and whatever it became on the way there.
+    pub(super) fn renew(&mut self, pid: u32, name: &[u8], time: u64) {
+        let program = Arc::new(self.begun(pid, name, time));
         let status = facts::status(pid);
         let session = facts::session(pid);
         let place = status.map(|status| facts::place(pid, status.inner.is_some()));
@@ -336,15 +341,39 @@ impl Tasks {
         }
     }
 
-    /// Waits until a program that is being begun has its arguments, as long as this look has patience.
-    fn await_arguments(&mut self, pid: u32) {
-        while facts::arguments(pid).is_some_and(|arguments| arguments.is_empty())
-            && !facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie())
-            && !self.patience.is_zero()
-        {
+    /// The program that a process began at this time, by its new stack or by `/proc`.
+    fn begun(&mut self, pid: u32, name: &[u8], time: u64) -> Program {
+        loop {
+            if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take(pid, time)) {
+                return by_exec(pid, name, exec);
+            }
+            let is_ready = facts::arguments(pid).is_none_or(|arguments| !arguments.is_empty());
+            let has_ended = || facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
+            if is_ready || self.patience.is_zero() || has_ended() {
+                return facts::program(pid, name, true);
+            }
+            // It is still being begun, and has no arguments so far.
             let begun = Instant::now();
             std::thread::sleep(NAP);
             self.patience = self.patience.saturating_sub(begun.elapsed());
         }
     }
+}
+
+/// A program by what came with its exec, completed by `/proc` as long as that tells of the same.
+fn by_exec(pid: u32, name: &[u8], exec: Exec) -> Program {
+    let from_proc = |read: &dyn Fn() -> Vec<u8>| if exec.is_past { Vec::new() } else { read() };
+    let mut path = from_proc(&|| facts::executable(pid));
+    let arguments =
+        exec.arguments.unwrap_or_else(|| from_proc(&|| facts::arguments(pid).unwrap_or_default()));
+    let mut line = facts::command_line(&arguments, true);
+    if line.is_empty() {
+        // The file that was asked for is all that is left of it.
+        line = facts::command_line(&exec.file_name, true);
+        line.push_str(" …");
+    }
+    if path.is_empty() && exec.file_name.starts_with(b"/") {
+        path = exec.file_name;
+    }
+    Program::new(path, name, line)
 }
