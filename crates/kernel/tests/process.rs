@@ -195,7 +195,7 @@ fn of(seen: &[Seen], pid: u32) -> Vec<&Seen> {
 #[test]
 fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
     let Some((seen, (pid, status))) =
-        capture(&wanted(), |_| shell("(exit 3); (exit 4); sleep 0.05; : 'a b' \"\"; kill -9 $$"))
+        capture(&wanted(), |_| shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
     else {
         return;
     };
@@ -215,7 +215,7 @@ fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
     assert_eq!(own[0].by, own[1].by);
     let shell = std::fs::canonicalize("/bin/sh").unwrap();
     assert_eq!(second.text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
-    let script = r#"sh -c "(exit 3); (exit 4); sleep 0.05; : 'a b' \"\"; kill -9 $$""#;
+    let script = r#"sh -c "(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$""#;
     assert_eq!(second.text("CommandLine"), script);
     let user = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
     for start in [first, second] {
@@ -236,9 +236,9 @@ fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
     };
     let with = |status: &[i32]| children.iter().filter(|child| forked(**child) == status).count();
     assert_eq!((with(&[3]), with(&[4]), with(&[0, 0])), (1, 1, 2), "the program's two starts count twice");
-    let sleeps: Vec<&&Seen> = started.iter().filter(|it| it.text("CommandLine") == "sleep 0.05").collect();
-    assert_eq!(sleeps.len(), 1);
-    for start in started.iter().filter(|it| it.text("CommandLine") != "sleep 0.05") {
+    let sleeps: Vec<&&Seen> = started.iter().filter(|it| it.text("CommandLine") == "sleep 0.5").collect();
+    assert_eq!(sleeps.len(), 1, "{started:?}");
+    for start in started.iter().filter(|it| it.text("CommandLine") != "sleep 0.5") {
         assert_eq!((start.text("CommandLine"), start.by.0), (script, pid), "what it has of its parent");
     }
 }
