@@ -186,6 +186,7 @@ fn arguments(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
 mod tests {
     use super::*;
     use traceweir_format::wire::Put;

@@ -21,13 +21,14 @@ mod execs;
 mod facts;
 mod rundown;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub(crate) use rundown::{run_down, settle};
 pub(crate) use tasks::Tasks;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use self::facts::{Name, Program};
 use self::tasks::{Awaited, Thread};
@@ -44,10 +45,6 @@ const FILE_NAME: usize = 0;
 const WANTED: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
 const STARTS: &[u16] = &[write::PROCESS_START, write::THREAD_START];
 const ENDS: &[u16] = &[write::PROCESS_END, write::THREAD_END];
-
-/// How often, and how long each time, the message about an exit is waited for when the process is gone already: it is sent a moment later.
-const WAITS: u32 = 5;
-const WAIT: Duration = Duration::from_micros(100);
 
 pub(crate) static SPECS: &[Spec] = &[
     Spec {
@@ -162,8 +159,8 @@ fn ended(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>
         {
             write::process(write::PROCESS_END, (pid, tid), pid, &process, status, out);
         }
-    } else if let Some(connector) = state.tasks.connector.as_mut().filter(|_| tid != pid) {
-        connector.forget(tid);
+    } else if tid != pid {
+        state.tasks.connector().forget(tid);
     }
 }
 
@@ -188,25 +185,23 @@ fn meet(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>)
 fn status_of(state: &mut All, (pid, tid): (u32, u32), time: u64) -> i32 {
     let Some(process) = state.tasks.get(pid) else { return write::NOT_KNOWN };
     let (started, may_know) = (process.start_ticks, state.tasks.may_know(process));
-    let connector = state.tasks.connector.get_or_insert_with(connector::Connector::open);
-    for attempt in 0..WAITS {
-        if let Some(told) = connector.take(tid, time) {
+    loop {
+        if let Some(told) = state.tasks.connector().take(tid, time) {
             return connector::exit_status(told);
         }
-        // While it is there its code is in `/proc`; when it is not, the message is on its way.
+        // While it is there its code is in `/proc`; when it is not, the message is there or on its way.
         let left = facts::stat(&pid.to_string()).filter(|it| it.start_ticks.abs_diff(started) <= 1);
         if let Some(left) = left {
             return exit_of(left.exit_code, may_know);
         }
-        if !connector.is_open() {
-            break;
+        state.tasks.connector().drain();
+        if let Some(told) = state.tasks.connector().take(tid, time) {
+            return connector::exit_status(told);
         }
-        if attempt > 0 {
-            std::thread::sleep(WAIT);
+        if !state.tasks.connector().is_open() || !state.tasks.nap() {
+            return write::NOT_KNOWN;
         }
-        connector.drain();
     }
-    connector.take(tid, time).map_or(write::NOT_KNOWN, connector::exit_status)
 }
 
 /// The status of a process by its `/proc/PID/stat`, where 0 is also what those are told who may not know.

@@ -23,6 +23,9 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     let defunct = scan(&mut state.tasks, when);
     if when == Rundown::End {
         settle_early(state, None, out);
+        while let Some(creator) = state.tasks.awaited.keys().next().copied() {
+            super::tell_awaited(state, creator, out);
+        }
     }
     idle(state, when, out);
     let scan = state.tasks.scans;

@@ -22,7 +22,7 @@ use crate::now_ns;
 
 /// How far the times of records and the ticks of `/proc` may disagree.
 const SLACK_NS: u64 = 30_000_000;
-/// How long one look waits for programs that are being begun, at most.
+/// How long one look waits for programs that are being begun and messages that are on their way, at most.
 const PATIENCE: Duration = Duration::from_millis(5);
 const NAP: Duration = Duration::from_micros(50);
 
@@ -36,7 +36,7 @@ pub(crate) struct Tasks {
     pub(super) awaited: BTreeMap<u32, Awaited>,
     /// Threads whose end was told with its stack, until their exit record comes.
     pub(super) ended: BTreeSet<u32>,
-    pub(super) connector: Option<Connector>,
+    connector: Option<Connector>,
     execs: Option<Execs>,
     clock: BootClock,
     boot: u16,
@@ -173,6 +173,11 @@ impl Tasks {
         self.processes.get_mut(&process)
     }
 
+    /// Where exit statuses are told.
+    pub(super) fn connector(&mut self) -> &mut Connector {
+        self.connector.get_or_insert_with(Connector::open)
+    }
+
     /// Whether `/proc` tells us how a process ended.
     pub(super) fn may_know(&self, process: &Process) -> bool {
         self.may_trace || process.user == Some(rustix::process::geteuid().as_raw())
@@ -196,7 +201,7 @@ impl Tasks {
         (self.since, self.looked) = (self.looked, now_ns());
         self.clock = BootClock::now();
         self.patience = PATIENCE;
-        self.connector.get_or_insert_with(Connector::open).look();
+        self.connector().look();
         if are_wanted {
             self.execs.get_or_insert_with(Execs::open).look();
         }
@@ -226,9 +231,12 @@ impl Tasks {
     pub(super) fn insert_thread(&mut self, pid: u32, tid: u32, thread: Thread) {
         if let Some(old) = self.threads.insert(tid, pid)
             && old != pid
-            && let Some(old) = self.processes.get_mut(&old)
+            && let Some(process) = self.processes.get_mut(&old)
         {
-            old.threads.remove(&tid);
+            process.threads.remove(&tid);
+            if process.threads.is_empty() {
+                self.processes.remove(&old);
+            }
         }
         if let Some(process) = self.processes.get_mut(&pid) {
             process.threads.insert(tid, thread);
@@ -349,14 +357,22 @@ impl Tasks {
             }
             let is_ready = facts::arguments(pid).is_none_or(|arguments| !arguments.is_empty());
             let has_ended = || facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
-            if is_ready || self.patience.is_zero() || has_ended() {
+            // If not, it is still being begun, and has no arguments so far.
+            if is_ready || has_ended() || !self.nap() {
                 return facts::program(pid, name, true);
             }
-            // It is still being begun, and has no arguments so far.
-            let begun = Instant::now();
-            std::thread::sleep(NAP);
-            self.patience = self.patience.saturating_sub(begun.elapsed());
         }
+    }
+
+    /// Waits a moment for something that is about to happen, as long as this look has patience.
+    pub(super) fn nap(&mut self) -> bool {
+        if self.patience.is_zero() {
+            return false;
+        }
+        let begun = Instant::now();
+        std::thread::sleep(NAP);
+        self.patience = self.patience.saturating_sub(begun.elapsed());
+        true
     }
 }
 
