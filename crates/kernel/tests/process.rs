@@ -356,6 +356,12 @@ fn everything_alive_is_in_the_rundowns() {
     let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
     let ticks = traceweir_format::linux::ticks_in(ticks.as_bytes()).unwrap();
     assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        let own = seen.iter().find(|it| it.is(0x0303, 2)).unwrap();
+        assert_eq!((own.text("ImageFileName"), own.text("CommandLine")), ("kthreadd", ""));
+        assert_eq!(own.text("UserSID"), "S-1-22-1-0");
+        assert!(!seen.iter().any(|it| it.is(0x0321, 2)), "it has no memory of its own");
+    }
     let counters = seen.iter().find(|it| it.is(0x0321, me)).unwrap();
     assert!(counters.number("PageFaultCount") > 0 && counters.number("HandleCount") > 2);
     let [peak, now] = ["PeakWorkingSetSize", "WorkingSetSize"].map(|name| counters.number(name));

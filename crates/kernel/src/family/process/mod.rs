@@ -259,8 +259,15 @@ fn exec_point(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
 }
 
 fn renamed(state: &mut All, by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
-    if let Some(thread) = state.tasks.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-        thread.name = Name::new(name);
+    if let Some(process) = state.tasks.get_mut(pid) {
+        if let Some(thread) = process.threads.get_mut(&tid) {
+            thread.name = Name::new(name);
+        }
+        // A thread of the kernel, which runs no program: it is known by its name.
+        let is_nameless = process.program.path.is_empty() && process.program.command_line.is_empty();
+        if is_nameless && tid == pid {
+            process.program = Arc::new(Program::new(Vec::new(), name, String::new()));
+        }
     }
     if state.groups.has(Group::THREAD) {
         write::thread_name(by, (pid, tid), name, out);
