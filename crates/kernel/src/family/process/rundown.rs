@@ -20,10 +20,13 @@ use crate::out::Out;
 use crate::state::State as All;
 
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
-    let defunct = scan(&mut state.tasks, when);
     if when == Rundown::End {
         settle_early(state, None, out);
+        while let Some(creator) = state.tasks.awaited.keys().next().copied() {
+            super::tell_awaited(state, creator, out);
+        }
     }
+    let defunct = scan(&mut state.tasks, when);
     idle(state, when, out);
     let scan = state.tasks.scans;
     for (pid, process) in state.tasks.all() {
