@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use perf_event_open_sys::bindings as sys;
 
 use crate::error::{Error, Result};
-use crate::family;
+use crate::family::{self, file::probe};
 use crate::groups::Groups;
 use crate::out::Hooks;
 use crate::perf_ring::{Attr, Event};
@@ -293,6 +293,9 @@ impl Opened {
                 source,
             });
         };
+        if system == probe::SYSTEM {
+            probe::define(folder);
+        }
         let found = match tracefs::format(folder, system, name) {
             Ok(format) => Some(Arc::new(format)),
             Err(Error::NotSupported { .. }) => None,
@@ -300,6 +303,14 @@ impl Opened {
         };
         self.formats.insert((system, name), found.clone());
         Ok(found)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Probes can be removed when nothing is open on them.
+        self.rows.clear();
+        self.folder.iter().for_each(|folder| probe::remove(folder));
     }
 }
 

@@ -32,7 +32,7 @@ use crate::spec::Spec;
 use crate::state::State;
 
 /// The rows of all families.
-pub(crate) static SPECS: [&[Spec]; 9] = [
+pub(crate) static SPECS: [&[Spec]; 10] = [
     process::SPECS,
     schedule::SPECS,
     profile::SPECS,
@@ -41,6 +41,7 @@ pub(crate) static SPECS: [&[Spec]; 9] = [
     memory::SPECS,
     disk::SPECS,
     file::SPECS,
+    file::OPENING_SPECS,
     network::SPECS,
 ];
 
@@ -54,6 +55,7 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     process::on_other(state, context, other, out);
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);
+    file::on_other(state, context, other, out);
 }
 
 /// Whether the state of what is there already is told at the start, at the end or in between.
