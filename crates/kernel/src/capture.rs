@@ -268,14 +268,11 @@ impl Reader<'_> {
                 dispatch(route, record, number, self.state, out);
             }
         } else {
-            match record::other(record, number) {
-                Some((_, Other::Lost(lost))) => {
-                    if let Some(sum) = self.lost.get_mut(cpu) {
-                        *sum = sum.saturating_add(lost);
-                    }
+            if let Some((context, other)) = record::other(record, number) {
+                if let (Other::Lost(lost), Some(sum)) = (&other, self.lost.get_mut(cpu)) {
+                    *sum = sum.saturating_add(*lost);
                 }
-                Some((context, other)) => family::on_other(self.state, &context, &other, out),
-                None => {}
+                family::on_other(self.state, &context, &other, out);
             }
         }
         ring.skip(length.max(RECORD_HEAD));

@@ -56,6 +56,11 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);
     file::on_other(state, context, other, out);
+    if let Other::Lost(_) = other {
+        disk::forget(state);
+        file::forget(state);
+        network::forget(state);
+    }
 }
 
 /// Whether the state of what is there already is told at the start, at the end or in between.
@@ -77,5 +82,6 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);
+    file::beside(state);
     network::beside(state);
 }

@@ -83,6 +83,11 @@ impl Calls {
         self.by_thread.remove(&thread);
     }
 
+    /// Nothing is known of any thread.
+    pub(super) fn forget_all(&mut self) {
+        self.by_thread.clear();
+    }
+
     fn begin(&mut self, thread: u32, what: What, irps: [u64; 2]) {
         if self.by_thread.len() >= MAX_CALLS {
             self.by_thread.clear();

@@ -16,7 +16,7 @@
 //!    descriptor. What was closed sooner has no name, unless a probe gave the path.
 //! 3. Only files are told, which is what has a path: no sockets, no pipes.
 //! 4. Calls are the interface: what is mapped, or done by io_uring, is not seen.
-//! 5. Everything that is remembered is bounded. What is forgotten is looked up again, as another opening.
+//! 5. Everything that is remembered is bounded. What is forgotten is looked up again, as another opening; so is everything where records were lost.
 
 mod calls;
 mod look;
@@ -154,6 +154,21 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
         tell::closing(groups, &irps, ended.key, context.tid, out);
         irps.iter().for_each(|irp| tell::end(groups, *irp, 0, 0, out));
         tell::name_deleted(&ended, out);
+    }
+}
+
+/// Records were lost, a close among them perhaps: descriptors are looked up again.
+pub(crate) fn forget(state: &mut All) {
+    state.files.openings.forget(None);
+    state.files.calls.forget_all();
+}
+
+/// Between looks: what is not watched any more changes unseen.
+pub(crate) fn beside(state: &mut All) {
+    if !state.groups.has_any(NAMES) {
+        forget(state);
+    } else if !state.groups.has_any(OPERATIONS) {
+        state.files.openings.forget_positions();
     }
 }
 

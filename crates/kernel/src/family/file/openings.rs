@@ -64,6 +64,8 @@ pub(super) struct Openings {
     unsure: VecDeque<(u64, u64)>,
     descriptors: usize,
     name_bytes: usize,
+    /// Some position is known.
+    has_positions: bool,
     last_key: u64,
 }
 
@@ -90,6 +92,7 @@ impl Openings {
             ..Opening::default()
         };
         self.openings.insert(key, opening);
+        self.has_positions = true;
         let closes_on_exec = has(libc::O_CLOEXEC);
         self.bind((process, descriptor), Descriptor { key: Some(key), closes_on_exec, since: time });
         // A path that does not depend on the folder of its process is its name even if the file is not there any more.
@@ -151,7 +154,7 @@ impl Openings {
     }
 
     /// Forgets everything but one opening.
-    fn forget(&mut self, but: Option<u64>) {
+    pub(super) fn forget(&mut self, but: Option<u64>) {
         let kept = but.and_then(|key| Some((key, self.openings.remove(&key)?)));
         self.processes.clear();
         self.openings.clear();
@@ -257,6 +260,14 @@ impl Openings {
     pub(super) fn set_position(&mut self, key: u64, position: u64) {
         if let Some(opening) = self.openings.get_mut(&key) {
             opening.position = Some(position);
+            self.has_positions = true;
+        }
+    }
+
+    /// Nobody watches where openings are.
+    pub(super) fn forget_positions(&mut self) {
+        if std::mem::take(&mut self.has_positions) {
+            self.openings.values_mut().for_each(|opening| opening.position = None);
         }
     }
 

@@ -31,12 +31,7 @@ fn confirmed(openings: &mut Openings, time: u64) -> usize {
     };
     openings.confirm(time, &mut out);
     let [queue] = &mut queues;
-    let mut count = 0;
-    while queue.peek().is_some() {
-        queue.take(&mut []);
-        count += 1;
-    }
-    count
+    std::iter::from_fn(|| queue.peek().map(|_| queue.take(&mut []))).count()
 }
 
 /// A process that does not exist: nothing is found in /proc.
@@ -80,6 +75,19 @@ fn positions_are_shared_and_lost_at_the_end_of_a_file() {
     assert_eq!((openings.position(log, true), openings.position(log, false)), (None, Some(0)));
     openings.moved(log, true, 10);
     assert_eq!(openings.position(log, false), None);
+}
+
+#[test]
+fn what_nobody_watches_is_not_known() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, libc::O_RDWR, Some("/tmp/x"));
+    openings.forget_positions();
+    assert_eq!(openings.position(key, false), None);
+    openings.moved(key, false, 10);
+    assert_eq!(openings.position(key, false), None);
+    openings.forget(None);
+    assert_eq!(openings.of(NOBODY, 3), None);
+    assert!(openings.next_key() > key);
 }
 
 #[test]
