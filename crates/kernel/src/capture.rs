@@ -267,13 +267,11 @@ impl Reader<'_> {
             if let Some(route) = self.opened.routes.get(&record::id_of(record)) {
                 dispatch(route, record, number, self.state, out);
             }
-        } else {
-            if let Some((context, other)) = record::other(record, number) {
-                if let (Other::Lost(lost), Some(sum)) = (&other, self.lost.get_mut(cpu)) {
-                    *sum = sum.saturating_add(*lost);
-                }
-                family::on_other(self.state, &context, &other, out);
+        } else if let Some((context, other)) = record::other(record, number) {
+            if let (Other::Lost(lost), Some(sum)) = (&other, self.lost.get_mut(cpu)) {
+                *sum = sum.saturating_add(*lost);
             }
+            family::on_other(self.state, &context, &other, out);
         }
         ring.skip(length.max(RECORD_HEAD));
         self.unreleased = self.unreleased.saturating_add(length);

@@ -85,7 +85,11 @@ fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
     let by_me = writes.iter().filter(|it| it.number("IssuingThreadId") == thread_id()).count();
     assert!(by_me > 0, "the thread that wrote issued some of it itself");
     assert!(seen.iter().any(|it| it.is_stack), "a start has a stack");
-    for flush in seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0) {
+    let flushes = || seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0);
+    let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
+    let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
+    assert!(!has_cache || flushes().any(|it| it.number("DiskNumber") == disk), "a cache is flushed");
+    for flush in flushes() {
         assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
     }
 }

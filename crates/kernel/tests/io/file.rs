@@ -234,3 +234,25 @@ fn files_that_are_closed_at_once_never_get_the_name_of_another() {
     let read = story.mine(0x0443).iter().filter(|it| it.number("IoSize") == 4096).count();
     assert!(read >= names.len(), "all were read");
 }
+
+#[test]
+fn a_program_that_opens_a_file_wakes_who_captures_it() {
+    const NAMES: [Group; 1] = [Group::DISK_FILE_IO];
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = folder.path().join("awake");
+    fs::write(&name, "x").expect("a file");
+    let Some(mut running) = Running::start(&NAMES, &[]) else { return };
+    let mut child =
+        Command::new("sleep").arg("60").stdin(File::open(&name).expect("a file")).spawn().expect("a program");
+    assert!(running.is_woken());
+    running.look();
+    // Whatever happens next makes the name sure.
+    drop(File::open("/dev/null"));
+    child.kill().expect("an end");
+    child.wait().expect("an end");
+    running.look();
+    let seen = running.end();
+    assert!(seen.iter().all(|it| [0x0400, 0x0420, 0x0423, 0x0424].contains(&it.hook)), "names alone");
+    let story = Story(seen);
+    assert_eq!(story.keys(0x0423, &name), [story.key(&name)]);
+}

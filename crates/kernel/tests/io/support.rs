@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::{Ty, shape_of};
 use traceweir_format::spec::event::class_of;
@@ -88,6 +89,13 @@ impl Running {
 
     pub(crate) fn look(&mut self) {
         self.capture.look(&Plain, false);
+    }
+
+    /// Waits until the capture wants to be looked at; whether it did.
+    pub(crate) fn is_woken(&self) -> bool {
+        let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake(), PollFlags::IN)];
+        let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
+        poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
     }
 
     /// Everything that was captured, in time order. Every payload is what its shape says, to the last byte.

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! 1. A descriptor that nobody told of is looked up in /proc, once: it may be older than the capture, or have come by a way that is not watched.
-//! 2. A name that was read at a moment is sure when everything up to that moment has been handled and the descriptor was not closed ([`Openings::confirm`]).
-//! 3. What /proc said of a descriptor is younger than records that have not been handled yet: one that closes it was about an older one.
-//! 4. When there is too much of anything, everything is forgotten; numbers of openings go on.
+//! 2. A descriptor that came by fork or dup is asked for the name too, where the first was closed too soon.
+//! 3. A name that was read at a moment is sure when everything up to that moment has been handled and the descriptor was not closed ([`Openings::confirm`]).
+//! 4. What /proc said of a descriptor is younger than records that have not been handled yet: one that closes it was about an older one.
+//! 5. When there is too much of anything, everything is forgotten; numbers of openings go on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -32,6 +33,8 @@ struct Descriptor {
     closes_on_exec: Option<bool>,
     /// It leads there since then, in nanoseconds.
     since: u64,
+    /// /proc need not be asked for its name any more.
+    is_looked_at: bool,
 }
 
 /// What one open call made.
@@ -44,8 +47,18 @@ struct Opening {
     /// Writes go to the end, wherever that is.
     is_append: bool,
     name: Option<Box<str>>,
-    /// A name that is not sure yet, and when it was read.
-    perhaps: Option<(u64, Box<str>)>,
+    /// A name that is not sure yet.
+    perhaps: Option<Supposed>,
+}
+
+/// What /proc said of a descriptor.
+#[derive(Debug)]
+struct Supposed {
+    name: Box<str>,
+    /// When, in nanoseconds.
+    read: u64,
+    /// Process and descriptor.
+    of: (u32, u32),
 }
 
 /// An opening that has ended.
@@ -94,12 +107,16 @@ impl Openings {
         self.openings.insert(key, opening);
         self.has_positions = true;
         let closes_on_exec = has(libc::O_CLOEXEC);
-        self.bind((process, descriptor), Descriptor { key: Some(key), closes_on_exec, since: time });
         // A path that does not depend on the folder of its process is its name even if the file is not there any more.
-        if let Some(path) = path.filter(|path| path.starts_with('/')) {
-            self.suppose(key, path.into(), time);
-        } else if let Some(name) = look::path(process, descriptor) {
-            self.suppose(key, name, now_ns());
+        let path = path.filter(|path| path.starts_with('/'));
+        let is_looked_at = path.is_some();
+        let to = Descriptor { key: Some(key), closes_on_exec, since: time, is_looked_at };
+        self.bind((process, descriptor), to);
+        match path {
+            Some(path) => {
+                self.suppose(key, Supposed { name: path.into(), read: time, of: (process, descriptor) })
+            }
+            None => self.look_at(process, descriptor),
         }
     }
 
@@ -108,13 +125,16 @@ impl Openings {
         let key = self.next_key();
         self.name_bytes = self.name_bytes.saturating_add(name.len());
         self.openings.insert(key, Opening { name: Some(name), is_append: true, ..Opening::default() });
-        let descriptor_of = Descriptor { key: Some(key), closes_on_exec: None, since: now_ns() };
-        self.bind((process, descriptor), descriptor_of);
+        let to = Descriptor { key: Some(key), closes_on_exec: None, since: now_ns(), is_looked_at: true };
+        self.bind((process, descriptor), to);
     }
 
     /// The opening that a descriptor leads to; `None`: it is no file.
     pub(super) fn of(&mut self, process: u32, descriptor: u32) -> Option<u64> {
-        if let Some(known) = self.processes.get(&process).and_then(|it| it.get(&descriptor)) {
+        if let Some(known) = self.processes.get(&process).and_then(|it| it.get(&descriptor)).copied() {
+            if !known.is_looked_at {
+                self.look_at(process, descriptor);
+            }
             return known.key;
         }
         let name = look::path(process, descriptor);
@@ -122,19 +142,42 @@ impl Openings {
         if let Some(key) = key {
             self.openings.insert(key, Opening { is_append: true, ..Opening::default() });
         }
-        let since = now_ns();
-        self.bind((process, descriptor), Descriptor { key, closes_on_exec: None, since });
+        let read = now_ns();
+        let to = Descriptor { key, closes_on_exec: None, since: read, is_looked_at: true };
+        self.bind((process, descriptor), to);
         if let (Some(key), Some(name)) = (key, name) {
-            self.suppose(key, name, since);
+            self.suppose(key, Supposed { name, read, of: (process, descriptor) });
         }
         key
+    }
+
+    /// Asks /proc for the name of a known descriptor, unless the opening has one, or may have.
+    fn look_at(&mut self, process: u32, descriptor: u32) {
+        let Some(known) = self.processes.get_mut(&process).and_then(|it| it.get_mut(&descriptor)) else {
+            return;
+        };
+        let Some((key, opening)) = known.key.and_then(|key| Some((key, self.openings.get(&key)?))) else {
+            known.is_looked_at = true;
+            return;
+        };
+        if opening.perhaps.is_some() {
+            return;
+        }
+        known.is_looked_at = true;
+        if opening.name.is_none()
+            && let Some(name) = look::path(process, descriptor)
+        {
+            self.suppose(key, Supposed { name, read: now_ns(), of: (process, descriptor) });
+        }
     }
 
     /// A descriptor leads to what another leads to. What the first led to must be unbound before.
     pub(super) fn share(&mut self, process: u32, (to, from): (u32, u32), closes_on_exec: bool, since: u64) {
         if let Some(known) = self.processes.get(&process).and_then(|it| it.get(&from)) {
             let closes_on_exec = Some(closes_on_exec);
-            self.bind((process, to), Descriptor { key: known.key, closes_on_exec, since });
+            let is_looked_at = false;
+            self.bind((process, to), Descriptor { key: known.key, closes_on_exec, since, is_looked_at });
+            self.look_at(process, to);
         }
     }
 
@@ -169,16 +212,16 @@ impl Openings {
     pub(super) fn unbind(&mut self, process: u32, descriptor: u32, time: u64) -> Option<Ended> {
         let old = self.processes.get_mut(&process)?.remove(&descriptor)?;
         self.descriptors = self.descriptors.saturating_sub(1);
-        self.closed_at(&old, time);
+        self.closed_at((process, descriptor), &old, time);
         // It is younger than this close, which was of something that nobody has seen.
         let ended = self.release(old);
         if time < old.since { None } else { ended }
     }
 
     /// What was read of a descriptor after it was closed was of another.
-    fn closed_at(&mut self, old: &Descriptor, time: u64) {
+    fn closed_at(&mut self, of: (u32, u32), old: &Descriptor, time: u64) {
         if let Some(opening) = old.key.and_then(|key| self.openings.get_mut(&key)) {
-            opening.perhaps.take_if(|(read, _)| *read >= time);
+            opening.perhaps.take_if(|it| it.of == of && it.read >= time);
         }
     }
 
@@ -213,7 +256,7 @@ impl Openings {
         drop(self.exit(child));
         let Some(all) = self.processes.get(&parent).cloned() else { return };
         for (descriptor, to) in all {
-            self.bind((child, descriptor), to);
+            self.bind((child, descriptor), Descriptor { is_looked_at: false, ..to });
         }
     }
 
@@ -271,11 +314,10 @@ impl Openings {
         }
     }
 
-    /// A name that was read at a moment, in nanoseconds.
-    fn suppose(&mut self, key: u64, name: Box<str>, read: u64) {
+    fn suppose(&mut self, key: u64, supposed: Supposed) {
         if let Some(opening) = self.openings.get_mut(&key) {
-            opening.perhaps = Some((read, name));
-            self.unsure.push_back((read, key));
+            self.unsure.push_back((supposed.read, key));
+            opening.perhaps = Some(supposed);
         }
     }
 
@@ -284,7 +326,7 @@ impl Openings {
         while let Some((_, key)) = self.unsure.front().copied().filter(|(read, _)| *read < time) {
             self.unsure.pop_front();
             let Some(opening) = self.openings.get_mut(&key) else { continue };
-            let Some((_, name)) = opening.perhaps.take() else { continue };
+            let Some(Supposed { name, .. }) = opening.perhaps.take_if(|it| it.read < time) else { continue };
             self.name_bytes = self.name_bytes.saturating_add(name.len());
             tell::name(tell::NAME_CREATE, key, &name, out);
             opening.name = Some(name);

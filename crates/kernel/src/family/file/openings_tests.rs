@@ -109,10 +109,16 @@ fn what_was_read_after_a_close_is_not_believed() {
     let mut openings = Openings::default();
     let key = opened(&mut openings, 3, 0, None);
     openings.share(NOBODY, (4, 3), false, 100);
-    openings.suppose(key, "/of/another".into(), 500);
+    let supposed = |descriptor: u32| Supposed { name: "/tmp/x".into(), read: 500, of: (NOBODY, descriptor) };
+    openings.suppose(key, supposed(3));
     assert!(openings.unbind(NOBODY, 3, 400).is_none());
     assert_eq!(confirmed(&mut openings, 1000), 0);
     assert_eq!(openings.named().count(), 0);
+    // It is believed of one that was not closed.
+    openings.share(NOBODY, (5, 4), false, 100);
+    openings.suppose(key, supposed(4));
+    assert!(openings.unbind(NOBODY, 5, 400).is_none());
+    assert_eq!(confirmed(&mut openings, 1000), 1);
 }
 
 #[test]
