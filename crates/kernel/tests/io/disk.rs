@@ -39,10 +39,11 @@ fn on_disk(folder: &Path) -> Option<(File, u64)> {
     Some((direct, disk))
 }
 
-/// Memory that direct I/O takes.
+/// Memory that direct I/O takes: all of it but a page.
 fn aligned(memory: &mut [u8]) -> &mut [u8] {
     let at = memory.as_ptr().align_offset(4096);
-    &mut memory[at..at + PIECE]
+    let length = memory.len() - 4096;
+    &mut memory[at..at + length]
 }
 
 #[test]
@@ -92,4 +93,31 @@ fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
     for flush in flushes() {
         assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
     }
+}
+
+#[test]
+fn a_request_that_is_too_large_is_split_into_requests_that_are_told() {
+    const SIZE: usize = 8 << 20;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some((file, disk)) = on_disk(folder.path()) else {
+        return skip("disk", "no file on a disk that takes direct I/O");
+    };
+    let mut memory = vec![7; SIZE + 4096];
+    // There are places for all of it before it is watched.
+    file.write_all_at(aligned(&mut memory), 0).expect("a write");
+    file.sync_all().expect("a flush");
+    let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
+    let Some(running) = Running::start(&groups, &[]) else { return };
+    file.write_all_at(aligned(&mut memory), 0).expect("a write");
+    let seen = running.end();
+    let writes = || seen.iter().filter(|it| it.hook == WRITE && it.number("DiskNumber") == disk);
+    let written: u64 = writes().map(|it| it.number("TransferSize")).sum();
+    assert!(written >= SIZE as u64, "{written} bytes were written");
+    let split: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x1B20).collect();
+    if split.is_empty() {
+        return skip("disk", "this disk takes requests of any size");
+    }
+    let is_issued = |irp: u64| seen.iter().any(|it| it.hook == 0x010D && it.number("Irp") == irp);
+    assert!(split.iter().any(|it| is_issued(it.number("ChildIrp"))));
+    assert!(split.iter().all(|it| it.number("ChildIrp") != it.number("ParentIrp")));
 }

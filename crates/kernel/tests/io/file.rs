@@ -256,3 +256,33 @@ fn a_program_that_opens_a_file_wakes_who_captures_it() {
     let story = Story(seen);
     assert_eq!(story.keys(0x0423, &name), [story.key(&name)]);
 }
+
+#[test]
+fn what_is_told_behind_a_loss_is_right() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    fs::write(&first, [1; 50_000]).expect("a file");
+    fs::write(&second, [1; 100]).expect("a file");
+    let Some(mut running) = Running::start_with_rings(&ALL, &[], 64 << 10) else { return };
+    let mut file = File::open(&first).expect("a file");
+    running.look();
+    // Far more than the ring holds: the close, and the open of the other, are lost.
+    for _ in 0..10_000 {
+        file.read_exact(&mut [0; 1]).expect("a read");
+    }
+    drop(file);
+    let mut file = File::open(&second).expect("a file");
+    running.look();
+    file.read_exact(&mut [0; 9]).expect("a read");
+    running.look();
+    drop(file);
+    running.look();
+    let (seen, lost) = running.end_with_losses();
+    assert!(lost > 0);
+    let story = Story(seen);
+    let read: Vec<&Seen> = story.mine(0x0443).into_iter().filter(|it| it.number("IoSize") == 9).collect();
+    assert_eq!(read.len(), 1);
+    let key = read[0].number("FileObject");
+    assert_eq!(story.keys(0x0420, &second), [key]);
+    assert_eq!(read[0].number("Offset"), NOWHERE, "nobody knows where");
+}
