@@ -239,7 +239,13 @@ impl Reader<'_> {
                         turns.push(Reverse((next, cpu)));
                         break;
                     }
-                    None => break,
+                    None => {
+                        // What was lost behind this is told only when something is written here again.
+                        if self.rings.get(cpu).is_some_and(Ring::was_full) {
+                            family::forget(self.state);
+                        }
+                        break;
+                    }
                 }
             }
         }
@@ -267,11 +273,17 @@ impl Reader<'_> {
             if let Some(route) = self.opened.routes.get(&record::id_of(record)) {
                 dispatch(route, record, number, self.state, out);
             }
-        } else if let Some((context, other)) = record::other(record, number) {
-            if let (Other::Lost(lost), Some(sum)) = (&other, self.lost.get_mut(cpu)) {
-                *sum = sum.saturating_add(*lost);
+        } else {
+            match record::other(record, number) {
+                Some((_, Other::Lost(lost))) => {
+                    family::forget(self.state);
+                    if let Some(sum) = self.lost.get_mut(cpu) {
+                        *sum = sum.saturating_add(lost);
+                    }
+                }
+                Some((context, other)) => family::on_other(self.state, &context, &other, out),
+                None => {}
             }
-            family::on_other(self.state, &context, &other, out);
         }
         ring.skip(length.max(RECORD_HEAD));
         self.unreleased = self.unreleased.saturating_add(length);

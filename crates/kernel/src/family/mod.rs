@@ -56,11 +56,13 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);
     file::on_other(state, context, other, out);
-    if let Other::Lost(_) = other {
-        disk::forget(state);
-        file::forget(state);
-        network::forget(state);
-    }
+}
+
+/// Records were lost: what is remembered of things that end may be over.
+pub(crate) fn forget(state: &mut State) {
+    disk::forget(state);
+    file::forget(state);
+    network::forget(state);
 }
 
 /// Whether the state of what is there already is told at the start, at the end or in between.

@@ -284,5 +284,6 @@ fn what_is_told_behind_a_loss_is_right() {
     assert_eq!(read.len(), 1);
     let key = read[0].number("FileObject");
     assert_eq!(story.keys(0x0420, &second), [key]);
-    assert_eq!(read[0].number("Offset"), NOWHERE, "nobody knows where");
+    // On another processor nothing may have been lost.
+    assert!([NOWHERE, 0].contains(&read[0].number("Offset")), "where it is, or that nobody knows");
 }

@@ -98,7 +98,7 @@ impl Calls {
 
 /// A thread enters a call: whatever it was in before has ended, told or not.
 fn enter(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    state.files.openings.confirm(event.sample.time, out);
+    tell::names(&mut state.files.openings, event.sample.time, out);
     state.files.calls.forget(event.sample.tid);
 }
 
@@ -366,7 +366,7 @@ pub(super) fn enumerate(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
 
 /// A call has ended.
 pub(super) fn ended(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    state.files.openings.confirm(event.sample.time, out);
+    tell::names(&mut state.files.openings, event.sample.time, out);
     let Some(Call { what, irps }) = state.files.calls.by_thread.remove(&event.sample.tid) else { return };
     let returned = event.number(FIRST);
     let succeeded = u64::try_from(returned).ok();

@@ -139,7 +139,7 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
         return;
     }
     let (files, groups) = (&mut state.files, state.groups);
-    files.openings.confirm(context.time, out);
+    tell::names(&mut files.openings, context.time, out);
     let ended = match *other {
         Other::Fork { pid, ppid, .. } if pid != ppid => return files.openings.fork(ppid, pid),
         Other::Comm { pid, is_exec: true, .. } => files.openings.exec(pid),

@@ -9,15 +9,14 @@
 //!
 //! 1. A descriptor that nobody told of is looked up in /proc, once: it may be older than the capture, or have come by a way that is not watched.
 //! 2. A descriptor that came by fork or dup is asked for the name too, where the first was closed too soon.
-//! 3. A name that was read at a moment is sure when everything up to that moment has been handled and the descriptor was not closed ([`Openings::confirm`]).
+//! 3. A name that was read at a moment is sure when everything up to that moment has been handled and the descriptor was not closed ([`Openings::next_sure`]).
 //! 4. What /proc said of a descriptor is younger than records that have not been handled yet: one that closes it was about an older one.
 //! 5. When there is too much of anything, everything is forgotten; numbers of openings go on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::{look, tell};
+use super::look;
 use crate::now_ns;
-use crate::out::Out;
 
 /// Descriptors that are remembered.
 const MAX_DESCRIPTORS: usize = 1 << 18;
@@ -321,15 +320,18 @@ impl Openings {
         }
     }
 
-    /// Everything before a moment has been handled: names that were read before it are sure.
-    pub(super) fn confirm(&mut self, time: u64, out: &mut Out<'_>) {
-        while let Some((_, key)) = self.unsure.front().copied().filter(|(read, _)| *read < time) {
+    /// Everything before a moment has been handled: a name that was read before it, and is sure now. Ask until there is none.
+    pub(super) fn next_sure(&mut self, time: u64) -> Option<(u64, &str)> {
+        loop {
+            let (_, key) = self.unsure.front().copied().filter(|(read, _)| *read < time)?;
             self.unsure.pop_front();
-            let Some(opening) = self.openings.get_mut(&key) else { continue };
-            let Some(Supposed { name, .. }) = opening.perhaps.take_if(|it| it.read < time) else { continue };
-            self.name_bytes = self.name_bytes.saturating_add(name.len());
-            tell::name(tell::NAME_CREATE, key, &name, out);
-            opening.name = Some(name);
+            let opening = self.openings.get_mut(&key);
+            let Some(supposed) = opening.and_then(|it| it.perhaps.take_if(|it| it.read < time)) else {
+                continue;
+            };
+            self.name_bytes = self.name_bytes.saturating_add(supposed.name.len());
+            let opening = self.openings.get_mut(&key)?;
+            return Some((key, opening.name.insert(supposed.name)));
         }
     }
 

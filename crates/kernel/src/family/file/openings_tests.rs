@@ -1,37 +1,8 @@
 use super::*;
-use crate::Clock;
-use crate::out::{Hooks, Queue};
 
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
-
-/// How many records it makes when everything up to a moment has been handled.
+/// How many names are sure when everything up to a moment has been handled.
 fn confirmed(openings: &mut Openings, time: u64) -> usize {
-    let (mut queues, mut too_large) = ([Queue::default()], 0);
-    let mut out = Out {
-        queues: &mut queues,
-        clock: &Plain,
-        stacks: &Hooks::default(),
-        too_large: &mut too_large,
-        scratch: Vec::new(),
-        cpu: 0,
-        time,
-        sample: None,
-    };
-    openings.confirm(time, &mut out);
-    let [queue] = &mut queues;
-    std::iter::from_fn(|| queue.peek().map(|_| queue.take(&mut []))).count()
+    std::iter::from_fn(|| openings.next_sure(time).map(drop)).count()
 }
 
 /// A process that does not exist: nothing is found in /proc.

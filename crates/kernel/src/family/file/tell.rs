@@ -7,7 +7,7 @@
 
 use traceweir_format::wire::Put;
 
-use super::openings::Ended;
+use super::openings::{Ended, Openings};
 use crate::groups::{Group, Groups};
 use crate::out::Out;
 
@@ -53,6 +53,13 @@ pub(super) fn name(hook: u16, key: u64, name: &str, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u64(key).put_wide_z(name);
     out.perfinfo(hook, NAME_VERSION, payload);
+}
+
+/// Tells names that are sure now that everything before a moment has been handled.
+pub(super) fn names(openings: &mut Openings, time: u64, out: &mut Out<'_>) {
+    while let Some((key, text)) = openings.next_sure(time) {
+        name(NAME_CREATE, key, text, out);
+    }
 }
 
 /// An opening has ended: its name goes with it.
