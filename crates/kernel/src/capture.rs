@@ -278,7 +278,13 @@ impl Reader<'_> {
                         turns.push(Reverse((next, cpu)));
                         break;
                     }
-                    None => break,
+                    None => {
+                        // What was lost behind this is told only when something is written here again.
+                        if self.rings.get(cpu).is_some_and(Ring::was_full) {
+                            family::forget(self.state);
+                        }
+                        break;
+                    }
                 }
             }
         }
@@ -309,6 +315,7 @@ impl Reader<'_> {
         } else {
             match record::other(record, number) {
                 Some((_, Other::Lost(lost))) => {
+                    family::forget(self.state);
                     if let Some(sum) = self.lost.get_mut(cpu) {
                         *sum = sum.saturating_add(lost);
                     }

@@ -20,7 +20,7 @@ use perf_event_open_sys::bindings as sys;
 
 use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
-use crate::family;
+use crate::family::{self, file::probe};
 use crate::groups::Groups;
 use crate::out::Hooks;
 use crate::perf_ring::{Attr, Event};
@@ -428,6 +428,9 @@ impl Opened {
                 source,
             });
         };
+        if system == probe::SYSTEM {
+            probe::define(folder);
+        }
         let found = match tracefs::format(folder, system, name) {
             Ok(format) => Some(Arc::new(format)),
             Err(Error::NotSupported { .. }) => None,
@@ -460,6 +463,14 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
     attr
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Probes can be removed when nothing is open on them.
+        self.rows.clear();
+        self.folder.iter().for_each(|folder| probe::remove(folder));
+    }
 }
 
 /// Bytes that wake who waits for a ring.
