@@ -25,8 +25,8 @@ use crate::error::Result;
 
 /// Counters at a time where the processor has any and does not say how many.
 const ASSUMED_COUNTERS: u32 = 4;
-/// The id of the timer.
-pub(super) const TIMER: u32 = 0;
+/// The id of the timer, a profile source that every machine has.
+pub const TIMER: u32 = 0;
 /// Bounds of the timer's interval, in 100 ns.
 const TIMER_INTERVALS: (u32, u32) = (1221, 1_000_000);
 /// Bounds of a counter's interval.
@@ -188,7 +188,8 @@ impl Machine {
     }
 
     /// One source.
-    pub(super) fn source(&self, id: u32) -> Option<&ProfileSource> {
+    #[must_use]
+    pub fn source(&self, id: u32) -> Option<&ProfileSource> {
         self.sources.iter().find(|it| it.source == id)
     }
 
