@@ -25,7 +25,7 @@ use crate::control::{Control, Opened, Route, Wanted, max_frames, tasks_attr};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
-use crate::out::{Hooks, Out, Queue};
+use crate::out::{Beside, Out, Queue};
 use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other, Parts};
 use crate::spec;
@@ -141,18 +141,10 @@ impl Capture {
             self.unwinder = Unwinder::new();
         }
         let mut out = Out {
-            queues: &mut self.queues,
-            clock,
-            stacks: &opened.stacks,
-            registers: &opened.registers,
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
-            counted: &opened.counted,
-            too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
-            cpu: 0,
-            time: now_ns(),
-            sample: None,
+            ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
@@ -183,21 +175,8 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
-        let none = Hooks::default();
-        let mut out = Out {
-            queues: &mut self.queues,
-            clock,
-            stacks: &none,
-            counted: &none,
-            registers: &none,
-            max_frames: self.max_frames,
-            unwinder: None,
-            too_large: &mut self.too_large,
-            scratch: std::mem::take(&mut self.scratch),
-            cpu: 0,
-            time: now_ns(),
-            sample: None,
-        };
+        let nothing = Beside::default();
+        let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
@@ -346,11 +325,9 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
-        stacks: out.stacks,
-        registers: out.registers,
+        beside: out.beside,
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
-        counted: out.counted,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,

@@ -22,7 +22,7 @@ use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
 use crate::family::{self, file::probe};
 use crate::groups::Groups;
-use crate::out::Hooks;
+use crate::out::{Beside, Hooks};
 use crate::perf_ring::{Attr, Event};
 use crate::record::Parts;
 use crate::spec::{Source, Spec};
@@ -139,12 +139,8 @@ pub(crate) struct Opened {
     /// By row.
     rows: HashMap<usize, Row>,
     pub(crate) routes: HashMap<u64, Route, BuildHasherDefault<ById>>,
-    /// Hooks of `wanted.stacks`, to be asked quickly.
-    pub(crate) stacks: Hooks,
-    /// The same of `wanted.registers`.
-    pub(crate) registers: Hooks,
-    /// Hooks of `wanted.counted`.
-    pub(crate) counted: Hooks,
+    /// Hooks of `wanted`, to be asked quickly.
+    pub(crate) beside: Beside,
     missing: Vec<String>,
     folder: Option<PathBuf>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
@@ -187,9 +183,7 @@ impl Control {
             wanted: Wanted { groups: Groups::default(), ..wanted.clone() },
             rows: HashMap::new(),
             routes: HashMap::default(),
-            stacks: Hooks::default(),
-            registers: Hooks::default(),
-            counted: Hooks::default(),
+            beside: Beside::default(),
             missing: Vec::new(),
             folder: tracefs::folder(),
             formats: HashMap::new(),
@@ -288,7 +282,7 @@ impl Opened {
                 self.close(old);
             }
         }
-        (self.stacks, self.registers, self.counted) = (stacks, registers, counted);
+        self.beside = Beside { stacks, registers, counted };
         (self.missing, self.wanted) = (missing, wanted.clone());
         if self.tasks.is_empty() {
             let ids = self.targets.ids();

@@ -57,7 +57,7 @@ const fn row(
     on: Handler,
 ) -> Spec {
     let source = Source::Tracepoint("syscalls", name);
-    Spec { source, groups, hooks, fields, parts: Parts(0), wakes: false, filter: None, on }
+    Spec { source, groups, hooks, fields, parts: Parts(0), wakes: false, is_for_own: false, filter: None, on }
 }
 
 /// Both rows of each system call.

@@ -5,7 +5,7 @@ use traceweir_format::header::Record;
 use super::*;
 use crate::Clock;
 use crate::groups::Groups;
-use crate::out::{Hooks, Queue};
+use crate::out::{Beside, Queue};
 
 struct Plain;
 
@@ -40,17 +40,9 @@ impl Stage {
     /// Handles a record; hook and process of what is told of images.
     fn on(&mut self, other: &Other<'_>) -> Vec<(u16, u32)> {
         self.time += 1;
-        let stacks = Hooks::default();
-        let mut out = Out {
-            queues: &mut self.queues,
-            clock: &Plain,
-            stacks: &stacks,
-            too_large: &mut self.lost,
-            scratch: Vec::new(),
-            cpu: 0,
-            time: self.time,
-            sample: None,
-        };
+        let nothing = Beside::default();
+        let out = Out::new(&mut self.queues, &Plain, &nothing, &mut self.lost);
+        let mut out = Out { time: self.time, ..out };
         let context = Context { time: self.time, cpu: 0, pid: 0, tid: 0 };
         on_end(&mut self.state, &context, other, &mut out);
         on_other(&mut self.state, &context, other, &mut out);

@@ -127,7 +127,7 @@ impl Execs {
         if self.count >= MAX_TOLD {
             return;
         }
-        let event = spec::Event { sample, fields: &[self.file_name] };
+        let event = spec::Event { sample, fields: &[self.file_name], tag: 0 };
         let exec = Exec {
             time: sample.time,
             file_name: event.text(0).to_vec(),

@@ -96,7 +96,7 @@ fn forked(state: &mut All, creator: (u32, u32), (pid, tid): (u32, u32), out: &mu
         tasks.has_early = true;
     }
     tasks.insert_thread(pid, tid, thread);
-    if out.stacks.has_any(STARTS) {
+    if out.beside.stacks.has_any(STARTS) {
         let (time, cpu, look) = (out.time, out.cpu, tasks.looks);
         tasks.awaited.insert(creator.1, Awaited { creator, process: pid, thread: tid, time, cpu, look });
     } else {

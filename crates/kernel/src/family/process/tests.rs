@@ -5,7 +5,7 @@ use traceweir_format::wire::u32_at;
 
 use super::*;
 use crate::groups::Groups;
-use crate::out::{Hooks, Queue};
+use crate::out::{Beside, Hooks, Queue};
 
 /// Above the largest id that Linux gives.
 const PARENT: u32 = 5_000_000;
@@ -30,27 +30,23 @@ impl crate::Clock for Plain {
 struct Bench {
     state: All,
     queue: Queue,
-    stacks: Hooks,
+    beside: Beside,
 }
 
 impl Bench {
     fn new(stacks: &[u16]) -> Self {
         let state = All { groups: Groups([3, 0, 0, 0, 0, 0, 0, 0]), ..All::default() };
-        Self { state, queue: Queue::default(), stacks: Hooks::new(stacks) }
+        Self {
+            state,
+            queue: Queue::default(),
+            beside: Beside { stacks: Hooks::new(stacks), ..Beside::default() },
+        }
     }
 
     fn with(&mut self, work: impl FnOnce(&mut All, &mut Out<'_>)) {
         let mut too_large = 0;
-        let mut out = Out {
-            queues: std::slice::from_mut(&mut self.queue),
-            clock: &Plain,
-            stacks: &self.stacks,
-            too_large: &mut too_large,
-            scratch: Vec::new(),
-            cpu: 0,
-            time: crate::now_ns(),
-            sample: None,
-        };
+        let queues = std::slice::from_mut(&mut self.queue);
+        let mut out = Out::new(queues, &Plain, &self.beside, &mut too_large);
         work(&mut self.state, &mut out);
         assert_eq!(too_large, 0);
     }
