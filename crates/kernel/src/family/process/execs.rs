@@ -182,7 +182,7 @@ impl Execs {
 /// The arguments on a new stack that begins at this address; `None` where it is not all there, or does not look like one (a program of 32 bits).
 fn arguments(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
     let count = u64_at(stack, 0);
-    if count > MAX_ARGUMENTS || stack.is_empty() {
+    if count > MAX_ARGUMENTS || stack.len() < 8 {
         return None;
     }
     let mut out = Vec::new();
