@@ -204,6 +204,8 @@ impl Tasks {
         self.connector().look();
         if are_wanted {
             self.execs.get_or_insert_with(Execs::open).look();
+        } else {
+            self.execs = None;
         }
     }
 
