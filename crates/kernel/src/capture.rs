@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use perf_event_open_sys::bindings as sys;
 use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
@@ -26,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
 use crate::out::{Beside, Out, Queue};
-use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
+use crate::perf_ring::{Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other, Parts};
 use crate::spec;
 use crate::stack::register_count;
@@ -76,7 +75,7 @@ impl Capture {
     /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
         let mut state = State::default();
-        state.groups = wanted.groups;
+        (state.groups, state.scope) = (wanted.groups, wanted.scope);
         family::prepare_state(&mut state);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
@@ -131,12 +130,6 @@ impl Capture {
         let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
-        if self.searched.elapsed() > SEARCH_EVERY {
-            self.searched = Instant::now();
-            let tasks = &self.state.tasks;
-            // Where it cannot be watched it is left out, as those before it.
-            let _ = opened.look_for_more(&shared.rings, |process| tasks.knows(process));
-        }
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
@@ -169,6 +162,12 @@ impl Capture {
         self.scratch = out.scratch;
         if is_changed {
             opened.forget_closed();
+        }
+        if self.searched.elapsed() > SEARCH_EVERY {
+            self.searched = Instant::now();
+            let tasks = &self.state.tasks;
+            // Where it cannot be watched it is left out, as those before it.
+            let _ = opened.look_for_more(&shared.rings, |process| tasks.knows(process));
         }
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! T1 Without `CAP_PERFMON` a user may watch his own threads, in user mode only: that is asked for, and no more. T2 A thread that has ended meanwhile, or that may not be
-//! looked at (a set-user-id program), is left out. T3 Where descriptors run out, the rest is left out too, and counted.
+//! looked at (a set-user-id program), is left out. A process counts as one that came otherwise when nothing was heard of its start for as long as from one look to the
+//! next. T3 Where descriptors run out, the rest is left out too, and counted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,12 +25,15 @@ const MAX_THREADS: usize = 8192;
 pub(crate) struct Targets {
     scope: Scope,
     threads: BTreeSet<i32>,
+    /// Processes that nobody seemed to follow when it was looked last.
+    strangers: BTreeSet<u32>,
     left_out: u64,
 }
 
 impl Targets {
     pub(crate) fn new(scope: Scope) -> Self {
-        let mut targets = Self { scope, threads: BTreeSet::new(), left_out: 0 };
+        let strangers = own_processes().into_iter().collect();
+        let mut targets = Self { scope, threads: BTreeSet::new(), strangers, left_out: 0 };
         targets.look_for_more(|_| false);
         targets
     }
@@ -62,7 +66,10 @@ impl Targets {
             return Vec::new();
         }
         let mut new = Vec::new();
-        for process in own_processes().into_iter().filter(|process| !is_followed(*process)) {
+        let unknown: BTreeSet<u32> = own_processes().into_iter().filter(|it| !is_followed(*it)).collect();
+        // One that was just made by a thread that is watched is watched: it takes a while until that is known.
+        let strangers = std::mem::replace(&mut self.strangers, unknown);
+        for process in self.strangers.intersection(&strangers).copied() {
             for thread in threads_of(process) {
                 if self.threads.len() >= MAX_THREADS {
                     self.left_out = self.left_out.saturating_add(1);

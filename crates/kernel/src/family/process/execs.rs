@@ -7,18 +7,19 @@
 //! `/proc` tells the same, but only as long as the program runs, and what it runs later: a program that lives for a millisecond is gone when one looks.
 //!
 //! The kernel hands over only what is in memory: where the gap has a page that nobody has touched, the texts behind it are missing (about one program in three), and `/proc`
-//! is asked after all.
+//! is asked after all, at once.
 //!
 //! 1. The samples have rings of their own, because they are large, and because they come behind the records of the exec: they are read in front of them.
 //! 2. A ring that is full loses arguments, not events: `/proc` is asked then.
-//! 3. The stack is the program's: nothing on it is believed further than that it is text.
+//! 3. `/proc` is believed only as far as it tells of the same program: what has no arguments is being begun or has ended, what has others has begun something else.
+//! 4. The stack is the program's: nothing on it is believed further than that it is text.
 
 use std::collections::HashMap;
 
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::wire::u64_at;
 
-use super::facts::MAX_COMMAND_LINE;
+use super::facts::{self, MAX_COMMAND_LINE};
 use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
 use crate::record::{self, Parts};
 use crate::spec;
@@ -62,11 +63,24 @@ pub(super) struct Exec {
     pub(super) time: u64,
     /// As it was asked for.
     pub(super) file_name: Vec<u8>,
-    /// Each with its terminator, up to one byte more than is kept of a command line; `None`: not handed over.
-    pub(super) arguments: Option<Vec<u8>>,
-    /// Whether the process has begun another program since: `/proc` tells of that one.
-    pub(super) is_past: bool,
+    /// Each with its terminator, up to one byte more than is kept of a command line; empty: not known.
+    pub(super) arguments: Vec<u8>,
+    /// The executable; empty: not known.
+    pub(super) path: Vec<u8>,
     look: u32,
+}
+
+impl Exec {
+    /// Adds what `/proc` tells, as long as that is about this program.
+    fn complete(&mut self, pid: u32) {
+        // In this order: whatever begins in between has other arguments, or none so far.
+        let path = facts::executable(pid);
+        let arguments = facts::arguments(pid).unwrap_or_default();
+        if arguments.is_empty() || !self.arguments.is_empty() && self.arguments != arguments {
+            return;
+        }
+        (self.path, self.arguments) = (path, arguments);
+    }
 }
 
 impl Execs {
@@ -106,37 +120,46 @@ impl Execs {
         self.drain();
     }
 
+    /// Reads what has come, and looks at once at those that it was.
     fn drain(&mut self) {
+        let mut came = Vec::new();
         let mut rings = std::mem::take(&mut self.rings);
         for ring in &mut rings {
             ring.look();
             while let Some(record) = ring.peek() {
                 let length = record.len();
                 if record::is_sample(record) {
-                    self.take_in(record);
+                    came.extend(self.take_in(record));
                 }
                 ring.skip(length.max(RECORD_HEAD));
             }
             ring.release();
         }
         self.rings = rings;
+        for pid in came {
+            // Of several programs `/proc` tells of the last.
+            let last =
+                self.told.get_mut(&pid).and_then(|execs| execs.iter_mut().max_by_key(|exec| exec.time));
+            if let Some(exec) = last.filter(|exec| exec.path.is_empty()) {
+                exec.complete(pid);
+            }
+        }
     }
 
-    fn take_in(&mut self, record: &[u8]) {
-        let Some(sample) = record::sample(record, PARTS, 0, (1, 0)) else { return };
-        if self.count >= MAX_TOLD {
-            return;
-        }
+    /// Remembers a program, and gives its process.
+    fn take_in(&mut self, record: &[u8]) -> Option<u32> {
+        let sample = record::sample(record, PARTS, 0, (1, 0)).filter(|_| self.count < MAX_TOLD)?;
         let event = spec::Event { sample, fields: &[self.file_name], tag: 0 };
         let exec = Exec {
             time: sample.time,
             file_name: event.text(0).to_vec(),
-            arguments: arguments(u64_at(sample.user_regs, 0), sample.user_stack),
-            is_past: false,
+            arguments: arguments(u64_at(sample.user_regs, 0), sample.user_stack).unwrap_or_default(),
+            path: Vec::new(),
             look: self.look,
         };
         self.count = self.count.saturating_add(1);
         self.told.entry(sample.pid).or_default().push(exec);
+        Some(sample.pid)
     }
 
     /// The program that a process began at or behind this time, first of all.
@@ -148,10 +171,7 @@ impl Execs {
         let execs = self.told.get_mut(&pid)?;
         execs.retain(|exec| exec.time >= time);
         execs.sort_by_key(|exec| exec.time);
-        let mut exec = if execs.is_empty() { None } else { Some(execs.remove(0)) };
-        if let Some(exec) = &mut exec {
-            exec.is_past = !execs.is_empty();
-        }
+        let exec = if execs.is_empty() { None } else { Some(execs.remove(0)) };
         if execs.is_empty() {
             self.told.remove(&pid);
         }
@@ -159,21 +179,17 @@ impl Execs {
     }
 }
 
-/// The arguments on a new stack that begins at this address; `None` where it does not look like one (a program of 32 bits).
+/// The arguments on a new stack that begins at this address; `None` where it is not all there, or does not look like one (a program of 32 bits).
 fn arguments(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
     let count = u64_at(stack, 0);
-    if count > MAX_ARGUMENTS || stack.is_empty() {
+    if count > MAX_ARGUMENTS || stack.len() < 8 {
         return None;
     }
     let mut out = Vec::new();
     for index in 0..count {
         let place = usize::try_from(index.checked_mul(8)?.checked_add(8)?).ok()?;
         let at = usize::try_from(u64_at(stack, place).checked_sub(pointer)?).ok()?;
-        let Some(rest) = stack.get(at..).filter(|rest| !rest.is_empty()) else {
-            // Behind what was handed over: what there is of it is told as cut.
-            out.resize(MAX_COMMAND_LINE.saturating_add(1).max(out.len()), 0);
-            return (index > 0).then_some(out);
-        };
+        let rest = stack.get(at..).filter(|rest| rest.contains(&0))?;
         let argument = record::text(rest);
         out.extend_from_slice(argument);
         out.push(0);
@@ -223,26 +239,40 @@ mod tests {
         assert_eq!(cut.len(), MAX_COMMAND_LINE + 1);
         let mut short = stack(&[b"a", b"b"], 100);
         short.truncate(short.len() - 2);
-        assert_eq!(arguments(POINTER, &short).unwrap().len(), MAX_COMMAND_LINE + 1);
+        assert_eq!(arguments(POINTER, &short), None);
         assert_eq!(arguments(POINTER, &[]), None);
         assert_eq!(arguments(POINTER, &[0xFF; 64]), None);
         assert_eq!(arguments(POINTER + 0x1_0000, &stack(&[b"a"], 0)), None);
         assert_eq!(arguments(POINTER - 0x1_0000, &stack(&[b"a"], 0)), None);
         let whole = stack(&[b"one", b"two"], 9);
         for length in 0..whole.len() {
-            let _ = arguments(POINTER, &whole[..length]);
+            assert_eq!(arguments(POINTER, &whole[..length]), None, "{length}");
         }
     }
 
     #[test]
+    fn proc_is_believed_about_the_same_program_only() {
+        let pid = std::process::id();
+        let exec = |arguments: &[u8]| {
+            let arguments = arguments.to_vec();
+            let mut exec = Exec { time: 0, file_name: vec![], arguments, path: vec![], look: 0 };
+            exec.complete(pid);
+            exec
+        };
+        let own = facts::arguments(pid).unwrap();
+        let (unknown, same, other) = (exec(b""), exec(&own), exec(b"other\0"));
+        assert_eq!((&unknown.arguments, &unknown.path), (&own, &facts::executable(pid)));
+        assert_eq!(unknown, same);
+        assert_eq!((other.arguments, other.path), (b"other\0".to_vec(), vec![]));
+    }
+
+    #[test]
     fn of_several_programs_the_next_is_taken() {
-        let exec = |time| Exec { time, file_name: vec![], arguments: None, is_past: false, look: 0 };
+        let exec = |time| Exec { time, file_name: vec![], arguments: vec![], path: vec![], look: 0 };
         let mut execs = Execs::default();
         execs.told.insert(7, vec![exec(30), exec(20), exec(10)]);
-        let first = execs.take(7, 15).unwrap();
-        assert_eq!((first.time, first.is_past), (20, true));
-        let second = execs.take(7, 25).unwrap();
-        assert_eq!((second.time, second.is_past), (30, false));
+        assert_eq!(execs.take(7, 15).map(|exec| exec.time), Some(20));
+        assert_eq!(execs.take(7, 25).map(|exec| exec.time), Some(30));
         assert_eq!(execs.take(7, 0), None);
         execs.told.insert(8, vec![exec(30)]);
         (0..KEPT).for_each(|_| execs.look());

@@ -209,6 +209,8 @@ impl Tasks {
         self.connector().look();
         if are_wanted {
             self.execs.get_or_insert_with(Execs::open).look();
+        } else {
+            self.execs = None;
         }
     }
 
@@ -358,7 +360,7 @@ impl Tasks {
     fn begun(&mut self, pid: u32, name: &[u8], time: u64) -> Program {
         loop {
             if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take(pid, time)) {
-                return by_exec(pid, name, exec);
+                return by_exec(name, exec);
             }
             let is_ready = facts::arguments(pid).is_none_or(|arguments| !arguments.is_empty());
             let has_ended = || facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
@@ -381,20 +383,13 @@ impl Tasks {
     }
 }
 
-/// A program by what came with its exec, completed by `/proc` as long as that tells of the same.
-fn by_exec(pid: u32, name: &[u8], exec: Exec) -> Program {
-    let from_proc = |read: &dyn Fn() -> Vec<u8>| if exec.is_past { Vec::new() } else { read() };
-    let mut path = from_proc(&|| facts::executable(pid));
-    let arguments =
-        exec.arguments.unwrap_or_else(|| from_proc(&|| facts::arguments(pid).unwrap_or_default()));
-    let mut line = facts::command_line(&arguments, true);
-    if line.is_empty() {
-        // The file that was asked for is all that is left of it.
-        line = facts::command_line(&exec.file_name, true);
+/// A program by what came with its exec. Where its arguments are not known, the file that was asked for is all that is left of it.
+fn by_exec(name: &[u8], exec: Exec) -> Program {
+    let is_known = !exec.arguments.is_empty();
+    let mut line = facts::command_line(if is_known { &exec.arguments } else { &exec.file_name }, true);
+    if !is_known {
         line.push_str(" …");
     }
-    if path.is_empty() && exec.file_name.starts_with(b"/") {
-        path = exec.file_name;
-    }
-    Program::new(path, name, line)
+    let path = if exec.path.is_empty() { exec.file_name } else { exec.path };
+    Program::new(if path.starts_with(b"/") { path } else { Vec::new() }, name, line)
 }
