@@ -130,7 +130,8 @@ fn groups(wanted: &[Group]) -> Groups {
 }
 
 fn wanted() -> Wanted {
-    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ..Wanted::default() }
+    // Others may have much to tell too.
+    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ring_bytes: 8 << 20, ..Wanted::default() }
 }
 
 fn cpus() -> u16 {
