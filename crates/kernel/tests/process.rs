@@ -134,7 +134,8 @@ fn groups(wanted: &[Group]) -> Groups {
 }
 
 fn wanted() -> Wanted {
-    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ..Wanted::default() }
+    // Others may have much to tell too.
+    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ring_bytes: 8 << 20, ..Wanted::default() }
 }
 
 fn cpus() -> u16 {
@@ -555,6 +556,31 @@ fn a_process_in_another_namespace_says_who_it_is_there() {
     for sleep in [told("sleep 0.6"), told("sleep 0.5")] {
         assert!(sleep.len() == 1 && sleep[0].starts_with(link.trim()) && sleep[0] != first, "{sleep:?}");
     }
+}
+
+#[test]
+fn programs_that_begin_others_at_once_are_told_apart() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/usr/bin/env sh\nsleep 0.5\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let work = |_: &Control| {
+        let mut child = Command::new(&script).arg("a b").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    };
+    let Some((seen, pid)) = capture(&wanted(), work) else { return };
+    let starts: Vec<&Seen> = seen.iter().filter(|it| it.is(0x0301, pid)).collect();
+    let path = script.to_str().unwrap();
+    let lines: Vec<&str> = starts.iter().map(|it| it.text("CommandLine")).collect();
+    assert_eq!(lines.len(), 3, "a fork and two programs: {lines:?}");
+    // The first is gone in a millisecond: where its arguments were not read in time, its file is there.
+    let first = [format!("/usr/bin/env sh {path} \"a b\""), format!("{path} …")];
+    assert!(first.iter().any(|it| it == lines[1]), "{lines:?}");
+    assert_eq!(lines[2], format!("sh {path} \"a b\""));
+    let shell = std::fs::canonicalize("/bin/sh").unwrap();
+    assert_eq!(starts[2].text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
 }
 
 #[test]
