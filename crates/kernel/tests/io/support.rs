@@ -114,7 +114,7 @@ impl Running {
                 let mut bytes = vec![0; next.length];
                 self.capture.take(cpu, &mut bytes);
                 let record = Record::parse(&bytes, cpu).expect("a record");
-                let Some(hook) = record.hook() else { continue };
+                let Some(hook) = record.hook().filter(|hook| is_ours(*hook)) else { continue };
                 let version = record.descriptor().version;
                 let mut it = decode(hook, version, record.payload());
                 (it.raw, it.is_stack) = (next.raw, next.is_stack);
@@ -132,6 +132,11 @@ fn cpus() -> u16 {
 
 pub(crate) fn thread_id() -> u64 {
     u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("a thread")
+}
+
+/// Whether an event is one of disks, files or the network, or a stack: others are told beside.
+fn is_ours(hook: u16) -> bool {
+    hook == 0x1820 || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }
 
 /// Reads a payload by its shape. Only what newer systems append may be missing.
