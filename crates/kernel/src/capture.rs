@@ -127,12 +127,13 @@ impl Capture {
     /// Takes in what the kernel has written up to now; `all`: however young.
     pub fn look(&mut self, clock: &dyn Clock, all: bool) {
         family::beside(&mut self.state);
-        let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
+        // Behind the lock: what was closed before has written nothing that is younger.
+        let until = if all { u64::MAX } else { now_ns() };
         let mut out = Out {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
@@ -155,6 +156,7 @@ impl Capture {
             state: &mut self.state,
             lost: &mut self.lost,
             unreleased: 0,
+            replaced: Vec::new(),
         };
         reader.read(until, &mut out);
         (out.cpu, out.time, out.sample) = (0, now_ns(), None);
@@ -230,6 +232,8 @@ struct Reader<'a> {
     state: &'a mut State,
     lost: &'a mut [u64],
     unreleased: usize,
+    /// Events that are closed and whose successors have begun.
+    replaced: Vec<u64>,
 }
 
 impl Reader<'_> {
@@ -276,8 +280,9 @@ impl Reader<'_> {
         if !record::is_sample(record) {
             return Some(record::time_of_other(record));
         }
-        let parts = opened.routes.get(&record::id_of(record)).map_or(Parts::ALWAYS, |route| route.parts);
-        Some(record::time_of_sample(record, parts))
+        // What nobody knows is passed over at once.
+        let route = opened.routes.get(&record::id_of(record));
+        Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
     }
 
     fn handle(&mut self, cpu: usize, time: u64, out: &mut Out<'_>) {
@@ -287,8 +292,13 @@ impl Reader<'_> {
         let length = record.len();
         (out.cpu, out.time, out.sample) = (number, time, None);
         if record::is_sample(record) {
-            if let Some(route) = self.opened.routes.get(&record::id_of(record)) {
-                dispatch(route, record, number, self.state, out);
+            let id = record::id_of(record);
+            if let Some(route) = self.opened.routes.get(&id) {
+                // An event and its successor are open together for a moment: the successor's word counts from its first on.
+                self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
+                if !self.replaced.contains(&id) {
+                    dispatch(route, record, number, self.state, out);
+                }
             }
         } else {
             match record::other(record, number) {

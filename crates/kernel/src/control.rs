@@ -130,6 +130,8 @@ pub(crate) struct Route {
     pub(crate) fields: Arc<[Option<Field>]>,
     /// The id of the profile source, for those that have one.
     pub(crate) tag: u32,
+    /// The event on the same processor in whose place it was opened, as long as that may have records in the ring.
+    pub(crate) replaces: Option<u64>,
 }
 
 /// Events that are open.
@@ -266,8 +268,12 @@ impl Opened {
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
         for (index, ((events, _members), attr, key, spec, fields)) in rows {
             let tag = key.source.as_ref().map_or(0, |it| it.id);
-            for (id, event) in &events {
-                self.routes.insert(*id, Route { spec, parts: key.parts, fields: Arc::clone(&fields), tag });
+            let old = self.rows.get(&index).map_or(&[][..], |row| &row.events);
+            let old: Vec<Option<u64>> = old.iter().map(|it| Some(it.0)).collect();
+            for ((id, event), replaces) in events.iter().zip(old.into_iter().chain(std::iter::repeat(None))) {
+                let (parts, fields) = (key.parts, Arc::clone(&fields));
+                let route = Route { spec, parts, fields, tag, replaces };
+                self.routes.insert(*id, route);
                 // An event that cannot be switched on was just opened by the same rights.
                 let _ = event.enable();
             }
@@ -311,7 +317,7 @@ impl Opened {
             let tag = row.key.source.as_ref().map_or(0, |it| it.id);
             for (id, event) in &events {
                 let (parts, fields) = (row.key.parts, Arc::clone(&row.fields));
-                self.routes.insert(*id, Route { spec: row.spec, parts, fields, tag });
+                self.routes.insert(*id, Route { spec: row.spec, parts, fields, tag, replaces: None });
                 let _ = event.enable();
             }
             row.events.extend(events);
@@ -342,7 +348,10 @@ impl Opened {
     pub(crate) fn forget_closed(&mut self) {
         let open: HashSet<u64> =
             self.rows.values().flat_map(|row| row.events.iter().map(|it| it.0)).collect();
-        self.routes.retain(|id, _| open.contains(id));
+        self.routes.retain(|id, route| {
+            route.replaces = None;
+            open.contains(id)
+        });
     }
 
     /// Ends the events of a row. What they wrote and nobody has read keeps its route until then: numbers are never used again.

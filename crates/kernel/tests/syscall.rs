@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use traceweir_format::wire::u64_at;
 use traceweir_kernel::{Group, Wanted};
 
 mod support;
@@ -58,4 +59,43 @@ fn calls_of_a_thread_are_counted_exactly_and_name_their_function() {
     for event in of(&seen, &[ENTER, EXIT]) {
         let _ = event.fields();
     }
+}
+
+#[test]
+fn a_change_in_a_running_capture_tells_nothing_twice_and_leaves_nothing_out() {
+    // One that hardly anybody makes: without stacks there is no thread to tell them apart by.
+    let address = address("__x64_sys_sched_get_priority_min");
+    if !support::skip::can(address != 0, "kernel events", "addresses of the kernel are hidden") {
+        return;
+    }
+    let without = wanting(&[Group::SYSTEMCALL]);
+    let with = Wanted { stacks: vec![ENTER], ..without.clone() };
+    let (mut calls, is_over) = (0, std::sync::atomic::AtomicBool::new(false));
+    let work = |control: &traceweir_kernel::Control, look: &mut dyn FnMut()| {
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                let mut calls = 0_usize;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: asks for a number.
+                    unsafe { libc::syscall(libc::SYS_sched_get_priority_min, libc::SCHED_FIFO) };
+                    calls += 1;
+                    if calls.is_multiple_of(16) {
+                        std::thread::sleep(std::time::Duration::from_micros(500));
+                    }
+                }
+                calls
+            });
+            for round in 0..20 {
+                control.set(if round % 2 == 0 { &with } else { &without }).expect("a change");
+                look();
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            calls = caller.join().expect("a caller");
+        });
+    };
+    let Some((seen, capture)) = support::capture_changing(&without, work) else { return };
+    assert_eq!(capture.lost(), 0);
+    let told = seen.iter().filter(|it| it.hook == ENTER && u64_at(&it.payload, 0) == address).count();
+    assert_eq!(told, calls);
 }
