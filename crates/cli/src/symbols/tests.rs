@@ -207,6 +207,10 @@ fn code_that_a_program_made_is_named_by_its_own_list() {
     assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2001, 5), is("perf-50.map", "jit::run()", 1));
     assert_eq!(told(&mut symbols, 51, 0x7F00_0000_1020, 5), is("-", "-", 0x7F00_0000_1020));
     assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3000, 5), is("-", "-", 0x7F00_0000_3000));
+    // Memory that is told as an image of its own may have made code in it too.
+    image(&mut symbols, LOAD, (50, 0x7F00_0000_2000, 0x2000), "/memfd:jit", 3);
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2008, 5), is("perf-50.map", "jit::run()", 8));
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3008, 5), is("memfd:jit", "-", 0x1008));
     // What leads elsewhere is not followed, and traces of Windows have no such lists.
     std::fs::rename(folder.path().join("tmp/perf-50.map"), folder.path().join("tmp/list")).unwrap();
     std::os::unix::fs::symlink(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map"))
