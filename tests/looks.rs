@@ -6,8 +6,9 @@ mod browser;
 mod cpu;
 mod disk;
 mod flame;
-mod sched;
+mod hostile;
 mod scene;
+mod sched;
 mod speedscope;
 mod stacks;
 

@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn find() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
-    let all = NAMES.iter().flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)));
+    let all =
+        NAMES.iter().flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)));
     all.into_iter().find(|path| path.is_file())
 }
 
@@ -54,8 +55,14 @@ impl Browser {
         command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let both = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
-        let mut browser =
-            Self { child, to: both(&to), from: both(&from), read: Vec::new(), number: 0, session: String::new() };
+        let mut browser = Self {
+            child,
+            to: both(&to),
+            from: both(&from),
+            read: Vec::new(),
+            number: 0,
+            session: String::new(),
+        };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);

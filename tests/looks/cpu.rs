@@ -157,7 +157,8 @@ fn a_trace_of_windows_has_the_samples_that_microsofts_reader_counts() {
     };
     let baseline = std::fs::read_to_string(baseline).unwrap();
     let counted = |name: &str| {
-        let line = baseline.lines().find_map(|line| line.strip_prefix(&format!("COUNT Windows Kernel/{name}:")));
+        let line =
+            baseline.lines().find_map(|line| line.strip_prefix(&format!("COUNT Windows Kernel/{name}:")));
         line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} is counted"))
     };
     let told = report("cpu", &path, &[]);

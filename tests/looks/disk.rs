@@ -13,10 +13,10 @@ fn scene() -> Scene {
     for index in 0..100 {
         // 10 µs, 20 µs, … 1000 µs
         let took = (index + 1) * 10;
-        scene.transfer(1000 + index as i64, 0x010A, 0, 101, 0xA, 4096, took);
+        scene.transfer(1000 + index as i64, 0x010A, (0, 101), 0xA, (4096, took));
     }
-    scene.transfer(5000, 0x010B, 1, 201, 0xB, 512, 77);
-    scene.transfer(5001, 0x010B, 1, 101, 0xC, 512, 78);
+    scene.transfer(5000, 0x010B, (1, 201), 0xB, (512, 77));
+    scene.transfer(5001, 0x010B, (1, 101), 0xC, (512, 78));
     scene.flush(6000, 1, 201, 5000);
     scene.file(9000, 0xA, "/data/a");
     scene.file(9000, 0xB, "/data/b");
@@ -41,7 +41,10 @@ fn disks_processes_and_files_have_the_operations_that_were_done() {
     assert_eq!(number(first, "latency_max_ns"), 1_000_000);
     assert_eq!(number(first, "latency_sum_ns"), 50_500_000);
     let second = row(&told, "disk", "disk 1");
-    assert_eq!((number(second, "writes"), number(second, "written_bytes"), number(second, "flushes")), (2, 1024, 1));
+    assert_eq!(
+        (number(second, "writes"), number(second, "written_bytes"), number(second, "flushes")),
+        (2, 1024, 1)
+    );
     assert_eq!(number(second, "latency_max_ns"), 5_000_000);
     let other = row(&told, "process", "other (200)");
     assert_eq!((number(other, "writes"), number(other, "flushes"), number(other, "reads")), (1, 1, 0));

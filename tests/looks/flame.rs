@@ -86,7 +86,10 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     assert_eq!(told, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
     let all = collapsed(&path, &[]);
     assert_eq!(all.iter().map(|it| it.1).sum::<u64>(), 85);
-    assert!(all.iter().all(|(stack, _)| stack.split(';').count() <= 4), "no name makes places of its own: {all:?}");
+    assert!(
+        all.iter().all(|(stack, _)| stack.split(';').count() <= 4),
+        "no name makes places of its own: {all:?}"
+    );
     assert_eq!(collapsed(&path, &["--idle"]).iter().map(|it| it.1).sum::<u64>(), 90);
     let threads = collapsed(&path, &["--by-thread", "--thread", "102"]);
     assert_eq!(threads.iter().map(|it| it.1).sum::<u64>(), 30);
@@ -139,10 +142,12 @@ fn time_away_is_drawn_by_where_threads_waited() {
 fn any_event_is_drawn_by_its_name() {
     let mut scene = scene();
     scene.ready(20_000, 0, 101);
-    scene.stack(20_000, 0, (100, 102), &[KERNEL + 0x10, LIB + 0x10]);
+    // The stack is that of who woke it.
+    scene.process(900, "waker");
+    scene.stack(20_000, 0, (900, 901), &[KERNEL + 0x10, KERNEL + 0x20]);
     let path = scene.write();
     let told = collapsed(&path, &["--event", "ReadyThread"]);
-    assert_eq!(told, [("app (100);lib.so!?;kernel!?".to_owned(), 1)]);
+    assert_eq!(told, [("waker (900);kernel!?;kernel!?".to_owned(), 1)]);
     let run = flame(&path, &["--event", "Nothing", "--collapsed"]).expect(1);
     assert!(run.stderr.contains("no such event"), "{}", run.stderr);
     let mut empty = Scene::new();

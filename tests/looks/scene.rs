@@ -36,8 +36,15 @@ impl Scene {
 
     fn system(&mut self, hook: u16, version: u8, payload: &[u8]) {
         let time = ANCHOR;
-        let header =
-            SystemHeader { pointer_size: 8, version, hook, process_id: 4, thread_id: 8, time, cpu_times: None };
+        let header = SystemHeader {
+            pointer_size: 8,
+            version,
+            hook,
+            process_id: 4,
+            thread_id: 8,
+            time,
+            cpu_times: None,
+        };
         let mut out = Vec::new();
         header.encode(payload, &mut out).unwrap();
         self.put(0, 0, out);
@@ -126,7 +133,14 @@ impl Scene {
     }
 
     /// A read (0x010A) or write (0x010B) that took so many microseconds.
-    pub(super) fn transfer(&mut self, time: i64, hook: u16, disk: u32, tid: u32, key: u64, bytes: u32, took: u64) {
+    pub(super) fn transfer(
+        &mut self,
+        time: i64,
+        hook: u16,
+        (disk, tid): (u32, u32),
+        key: u64,
+        (bytes, took): (u32, u64),
+    ) {
         let mut p = Vec::new();
         p.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
         p.put_u64(took * MICROSECOND.unsigned_abs()).put_u32(tid);

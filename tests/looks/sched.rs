@@ -36,7 +36,9 @@ enum State {
     Running,
     Waiting,
     /// Woken, or pushed aside.
-    Ready { was_waiting: bool },
+    Ready {
+        was_waiting: bool,
+    },
 }
 
 /// What a thread does now, the microseconds of it since it left or came, and where it left.
@@ -101,7 +103,13 @@ fn play(ticks: &[Tick], (from, to): (i64, i64), scene: &mut Scene) -> Played {
         if leaves == which {
             continue;
         }
-        let state = if leaves == 0 { 2 } else if waits { 5 } else { 1 };
+        let state = if leaves == 0 {
+            2
+        } else if waits {
+            5
+        } else {
+            1
+        };
         scene.switch(time, cpu, (leaves, which), state, REASON);
         played.switches += u64::from(is_inside);
         let spent = std::mem::take(&mut pending[usize::from(cpu)]);
@@ -153,7 +161,8 @@ fn compare(told: &[Value], played: &Played, is_whole: bool) {
     };
     let threads = rows(told, "thread");
     for (tid, [running, waiting, ready]) in &played.times {
-        let row = threads.iter().find(|row| number(row, "tid") == u64::from(*tid)).expect("a row of each thread");
+        let row =
+            threads.iter().find(|row| number(row, "tid") == u64::from(*tid)).expect("a row of each thread");
         let times = ["running_ns", "waiting_ns", "ready_ns"].map(|key| micros(row, key));
         assert_eq!(times, [*running, *waiting, *ready], "thread {tid} in {told:#?}");
         if is_whole {
@@ -164,7 +173,8 @@ fn compare(told: &[Value], played: &Played, is_whole: bool) {
         }
     }
     for (cpu, [busy, idle]) in &played.processors {
-        let row = rows(told, "processor").into_iter().find(|row| number(row, "cpu") == u64::from(*cpu)).unwrap();
+        let row =
+            rows(told, "processor").into_iter().find(|row| number(row, "cpu") == u64::from(*cpu)).unwrap();
         assert_eq!([micros(row, "busy_ns"), micros(row, "idle_ns")], [*busy, *idle], "processor {cpu}");
     }
     let blocked: u64 = rows(told, "stack").iter().map(|row| micros(row, "blocked_ns")).sum();
@@ -214,11 +224,16 @@ fn waits_are_told_by_reason_and_stack() {
     let mut scene = sleeper();
     let told = report("sched", &scene.write(), &[]);
     let thread = row(&told, "thread", "app (100)");
-    assert_eq!(["running_ns", "waiting_ns", "ready_ns"].map(|key| number(thread, key)), [6_000_000, 3_700_000, 300_000]);
+    assert_eq!(
+        ["running_ns", "waiting_ns", "ready_ns"].map(|key| number(thread, key)),
+        [6_000_000, 3_700_000, 300_000]
+    );
     assert_eq!((number(thread, "switches"), number(thread, "wakes")), (3, 2));
     assert_eq!(number(thread, "latency_max_ns"), 200_000);
-    let reasons: Vec<_> =
-        rows(&told, "reason").iter().map(|it| (it["name"].as_str().unwrap(), number(it, "waiting_ns"))).collect();
+    let reasons: Vec<_> = rows(&told, "reason")
+        .iter()
+        .map(|it| (it["name"].as_str().unwrap(), number(it, "waiting_ns")))
+        .collect();
     assert_eq!(reasons, [("DelayExecution", 2_800_000), ("PageIn", 900_000)]);
     let stacks: Vec<_> = rows(&told, "stack");
     assert_eq!(stacks.len(), 1, "both are in one function of each file, as far as is known");
@@ -250,9 +265,12 @@ fn what_is_missing_is_said_plainly() {
     scene.switch(2000, 0, (2, 0), 5, 4);
     scene.perf(2500, 0, 0x0525, 2, &[0; 0x58]);
     let page = weir(["report", "sched", scene.write().to_str().unwrap()]).expect(0).text();
-    for fact in
-        ["2 switches and 0 wakes", "no wakes", "1 time in which a switch is missing", "1 batch of switches in the compact form"]
-    {
+    for fact in [
+        "2 switches and 0 wakes",
+        "no wakes",
+        "1 time in which a switch is missing",
+        "1 batch of switches in the compact form",
+    ] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let page = weir(["report", "sched", sleeper().write().to_str().unwrap(), "--top", "1"]).expect(0).text();

@@ -70,7 +70,11 @@ fn events_that_are_chosen_have_their_stacks_whatever_the_filters_say_of_those() 
     assert_eq!(lines(&[path, "--stacks", "--event", "CSwitch"]), switches);
     assert_eq!(lines(&[path, "--stacks", "--event", "CSwitch", "--head", "1"]), switches[..3]);
     assert_eq!(lines(&[path, "--stacks", "--event", "CSwitch", "--to", "2ms"]), switches[..3]);
-    assert_eq!(lines(&[path, "--event", "CSwitch"]), ["Thread/CSwitch"; 2], "without the option there are none");
+    assert_eq!(
+        lines(&[path, "--event", "CSwitch"]),
+        ["Thread/CSwitch"; 2],
+        "without the option there are none"
+    );
 }
 
 #[test]
@@ -87,7 +91,8 @@ fn two_traces_are_merged_with_their_stacks() {
 fn every_stack_of_a_trace_of_windows_finds_its_event() {
     let Some(path) = sample("net.4.5.2.x64.etl.zip") else { return };
     let path = path.to_str().unwrap();
-    let (with, without) = (weir(["dump", path, "--stacks"]).expect(0).text(), weir(["dump", path]).expect(0).text());
+    let (with, without) =
+        (weir(["dump", path, "--stacks"]).expect(0).text(), weir(["dump", path]).expect(0).text());
     let of_stacks = |line: &&str| {
         ["Stack", "StackKeyKernel", "StackKeyUser"]
             .iter()

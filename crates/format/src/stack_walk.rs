@@ -76,7 +76,10 @@ impl<'b> StackWalk<'b> {
 
     /// The frames, innermost first; `None` where nothing defines the key.
     #[must_use]
-    pub fn frames<'d>(&self, definitions: &'d Definitions) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
+    pub fn frames<'d>(
+        &self,
+        definitions: &'d Definitions,
+    ) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
         let (own, width, keyed): (&'b [u8], usize, &'d [u64]) = match self.held {
             Held::Frames(bytes, width) => (bytes, width, &[]),
             Held::Key { key, .. } => (&[], 8, definitions.meant(key, self.time)?),
@@ -143,15 +146,9 @@ mod tests {
         put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
         known.observe(&Record::parse(&definition, 0).unwrap());
         let kernel = 0xFFFF_8000_0000_0001;
-        assert_eq!(
-            frames(&walk(STACK, &[kernel, 2], 8), &known),
-            Some((true, [kernel, 2].to_vec()))
-        );
+        assert_eq!(frames(&walk(STACK, &[kernel, 2], 8), &known), Some((true, [kernel, 2].to_vec())));
         assert_eq!(frames(&walk(STACK, &[1, 2], 8), &known), Some((false, [1, 2].to_vec())));
-        assert_eq!(
-            frames(&walk(STACK, &[0x8000_0001], 4), &known),
-            Some((true, [0x8000_0001].to_vec()))
-        );
+        assert_eq!(frames(&walk(STACK, &[0x8000_0001], 4), &known), Some((true, [0x8000_0001].to_vec())));
         assert_eq!(frames(&walk(KERNEL_KEY, &[5], 8), &known), Some((true, [3, 4].to_vec())));
         assert_eq!(frames(&walk(USER_KEY, &[5], 4), &known), Some((false, [3, 4].to_vec())));
         assert_eq!(frames(&walk(USER_KEY, &[6], 8), &known), None, "nothing defines it");

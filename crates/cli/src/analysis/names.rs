@@ -72,7 +72,9 @@ impl FileNames {
             return;
         }
         let all = self.by_key.entry(key).or_default();
-        if all.len() >= MAX_OF_ONE || all.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(LONGEST))) {
+        if all.len() >= MAX_OF_ONE
+            || all.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(LONGEST)))
+        {
             return;
         }
         let name: String = name.chars().take(LONGEST).collect();

@@ -22,7 +22,13 @@ impl Paths {
     }
 
     /// The process of a thread at an event; where the trace does not tell, the one that the stack says it is of.
-    pub(crate) fn process(&mut self, known: &Known, seen: &Seen, stack: &Stack, thread: u32) -> (u32, ProcessId) {
+    pub(crate) fn process(
+        &mut self,
+        known: &Known,
+        seen: &Seen,
+        stack: &Stack,
+        thread: u32,
+    ) -> (u32, ProcessId) {
         let told = known.process_of(thread, seen.stamp);
         let of_stack = stack.owner.filter(|(_, owner)| *owner == thread).map(|(process, _)| process);
         let pid = if told == NO_ID { of_stack.unwrap_or(NO_ID) } else { told };

@@ -112,7 +112,10 @@ mod tests {
             all.id(n, None);
         }
         assert_eq!(all.all.len(), MAX_PROCESSES);
-        assert_eq!(all.label(all.by_pid.get(&u32::MAX).map_or(ProcessId::default(), |_| nobody)), "(no process)");
+        assert_eq!(
+            all.label(all.by_pid.get(&u32::MAX).map_or(ProcessId::default(), |_| nobody)),
+            "(no process)"
+        );
     }
 
     #[test]

@@ -188,8 +188,13 @@ mod tests {
         let told: Vec<_> =
             shown.iter().map(|n| (functions.get(n.function).label(), n.parent, n.own, n.total)).collect();
         let row = |name: &str, parent, own, total| (name.to_owned(), parent, own, total);
-        let wanted =
-            [row("(other)", 0, 0, 13), row("a", 0, 0, 8), row("b", 1, 4, 8), row("d", 0, 5, 5), row("c", 2, 4, 4)];
+        let wanted = [
+            row("(other)", 0, 0, 13),
+            row("a", 0, 0, 8),
+            row("b", 1, 4, 8),
+            row("d", 0, 5, 5),
+            row("c", 2, 4, 4),
+        ];
         assert_eq!((told, left_out), (wanted.to_vec(), 0));
         let ends: Vec<_> = tree.ends().iter().map(|(node, own)| (tree.path(*node).len(), *own)).collect();
         assert_eq!(ends, [(1, 5), (2, 4), (3, 4)]);

@@ -94,7 +94,8 @@ fn refuse(options: &Flame, form: Form) -> Result<()> {
         return Ok(());
     };
     let schemas = &options.schemas;
-    let inputs = options.look.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
+    let inputs =
+        options.look.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
     if inputs.into_iter().any(|input| is_same_file(input, output)) {
         bail!("{} is an input; name another file with -o", output.display());
     }
@@ -109,10 +110,17 @@ fn tell(graph: &Graph, hidden: usize, output: Option<&Path>) {
         None => eprintln!("{what}"),
     }
     if graph.without_stack > 0 {
-        eprintln!("without a stack: {} of {}", grouped(graph.without_stack), counted(graph.events, graph.measure.event()));
+        eprintln!(
+            "without a stack: {} of {}",
+            grouped(graph.without_stack),
+            counted(graph.events, graph.measure.event())
+        );
     }
     if hidden > 0 {
-        eprintln!("note: {} are put together as (other); --nodes N shows more", counted(hidden as u64, "light node"));
+        eprintln!(
+            "note: {} are put together as (other); --nodes N shows more",
+            counted(hidden as u64, "light node")
+        );
     }
     if graph.tree.folded() > 0 || graph.paths.functions.is_full() {
         eprintln!("note: there are more stacks than are told apart; the rest is (other)");

@@ -105,7 +105,13 @@ fn play(steps: &[Step]) -> Vec<(i64, Event)> {
                     continue;
                 }
                 on[usize::from(*cpu)] = new;
-                let state = if old == 0 { 2 } else if *will_wait { WAITING } else { 1 };
+                let state = if old == 0 {
+                    2
+                } else if *will_wait {
+                    WAITING
+                } else {
+                    1
+                };
                 waits[old as usize] = old != 0 && *will_wait;
                 if !lost {
                     events.push((time, Event::Switch(Switch { cpu: *cpu, new, old, state, reason: 6 })));
@@ -164,7 +170,8 @@ fn naive_back(events: &[(i64, Event)], at: usize, it: &Switch) -> (Option<(i64, 
         return (Some((events[before].0, reason)), woken(before));
     }
     // It came, and nobody saw it leave: what woke it counts from when another was seen to run in its place.
-    let replaced = (before + 1..at).find(|place| switch_at(events, *place).is_some_and(|o| o.cpu == other.cpu));
+    let replaced =
+        (before + 1..at).find(|place| switch_at(events, *place).is_some_and(|o| o.cpu == other.cpu));
     (None, replaced.and_then(woken))
 }
 

@@ -88,6 +88,8 @@ impl Graph {
                 self.count(known, joined, (process, pid, thread), Some(address), weight);
             }
             What::Chosen { pid, thread } if is_inside => {
+                // Whose stack it is has done it, whomever the event is about.
+                let (pid, thread) = stack.owner.unwrap_or((pid, thread));
                 let process = self.paths.named(known, seen, pid);
                 self.count(known, joined, (process, pid, thread), None, 1);
             }
@@ -171,7 +173,11 @@ impl Graph {
     /// Why there is nothing to draw.
     pub(super) fn emptiness(&self) -> String {
         if self.idle > 0 || self.others > 0 {
-            return format!("no {} of what was asked for: {} others are there", self.measure.event(), grouped(self.idle.saturating_add(self.others)));
+            return format!(
+                "no {} of what was asked for: {} others are there",
+                self.measure.event(),
+                grouped(self.idle.saturating_add(self.others))
+            );
         }
         match self.measure {
             Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E); --kind off-cpu and --event NAME draw other events",

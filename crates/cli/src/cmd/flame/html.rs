@@ -55,7 +55,8 @@ fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });
     let place = |node: &Shown| used.binary_search(&node.function.index()).unwrap_or(0);
-    let rows = nodes.iter().map(|node| format!("[{},{},{},{}]", place(node), node.parent, node.own, node.total));
+    let rows =
+        nodes.iter().map(|node| format!("[{},{},{},{}]", place(node), node.parent, node.own, node.total));
     let mut note = graph.amount();
     if graph.without_stack > 0 {
         note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.event()));
@@ -103,7 +104,8 @@ mod tests {
     fn the_policy_names_the_script_that_is_there() {
         use std::io::Write;
         use std::process::{Command, Stdio};
-        let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(SCRIPT.as_bytes()).unwrap();
         let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
         let digest: Vec<u8> =
@@ -114,7 +116,8 @@ mod tests {
     fn base64(bytes: &[u8]) -> String {
         const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let digits = bytes.chunks(3).flat_map(|three| {
-            let word = three.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+            let word = three.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
+                << (8 * (3 - three.len()));
             (0..4).map(move |at| {
                 if at > three.len() { '=' } else { char::from(DIGITS[(word >> (18 - 6 * at)) as usize & 63]) }
             })

@@ -6,8 +6,12 @@ use std::hash::Hash;
 use anyhow::Result;
 use traceweir_decode::stack::Joined;
 
-use super::page::{Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary};
-use crate::analysis::{Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window};
+use super::page::{
+    Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
+};
+use crate::analysis::{
+    Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window,
+};
 use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
@@ -187,7 +191,10 @@ impl Samples {
         ));
         page.losses(analysis);
         if self.beyond > 0 {
-            page.line(&format!("there are more threads than are told apart: {} are of those", counted(self.beyond, "sample")));
+            page.line(&format!(
+                "there are more threads than are told apart: {} are of those",
+                counted(self.beyond, "sample")
+            ));
         }
         if self.paths.functions.is_full() {
             page.line("there are more functions than are told apart: the rest is (other)");
@@ -207,7 +214,8 @@ impl Samples {
     }
 
     fn tables(&self, page: &mut Page) {
-        let mut functions: Vec<(FunctionId, Count)> = self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
+        let mut functions: Vec<(FunctionId, Count)> =
+            self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
         let label = |id: FunctionId| self.paths.functions.get(id).label();
         functions.sort_by_cached_key(|(id, it)| (u64::MAX - it.own, u64::MAX - it.all, label(*id), *id));
         let by_own: Vec<_> = functions.iter().filter(|(_, it)| it.own > 0).copied().collect();
@@ -225,14 +233,21 @@ impl Samples {
     }
 
     fn functions(&self, title: &str, rows: &[(FunctionId, Count)], page: &mut Page) {
-        let head = [("own", true), ("own %", true), ("all", true), ("all %", true), ("own ms", true), ("function", false)];
-        let cells = |(id, it): &(FunctionId, Count)| {
-            self.counts(it, &self.paths.functions.get(*id).label())
-        };
+        let head = [
+            ("own", true),
+            ("own %", true),
+            ("all", true),
+            ("all %", true),
+            ("own ms", true),
+            ("function", false),
+        ];
+        let cells = |(id, it): &(FunctionId, Count)| self.counts(it, &self.paths.functions.get(*id).label());
         page.table(title, head, rows, cells, |(id, it)| {
             let function = self.paths.functions.get(*id);
             let mut object = self.object("function", &function.label(), it);
-            object.optional("module", function.module.as_deref()).optional("function", function.name.as_deref());
+            object
+                .optional("module", function.module.as_deref())
+                .optional("function", function.name.as_deref());
             object.raw("inlined", if function.is_inlined { "true" } else { "false" });
             object
         });
@@ -241,7 +256,14 @@ impl Samples {
     fn modules(&self, page: &mut Page) {
         let mut rows: Vec<_> = self.by_module.iter().collect();
         rows.sort_by_key(|(name, it)| (u64::MAX - it.own, u64::MAX - it.all, (*name).clone()));
-        let head = [("own", true), ("own %", true), ("all", true), ("all %", true), ("own ms", true), ("module", false)];
+        let head = [
+            ("own", true),
+            ("own %", true),
+            ("all", true),
+            ("all %", true),
+            ("own ms", true),
+            ("module", false),
+        ];
         page.table(
             "modules",
             head,

@@ -8,7 +8,9 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, summary};
-use crate::analysis::{Analysis, Known, Latencies, Paths, ProcessId, Seen, Transfer, Wanted, Wants, What, Window};
+use crate::analysis::{
+    Analysis, Known, Latencies, Paths, ProcessId, Seen, Transfer, Wanted, Wants, What, Window,
+};
 use crate::cli::{ReportDisk, Schemas};
 use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
@@ -158,7 +160,9 @@ impl Disks {
 
     fn table(&self, title: &str, table: &'static str, page: &mut Page) {
         let mut rows: Vec<_> = self.rows.iter().filter(|(key, _)| key.table() == table).collect();
-        rows.sort_by_cached_key(|(key, it)| (u64::MAX - it.latency.sum, u64::MAX - it.operations(), self.label(key)));
+        rows.sort_by_cached_key(|(key, it)| {
+            (u64::MAX - it.latency.sum, u64::MAX - it.operations(), self.label(key))
+        });
         let head = [
             ("reads", true),
             ("bytes", true),

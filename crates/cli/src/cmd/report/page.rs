@@ -182,7 +182,10 @@ mod tests {
 
     #[test]
     fn numbers_are_for_people() {
-        assert_eq!((milliseconds(1_234_567_890), milliseconds(499)), ("1,234.568".to_owned(), "0.000".to_owned()));
+        assert_eq!(
+            (milliseconds(1_234_567_890), milliseconds(499)),
+            ("1,234.568".to_owned(), "0.000".to_owned())
+        );
         assert_eq!((percent_with_error(1, 4), percent(1, 3)), ("25.0 ±21.7".to_owned(), "33.3".to_owned()));
         assert_eq!(percent_with_error(0, 0), "0.0 ±0.0");
         let mut all = Latencies::default();

@@ -9,8 +9,8 @@ use traceweir_decode::stack::Joined;
 
 use super::page::Page;
 use crate::analysis::{
-    Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted, Wants,
-    What, Window,
+    Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
+    Wants, What, Window,
 };
 use crate::cli::{ReportSched, Schemas};
 use crate::cmd::warn;
@@ -137,7 +137,8 @@ impl Machine {
         self.without_stack += u64::from(is_inside && stack.is_empty());
         // A stack is that of the thread that leaves, or of the one that comes.
         let owner = stack.owner.map(|(_, thread)| thread);
-        let leaves = if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
+        let leaves =
+            if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
         let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
         if let Some(ran) = ran {
             self.ran(known, seen, ran);
@@ -202,7 +203,14 @@ impl Machine {
     }
 
     /// Adds to what threads were away for where they waited, if this one is wanted.
-    fn block(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32, node: Option<NodeId>, time: u64) {
+    fn block(
+        &mut self,
+        known: &mut Known,
+        joined: &Joined<Seen>,
+        thread: u32,
+        node: Option<NodeId>,
+        time: u64,
+    ) {
         let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
         if time == 0 || !self.wanted.wants(&self.paths.processes, process, thread) {
             return;

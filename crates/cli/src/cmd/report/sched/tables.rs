@@ -76,10 +76,16 @@ impl Machine {
             page.line("no wakes (DISPATCHER, 0x0532): waiting times have those of being ready in them, and there are no latencies");
         }
         if gaps > 0 {
-            page.line(&format!("{} in which a switch is missing: nothing is said about those", counted(gaps, "time")));
+            page.line(&format!(
+                "{} in which a switch is missing: nothing is said about those",
+                counted(gaps, "time")
+            ));
         }
         if self.batches > 0 {
-            page.line(&format!("{} of switches in the compact form were not read", counted(self.batches, "batch")));
+            page.line(&format!(
+                "{} of switches in the compact form were not read",
+                counted(self.batches, "batch")
+            ));
         }
         if beyond > 0 {
             page.line(&format!("{} of threads beyond those that are followed", counted(beyond, "event")));
