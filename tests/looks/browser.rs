@@ -8,11 +8,13 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use super::flame::{HOSTILE, scene};
@@ -46,23 +48,21 @@ impl Browser {
         for pipe in [&to, &from] {
             mkfifoat(CWD, pipe, Mode::RWXU).unwrap();
         }
-        // A shell gives the pipes their numbers; opened both ways, neither open waits for the other side.
-        let line = "exec 3<>\"$1\" 4<>\"$2\"; shift 2; exec \"$@\"";
+        // Opened both ways, neither waits for the other side; the browser has one end of each, and leaves when ours are gone.
+        let both = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
+        let (to_browser, from_browser) = (both(&to), both(&from));
+        // A shell gives the pipes their numbers.
+        let line = "exec 3<\"$1\" 4>\"$2\"; shift 2; exec \"$@\"";
         let mut command = Command::new("sh");
         command.args(["-c", line, "sh"]).args([&to, &from]).arg(program);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--remote-debugging-pipe", "--window-size=1200,900"]);
         command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+        // Packages start it by a script, and it starts others: all of them are one group.
+        command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let both = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
-        let mut browser = Self {
-            child,
-            to: both(&to),
-            from: both(&from),
-            read: Vec::new(),
-            number: 0,
-            session: String::new(),
-        };
+        let (read, session) = (Vec::new(), String::new());
+        let mut browser = Self { child, to: to_browser, from: from_browser, read, number: 0, session };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
@@ -154,7 +154,9 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }
