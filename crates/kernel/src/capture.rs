@@ -26,7 +26,7 @@ use crate::family::{self, Rundown};
 use crate::now_ns;
 use crate::out::{Beside, Out, Queue};
 use crate::perf_ring::{Event, RECORD_HEAD, Ring};
-use crate::record::{self, Other, Parts};
+use crate::record::{self, Other};
 use crate::spec;
 use crate::stack::register_count;
 use crate::stack::unwind::Unwinder;
@@ -301,7 +301,7 @@ impl Reader<'_> {
                 }
             }
         } else {
-            match record::other(record, number) {
+            match record::other(record) {
                 Some((_, Other::Lost(lost))) => {
                     family::forget(self.state);
                     if let Some(sum) = self.lost.get_mut(cpu) {

@@ -362,12 +362,7 @@ impl Opened {
     }
 
     /// How a row is to be opened, and where its fields are; `None`: this kernel does not have it.
-    fn attr_of(
-        &mut self,
-        spec: &Spec,
-        wanted: &Wanted,
-        key: &Key,
-    ) -> Result<Option<(Attr, Arc<[Option<Field>]>)>> {
+    fn attr_of(&mut self, spec: &Spec, wanted: &Wanted, key: &Key) -> Result<Option<(Attr, Fields)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
         Targets::limit(wanted.scope, &mut attr);
         attr.set_disabled(1);
@@ -550,6 +545,9 @@ fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
     };
     spec.fields.iter().map(find).collect()
 }
+
+/// Fields of a tracepoint, in the order in which its row names them.
+type Fields = Arc<[Option<Field>]>;
 
 /// Events of a row with their numbers, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);

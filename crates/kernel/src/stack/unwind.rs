@@ -239,7 +239,9 @@ fn mapping(line: &str) -> Option<Mapping> {
     let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let inode: u64 = parts.next()?.parse().ok()?;
     let path = parts.next()?.trim_start();
-    (is_run && inode != 0).then(|| ())?;
+    if !is_run || inode == 0 {
+        return None;
+    }
     Some(Mapping {
         range: hex(start)?..hex(end)?,
         offset,

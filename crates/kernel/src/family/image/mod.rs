@@ -83,6 +83,7 @@ const NO_THREAD: u32 = u32::MAX;
 
 impl State {
     /// The image of a process at an address; those of the kernel for its addresses. A process that was never heard of is looked at now.
+    #[cfg(test)]
     pub(crate) fn find(&mut self, pid: u32, address: u64) -> Option<&Image> {
         self.is_asked = true;
         if address >> 63 != 0 {
@@ -156,7 +157,7 @@ impl State {
         let name = maps::name_of(mmap.name);
         let which = match mmap.identity {
             Identity::BuildId(id) => BuildId::new(id).map(Which::BuildId),
-            Identity::Inode { inode, .. } => (inode != 0).then_some(Which::Inode(inode)),
+            Identity::Inode(inode) => (inode != 0).then_some(Which::Inode(inode)),
         };
         let which = which.filter(|_| maps::is_file(&name));
         let range = (mmap.start, mmap.start.checked_add(mmap.length)?);

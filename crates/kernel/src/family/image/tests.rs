@@ -43,7 +43,7 @@ impl Stage {
         let nothing = Beside::default();
         let out = Out::new(&mut self.queues, &Plain, &nothing, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
-        let context = Context { time: self.time, cpu: 0, pid: 0, tid: 0 };
+        let context = Context { time: self.time, pid: 0, tid: 0 };
         on_end(&mut self.state, &context, other, &mut out);
         on_other(&mut self.state, &context, other, &mut out);
         self.told()
@@ -62,7 +62,7 @@ impl Stage {
 }
 
 fn mapped(pid: u32, start: u64, name: &[u8]) -> Other<'_> {
-    let identity = Identity::Inode { major: 0, minor: 0, inode: 0 };
+    let identity = Identity::Inode(0);
     let protection = libc::PROT_EXEC.cast_unsigned();
     Other::Mmap(Mmap { pid, tid: pid, start, length: 0x1000, offset: 0, protection, identity, name })
 }
@@ -74,7 +74,7 @@ fn images_leave_with_the_last_thread_and_with_a_new_program() {
     let mut stage = Stage::new();
     let (first, second) = (NOBODY, NOBODY + 1);
     let fork = |pid, ppid, tid| Other::Fork { pid, ppid, tid, ptid: ppid };
-    let exit = |pid, tid| Other::Exit { pid, ppid: 1, tid, ptid: 1 };
+    let exit = |pid, tid| Other::Exit { pid, ppid: 1, tid };
     assert_eq!(stage.on(&fork(first, 1, first)), []);
     assert_eq!(stage.on(&mapped(first, 0x1000, b"//anon")), [(0x030A, first)]);
     assert_eq!(stage.on(&mapped(first, 0x1000, b"//anon")), [], "again with other rights");
@@ -111,7 +111,7 @@ fn a_process_that_ended_before_a_rundown_is_unloaded_by_the_record_of_its_end() 
     let mut stage = Stage::new();
     stage.on(&mapped(NOBODY, 0x1000, b"//anon"));
     assert_eq!(stage.state.images.look_at(NOBODY), []);
-    let exit = Other::Exit { pid: NOBODY, ppid: 1, tid: NOBODY, ptid: 1 };
+    let exit = Other::Exit { pid: NOBODY, ppid: 1, tid: NOBODY };
     assert_eq!(stage.on(&exit), [(0x1402, NOBODY)]);
 }
 

@@ -165,11 +165,6 @@ impl Tasks {
         self.processes.contains_key(&process)
     }
 
-    /// The path of a process's executable as bytes; `None` for threads of the kernel, and where it is not told.
-    pub(crate) fn executable(&self, process: u32) -> Option<&[u8]> {
-        self.get(process).map(|it| it.program.path.as_slice()).filter(|path| !path.is_empty())
-    }
-
     pub(super) fn get(&self, process: u32) -> Option<&Process> {
         self.processes.get(&process)
     }

@@ -52,7 +52,7 @@ impl Bench {
     }
 
     fn hear(&mut self, other: &Other<'_>) {
-        let context = Context { time: 0, cpu: 0, pid: PARENT, tid: PARENT };
+        let context = Context { time: 0, pid: PARENT, tid: PARENT };
         self.with(|state, out| on_other(state, &context, other, out));
     }
 
@@ -61,7 +61,7 @@ impl Bench {
     }
 
     fn exit(&mut self, pid: u32, tid: u32) {
-        self.hear(&Other::Exit { pid, ppid: PARENT, tid, ptid: PARENT });
+        self.hear(&Other::Exit { pid, ppid: PARENT, tid });
     }
 
     /// Hook and thread or process of what was written so far.
