@@ -130,6 +130,9 @@ pub(crate) struct Route {
     pub(crate) replaces: Option<u64>,
 }
 
+/// Where the fields of a row lie.
+type Fields = Arc<[Option<Field>]>;
+
 /// Events that are open.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -290,12 +293,7 @@ impl Opened {
     }
 
     /// How a row is to be opened, and where its fields are; `None`: this kernel does not have it.
-    fn attr_of(
-        &mut self,
-        spec: &Spec,
-        wanted: &Wanted,
-        key: &Key,
-    ) -> Result<Option<(Attr, Arc<[Option<Field>]>)>> {
+    fn attr_of(&mut self, spec: &Spec, wanted: &Wanted, key: &Key) -> Result<Option<(Attr, Fields)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
