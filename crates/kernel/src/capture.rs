@@ -7,7 +7,8 @@
 //! ```
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them.
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them. C4 Where an event is opened in the place of another, both are open for a
+//! moment: from the first record of the new one on, the old one is not listened to.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -134,6 +134,9 @@ pub(crate) struct Route {
     pub(crate) replaces: Option<u64>,
 }
 
+/// Where the fields of a row lie.
+type Fields = Arc<[Option<Field>]>;
+
 /// Events that are open.
 #[derive(Debug)]
 pub(crate) struct Opened {
