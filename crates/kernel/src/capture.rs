@@ -7,7 +7,8 @@
 //! ```
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them. C4 Where an event is opened in the place of another, both are open for a
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them, and at the end
+//! from what the events themselves have counted. C4 Where an event is opened in the place of another, both are open for a
 //! moment: from the first record of the new one on, the old one is not listened to.
 
 use std::cmp::Reverse;
@@ -21,10 +22,12 @@ use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
 use crate::Clock;
-use crate::control::{Control, Opened, Route, Wanted, max_frames, tasks_attr};
+use crate::asked::{max_frames, tasks_attr};
+use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
+use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue};
 use crate::perf_ring::{Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other};
@@ -177,12 +180,22 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
+        self.count_unsaid();
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
         out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
+    }
+
+    /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.
+    fn count_unsaid(&mut self) {
+        let opened = self.control.shared.opened();
+        for ((cpu, ring), lost) in (0..).zip(&self.rings).zip(&mut self.lost) {
+            let all = opened.lost_on(cpu).saturating_add(ring.event().lost().unwrap_or(0));
+            *lost = (*lost).max(all);
+        }
     }
 
     /// The next record of a stream.
