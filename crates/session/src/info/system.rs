@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use traceweir_format::info::{Answer, ProfileInterval, ProfileSource, Set};
 
 use super::invalid;
-use super::machine::{Machine, TIMER};
+use super::machine::{Machine, is_clock};
 use crate::error::Result;
 
-/// The timer's interval from the start, in 100 ns.
+/// A clock's interval from the start, in 100 ns.
 const USUAL_TIMER: u32 = 10_000;
 /// A counter's.
 const USUAL_COUNTER: u32 = 65_536;
@@ -74,5 +74,5 @@ impl System {
 
 /// The interval of a source from the start.
 const fn usual(source: u32) -> u32 {
-    if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER }
+    if is_clock(source) { USUAL_TIMER } else { USUAL_COUNTER }
 }
