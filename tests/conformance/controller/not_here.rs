@@ -262,7 +262,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "decision 38",
         P,
         "stacks that the kernel takes have kernel.perf_event_max_stack frames at most",
-        "comes with the kernel provider; the library's own unwinder has 192"
+        "the tests of the kernel's events ask the kernel; the library's own unwinder has 192"
     ),
     not_here!(
         "api 5",

@@ -7,13 +7,14 @@ use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
 use traceweir_kernel::Scope as Sight;
 
 use super::*;
+use crate::service::kernel::Kernels;
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 
 fn seeing(scope: Scope, sight: Sight) -> Service {
     let mut service = service(scope);
-    service.kernels = kernel::Kernels::seeing(sight);
+    service.kernels = Kernels::seeing(sight);
     connect(&mut service, 1, OWN);
     connect(&mut service, 2, STRANGER);
     service
