@@ -71,7 +71,12 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     ),
     not_here!("provider 8", D, "GetTraceLoggerHandle: the logger inside a WNODE_HEADER", "C façade"),
     not_here!("provider 8", P, "numbers of instances wrap to 1", "takes four thousand million calls"),
-    not_here!("provider 8", D, "the kernel logger's handle → 6", "a process has handles of loggers that enable it only, and others are refused so"),
+    not_here!(
+        "provider 8",
+        D,
+        "the kernel logger's handle → 6",
+        "a process has handles of loggers that enable it only, and others are refused so"
+    ),
     not_here!(
         "provider 8",
         D,

@@ -220,9 +220,7 @@ fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
         Message::EnableProvider { provider, .. } => is_kernels(provider),
-        Message::SetInformation { class, .. } => {
-            InfoClass::from_number(*class).is_some_and(changes_capture)
-        }
+        Message::SetInformation { class, .. } => InfoClass::from_number(*class).is_some_and(changes_capture),
         _ => false,
     }
 }

@@ -58,6 +58,7 @@ fn set(session: u64, set: &Set) -> Message {
 #[test]
 fn what_comes_while_the_kernel_is_asked_is_answered_behind_it_in_order() {
     let (mut service, notices) = with_notices();
+    heard(&mut service);
     let next = |service: &mut Service| {
         service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
         heard(service)
