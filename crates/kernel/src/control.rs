@@ -40,9 +40,9 @@ pub struct Wanted {
     pub registers: Vec<u16>,
     /// How often the timer samples, in 100 ns.
     pub interval: u32,
-    /// Sources that sample beside the timer, while `Group::PMC_PROFILE` is wanted: the first [`MAX_COUNTERS`].
+    /// Sources that sample beside the timer, while `Group::PMC_PROFILE` is wanted: the first seven.
     pub profile_sources: Vec<Counter>,
-    /// Counters that are read with the events in `counted`: the first [`MAX_COUNTERS`].
+    /// Counters that are read with the events in `counted`: the first seven.
     pub counters: Vec<Counter>,
     /// Events whose headers carry `counters`, by their hooks.
     pub counted: Vec<u16>,
