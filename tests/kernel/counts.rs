@@ -101,7 +101,7 @@ fn of_perf(sample: &Sample, ours: &BTreeSet<u64>, issued: &mut BTreeSet<(String,
         "sys_enter" => vec![("enter", own)],
         "sys_exit" => vec![("exit", own)],
         "sock_send_length" | "sock_recv_length" => {
-            let is_internet = matches!(sample.text("family"), Some("0x2" | "0xa"));
+            let is_internet = matches!(sample.text("family"), Some("AF_INET" | "AF_INET6"));
             let moved = sample.text("length").and_then(|it| it.parse::<i64>().ok()).is_some_and(|it| it > 0);
             let kind = if sample.name == "sock_send_length" { "send" } else { "receive" };
             if is_internet && moved { vec![(kind, own)] } else { Vec::new() }

@@ -105,3 +105,13 @@ pub(crate) fn tally<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u6
     keys.into_iter().for_each(|key| *counts.entry(key).or_insert(0) += 1);
     counts
 }
+
+/// The innermost function of each sample of a thread.
+#[track_caller]
+pub(crate) fn symbols(data: &Path, tid: u64) -> Vec<String> {
+    let mut command = Command::new("perf");
+    command.args(["script", "--no-inline", "-G", "-F", "tid,ip,sym", "--tid", &tid.to_string(), "-i"]);
+    let out = command.arg(data).output().expect("perf script starts");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    text.lines().filter_map(|line| line.split_whitespace().nth(2).map(str::to_owned)).collect()
+}
